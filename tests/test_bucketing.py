@@ -271,8 +271,8 @@ def test_a_bucket_that_does_not_fit_is_named_with_what_would_do():
 
 def test_the_first_bucket_is_named_too_and_its_advice_waits_for_a_reader(monkeypatch):
     asked = []
-    planning = sys.modules["mxlite.executor.planning"]
-    monkeypatch.setattr(planning, "advice", lambda question: asked.append(1) or "Buy memory.")
+    group = sys.modules["mxlite.executor.group"]
+    monkeypatch.setattr(group, "advice", lambda question: asked.append(1) or "Buy memory.")
     with pytest.raises(mx.MemoryBudgetError) as no:
         bound(fused_update=True, memory_budget=2000)
     assert not asked

@@ -389,7 +389,7 @@ def test_room_for_a_newcomer_is_there_before_its_arrays_are():
     budget = bound(None).planned_bytes
     module = bound(budget)
     assert module.measured_bytes == budget
-    with module.expecting(blobs(1, 1)):  # binds, runs nothing
+    with module.expecting(blobs(64, 64), blobs(1, 1)):  # binds, runs nothing
         pass
     assert module.measured_bytes <= budget and module.memory_plan.recomputed > 0
     module.forward(batch(1), is_train=False)

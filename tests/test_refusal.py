@@ -345,3 +345,58 @@ def test_less_state_of_an_optimizer_is_advised_where_there_is_some(optimizer, ho
     net = mx.models.get("mlp")
     text = str(refusal(lambda b: net.memory_plan(memory_budget=b, optimizer=optimizer, data=(8, 784))))
     assert ("an optimizer with less state" in text) == holds
+
+
+# -- several programs under one budget ---------------------------------------------------------------------
+
+
+def within_one_budget(budget, batches, fused=False, optimizer="adam"):
+    """Train on batches of the first size, evaluate those of the second."""
+    draw = mx.nd.zeros((max(batches), 8)), mx.nd.zeros((max(batches),))
+    train, held_out = (mx.io.NDArrayIter(draw[0][:n], draw[1][:n], n) for n in batches)
+    net = mx.models.get("mlp", hidden=(16,))
+    module = mx.mod.Module(net, memory_budget=budget, fused_update=fused)
+    module.fit(train, held_out, optimizer=optimizer, num_epoch=1)
+    mx.nd.waitall()
+    assert module.measured_bytes == module.planned_bytes <= budget
+
+
+def buckets_in_one_budget(budget, batches, fused=False, optimizer="adam"):
+    """Steps of buckets with several lengths, of so many samples each."""
+
+    def net(length):
+        data = mx.sym.Reshape(mx.sym.Variable("data"), shape=(-1, 8))
+        logits = mx.sym.FullyConnected(mx.sym.Activation(data, act_type="tanh"), num_hidden=5, name="fc")
+        label = mx.sym.Reshape(mx.sym.Variable("softmax_label"), shape=(-1,))
+        return mx.sym.SoftmaxOutput(logits, label, name="softmax"), ("data",), ("softmax_label",)
+
+    shapes = {k: ([("data", (n, k, 8))], [("softmax_label", (n, k))]) for k, n in zip((9, 8, 2), batches)}
+    module = mx.mod.BucketingModule(net, 9, memory_budget=budget, buckets=shapes, fused_update=fused)
+    module.await_optimizer()
+    module.bind(*shapes[9])
+    module.init_params()
+    module.init_optimizer(optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    "run, batches", [(within_one_budget, (42, 62)), (buckets_in_one_budget, (30, 34, 30))]
+)
+def test_what_is_said_to_help_several_shapes_helps_all_of_them(run, batches):
+    least = refusal(partial(run, batches=batches)).least_feasible_bytes
+    offered = set()
+    for budget in (least // 2, least - 300):
+        text = str(refusal(partial(run, batches=batches), budget))
+        assert re.search(r"largest of [23] shapes that do not fit\.(.|\n)*would help all of them:", text), (
+            text
+        )
+        for line in (line for line in text.splitlines() if ": fits" in line):
+            if found := re.search(r"batch (\d+) instead of ([\d and]+) \(.*: fits.*; (\d+) does not", line):
+                assert found[2] == " and ".join(map(str, sorted({*batches}, reverse=True)))
+                run(budget, [min(n, int(found[1])) for n in batches])
+                refusal(partial(run, batches=[min(n, int(found[3])) for n in batches]), budget)
+                offered.add("batch")
+            else:
+                assert "update inside the step" in line, line
+                run(budget, batches, fused=True, optimizer="sgd")
+                offered.add("fused")
+    assert offered == {"batch", "fused"}

@@ -196,7 +196,7 @@ def simple_bind(
         like = group.first.get(place.owner)
 
         def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
-            arrivals.append(group.plan(*where, steps, usual, templates[0]))
+            arrivals.append(group.plan(*where, planning.candidates, steps, usual, templates[0]))
             return arrivals[-1].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:

@@ -14,14 +14,15 @@ all:
 A budget holds for that sum. Who comes later brings inputs and outputs, and so leaves less for the arena:
 members whose arena is then too large are planned anew, with fewer bytes and more recomputation. Where that
 fails too, members that are only kept for when their shapes come again are given up, least recently used
-first. Who is `expected` counts from the start, as if he were there: a refusal then names a budget for those
-to come as well, and who is planned leaves them room.
+first. Who is `expected` counts from the start, as if he were there: who comes before is refused where one of
+those to come would be, with a budget for all, and before anything has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -38,6 +39,7 @@ from .candidates import Candidates
 from .executor import Executor
 from .lower import Lowered
 from .planned import Planned
+from .remedies import advice, Question, Refused
 from .room import require_room
 from .step import Key, Step
 from .storage import Allocator
@@ -88,7 +90,7 @@ class ExecutorGroup:
     @property
     def planned_bytes(self) -> int:
         """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
-        fixed = self._fixed([m._planned.train for m in self.members.values()])
+        fixed = self._beside.fixed([m._planned.train for m in self.members.values()])
         nbytes = sum(fixed.values()) + sum(m.copied_bytes for m in self.members.values())
         return nbytes + (self.arena.nbytes if self.arena is not None else 0)
 
@@ -165,18 +167,19 @@ class ExecutorGroup:
         self,
         owner: Hashable,
         key: Hashable,
+        asked: Candidates,
         steps: Steps,
         lowered: Lowered,
         template: Template | None = None,
     ) -> Arrival:
-        """What happens if one of `steps` joins as (owner, key), in the place of who has that key now.
+        """What happens if one of the steps of `asked` joins as (owner, key), in the place of who has it now.
 
         `lowered` is any of them: what is outside the arena is the same in all.
 
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
         together that are in use, the new one and those that are expected included.
         """
-        budget = self.budget
+        budget, beside = self.budget, self._beside
         coming = [e for o, e in self.expected.items() if o != owner]
         stay = {k: m for k, m in self.members.items() if k != (owner, key)}
         old = [k for k in stay if k[0] == owner]
@@ -185,16 +188,20 @@ class ExecutorGroup:
         spare = [k for k in stay if k[0] == owner or self.current.get(k[0]) != k[1]]
         while True:
             there = (m._planned.train for m in stay.values())
-            fixed = self._fixed([lowered, *there, *(e.lowered for e in coming)])
+            fixed = beside.fixed([lowered, *there, *(e.lowered for e in coming)])
             try:
                 plan = plan_memory(steps.owning(fixed), budget, template=template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
+                if budget is not None:
+                    for e in coming:
+                        plan_memory(e.steps.owning(fixed), budget)
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
-                    others = [_as_it_is(m.memory_plan) for m in stay.values()]
-                    others += [e.steps for e in coming]
-                    raise self._refused(error, steps, [o.owning(fixed) for o in others], fixed) from None
+                    programs = [(asked, steps)]
+                    programs += [(m._planned.asked, _as_it_is(m.memory_plan)) for m in stay.values()]
+                    programs += [(e.candidates, e.steps) for e in coming]
+                    raise self._refused(error, programs, fixed) from None
                 del stay[spare.pop(0)]
 
     def admit(self, arrival: Arrival, executor: Executor) -> None:
@@ -226,7 +233,7 @@ class ExecutorGroup:
         member = self.members[key]
         backend, train = member._backend, member._planned.train
         template = self.templates[key[0]][0]
-        arrival = self.plan(*key, _steps_of(member.memory_plan), train, template)
+        arrival = self.plan(*key, member._planned.asked, _steps_of(member.memory_plan), train, template)
         if arrival.plan.problem.tasks is not train.problem.tasks:
             return False
         planned = replace(member._planned, train_plan=arrival.plan)
@@ -260,22 +267,9 @@ class ExecutorGroup:
                 self.arena.give_back()  # before the newcomer's arrays are made
         return self.arena
 
-    def _fixed(self, members: Sequence[Lowered]) -> Fixed:
-        """Bytes outside the arena by category, if these programs share what they can."""
-        total: Fixed = dict(self.extra)
-        seen: set[tuple[Key, object]] = set()
-        for lowered in members:
-            for category, nbytes in lowered.problem.fixed_bytes.items():
-                total[category] = total.get(category, 0) + nbytes
-            for key, category in _shared(lowered.step).items():
-                shape, dtype = lowered.step.owned[key]
-                if (key, (shape, dtype)) in seen:
-                    total[category] -= prod(shape) * dtype.itemsize
-                seen.add((key, (shape, dtype)))
-        known = {key for key, _ in seen}
-        if rest := held_bytes([a for key, a in self.held.items() if key not in known]):
-            total["arguments"] = total.get("arguments", 0) + rest
-        return total
+    @property
+    def _beside(self) -> Beside:
+        return Beside(dict(self.extra), {key: held_bytes([a]) for key, a in self.held.items()})
 
     def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
@@ -289,28 +283,57 @@ class ExecutorGroup:
         return replace(plan_memory(problem, budget, template=self.templates[owner][0]), steps=steps)
 
     def _refused(
-        self, error: MemoryBudgetError, steps: Steps, others: Sequence[Steps], fixed: Fixed
+        self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, Steps]], fixed: Fixed
     ) -> MemoryBudgetError:
-        """The error with a budget that holds for everybody, as who needs most of the arena has it."""
-        largest, refused, bound = steps.owning(fixed), 0, 0
-        for member in (largest, *others) if others else ():
-            least, proven = _least(member, error.budget_bytes)
-            bound = max(bound, proven)
-            if least is not None:
-                refused += 1
-                if refused == 1 or least.least_feasible_bytes > error.least_feasible_bytes:
-                    error, largest = least, member
-        if others:
+        """The error with a budget for all `programs`, as that which needs most of the arena has it.
+
+        `error` is of the first of them.
+        """
+        asked, _ = programs[0]
+        refused, fit = [(error, asked)], []
+        if others := len(programs) - 1:
+            all_of_them = [(a, _least(steps.owning(fixed), error.budget_bytes)) for a, steps in programs]
+            found = [(least, a) for a, (least, _) in all_of_them if least is not None]
+            refused = sorted(found or refused, key=lambda r: -r[0].least_feasible_bytes)
+            fit = [a for a, (least, _) in all_of_them if least is None and a is not refused[0][1]]
+            bound = max(proven for _, (_, proven) in all_of_them)
+            error = refused[0][0]
             error.lower_bound_bytes = max(bound, error.lower_bound_bytes)
-            others_own = "1 other shape owns" if len(others) == 1 else f"{len(others)} other shapes own"
+            others_own = "1 other shape owns" if others == 1 else f"{others} other shapes own"
             error.remark(f"With what {others_own}, {error.least_feasible_bytes} bytes are enough for all.")
-        if refused > 1:
-            error.remark(
-                f"This is the largest of {refused} shapes that do not fit; what is said to help it does not "
-                f"look at the others."
-            )
-        largest.explain(error)
+        if len(refused) > 1:
+            error.remark(f"This is the largest of {len(refused)} shapes that do not fit.")
+        short = [Refused(a, e.least_feasible_bytes) for e, a in refused]
+        error.advise = partial(advice, Question(short, fit, self._beside.fixed, error))
         return error
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a group owns beside its members: `extra` bytes by category, and those of `held` arrays."""
+
+    extra: Fixed
+    held: Mapping[Key, int]
+
+    def fixed(self, members: Sequence[Lowered], separate: bool = True) -> Fixed:
+        """Bytes outside the arena by category, if these programs share what they can.
+
+        `separate`: whether an optimizer's states lie beside the steps, as they do now where there are some.
+        """
+        total: Fixed = {c: n for c, n in self.extra.items() if separate or c != "optimizer"}
+        seen: set[tuple[Key, object]] = set()
+        for lowered in members:
+            for category, nbytes in lowered.problem.fixed_bytes.items():
+                total[category] = total.get(category, 0) + nbytes
+            for key, category in _shared(lowered.step).items():
+                shape, dtype = lowered.step.owned[key]
+                if (key, (shape, dtype)) in seen:
+                    total[category] -= prod(shape) * dtype.itemsize
+                seen.add((key, (shape, dtype)))
+        known = {key for key, _ in seen}
+        if rest := sum(nbytes for key, nbytes in self.held.items() if key not in known):
+            total["arguments"] = total.get("arguments", 0) + rest
+        return total
 
 
 def _least(steps: Steps, budget: int) -> tuple[MemoryBudgetError | None, int]:

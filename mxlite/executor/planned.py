@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..graph import Graph
 from ..memplan import MemoryPlan
+from .candidates import Candidates
 from .lower import Lowered
 from .watch import Seen
 
@@ -14,12 +15,17 @@ from .watch import Seen
 class Planned:
     """What `bind` has worked out before any array exists."""
 
-    graph: Graph
+    asked: Candidates
     infer: Lowered
     infer_plan: MemoryPlan
     train: Lowered
     train_plan: MemoryPlan
     shown: tuple[Seen, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        """With all shapes and types but those of mixed precision."""
+        return self.asked.inferred
 
     @property
     def lowered(self) -> tuple[Lowered, Lowered]:

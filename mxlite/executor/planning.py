@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from ..core import BindError, current_context, nearest
+from ..core import BindError, nearest
 from ..core.collection import no_collection
 from ..core.errors import MemoryBudgetError
-from ..graph import Graph, UpdateRule
-from ..memplan import HostLink, MemoryPlan, plan_memory, Steps, STRATEGIES
+from ..memplan import MemoryPlan, plan_memory, Steps, STRATEGIES
 from .adopt import adopted, is_of
-from .amp import amp_dtype
 from .candidates import Candidates
 from .lower import Lowered
 from .planned import Planned
-from .remedies import advice, Question
+from .remedies import advice, Question, Refused
 from .trials import tried
 from .watch import Seen
 
@@ -69,7 +66,7 @@ class Planning:
             if asked.is_measured and self.plan is None:
                 found = self.attempt(made.train, found)
             shown = (*asked.looked.shown, *(Seen(name, key, True) for name, key in made.train.step.points))
-            result = Planned(asked.inferred, made.infer, made.infer_plan, made.train, found, shown)
+            result = Planned(asked, made.infer, made.infer_plan, made.train, found, shown)
             may_advise = True
             self.room(result)
         except MemoryBudgetError as error:
@@ -92,46 +89,12 @@ class Planning:
 
 def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
     """What would help where no plan fits, with such bytes beside those of the step."""
-    apart = (asked.ctx or current_context()).device_type == "gpu"
-    least = min((m.train for m in asked.made), key=lambda train: train.problem.lower_bound_bytes)
-    problem = replace(least.problem, fixed_bytes=_sum(least.problem.fixed_bytes, besides))
-    known = asked.inferred, asked.given, asked.requests, asked.rule, asked.amp, asked.host
-    ask = partial(_ask, asked, error.budget_bytes, besides)
-    return advice(Question(*known, apart, replace(least, problem=problem), error, ask))
 
+    def fixed(programs: Sequence[Lowered], separate: bool) -> dict[str, int]:
+        beside = {c: n for c, n in besides.items() if separate or c != "optimizer"}
+        return _sum(programs[0].problem.fixed_bytes, beside)
 
-def _ask(
-    asked: Candidates,
-    budget: int,
-    besides: Mapping[str, int],
-    inferred: Graph,
-    requests: Mapping[str, str],
-    rule: UpdateRule | None,
-    amp: Any,
-    host: HostLink | None,
-) -> MemoryPlan:
-    """The plan of another question within `budget`. Nothing is timed for it."""
-    if rule is not asked.rule:  # whose states are no longer beside the step
-        besides = {c: n for c, n in besides.items() if c != "optimizer"}
-
-    def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
-        return plan_memory(steps.owning(_sum(usual.problem.fixed_bytes, besides)), budget)
-
-    kind = amp_dtype(amp)
-    other = replace(
-        asked,
-        inferred=inferred,
-        grad_req=requests,
-        budget=budget,
-        rule=rule,
-        amp=kind,
-        scale=None if kind is None else asked.scale,
-        device=asked.described,
-        host=host,
-        template=None,
-        like=None,
-    )
-    return Planning(other, choose=choose).run()[0].train_plan
+    return advice(Question([Refused(asked, error.least_feasible_bytes)], [], fixed, error))
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

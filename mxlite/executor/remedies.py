@@ -1,79 +1,169 @@
 """What would help where no plan fits: another batch, 16 bits, an update inside the step. With numbers.
 
-Each remedy is planned by itself where that is quick, and else reckoned from the refused plan and said to be
-an estimate. How much is planned depends on the number of tasks alone: an error must not take minutes, and
-must say the same each time.
+Programs that share one budget, such as the steps of several buckets, are asked about together: what is
+offered makes all of them fit. Each remedy is planned where that is quick, and else reckoned from the refused
+plan and said to be an estimate. How much is planned depends on the number of tasks alone: an error must not
+take minutes, and must say the same each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..core import current_context
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
 from ..graph import Entry, Graph, Shape, UpdateRule
-from ..memplan import HostLink, MemoryPlan
+from ..memplan import HostLink, plan_memory
 from ..memplan.holders import short
 from ..memplan.refusal import PER_BATCH
 from ..ops import find_op
+from .amp import amp_dtype
+from .candidates import Candidates
 from .infer import infer
 from .lower import Lowered
 from .step import input_names
 
 WORK = 1500  # tasks in all plans made for one error
 ORDINALS = ("first", "second", "third", "fourth")
-PLANS = 12  # at most, however small the network
+PLANS = 12  # tries at most, however small the networks
+
+Fixed = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A program that does not fit, and the least budget that it would."""
+
+    asked: Candidates
+    least_feasible_bytes: int
 
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked of the planner, and its `error`. `plan(inferred, requests, rule, amp, host)` asks again.
+    """What was asked of the planner, and its `error`.
 
-    `apart`: whether the device has memory of its own, so that host memory is more.
+    `refused` are the programs that do not fit, that which needs most first; `others` share the budget and do.
+    `fixed(programs, separate)` are all bytes outside their arena by category; if `separate`, with those of an
+    optimizer beside the steps.
     """
 
-    inferred: Graph
-    given: frozenset[str]
-    requests: Mapping[str, str]
-    rule: UpdateRule | None
-    amp: Any
-    host: HostLink | None
-    apart: bool
-    lowered: Lowered
+    refused: Sequence[Refused]
+    others: Sequence[Candidates]
+    fixed: Callable[[Sequence[Lowered], bool], Fixed]
     error: MemoryBudgetError
-    plan: Callable[[Graph, Mapping[str, str], UpdateRule | None, Any, HostLink | None], MemoryPlan]
+
+    @property
+    def programs(self) -> list[Candidates]:
+        """All, those that do not fit first."""
+        return [*(r.asked for r in self.refused), *self.others]
+
+    @property
+    def largest(self) -> Candidates:
+        return self.refused[0].asked
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The largest, with all that lies outside the arena."""
+        found = [_lowered(c) for c in self.programs]
+        return replace(found[0], problem=replace(found[0].problem, fixed_bytes=self.fixed(found, True)))
+
+    @property
+    def apart(self) -> bool:
+        """Whether the device has memory of its own, so that host memory is more."""
+        return (self.largest.ctx or current_context()).device_type == "gpu"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of planning all programs: `nbytes` of the largest plan, or of a budget that would do."""
+
+    fits: bool
+    nbytes: int
+    extra_time: float
+
+
+Change = Callable[[Candidates], Candidates]  # of a program; the same one where it does not change
 
 
 @dataclass
 class _Asker:
-    """Asks a limited number of questions."""
+    """Asks a limited number of questions: of so many `plans`, with so many tasks in all, `work`."""
 
     question: Question
-    left: int = field(init=False)
+    work: int = field(default_factory=lambda: WORK)
+    plans: int = PLANS
 
-    def __post_init__(self) -> None:
-        tasks = max(1, len(self.question.lowered.problem.tasks))
-        self.left = min(PLANS, WORK // tasks)
+    def may(self, change: Change) -> bool:
+        """Whether there is work left to plan all programs after this change."""
+        return self.plans > 0 and self._cost(change) <= self.work
 
-    def __call__(self, **changed: Any) -> MemoryPlan | MemoryBudgetError:
-        """A plan, or why there is none. Other errors pass: the network does not allow the change."""
-        self.left -= 1
+    def __call__(self, change: Change, separate: bool = True) -> Outcome:
+        """What comes of a change, under which programs that fit and stay as they are still do.
+
+        Other errors than those of the budget pass: a network does not allow the change.
+        """
+        self.plans -= 1
+        self.work -= self._cost(change)
+        planned, stay = self._after(change)
+        steps = [c.steps(None, True, False, _no_advice) for c in planned]
+        new = [c.of(s.first).train for s, c in zip(steps, planned)]
+        fixed = self.question.fixed([*new, *map(_lowered, stay)], separate)
+        fits, refused = [], []
+        for each in steps:
+            try:
+                fits.append(plan_memory(each.owning(fixed), self.question.error.budget_bytes))
+            except MemoryBudgetError as error:
+                refused.append(error)
+        if refused:
+            most = max(refused, key=lambda e: e.least_feasible_bytes)
+            return Outcome(False, most.least_feasible_bytes, most.least_extra_time)
+        return Outcome(True, max(p.peak_bytes for p in fits), max(p.extra_time for p in fits))
+
+    def _after(self, change: Change) -> tuple[list[Candidates], list[Candidates]]:
+        """Programs that are to be planned after a change, and those that stay."""
         q = self.question
-        try:
-            return q.plan(
-                changed.get("inferred", q.inferred),
-                changed.get("requests", q.requests),
-                changed.get("rule", q.rule),
-                changed.get("amp", q.amp),
-                changed.get("host", q.host),
-            )
-        except MemoryBudgetError as error:
-            return error
+        planned, stay = [], []
+        for i, c in enumerate(q.programs):
+            new = change(c)
+            if new is c and i >= len(q.refused):
+                stay.append(c)
+            else:
+                new = replace(new, budget=q.error.budget_bytes, template=None, like=None)
+                planned.append(replace(new, device=c.described))  # nothing is timed for it
+        trained = [_fed(c) for c in (*planned, *stay) if not c.forward_only]
+        # Inference for the shapes of steps is part of theirs.
+        return [c for c in planned if not c.forward_only or _fed(c) not in trained], stay
+
+    def _cost(self, change: Change) -> int:
+        """Tasks that are planned, about."""
+        some = [
+            c
+            for i, c in enumerate(self.question.programs)
+            if i < len(self.question.refused) or change(c) is not c
+        ]
+        return sum(max(1, len(_lowered(c).problem.tasks)) for c in some)
+
+
+def _fed(asked: Candidates) -> tuple[Any, ...]:
+    """A network and the shapes of what it is given."""
+    graph = asked.inferred
+    return graph.outputs, {n.name: graph.shapes[Entry(n)] for n in graph.variables if n.name in asked.given}
+
+
+def _lowered(asked: Candidates) -> Lowered:
+    """The step that is proven to need least."""
+    return min((m.train for m in asked.made), key=lambda train: train.problem.lower_bound_bytes)
+
+
+def _no_advice(error: MemoryBudgetError, besides: Fixed) -> str:
+    return ""
 
 
 def advice(question: Question) -> str:
@@ -89,7 +179,9 @@ def advice(question: Question) -> str:
         *_safely(_batch, question, ask),
     ]
     if found:
-        lines += ["What would help:", *(f"  - {line}" for line in found)]
+        several = len(question.refused) > 1
+        lines += ["What would help all of them:" if several else "What would help:"]
+        lines += [f"  - {line}" for line in found]
     return "\n".join(lines)
 
 
@@ -117,24 +209,31 @@ def _bound_task(lowered: Lowered) -> Iterator[str]:
 
 
 def _fused(q: Question, ask: _Asker) -> Iterator[str]:
-    if q.rule is not None or not any(r == "write" for r in q.requests.values()):
-        return
-    if any(r == "add" for r in q.requests.values()):
+    asked = [r for c in q.programs for r in c.requests.values()]
+    if any(c.rule is not None for c in q.programs) or "write" not in asked or "add" in asked:
         return
     name = "update inside the step (optimizer=, or fused_update=True of Module)"
-    if ask.left > 0:
-        rule = UpdateRule(find_op("_fused_sgd"), {"rescale_grad": 1.0, "clip_gradient": -1.0})
-        yield from _planned(q, f"{name}, with sgd", ask(rule=rule))
+    rule = UpdateRule(find_op("_fused_sgd"), {"rescale_grad": 1.0, "clip_gradient": -1.0})
+
+    def fused(c: Candidates) -> Candidates:
+        return replace(c, rule=rule) if c.trains else c
+
+    if ask.may(fused):
+        yield from _planned(q, f"{name}, with sgd", ask(fused, separate=False))
         return
     nbytes = q.lowered.problem.fixed_bytes.get("gradients", 0)
     yield f"{name}: up to {format_bytes(nbytes)} of gradients need no arrays"
 
 
 def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
-    if q.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
+    if q.largest.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
         return
-    if ask.left > 0:
-        yield from _planned(q, 'amp="bfloat16"', ask(amp="bfloat16"))
+
+    def mixed(c: Candidates) -> Candidates:
+        return replace(c, amp=amp_dtype("bfloat16"))
+
+    if ask.may(mixed):
+        yield from _planned(q, 'amp="bfloat16"', ask(mixed))
         return
     arena = q.error.least_feasible_bytes - q.lowered.problem.fixed_total
     least = q.error.least_feasible_bytes
@@ -144,65 +243,121 @@ def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
 
 def _unmixed(q: Question, ask: _Asker) -> Iterator[str]:
     """Where 16 bits take more: a step that holds less may be one for float32 alone."""
-    if q.amp is None or ask.left < 1:
-        return
-    yield from _planned(q, "float32 alone (amp=None)", ask(amp=None))
+
+    def unmixed(c: Candidates) -> Candidates:
+        return replace(c, amp=None, scale=None)
+
+    if q.largest.amp is not None and ask.may(unmixed):
+        yield from _planned(q, "float32 alone (amp=None)", ask(unmixed))
 
 
 def _offload(q: Question, ask: _Asker) -> Iterator[str]:
-    if q.host is not None or not q.apart:
+    if q.largest.host is not None or not q.apart:
         return
-    if ask.left > 0:
-        yield from _planned(q, 'offload="auto"', ask(host=HostLink()))
+
+    def offloaded(c: Candidates) -> Candidates:
+        return replace(c, host=HostLink())
+
+    if ask.may(offloaded):
+        yield from _planned(q, 'offload="auto"', ask(offloaded))
         return
     yield 'offload="auto": kept arrays may wait in host memory (not planned here)'
 
 
 def _input_gradients(q: Question, ask: _Asker) -> Iterator[str]:
-    names = [n for n in sorted(_data(q)) if q.requests.get(n, "null") != "null" and q.rule is None]
-    nbytes = sum(q.inferred.nbytes(Entry(n)) for n in q.inferred.arguments if n.name in names)
+    wanted = [(c, n) for c in q.programs for n in sorted(_data(c)) if c.rule is None]
+    wanted = [(c, n) for c, n in wanted if c.requests.get(n, "null") != "null"]
+    names = list(dict.fromkeys(n for _, n in wanted))
+    nbytes = sum(
+        c.inferred.nbytes(e) for c, n in wanted for e in map(Entry, c.inferred.arguments) if e.node.name == n
+    )
     if names:
         shown = ", ".join(map(repr, map(short, names[:3]))) + (", ..." if len(names) > 3 else "")
         yield f"grad_req='null' for {shown}: {format_bytes(nbytes)} less, if nobody needs their gradients"
 
 
 def _batch(q: Question, ask: _Asker) -> Iterator[str]:
-    """The nearest batch that fits: on a straight line from the least plan, then by planning around it."""
-    shapes = {n.name: q.inferred.shapes[Entry(n)] for n in q.inferred.arguments if n.name in q.given}
-    axes = _batch_axes({n: s for n, s in shapes.items() if n in _data(q) and s})
-    name, axis = next(iter(axes.items()), ("", 0))
-    batch = shapes[name][axis] if axes else 0
-    if batch < 2:
+    """The nearest batch that fits: on a straight line from the least plan, then by planning around it.
+
+    Where several programs do not fit, the largest batch that each of them may have.
+    """
+    fed = [_Fed.of(r.asked) for r in q.refused]
+    if any(f.batch < 2 for f in fed):
         return
-    what = f"batch {{}} instead of {batch} (the {ORDINALS[axis]} axis of {short(name)!r})"
-    held = sum(n for c, n in q.lowered.problem.fixed_bytes.items() if c not in PER_BATCH)
-    each = (q.error.least_feasible_bytes - held) / batch
-    estimate = min(batch - 1, int((q.error.budget_bytes - held) / each)) if each > 0 else 0
-    if estimate < 1 and q.error.budget_bytes <= held:
+    most, budget = max(f.batch for f in fed), q.error.budget_bytes
+    batches = " and ".join(map(str, sorted({f.batch for f in fed}, reverse=True)))
+    name, axis = next(iter(fed[0].axes.items()))
+    where = f"the {ORDINALS[axis]} axis of {short(name)!r}"
+    what = f"batch {{}} instead of {batches} ({where})"
+    held = q.lowered.problem.fixed_total - sum(
+        n for r in q.refused for c, n in _lowered(r.asked).problem.fixed_bytes.items() if c in PER_BATCH
+    )
+    estimates = []
+    for r, f in zip(q.refused, fed):
+        each = (r.least_feasible_bytes - held) / f.batch
+        estimates.append(min(f.batch - 1, int((budget - held) / each)) if each > 0 else 0)
+    estimate = min(estimates)
+    if estimate < 1 and budget <= held:
         yield f"no smaller batch: {format_bytes(held)} do not depend on it"
         return
-    low, high, plan, guess = 0, batch, None, max(1, estimate)
-    refused = (batch, q.error.least_feasible_bytes)
-    while high - low > 1 and ask.left > 0:
-        tried = ask(inferred=_with_batch(q, shapes, axes, guess))
-        if isinstance(tried, MemoryPlan):
-            first = plan is None
-            low, plan = guess, tried
+
+    def of_at_most(n: int) -> Change:
+        smaller = {id(r.asked): f.with_batch(n) for r, f in zip(q.refused, fed) if f.batch > n}
+        return lambda c: replace(c, inferred=smaller[id(c)]) if id(c) in smaller else c
+
+    low, high, fits, guess = 0, most, None, max(1, estimate)
+    refused = (most, q.error.least_feasible_bytes)
+    while high - low > 1 and ask.may(change := of_at_most(guess)):
+        tried = ask(change)
+        if tried.fits:
+            first = fits is None
+            low, fits = guess, tried
             guess = low + 1 if first else (low + high) // 2
         else:
             # The line through the least bytes of the last two that did not fit.
-            high, least = guess, tried.least_feasible_bytes
+            high, least = guess, tried.nbytes
             each = (refused[1] - least) / max(1, refused[0] - guess)
             refused = (guess, least)
-            on_line = int(high - (least - q.error.budget_bytes) / each) if each > 0 else low
-            guess = min(max(on_line, low + 1), high - 1) if plan is None else (low + high) // 2
-    if plan is not None:
+            on_line = int(high - (least - budget) / each) if each > 0 else low
+            guess = min(max(on_line, low + 1), high - 1) if fits is None else (low + high) // 2
+    if fits is not None:
         rest = f"; {low + 1} does not" if high == low + 1 else ""
-        yield f"{what.format(low)}: {_fits(plan)}{rest}"
+        yield f"{what.format(low)}: {_fits(fits)}{rest}"
     elif high == 1:
         yield "no smaller batch: a batch of 1 does not fit either"
     elif estimate >= 1:
         yield f"{what.format(estimate)}: fits by an estimate; `mxlite fit-batch` finds it by planning"
+
+
+@dataclass(frozen=True)
+class _Fed:
+    """What a program is fed: `shapes` by name, and on which of their `axes` the batch stands."""
+
+    asked: Candidates
+    shapes: Mapping[str, Shape]
+    axes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, asked: Candidates) -> _Fed:
+        _, shapes = _fed(asked)
+        data = _data(asked)
+        return cls(asked, shapes, _batch_axes({n: s for n, s in shapes.items() if n in data and s}))
+
+    @property
+    def batch(self) -> int:
+        name, axis = next(iter(self.axes.items()), ("", 0))
+        return self.shapes[name][axis] if self.axes else 0
+
+    def with_batch(self, new: int) -> Graph:
+        """The network with the batch made `new` long."""
+        graph, data = self.asked.inferred, _data(self.asked)
+        known = {
+            n: tuple(new if axis == self.axes.get(n) else length for axis, length in enumerate(s))
+            for n, s in self.shapes.items()
+            if n in data
+        }
+        types = {n.name: graph.dtypes[Entry(n)] for n in graph.variables}
+        return infer(Graph(graph.outputs), known, types)
 
 
 def _batch_axes(shapes: Mapping[str, Shape]) -> dict[str, int]:
@@ -219,33 +374,21 @@ def _batch_axes(shapes: Mapping[str, Shape]) -> dict[str, int]:
     return {n: 0 for n, s in shapes.items() if s[0] == first[0]}
 
 
-def _with_batch(q: Question, shapes: Mapping[str, Shape], axes: Mapping[str, int], new: int) -> Graph:
-    """The network with the batch, which stands on `axes` of inputs, made `new` long."""
-    data = _data(q)
-    known = {
-        n: tuple(new if axis == axes.get(n) else length for axis, length in enumerate(s))
-        for n, s in shapes.items()
-        if n in data
-    }
-    types = {n.name: q.inferred.dtypes[Entry(n)] for n in q.inferred.variables}
-    return infer(Graph(q.inferred.outputs), known, types)
-
-
-def _data(q: Question) -> set[str]:
+def _data(asked: Candidates) -> set[str]:
     """Names of inputs that are no parameters."""
-    return input_names(q.inferred, list(q.given))
+    return input_names(asked.inferred, list(asked.given))
 
 
-def _planned(q: Question, what: str, found: MemoryPlan | MemoryBudgetError) -> Iterator[str]:
+def _planned(q: Question, what: str, found: Outcome) -> Iterator[str]:
     """What came out of planning a remedy; nothing where it takes no less than what was asked for."""
-    if isinstance(found, MemoryPlan):
+    if found.fits:
         yield f"{what}: {_fits(found)}"
-    elif found.least_feasible_bytes < q.error.least_feasible_bytes:
-        yield f"{what}: not enough, needs {format_bytes(found.least_feasible_bytes)}"
+    elif found.nbytes < q.error.least_feasible_bytes:
+        yield f"{what}: not enough, needs {format_bytes(found.nbytes)}"
 
 
-def _fits(plan: MemoryPlan) -> str:
-    return f"fits, {format_bytes(plan.peak_bytes)} with {percent(plan.extra_time)} extra time"
+def _fits(found: Outcome) -> str:
+    return f"fits, {format_bytes(found.nbytes)} with {percent(found.extra_time)} extra time"
 
 
 def _shape(shape: Shape) -> str:

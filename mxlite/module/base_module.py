@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from typing import Any
 
 from ..core import StateError
@@ -50,8 +49,8 @@ class BaseModule(ScoredModule):
         """Train for `num_epoch` epochs.
 
         Binds, initialises parameters (Uniform(0.01) by default) and makes the optimizer unless that is done
-        already. Within a `memory_budget` the batches of `eval_data` count from the first plan on: none of
-        them is refused between epochs.
+        already. Within a `memory_budget` the batches of both iterators, by what they provide, are planned for
+        before the first step, also where the module is bound already: none of them is refused later.
 
         With `checkpoint_prefix`, Ctrl-C finishes the batch at hand, writes `PREFIX.resume` and
         raises KeyboardInterrupt; the file is also written after each epoch. `resume=True` continues from it,
@@ -94,7 +93,7 @@ class BaseModule(ScoredModule):
         validation_metric = validation_metric if validation_metric is not None else eval_metric
         eval_metric = metric_module.create(eval_metric)
         self.prepare_metric(eval_metric)
-        with nullcontext() if eval_data is None else self.expecting(eval_data):
+        with self.expecting(train_data, eval_data):
             self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
 
         done = 0  # batches of the first epoch that an earlier run has done

@@ -20,6 +20,8 @@ from ..io import DataDesc
 from ..ndarray import NDArray
 from .argument_names import ArgumentNames
 
+Shapes = tuple[list[DataDesc], list[DataDesc]]  # of data and of labels
+
 
 class Binding:
     """A symbol's executors, one for each set of input shapes, in a group of which other modules may be part.
@@ -36,7 +38,8 @@ class Binding:
         self.names = names
         self.options = options  # of every `simple_bind`: amp, device, offload, streams
         self.owner = object()  # a name in the group, which then does not keep this alive
-        self.others: Callable[[ExecutorGroup], None] | None = None  # lets it expect who is to come
+        # Lets the group expect who is to come beside steps of these shapes.
+        self.others: Callable[[ExecutorGroup, Shapes], None] | None = None
         self.group = ExecutorGroup()
         self.data_shapes: list[DataDesc] = []
         self.label_shapes: list[DataDesc] = []
@@ -46,7 +49,7 @@ class Binding:
         self.plan_gradients = False
         self.waits = False  # for its optimizer
         self.narrow_params = False
-        self.forward_only = False  # see Evaluation
+        self.forward_only = False  # no step is planned before somebody trains; see Evaluation
         self.metrics: tuple[Counted, ...] = ()  # that training steps add to
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
@@ -61,6 +64,15 @@ class Binding:
         new.narrow_params = self.narrow_params
         new.owner, new.others = self.owner, self.others
         return new
+
+    @property
+    def shapes(self) -> Shapes:
+        return self.data_shapes, self.label_shapes
+
+    @property
+    def samples(self) -> int:
+        """Of a batch."""
+        return int(self.data_shapes[0].shape[0])
 
     @property
     def executor(self) -> Executor:
@@ -180,9 +192,9 @@ class Binding:
         shapes, asked = self._asked(self.data_shapes, self.label_shapes)
         expect(self.symbol.graph, self.context, shapes, **asked)
 
-    def _expect_others(self) -> None:
+    def _expect_others(self, data: list[DataDesc], labels: list[DataDesc]) -> None:
         if self.others is not None and self.group.budget is not None:
-            self.others(self.group)
+            self.others(self.group, (data, labels))
 
     def remake(self, loss_scale: Asked | None) -> None:
         """The executor anew, after what is asked of it has changed; those for other shapes are given up."""
@@ -194,17 +206,17 @@ class Binding:
 
     def train_with(self, optimizer: Any, loss_scale: Asked | None) -> None:
         """Plan training, with the update of `optimizer` if there is one. Nothing changes if that fails."""
-        before = self.optimizer, self.plan_gradients, self.waits
-        now = optimizer, True, False
+        before = self.optimizer, self.plan_gradients, self.waits, self.forward_only
+        now = optimizer, True, False, False
         if optimizer is None and before == now:  # the same step, with other bytes beside it
-            self._expect_others()
+            self._expect_others(*self.shapes)
             if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
                 return
-        self.optimizer, self.plan_gradients, self.waits = now
+        self.optimizer, self.plan_gradients, self.waits, self.forward_only = now
         try:
             self.remake(loss_scale)
         except BaseException:
-            self.optimizer, self.plan_gradients, self.waits = before
+            self.optimizer, self.plan_gradients, self.waits, self.forward_only = before
             raise
         self._graph = None
 
@@ -234,6 +246,7 @@ class Binding:
 
     def leave(self) -> None:
         """Give up all executors; the arrays that others share stay."""
+        self.hide()
         self.group.drop(self.owner)
         self._executor = self._graph = None
 
@@ -329,7 +342,7 @@ class Binding:
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
         if not self.waits:
-            self._expect_others()
+            self._expect_others(data, labels)
         shapes, asked = self._asked(data, labels)
         types, arrays = asked["type_dict"], {}
         if self._executor is not None and (data, labels) == (self.data_shapes, self.label_shapes):
@@ -338,10 +351,11 @@ class Binding:
             arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types.get(n, a.dtype)}
         graph = self.symbol.graph if self._graph is None else self._graph
         asked |= dict(arrays=arrays, streams=self.options["streams"])
+        metrics = () if self.forward_only else self.metrics
         try:
-            return simple_bind(graph, self.context, shapes, metrics=self.metrics, **asked)
+            return simple_bind(graph, self.context, shapes, metrics=metrics, **asked)
         except MemoryBudgetError as error:
-            if self.metrics:
+            if metrics:
                 # A budget without room for their sums.
                 return simple_bind(graph, self.context, shapes, **asked)
             if self._wants_gradients and self.optimizer is None and not self.group.extra:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..core import BindError, Context, MXLiteError, nearest, StateError
+from ..core import BindError, Context, MemoryBudgetError, MXLiteError, nearest, StateError
 from ..core.bytesize import parse_bytes
 from ..core.errors import ArgumentError
 from ..core.wanted import found, wanted, wanted_function
@@ -22,12 +22,12 @@ from ..memplan import Device, MemoryPlan
 from ..ndarray import NDArray
 from ..symbol.naming import NameManager
 from .base_module import BaseModule
-from .evaluation import shapes_of
+from .declared_buckets import Buckets, declared, DeclaredBuckets
+from .evaluation import Shapes
 from .module import Module
 from .named_bucket import NamedBucket
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
-Buckets = Mapping[Any, tuple[Any, Any]]  # data and label shapes by key
 
 
 class BoundBuckets(BaseModule):
@@ -78,11 +78,11 @@ class BoundBuckets(BaseModule):
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._buckets: dict[Any, Module] = {}
-        self._asked = None if buckets is None else _declared("BucketingModule: buckets", buckets)
+        self._asked = None if buckets is None else declared("BucketingModule: buckets", buckets)
         self._declared = self._asked or {}
-        self._to_come: dict[Any, tuple[Any, Any]] = {}  # shapes by key, in this binding
+        self._to_come: dict[Any, Shapes] = {}  # by key, in this binding
+        self._to_evaluate: dict[Any, Shapes] = {}  # by key, for inference beside training
         self._coming: dict[Any, Module] = {}  # those of them that the group expects
-        self._to_evaluate: dict[Any, tuple[Any, Any]] = {}  # shapes by key, of inference beside training
         self._key: Any = default_bucket_key
         self._first = self._new_first()  # at once, so that mistakes in names show here
 
@@ -200,62 +200,92 @@ class BoundBuckets(BaseModule):
             self._fused = self._first._training.fused
         if self._asked is None:
             provided = getattr(train_data, "provide_buckets", None) or {}
-            self._declared = _declared("fit: train_data.provide_buckets", provided)
+            self._declared = declared("fit: train_data.provide_buckets", provided)
 
     def await_optimizer(self) -> None:
         self._first.await_optimizer()
 
     def _named(self, key: Any, data_shapes: Any) -> NamedBucket:
-        return NamedBucket(key, data_shapes, self._buckets, self._to_come)
+        return NamedBucket(key, data_shapes, self._buckets, [*self._to_come, *self._to_evaluate])
 
-    def _expect(self, group: ExecutorGroup) -> None:
-        """Have the group of the default bucket count those that are to come."""
+    def _expect(self, group: ExecutorGroup, steps: Shapes) -> None:
+        """Have the group count those that are to come beside `steps` of the default bucket."""
         training = self._first._training
-        for key, (data_shapes, label_shapes) in self._to_come.items():
-            if key == self._default_key or key in self._buckets:
+        bound = {**self._buckets, self._default_key: self._first}
+        for key, shapes in {**self._to_evaluate, **self._to_come}.items():
+            if key in bound:
                 continue
             module = self._coming.pop(key, None) or self._new_bucket(key)
             if training.optimizer is not None:
                 module._training.borrow(training)
             how = self.for_training, self.inputs_need_grad, self._grad_req
+            module._only_evaluates = key not in self._to_come
             module._evaluation.declared = self._to_evaluate.get(key)
-            module.expect_in(group, data_shapes, label_shapes, *how)
+            module.expect_in(group, *shapes, *how)
             self._coming[key] = module
-        for key, module in {**self._buckets, self._default_key: self._first}.items():
+        for key, module in bound.items():
             module._evaluation.declared = self._to_evaluate.get(key)
-            module._expect(group)
+            module._expect(group, steps if module is self._first else module._binding.shapes)
 
     @contextmanager
-    def expecting(self, eval_data: Any) -> Iterator[None]:
+    def expecting(self, train_data: Any, eval_data: Any = None) -> Iterator[None]:
         if self._budget is None:
             yield
             return
-        provided = getattr(eval_data, "provide_buckets", None)
-        provided = _declared("fit: eval_data.provide_buckets", provided or {})
-        default = getattr(eval_data, "default_bucket_key", self._default_key)
-        shapes = provided or {default: shapes_of(eval_data)}
-        known = {*self._declared, *self._buckets, self._default_key}
-        declared, new = self._declared, {k: s for k, s in shapes.items() if k not in known}
-        self._declared = {**declared, **new}  # a bucket is bound for training, whoever brings its first batch
-        self._to_evaluate = {k: s for k, s in shapes.items() if k in known}
+        first, key, before = self._first, self._default_key, self._to_come
+        bound = first._binding.shapes
+        to_come = DeclaredBuckets.of(train_data, eval_data, self._asked, key)
+        self._to_come, self._to_evaluate = dict(to_come.trained), dict(to_come.evaluated)
         try:
+            self._give_way(to_come)
+            if (shapes := self._to_come.get(key)) is not None:
+                with self._named(key, shapes[0]):
+                    first.train_for(shapes)
             yield
-            self._bind_all(new)
-            for key, described in self._to_evaluate.items():
-                if (module := self._buckets.get(key)) is not None:
-                    with self._named(key, described[0]):
-                        module._evaluation.bind(module._binding, described)
+            self._expect(first._binding.group, first._binding.shapes)
+            self._bind_all()
+        except BaseException as error:
+            self._to_come, self._to_evaluate = before, {}
+            if isinstance(error, MemoryBudgetError):
+                first.train_as_before(bound)
+            raise
         finally:
-            self._declared, self._to_evaluate = declared, {}
-            for module in (self._first, *self._buckets.values(), *self._coming.values()):
-                module._evaluation.forget(self._first._binding.group)
+            first._training.samples = None
+            self._forget()
 
-    def _bind_all(self, shapes: Mapping[Any, tuple[Any, Any]]) -> None:
+    def _give_way(self, to: DeclaredBuckets) -> None:
+        """Give up the buckets that come otherwise than they are bound, or do not come."""
+        for key, module in list(self._buckets.items()):
+            if module is self._first or to.keeps(key, module._binding):  # the first has all parameters
+                module._evaluation.begin_anew(module._binding, to.evaluated.get(key))
+            else:
+                module.leave()
+                del self._buckets[key]
+        if self._key not in self._buckets:
+            self._key = self._default_key
+
+    def _forget(self) -> None:
+        """What has been expected is bound, or does not come."""
+        self._to_evaluate = {}
+        group = self._first._binding.group
+        for module in (self._first, *self._buckets.values(), *self._coming.values()):
+            module._evaluation.forget(group)
+        for module in self._coming.values():
+            group.expected.pop(module._binding.owner, None)
+        self._coming = {}
+
+    def _bind_all(self) -> None:
         """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
         key = self._key
-        for other, described in shapes.items():
-            self.switch_bucket(other, *described)
-        self._key = key
+        try:
+            for other, shapes in {**self._to_come, **self._to_evaluate}.items():
+                self._have(other, self._to_come.get(other, shapes), other not in self._to_come)
+            for other, shapes in self._to_evaluate.items():
+                module = self._buckets[other]
+                with self._named(other, shapes[0]):
+                    module._evaluation.bind(module._binding, shapes)
+        finally:
+            self._key = key
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,
@@ -272,15 +302,20 @@ class BoundBuckets(BaseModule):
             return
         if shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
+        before = dict(vars(self))
         self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
         self._key = self._default_key
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self._grad_req = grad_req
-        with self._named(self._default_key, data_shapes):
-            self._first.bind(
-                data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
-            )
+        try:
+            with self._named(self._default_key, data_shapes):
+                self._first.bind(
+                    data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
+                )
+        except BaseException:
+            vars(self).update(before)  # who was bound stays so
+            raise
         self._buckets[self._default_key] = self._first
         self.binded = True
         if self._preloaded is not None:
@@ -289,35 +324,36 @@ class BoundBuckets(BaseModule):
 
     def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
         """Make a bucket the present one; bind it for these shapes if it is new."""
+        self._have(bucket_key, (data_shapes, label_shapes))
+
+    def _have(self, key: Any, shapes: Shapes, only_evaluates: bool = False) -> None:
+        """Make a bucket the present one. A new one is bound for these shapes, for steps too or for inference
+        until somebody trains on it."""
         self.need()
-        if bucket_key not in self._buckets:
+        if key not in self._buckets:
             self.need(params=True)
-            module = self._coming.get(bucket_key) or self._new_bucket(bucket_key)
+            module = self._coming.get(key) or self._new_bucket(key)
             first = self._first
+            module._only_evaluates = only_evaluates
             if self.optimizer_initialized:
                 module.borrow_optimizer(first)
             module.share_metric(first)
-            with self._named(bucket_key, data_shapes):
-                module.bind(
-                    data_shapes,
-                    label_shapes,
-                    self.for_training,
-                    self.inputs_need_grad,
-                    shared_module=first,
-                    grad_req=self._grad_req,
-                )
-            self._buckets[bucket_key] = module
-            self._coming.pop(bucket_key, None)
-        self._key = bucket_key
+            how = self.for_training, self.inputs_need_grad
+            with self._named(key, shapes[0]):
+                module.bind(*shapes, *how, shared_module=first, grad_req=self._grad_req)
+            self._buckets[key] = module
+            self._coming.pop(key, None)
+        self._key = key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
         self.need(params=True)
         before = self._key
-        self._switch_to(data_batch)
+        self._switch_to(data_batch, self.for_training)
         self._key = before
 
-    def _switch_to(self, batch: Any) -> None:
+    def _switch_to(self, batch: Any, is_train: bool | None) -> None:
+        """Make a batch's bucket the present one."""
         key = getattr(batch, "bucket_key", None)
         key = self._default_key if key is None else key
         wanted("forward: the batch", batch, "a DataBatch", has=("data", "provide_data", "provide_label"))
@@ -326,7 +362,7 @@ class BoundBuckets(BaseModule):
             raise BindError(
                 f"The first batch of bucket {key!r} must have provide_data: its names and shapes."
             )
-        self.switch_bucket(key, data_shapes, label_shapes)
+        self._have(key, (data_shapes, label_shapes), is_train is not None and not is_train)
 
     # -- parameters and optimizer --------------------------------------------------------------
 
@@ -347,7 +383,7 @@ class BoundBuckets(BaseModule):
     def _have_params(self) -> None:
         self.params_initialized = True
         if not self.for_training and self._budget is not None:
-            self._bind_all(self._to_come)
+            self._bind_all()
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
@@ -381,21 +417,25 @@ class BoundBuckets(BaseModule):
             return
         # Buckets that are bound already are planned anew with the optimizer.
         others = {k: m for k, m in self._buckets.items() if m is not self._first}
-        met = {k: (m.data_shapes, m.label_shapes) for k, m in others.items()}
-        self._to_come = {**self._declared, **met}
+        idle = {k: m for k, m in others.items() if m._binding.forward_only}
+        met, seen = _shapes({k: m for k, m in others.items() if k not in idle}), _shapes(idle)
+        to_evaluate = self._to_evaluate
+        self._to_come = {**self._to_come, **met} if self._budget is not None else met
+        self._to_evaluate = {**seen, **to_evaluate}
         for module in others.values():
-            module._binding.leave()
+            module.leave()
         self._buckets = {self._default_key: self._first}
-        with self._named(self._default_key, self._first.data_shapes):
-            self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
-        self.optimizer_initialized = True
-        self._bind_all(met if self._budget is None else self._to_come)
+        try:
+            with self._named(self._default_key, self._first.data_shapes):
+                self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+            self.optimizer_initialized = True
+            self._bind_all()
+        finally:
+            self._to_evaluate = to_evaluate
+            if not to_evaluate:
+                self._forget()
 
 
-def _declared(what: str, buckets: Any) -> dict[Any, tuple[Any, Any]]:
-    """Data and label shapes by key. Raises BindError."""
-    wanted(what, buckets, "a dict: key -> (data shapes, label shapes)", Mapping)
-    for key, shapes in buckets.items():
-        if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
-            raise BindError(f"{what}: {key!r} must have (data shapes, label shapes), got {found(shapes)}.")
-    return {key: (data, labels) for key, (data, labels) in buckets.items()}
+def _shapes(modules: Mapping[Any, Module]) -> dict[Any, Shapes]:
+    """What they are bound for."""
+    return {k: (m.data_shapes, m.label_shapes) for k, m in modules.items()}

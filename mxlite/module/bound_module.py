@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup
 from ..io import DataDesc
@@ -16,7 +16,7 @@ from . import parameters
 from .base_module import BaseModule
 from .binding import Binding
 from .bound_arrays import BoundArrays
-from .evaluation import Evaluation, shapes_of
+from .evaluation import Evaluation, other_shapes, Shapes, shapes_of
 from .initializer import Uniform
 from .module_contract import as_list, by_device
 from .training import Training
@@ -40,6 +40,7 @@ class BoundModule(BaseModule):
         self._binding = binding
         self._training = training
         self._evaluation = Evaluation()
+        self._only_evaluates = False  # plan no step before somebody trains
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
 
     # -- what it is ----------------------------------------------------------------------------
@@ -177,9 +178,11 @@ class BoundModule(BaseModule):
         new = self._binding.anew()
         new.inputs_need_grad = inputs_need_grad
         new.grad_req = grad_req
-        new.optimizer = self._training.in_step(inputs_need_grad) if for_training else None
-        new.waits = for_training and self._training.waits
-        new.plan_gradients = for_training and not new.waits
+        new.forward_only = for_training and self._only_evaluates
+        trains = for_training and not new.forward_only
+        new.optimizer = self._training.in_step(inputs_need_grad) if trains else None
+        new.waits = trains and self._training.waits
+        new.plan_gradients = trains and not new.waits
         return new
 
     def expect_in(
@@ -196,28 +199,42 @@ class BoundModule(BaseModule):
         new.group = group
         self._training.expect(new, data_shapes, label_shapes)
         if self._evaluation.declared is not None:
-            self._evaluation.expect(new, self._evaluation.declared, group)
+            self._evaluation.expect(new, self._evaluation.declared, group, new.shapes)
 
     # -- inference beside training -------------------------------------------------------------
 
     @contextmanager
-    def expecting(self, eval_data: Any) -> Iterator[None]:
-        if self._memory_budget is None:
+    def expecting(self, train_data: Any, eval_data: Any = None) -> Iterator[None]:
+        if self._binding.group.budget is None:
             yield
             return
-        shapes = self._evaluation.declared = shapes_of(eval_data)
+        shapes, bound = None if eval_data is None else shapes_of(eval_data), self._binding.shapes
+        self._evaluation.begin_anew(self._binding, shapes)
         self._binding.others, before = self._expect, self._binding.others
         try:
+            self.train_for(shapes_of(train_data))
             yield
-            self._evaluation.bind(self._binding, shapes)
+            if shapes is not None:
+                self._evaluation.bind(self._binding, shapes)
+        except MemoryBudgetError:
+            self.train_as_before(bound)
+            raise
         finally:
             self._binding.others = before  # which would keep this module alive
+            self._training.samples = None
             self._evaluation.forget(self._binding.group)
 
-    def _expect(self, group: ExecutorGroup) -> None:
-        """Have the group count the inference that was declared."""
+    def train_for(self, shapes: Shapes) -> None:
+        """Have steps for the shapes that an iterator provides; for an optimizer to come those before count,
+        as where its first batch turns to them."""
+        if (other := other_shapes(self._binding.shapes, *shapes)) is not None:
+            self._training.samples = self._binding.samples
+            self._training.use(self._binding, *other)
+
+    def _expect(self, group: ExecutorGroup, steps: Shapes) -> None:
+        """Have the group count the inference that was declared, beside `steps` of these shapes."""
         if self._evaluation.declared is not None:
-            self._evaluation.expect(self._binding, self._evaluation.declared, group)
+            self._evaluation.expect(self._binding, self._evaluation.declared, group, steps)
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
@@ -244,6 +261,18 @@ class BoundModule(BaseModule):
                     f"prepare: sparse_row_id_fn names {name!r}, which is no parameter."
                     f"{nearest(name, self._names.parameters)}"
                 )
+
+    def train_as_before(self, shapes: Shapes) -> None:
+        """Have steps for these shapes again, if there is room still, after those to come were refused."""
+        self._evaluation.begin_anew(self._binding, None)
+        if self._binding.shapes != shapes:
+            with suppress(MemoryBudgetError):
+                self._training.use(self._binding, *shapes)
+
+    def leave(self) -> None:
+        """Give up all programs; the arrays that others share stay."""
+        self._evaluation.leave()
+        self._binding.leave()
 
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""

@@ -41,10 +41,20 @@ class Evaluation:
         self._binding, self.declared = None, None
         self._goes_on = self._was_declared = False
 
-    def expect(self, training: Binding, shapes: Shapes, group: ExecutorGroup) -> None:
-        """Let a group count the program for these shapes, where steps of training have others."""
-        if (other := _other(training, *shapes)) is not None:
+    def expect(self, training: Binding, shapes: Shapes, group: ExecutorGroup, steps: Shapes) -> None:
+        """Let a group count the program for these shapes, where `steps`, of training, have others."""
+        if (other := other_shapes(steps, *shapes)) is not None:
             self._made(training, group).expect(*other, None)
+
+    def begin_anew(self, training: Binding, shapes: Shapes | None) -> None:
+        """`shapes` are declared in the place of those before, which stay as long as there is room."""
+        self.declared, self._was_declared = shapes, False
+        self.rest(training)
+        training.group.current.pop(self._owner, None)
+
+    def has(self, data_shapes: Any, label_shapes: Any) -> bool:
+        """Whether there is a program for these shapes."""
+        return self._binding is not None and self._binding.has(data_shapes, label_shapes)
 
     def forget(self, group: ExecutorGroup) -> None:
         """What was declared does not come, or is there."""
@@ -53,7 +63,7 @@ class Evaluation:
 
     def bind(self, training: Binding, shapes: Shapes) -> None:
         """Have the program for these shapes, ahead of its first batch."""
-        if (other := _other(training, *shapes)) is not None:
+        if (other := other_shapes(training.shapes, *shapes)) is not None:
             self.use(training, *other)
             self._was_declared = True
             self.rest(training)
@@ -81,7 +91,6 @@ class Evaluation:
     def leave(self) -> None:
         """Give up all programs."""
         if self._binding is not None:
-            self._binding.hide()
             self._binding.leave()
         self._binding = None
         self._goes_on = self._was_declared = False
@@ -96,12 +105,12 @@ class Evaluation:
         return new
 
 
-def _other(training: Binding, data: Any, labels: Any) -> Shapes | None:
-    """Shapes that an iterator provides under the names of `training`, None where they are those of its steps.
+def other_shapes(bound: Shapes, data: Any, labels: Any) -> Shapes | None:
+    """Shapes that an iterator provides under the names of those that are `bound`, None where they are these.
 
     Batches are fed in order, whatever their iterator calls them; one without labels gets them in its length.
     """
-    have, more = training.data_shapes, training.label_shapes
+    have, more = bound
     data, labels = [_desc(d) for d in data], [_desc(d) for d in labels or ()][: len(more)]
     if more and not labels and data:
         labels = [DataDesc(d.name, (data[0].shape[0], *d.shape[1:]), d.dtype) for d in more]

@@ -129,7 +129,8 @@ class FeedForward:
         module = self._trainer(data, kvstore, logger, monitor)
         metric = metrics.create(eval_metric)
         module.prepare_metric(metric)
-        self._make_optimizer(module, data, kvstore)
+        with module.expecting(data, held_out):
+            self._make_optimizer(module, data, kvstore)
         self._predictor = None
         data.reset()
         with module.counting():

@@ -217,12 +217,8 @@ class Module(SavedModule):
         feed = self._binding.feed(data_batch)
         self._turn_to(data_batch, feed, is_train)
         feed = self._fed = {n: a for n, a in feed.items() if self._present.executor.has_argument(n)}
-        if is_train and self._binding.waits:
-            if self._training.fused:
-                raise StateError(
-                    "this module was made with fused_update=True: call init_optimizer before training."
-                )
-            self._training.plan(self._binding)  # somebody has an update of his own
+        if is_train:
+            self._have_steps()
         self._stepped = False
         if is_train and self.for_training:
             self._counting.step()
@@ -232,24 +228,43 @@ class Module(SavedModule):
             self._training.follow(self._binding)
         return feed
 
+    def _have_steps(self) -> None:
+        """Plan training, where no step has been planned yet."""
+        if not self.for_training or self._binding.plan_gradients:
+            return
+        if self._training.fused and self._training.optimizer is None:
+            raise StateError(
+                "this module was made with fused_update=True: call init_optimizer before training."
+            )
+        self._training.plan(self._binding)  # without an optimizer: somebody has an update of his own
+
+    @property
+    def _ran_inference_alone(self) -> bool:
+        """Whether the last program has no backward pass."""
+        return self._present is not self._binding or self._binding.forward_only
+
     def _turn_to(self, data_batch: Any, feed: Mapping[str, Any], is_train: bool) -> None:
         """Have a program for a batch: for training, or where there is one, that of steps."""
         training = self._binding
         shapes = training.other_shapes(data_batch, feed)
-        if shapes is None or is_train or not training.plan_gradients or training.has(*shapes):
+        if shapes is None:
             self._evaluation.rest(training)
-            if shapes is not None:
-                self.reshape(*shapes)
+        elif is_train or not training.plan_gradients:
+            self.reshape(*shapes)
+        elif training.has(*shapes) and not self._evaluation.has(*shapes):
+            self.reshape(*shapes)
         else:
             self._evaluation.turn_to(training, shapes, data_batch, feed)
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""
         self.need(params=True)
-        if self._present is not self._binding and self._fed is not None and not self.is_fused:
+        if self._fed is not None and not self.is_fused and self._ran_inference_alone:
             # A step for these shapes, which looks itself whether this forward pass is one for backward.
             self.reshape(self._present.data_shapes, self._present.label_shapes)
-            self._executor.forward(is_train=False, **self._fed)
+            self._have_steps()
+            if not self.is_fused:
+                self._executor.forward(is_train=False, **self._fed)
         executor = self._executor
         if executor.updated:
             if out_grads is not None:

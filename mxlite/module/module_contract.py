@@ -123,8 +123,9 @@ class ModuleContract:
         """Called by `fit` before bind."""
         self.await_optimizer()
 
-    def expecting(self, eval_data: Any) -> AbstractContextManager[None]:
-        """Inside, `fit` plans its steps: a budget is for inference on `eval_data` too."""
+    def expecting(self, train_data: Any, eval_data: Any = None) -> AbstractContextManager[None]:
+        """Inside, `fit` plans its steps: a budget is for those on `train_data` and for inference on
+        `eval_data`. What they provide is bound when it ends."""
         return nullcontext()
 
     def await_optimizer(self) -> None:

@@ -124,21 +124,29 @@ class SequentialModule(BaseModule):
         return [(name, s[1]) for name, s in zip(names, shapes)]
 
     @contextmanager
-    def expecting(self, eval_data: Any) -> Iterator[None]:
-        data, labels = shapes_of(eval_data)
+    def expecting(self, train_data: Any, eval_data: Any = None) -> Iterator[None]:
+        train = self._fed_by(train_data)
+        held_out = [None] * len(train) if eval_data is None else self._fed_by(eval_data)
         with ExitStack() as all_of_them:
-            for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
-                data = self._rewired(i, data) if meta.get(self.META_AUTO_WIRING) else data
-                given = DataBatch([], provide_data=data)
-                given.provide_label = labels if meta.get(self.META_TAKE_LABELS) else None
-                all_of_them.enter_context(module.expecting(given))
-                if not isinstance(module.symbol, Symbol):
-                    break  # what comes behind it nobody knows
-                outputs = module.symbol.infer_shape_partial(**{d[0]: d[1] for d in data})[1]
-                if outputs is None or not all(outputs):
-                    break
-                data = list(zip(module.output_names, outputs))
+            for module, trained, evaluated in zip(self._modules, train, held_out):
+                all_of_them.enter_context(module.expecting(trained, evaluated))
             yield
+
+    def _fed_by(self, data: Any) -> list[DataBatch]:
+        """What each module is given of an iterator's batches, of those of which that is known."""
+        shapes, labels = shapes_of(data)
+        found = []
+        for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
+            shapes = self._rewired(i, shapes) if meta.get(self.META_AUTO_WIRING) else shapes
+            found.append(DataBatch([], provide_data=shapes))
+            found[-1].provide_label = labels if meta.get(self.META_TAKE_LABELS) else None
+            if not isinstance(module.symbol, Symbol):
+                break  # what comes behind it nobody knows
+            outputs = module.symbol.infer_shape_partial(**{d[0]: d[1] for d in shapes})[1]
+            if outputs is None or not all(outputs):
+                break
+            shapes = list(zip(module.output_names, outputs))
+        return found
 
     def await_optimizer(self) -> None:
         for module in self._modules:

@@ -26,7 +26,8 @@ class Training:
     """The optimizer of a module, its states, KVStore and loss scale. `index` numbers its parameters.
 
     `fused` is what the user asks for, None where that is left to `fit`. `awaits`: whether an optimizer will
-    surely come before a step is run.
+    surely come before a step is run. `samples`: of a batch, for `rescale_grad`, where they are not those of
+    the binding.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Training:
         self.fixed = names.fixed
         self.fused = fused
         self.awaits = False
+        self.samples: int | None = None
         self.scale = scale
         self.logger = logger
         self.index = {n: i for i, n in enumerate(names.parameters)}
@@ -95,7 +97,7 @@ class Training:
         names = {i: n for n, i in self.index.items()}
         if isinstance(optimizer, str):
             try:
-                given = {"rescale_grad": 1.0 / binding.data_shapes[0].shape[0], **dict(params)}
+                given = {"rescale_grad": 1.0 / (self.samples or binding.samples), **dict(params)}
             except (TypeError, ValueError):
                 raise OpAttributeError(
                     f"init_optimizer: optimizer_params must be a dict or (name, value) pairs, got {params!r}."
