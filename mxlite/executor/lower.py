@@ -74,7 +74,8 @@ def lower(
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
     imperative update). `inference` is the plan of the pass that shares the arena. `constants`: whether what
-    depends on parameters alone is kept from call to call; `in_place`: whether parameters may be kept in another form where they are.
+    depends on parameters alone is kept from call to call; `in_place`: whether parameters may be kept in
+    another form where they are.
     `device` is what seconds are reckoned for, the backend's rates if None. `like`: the same step for other
     sizes; where no more than these differ its order is taken, with which plans for its sizes are templates
     for plans of these.
