@@ -147,6 +147,28 @@ def test_initializers_keep_their_names_and_input_types():
     np.testing.assert_array_equal(run(proto, ids=ids), (table[ids] + bias) * 0.5)
 
 
+def test_a_model_exported_for_training_drops_out():
+    node = helper.make_node("Dropout", ["x", "ratio", "mode"], ["y", "mask"])
+    stored = {"ratio": np.float32(0.25), "mode": np.bool_(True)}
+    x = np.ones((64, 64), np.float32)
+    symbol, args, _ = import_model(model([node], {"x": x}, initializers=stored))
+    plan = symbol.memory_plan(mx.cpu(), x=x.shape)
+    mx.memplan.check(plan)
+    mx.random.seed(3)
+    y = symbol.eval(x=mx.nd.array(x), **args)[0].asnumpy()
+    assert set(np.unique(y)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
+    assert abs((y == 0).mean() - 0.25) < 0.03
+    node.attribute.append(helper.make_attribute("seed", 5))
+    with pytest.raises(mx.MXLiteError, match="random numbers of a seed"):
+        import_model(model([node], {"x": x}, initializers=stored))
+
+
+def test_a_name_that_two_nodes_make_is_refused():
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Tanh", ["x"], ["y"], name="t")]
+    with pytest.raises(FormatError, match="Two nodes make 'y', the second is Tanh 't'"):
+        import_model(model(nodes, {"x": np.ones(2, np.float32)}))
+
+
 def test_parameters_are_not_folded_into_others():
     """Tied weights stay tied: a transposed weight is computed, not stored."""
     nodes = [

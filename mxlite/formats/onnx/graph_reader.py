@@ -67,10 +67,16 @@ class GraphReader:
 
     def nodes(self, nodes: Any, scope: Scope, attributes: Mapping[str, Any] | None = None) -> None:
         """Convert nodes in order; `scope` gets their outputs. `attributes` are those of the function."""
+        known: set[str] = set()
         for proto in nodes:
             made = self._node(proto, scope, attributes)
             for name, value in zip(proto.output, made):
+                if name in known:
+                    raise FormatError(
+                        f"Two nodes make {name!r}, the second is {proto.op_type} {proto.name!r}."
+                    )
                 if name:
+                    known.add(name)
                     scope[name] = value
 
     def subgraph(self, graph: Any, scope: Scope, inputs: list[Value]) -> list[Value]:
