@@ -24,7 +24,7 @@ class OpenShapeError(FormatError):
         return f"{', '.join(said)}: give {'its shape' if len(said) == 1 else 'their shapes'}"
 
     def example(self, batch: int | str) -> dict[str, tuple[int | str, ...]]:
-        """A shape for each: `batch` where a length is called so, else in front, and lengths that are usual."""
+        """A shape for each: `batch` where a length is called so, else in front, and usual lengths."""
         return {name: _usual(dims, batch) for name, dims in self.inputs.items()}
 
 
