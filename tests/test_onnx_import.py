@@ -147,6 +147,56 @@ def test_initializers_keep_their_names_and_input_types():
     np.testing.assert_array_equal(run(proto, ids=ids), (table[ids] + bias) * 0.5)
 
 
+def test_a_model_exported_for_training_drops_out():
+    node = helper.make_node("Dropout", ["x", "ratio", "mode"], ["y", "mask"])
+    stored = {"ratio": np.float32(0.25), "mode": np.bool_(True)}
+    x = np.ones((64, 64), np.float32)
+    symbol, args, _ = import_model(model([node], {"x": x}, initializers=stored))
+    plan = symbol.memory_plan(mx.cpu(), x=x.shape)
+    mx.memplan.check(plan)
+    mx.random.seed(3)
+    y = symbol.eval(x=mx.nd.array(x), **args)[0].asnumpy()
+    assert set(np.unique(y)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
+    assert abs((y == 0).mean() - 0.25) < 0.03
+    node.attribute.append(helper.make_attribute("seed", 5))
+    with pytest.raises(mx.MXLiteError, match="random numbers of a seed"):
+        import_model(model([node], {"x": x}, initializers=stored))
+
+
+@pytest.mark.parametrize(
+    ("declared", "example", "given"),
+    [
+        ((-1, 4), (1, 4), (3, 4)),
+        (("seq", "batch_size", 8), (128, 1, 8), (5, 2, 8)),
+        ((7, "N", 8), (7, 128, 8), (7, 2, 8)),
+        (("n", 3, "h", "w"), (1, 3, 224, 224), (2, 3, 5, 6)),
+    ],
+)
+def test_open_lengths_are_asked_for_with_an_example(declared, example, given):
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": np.ones(given, np.float32)})
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, declared))
+    with pytest.raises(OpenShapeError) as asked:
+        import_model(proto)
+    assert asked.value.example(1) == {"x": example}
+    symbol, _, _ = import_model(proto, shapes={"x": given})
+    assert symbol.infer_shape(x=given)[1] == [given]
+
+
+def test_a_length_of_zero_may_be_given():
+    """Some exporters write it for a batch that is open."""
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": np.ones((0, 4), np.float32)})
+    symbol, _, _ = import_model(proto, shapes={"x": (3, 4)})
+    assert symbol.infer_shape(x=(3, 4))[1] == [(3, 4)]
+    with pytest.raises(FormatError, match="must be"):
+        import_model(proto, shapes={"x": (3, 5)})
+
+
+def test_a_name_that_two_nodes_make_is_refused():
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Tanh", ["x"], ["y"], name="t")]
+    with pytest.raises(FormatError, match="Two nodes make 'y', the second is Tanh 't'"):
+        import_model(model(nodes, {"x": np.ones(2, np.float32)}))
+
+
 def test_parameters_are_not_folded_into_others():
     """Tied weights stay tied: a transposed weight is computed, not stored."""
     nodes = [

@@ -197,9 +197,26 @@ def test_the_table_names_who_holds_the_peak():
 
 
 def test_what_inference_needs_is_not_blamed_on_a_task():
-    problem = Problem((Task("t", "op", (), (0,)),), (Value("v", 64),), 1, {}, least_arena=6400)
+    problem = Problem(
+        (Task("t", "op", (), (0,)),), (Value("v", 64),), 1, {}, least_arena=6400, least_bound=6400
+    )
     text = str(refusal(lambda b: plan_memory(problem, b)))
     assert "6.25 KiB for inference" in text and "alone" not in text
+
+
+@pytest.mark.parametrize("strategy", mx.memplan.STRATEGIES)
+def test_the_proven_bound_holds_for_inference_that_is_planned_otherwise(strategy):
+    data = mx.sym.var("data")
+    for i in range(6):
+        data = mx.sym.exp(data, name=f"exp{i}")
+    ask = dict(grad_req="null", data=(64, 64))
+    best = data.memory_plan(mx.cpu(), **ask)
+    plan = data.memory_plan(mx.cpu(), strategy=strategy, **ask)
+    assert plan.lower_bound_bytes <= best.peak_bytes
+    assert best.lower_bound_bytes == best.peak_bytes
+    error = refusal(lambda b: data.memory_plan(mx.cpu(), memory_budget=b, strategy=strategy, **ask))
+    assert error.lower_bound_bytes <= best.peak_bytes
+    assert ("Both are one" in str(error)) == (strategy != "none")
 
 
 def test_advice_is_worked_out_when_it_is_read_and_once():

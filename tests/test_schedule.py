@@ -336,7 +336,7 @@ def test_only_what_is_placed_counts_not_what_the_search_hopes(monkeypatch):
 def test_the_pass_that_shares_the_arena_counts_against_the_budget():
     problem = residual(12, 2)
     full = plan_memory(problem).peak_bytes
-    big = replace(problem, least_arena=10 * full)
+    big = replace(problem, least_arena=10 * full, least_bound=10 * full)
     plan = plan_memory(big)
     assert plan.arena_bytes == 10 * full
     assert plan.peak_bytes == plan.lower_bound_bytes == problem.fixed_total + 10 * full
@@ -399,6 +399,28 @@ def test_the_bound_of_a_single_task_counts_its_workspace_and_what_is_in_place():
     assert make_plan(problem, None).peak_bytes == problem.lower_bound_bytes == 128 + 640 + 128
     apart = replace(problem, tasks=(tasks[0], replace(tasks[1], in_place=()), tasks[2]))
     assert apart.task_bound == (1280 + 128, 1)
+
+
+def test_what_only_backward_reads_may_be_made_by_another_run_than_what_forward_reads():
+    """As a mask beside the result of a dropout: no run needs room for both."""
+    names = ("x", "out", "mask", "y", "dy", "dx")
+    values = tuple(Value(n, 6400 if n in ("out", "mask") else 64, n in ("x", "dx")) for n in names)
+    drop = Task("drop", "op", (0,), (1, 2), seconds=1)
+    tasks = (
+        drop,
+        Task("y", "op", (1,), (3,), seconds=1),
+        Task("y_backward", "op", (3,), (4,), seconds=1),
+        Task("drop_backward", "op", (4, 2), (5,), seconds=1),
+    )
+    problem = Problem(tasks, values, 2)
+    assert problem.task_bound == (6464, 1)
+    with pytest.raises(MemoryBudgetError) as caught:
+        plan_memory(problem, 1)
+    assert caught.value.least_feasible_bytes == caught.value.lower_bound_bytes == 6464
+    for changed in (replace(drop, recomputable=False), replace(drop, always=(1, 2))):
+        apart = replace(problem, tasks=(changed, *tasks[1:]))
+        assert apart.task_bound == (12800, 0)
+        assert plan_memory(apart, 12800 + 128).peak_bytes >= 12800
 
 
 def test_a_breakdown_names_the_workspace_at_the_fullest_step():

@@ -189,7 +189,7 @@ class Candidates:
             step,
             self.backend,
             {"arguments": held} if held else None,
-            infer_plan.placed_bytes,
+            infer_plan,
             device=self.described,
             # Where nobody wants gradients, the step of training is often that of inference: it has its order.
             like=infer if self.like is None else order,

@@ -17,8 +17,9 @@ from ..backends.elementwise.late import late_results
 from ..backends.gpu.graph_inputs import layout
 from ..backends.lower import LoweredGraph
 from ..graph import Entry, Graph, LOSS_SCALE, Shape
-from ..memplan import Device, Problem, reorder, structure
+from ..memplan import Device, MemoryPlan, Problem, reorder, structure
 from ..memplan.device import DEFAULT
+from ..memplan.kept import forward_bound
 from .accumulate import accumulated
 from .constants import hoist
 from .preview import with_previews
@@ -63,7 +64,7 @@ def lower(
     step: Step,
     backend: Backend,
     extra_fixed: Mapping[str, int] | None = None,
-    least_arena: int = 0,
+    inference: MemoryPlan | None = None,
     constants: bool = False,
     in_place: bool = False,
     device: Device | None = None,
@@ -74,8 +75,9 @@ def lower(
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
-    imperative update). `constants`: whether what depends on parameters alone is kept from call to call;
-    `in_place`: whether parameters may be kept in another form where they are.
+    imperative update). `inference` is the plan of the pass that shares the arena. `constants`: whether what
+    depends on parameters alone is kept from call to call; `in_place`: whether parameters may be kept in
+    another form where they are.
     `device` is what seconds are reckoned for, the backend's rates if None. `like`: the same step for other
     sizes; where no more than these differ its order is taken, with which plans for its sizes are templates
     for plans of these.
@@ -112,7 +114,15 @@ def lower(
         fixed[category] = fixed.get(category, 0) + prod(s) * d.itemsize
     if uses_rng:
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
-    problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena, costs)
+    problem = Problem(
+        found.tasks,
+        found.values,
+        step.num_forward,
+        fixed,
+        least_arena=0 if inference is None else inference.placed_bytes,
+        least_bound=0 if inference is None else forward_bound(inference),
+        costs=costs,
+    )
     # Once, here: planner, judge, files, engine and profiler all see this one list of tasks.
     if like is not None and _differs_in_size_only(problem, step, like):
         order = like.order

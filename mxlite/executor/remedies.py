@@ -196,7 +196,7 @@ def _safely(remedy: Any, *args: Any) -> list[str]:
 def _bound_task(lowered: Lowered) -> Iterator[str]:
     """The largest single task with the shapes of what it reads and makes."""
     nbytes, at = lowered.problem.task_bound
-    if not nbytes or nbytes < lowered.problem.least_arena:
+    if not nbytes or nbytes < lowered.problem.least_bound:
         return
     call, task = lowered.calls[at], lowered.problem.tasks[at]
 

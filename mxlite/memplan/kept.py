@@ -7,15 +7,21 @@ holds at least
     results of the forward pass that it, or a task that waits for it, still reads
     + its other inputs and its outputs, but those that may lie where an input lay
     + its workspace
+
+Of a step without backward, as inference is, nothing runs again at all: `forward_bound`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Container
+from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
 from .problem import padded, Problem
+
+if TYPE_CHECKING:
+    from .plan import MemoryPlan
 
 
 class KeptBound(NamedTuple):
@@ -49,7 +55,7 @@ def kept_bound(problem: Problem) -> KeptBound:
     for needs in needed:
         together |= needs
     kept = _total(together, sizes)
-    least, at = max(kept, problem.least_arena), -1
+    least, at = max(kept, problem.least_bound), -1
     if problem.task_bound[0] > least:
         least, at = problem.task_bound
     for t in range(first, len(tasks)):
@@ -61,8 +67,37 @@ def kept_bound(problem: Problem) -> KeptBound:
     return KeptBound(kept, least, at)
 
 
-def _own(problem: Problem, t: int, needed: int) -> int:
-    """Bytes that task `t` needs beside the values `needed`."""
+def forward_bound(plan: MemoryPlan) -> int:
+    """Bytes of the arena that every order of a step without backward needs, at the task where `plan` has
+    most, or at any by itself. O(tasks).
+
+    What was made before it, whatever the order, and is read behind it, whatever the order, is there.
+    """
+    problem = plan.problem
+    live = plan.live_bytes()
+    if not live:
+        return 0
+    tasks, made = problem.tasks, problem.producer
+    t = plan.schedule.task[max(range(len(live)), key=live.__getitem__)]
+    before, stack = {t}, [t]
+    while stack:
+        for v in tasks[stack.pop()].inputs:
+            if made[v] >= 0 and made[v] not in before:
+                before.add(made[v])
+                stack.append(made[v])
+    behind, later = {t}, set[int]()
+    for u in range(t + 1, len(tasks)):
+        if any(made[v] in behind for v in tasks[u].inputs):
+            behind.add(u)
+            later.update(tasks[u].inputs)
+    before.discard(t)
+    held = {v for v in later if made[v] in before and not problem.values[v].fixed}
+    nbytes = sum(padded(problem.values[v].nbytes) for v in held)
+    return max(problem.task_bound[0], nbytes + _own(problem, t, sum(1 << v for v in held), held))
+
+
+def _own(problem: Problem, t: int, needed: int, stay: Container[int] = ()) -> int:
+    """Bytes that task `t` needs beside the values `needed`; nothing may lie where those that `stay` lie."""
     task, values = problem.tasks[t], problem.values
     nbytes = padded(task.workspace)
     outputs = {v for v in task.outputs if v >= 0 and not values[v].fixed}
@@ -71,7 +106,7 @@ def _own(problem: Problem, t: int, needed: int) -> int:
             nbytes += padded(values[v].nbytes)
     given: set[int] = set()
     for out, inp in task.in_place:
-        if out in outputs and inp not in given and not values[inp].fixed:
+        if out in outputs and inp not in given and inp not in stay and not values[inp].fixed:
             given.add(inp)
             outputs.discard(out)
             nbytes -= min(padded(values[out].nbytes), padded(values[inp].nbytes))

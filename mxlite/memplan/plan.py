@@ -65,7 +65,8 @@ class MemoryPlan:
         """Proven: no plan for this network and these shapes owns less, whichever step it runs."""
         if self.bound_bytes:
             return self.bound_bytes
-        return (self.problem if self.steps is None else self.steps).lower_bound_bytes
+        own = self.problem.lower_bound_bytes
+        return own if self.steps is None else min(own, self.steps.lower_bound_bytes)
 
     @property
     def how(self) -> str:

@@ -27,8 +27,8 @@ from .schedule import FETCH, RUN, Schedule
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
-VERSION = 6  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
-# time of a call in a step beside those in and out of the cache
+VERSION = 7  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
+# time of a call in a step beside those in and out of the cache, 6 no proof of what inference needs
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
 _APART = ("schedule", "liveness", "offsets", "host_ranges", "steps")
 """Of a plan: written in a form of their own, or not at all."""
@@ -216,6 +216,7 @@ def _check_problem(problem: Problem) -> None:
     _within((problem.num_forward,), 0, len(tasks) + 1, "the number of forward tasks")
     _within([v.nbytes for v in values], 0, MOST, "the size of a value,")
     _within([problem.least_arena, *(t.workspace for t in tasks)], 0, MOST, "a size,")
+    _within([problem.least_bound], 0, problem.least_arena + 1, "the lower bound of inference,")
     made: set[int] = set()
     for task in tasks:
         _within(task.inputs, 0, len(values), "value")

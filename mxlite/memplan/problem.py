@@ -109,11 +109,12 @@ class Problem:
 
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
     program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
-    device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
-    there if kept values may wait for backward in host memory. `cache_bytes` is what a cache holds where that
-    was measured, else 0, and `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds`
-    are those of the step that would be run if it fitted, where that is another one, else 0, and `instead`
-    says what this one does in place of it.
+    device. `least_arena` is needed in any case (by the plan of inference, which shares the arena);
+    `least_bound` of it by every plan of inference, which is proven. `host` is there if kept values may wait
+    for backward in host memory. `cache_bytes` is what a cache holds where that was measured, else 0, and
+    `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds` are those of the step that
+    would be run if it fitted, where that is another one, else 0, and `instead` says what this one does in
+    place of it.
     """
 
     tasks: tuple[Task, ...]
@@ -121,6 +122,7 @@ class Problem:
     num_forward: int
     fixed_bytes: Mapping[str, int] = field(default_factory=dict)
     least_arena: int = 0
+    least_bound: int = 0
     costs: str = ""
     host: HostLink | None = None
     cache_bytes: int = 0
@@ -223,37 +225,44 @@ class Problem:
     def task_bound(self) -> tuple[int, int]:
         """(bytes, task): the most arena bytes that a single task needs by itself.
 
-        Its arena inputs, outputs and workspace must be there together, less one output that may
-        overwrite an input. No schedule of these tasks gets below it.
+        Its arena inputs, workspace and what one of its runs makes must be there together, less outputs that
+        may overwrite an input. A forward task that may run again makes what other forward tasks read when it
+        runs first, but what only backward reads may wait for other runs, each for one by itself. No schedule
+        of these tasks gets below it.
         """
+        by_forward = {v for t in self.tasks[: self.num_forward] for v in t.inputs}
         best, at = 0, 0
         for t, task in enumerate(self.tasks):
-            nbytes = task.workspace
-            for v in {*task.inputs, *task.outputs}:
-                if v >= 0 and not self.values[v].fixed:
-                    nbytes += padded(self.values[v].nbytes)
-            donors: set[int] = set()
-            joined: set[int] = set()
-            for out, inp in task.in_place:
-                if (
-                    out < 0
-                    or out in joined
-                    or inp in donors
-                    or self.values[out].fixed
-                    or self.values[inp].fixed
-                ):
-                    continue
-                joined.add(out)
-                donors.add(inp)
-                nbytes -= min(padded(self.values[out].nbytes), padded(self.values[inp].nbytes))
+            outputs = {v for v in task.outputs if v >= 0 and not self.values[v].fixed}
+            runs = [outputs]
+            if t < self.num_forward and task.recomputable and not task.mutates:
+                always = outputs.intersection(task.always)
+                first = outputs & by_forward | always
+                runs = [first, *({v, *always} for v in outputs - first)]
+            nbytes = max(self._together(task, outputs) for outputs in runs)
             if nbytes > best:
                 best, at = nbytes, t
         return best, at
 
+    def _together(self, task: Task, outputs: set[int]) -> int:
+        """Arena bytes that one run of `task` needs to make `outputs`."""
+        values, nbytes = self.values, task.workspace
+        for v in {*task.inputs, *outputs}:
+            if not values[v].fixed:
+                nbytes += padded(values[v].nbytes)
+        donors: set[int] = set()
+        joined: set[int] = set()
+        for out, inp in task.in_place:
+            if out in outputs and out not in joined and inp not in donors and not values[inp].fixed:
+                joined.add(out)
+                donors.add(inp)
+                nbytes -= min(padded(values[out].nbytes), padded(values[inp].nbytes))
+        return nbytes
+
     @cached_property
     def lower_bound_bytes(self) -> int:
         """Proven: no plan of this step owns less than this."""
-        return self.fixed_total + max(self.task_bound[0], self.least_arena)
+        return self.fixed_total + max(self.task_bound[0], self.least_bound)
 
 
 ALIGN = 64  # bytes; every buffer starts at a multiple of it

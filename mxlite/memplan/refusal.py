@@ -94,8 +94,8 @@ def _bound_line(problem: Problem) -> str:
         f"Proven lower bound: {problem.lower_bound_bytes} bytes ({format_bytes(problem.lower_bound_bytes)})"
     )
     line += f": {format_bytes(problem.fixed_total)} that no plan changes" + (f" ({parts})" if parts else "")
-    if problem.least_arena > nbytes:
-        return f"{line} and {format_bytes(problem.least_arena)} for inference, which shares the arena."
+    if problem.least_bound > nbytes:
+        return f"{line} and {format_bytes(problem.least_bound)} for inference, which shares the arena."
     if nbytes:
         task = problem.tasks[at]
         return f"{line} and {format_bytes(nbytes)} for {task.op} {short(task.name)!r} alone."

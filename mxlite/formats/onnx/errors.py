@@ -24,7 +24,7 @@ class OpenShapeError(FormatError):
         return f"{', '.join(said)}: give {'its shape' if len(said) == 1 else 'their shapes'}"
 
     def example(self, batch: int | str) -> dict[str, tuple[int | str, ...]]:
-        """A shape for each: `batch` where the first length is open, and lengths that are usual."""
+        """A shape for each: `batch` where a length is called so, else in front, and usual lengths."""
         return {name: _usual(dims, batch) for name, dims in self.inputs.items()}
 
 
@@ -32,7 +32,11 @@ def _usual(declared: Declared, batch: int | str) -> tuple[int | str, ...]:
     if declared is None:
         return batch, 3, 224, 224
     usual = 224 if len(declared) == 4 else 128  # of pictures, of sequences
-    return tuple(d if isinstance(d, int) else usual if axis else batch for axis, d in enumerate(declared))
+    called = (axis for axis, d in enumerate(declared) if isinstance(d, str) and "batch" in d.lower())
+    at = next(called, 0)
+    return tuple(
+        d if isinstance(d, int) else batch if axis == at else usual for axis, d in enumerate(declared)
+    )
 
 
 def _shown(declared: Declared) -> str:

@@ -67,10 +67,16 @@ class GraphReader:
 
     def nodes(self, nodes: Any, scope: Scope, attributes: Mapping[str, Any] | None = None) -> None:
         """Convert nodes in order; `scope` gets their outputs. `attributes` are those of the function."""
+        known: set[str] = set()
         for proto in nodes:
             made = self._node(proto, scope, attributes)
             for name, value in zip(proto.output, made):
+                if name in known:
+                    raise FormatError(
+                        f"Two nodes make {name!r}, the second is {proto.op_type} {proto.name!r}."
+                    )
                 if name:
+                    known.add(name)
                     scope[name] = value
 
     def subgraph(self, graph: Any, scope: Scope, inputs: list[Value]) -> list[Value]:
@@ -227,15 +233,18 @@ def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def declared_shape(info: Any) -> Declared:
-    """What a model says of the lengths of an input."""
+    """What a model says of the lengths of an input; one below 0, as some exporters write it, is open."""
     shape = info.type.tensor_type.shape
     if not info.type.tensor_type.HasField("shape"):
         return None
-    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or "?") for d in shape.dim)
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or "?")
+        for d in shape.dim
+    )
 
 
 def input_shape(info: Any, given: Shape | None) -> tuple[Shape, np.dtype[Any]]:
-    """Shape and type of a graph's input, whose open lengths are `given`."""
+    """Shape and type of a graph's input, whose open lengths are `given`; those said to be 0 may be."""
     kind = info.type.WhichOneof("value")
     what = f"input {info.name!r}"
     if kind != "tensor_type":
@@ -247,7 +256,8 @@ def input_shape(info: Any, given: Shape | None) -> tuple[Shape, np.dtype[Any]]:
         given = tuple(d for d in declared or () if not isinstance(d, str))
     shape = tuple(int(d) for d in given)
     fits = declared is None or (
-        len(shape) == len(declared) and all(isinstance(d, str) or d == s for d, s in zip(declared, shape))
+        len(shape) == len(declared)
+        and all(isinstance(d, str) or d in (0, s) for d, s in zip(declared, shape))
     )
     if any(d < 0 for d in shape) or not fits:
         raise FormatError(f"{what} must be {declared}, got the shape {shape}.")

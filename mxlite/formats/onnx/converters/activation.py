@@ -156,7 +156,9 @@ def _positions(x: Value, axis: int, dtype: Any) -> Value:
 
 
 def dropout(n: OnnxNode) -> Any:
-    """Inference by attribute or input; with training_mode the mask is random."""
+    """Inference by attribute or input. With training_mode, as models exported for training have it, each run
+    draws a mask of its own, so that of a seed is refused.
+    """
     b, x = n.builder, n[0]
     ratio = n.real("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))
     training = n.version >= 12 and bool(n.known_number(2, "training_mode", False))
@@ -165,7 +167,8 @@ def dropout(n: OnnxNode) -> Any:
     if n.version < 7 and not n.whole("is_test", 0):
         training = True
     if training and ratio:
-        raise NotSupportedError("a symbol drops out when it is run for training, not by an input")
+        if n.has("seed"):
+            raise NotSupportedError("dropping out by the random numbers of a seed")
         if n.wants(1):
             ones = b.op("Dropout", b.full(x.shape, 1, x.dtype), p=ratio, mode="always")
             return b.binary("mul", x, ones), ones > 0
