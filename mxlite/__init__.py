@@ -71,6 +71,7 @@ from .io import image as image, recordio as recordio
 from .module import (
     callback as callback,
     contrib as contrib,
+    executor_manager as executor_manager,
     initializer as initializer,
     kvstore as kvstore,
     lr_scheduler as lr_scheduler,
@@ -121,6 +122,7 @@ for _module in (
     callback,
     context,
     contrib,
+    executor_manager,
     image,
     initializer,
     kvstore,
@@ -143,5 +145,6 @@ for _module in (contrib.text, contrib.text.embedding, contrib.text.utils, contri
     _sys.modules.setdefault(f"{__name__}.contrib.{_name}", _module)
 
 _sys.modules.setdefault(f"{__name__}.contrib.autograd", contrib.autograd)
+_sys.modules.setdefault(f"{__name__}.contrib.onnx", contrib.onnx)
 
 __version__ = "0.1.0"

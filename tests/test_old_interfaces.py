@@ -24,6 +24,37 @@ def feed_forward(*args, **options):
         return mx.model.FeedForward(*args, **options)
 
 
+def test_private_names_of_modules_are_those_of_mxnet():
+    module = mx.mod.Module(net(), fixed_param_names=["fc_bias"])
+    assert (module._data_names, module._label_names) == (["data"], ["softmax_label"])
+    assert module._fixed_param_names == ["fc_bias"] and module._arg_params is None
+    module.bind([("data", (2, 4))], [("softmax_label", (2,))])
+    module.init_params(mx.init.One())
+    assert sorted(module._arg_params) == ["fc_bias", "fc_weight"] and module._aux_params == {}
+    assert (module._arg_params["fc_weight"].asnumpy() == 1).all()
+    buckets = mx.mod.BucketingModule(lambda key: (net(key), ["data"], ["softmax_label"]), 3)
+    assert buckets._default_bucket_key == buckets._curr_bucket_key == 3
+
+
+def test_a_batch_is_cut_for_devices_as_in_mxnet():
+    from mxlite.executor_manager import _split_input_slice
+
+    def cut(*asked):
+        return [(s.start, s.stop) for s in _split_input_slice(*asked)]
+
+    assert cut(7, [1]) == [(0, 7)]
+    assert cut(8, [1, 1, 2]) == [(0, 2), (2, 4), (4, 8)]
+    assert cut(10, [1, 1, 1]) == [(0, 3), (3, 6), (6, 10)]
+    with pytest.raises(mx.ShapeError, match="2 samples are too few"):
+        cut(2, [1, 1, 1])
+
+
+def test_onnx_is_found_where_mxnet_has_it():
+    from mxlite.contrib import onnx
+
+    assert onnx.import_model is mx.formats.onnx.import_model
+
+
 # -- FeedForward -------------------------------------------------------------------------------
 
 

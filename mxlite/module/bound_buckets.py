@@ -58,7 +58,7 @@ class BoundBuckets(BaseModule):
         if default_bucket_key is None:
             raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
         self._sym_gen = wanted_function("BucketingModule: sym_gen", sym_gen)
-        self._default_key = default_bucket_key
+        self._default_bucket_key = default_bucket_key
         self._budget = None if memory_budget is None else parse_bytes(memory_budget)
         self._fused = fused_update
         self._options: dict[str, Any] = dict(
@@ -83,11 +83,11 @@ class BoundBuckets(BaseModule):
         self._to_come: dict[Any, tuple[Any, Any]] = {}  # shapes by key, in this binding
         self._coming: dict[Any, Module] = {}  # those of them that the group expects
         self._to_evaluate: dict[Any, tuple[Any, Any]] = {}  # shapes by key, of inference beside training
-        self._key: Any = default_bucket_key
+        self._curr_bucket_key: Any = default_bucket_key
         self._first = self._new_first()  # at once, so that mistakes in names show here
 
     def _new_first(self) -> Module:
-        first = self._new_module(self._default_key, memory_budget=self._budget)
+        first = self._new_module(self._default_bucket_key, memory_budget=self._budget)
         first._binding.others = self._expect
         return first
 
@@ -97,7 +97,7 @@ class BoundBuckets(BaseModule):
         if missing := [n for n in module._param_names if n not in first._param_names]:
             raise BindError(
                 f"Bucket {key!r} has a parameter {missing[0]!r}, which the default bucket "
-                f"{self._default_key!r} has not.{nearest(missing[0], first._param_names)}"
+                f"{self._default_bucket_key!r} has not.{nearest(missing[0], first._param_names)}"
             )
         module._binding.monitor = self._monitor
         return module
@@ -120,7 +120,7 @@ class BoundBuckets(BaseModule):
 
     @property
     def _current(self) -> Module:
-        return self._buckets.get(self._key, self._first)
+        return self._buckets.get(self._curr_bucket_key, self._first)
 
     @property
     def _curr_module(self) -> Module:
@@ -162,7 +162,7 @@ class BoundBuckets(BaseModule):
     @property
     def bucket_key(self) -> Any:
         """The bucket of the last batch."""
-        return self._key
+        return self._curr_bucket_key
 
     @property
     def bucket_keys(self) -> list[Any]:
@@ -212,7 +212,7 @@ class BoundBuckets(BaseModule):
         """Have the group of the default bucket count those that are to come."""
         training = self._first._training
         for key, (data_shapes, label_shapes) in self._to_come.items():
-            if key == self._default_key or key in self._buckets:
+            if key == self._default_bucket_key or key in self._buckets:
                 continue
             module = self._coming.pop(key, None) or self._new_bucket(key)
             if training.optimizer is not None:
@@ -221,7 +221,7 @@ class BoundBuckets(BaseModule):
             module._evaluation.declared = self._to_evaluate.get(key)
             module.expect_in(group, data_shapes, label_shapes, *how)
             self._coming[key] = module
-        for key, module in {**self._buckets, self._default_key: self._first}.items():
+        for key, module in {**self._buckets, self._default_bucket_key: self._first}.items():
             module._evaluation.declared = self._to_evaluate.get(key)
             module._expect(group)
 
@@ -232,9 +232,9 @@ class BoundBuckets(BaseModule):
             return
         provided = getattr(eval_data, "provide_buckets", None)
         provided = _declared("fit: eval_data.provide_buckets", provided or {})
-        default = getattr(eval_data, "default_bucket_key", self._default_key)
+        default = getattr(eval_data, "default_bucket_key", self._default_bucket_key)
         shapes = provided or {default: shapes_of(eval_data)}
-        known = {*self._declared, *self._buckets, self._default_key}
+        known = {*self._declared, *self._buckets, self._default_bucket_key}
         declared, new = self._declared, {k: s for k, s in shapes.items() if k not in known}
         self._declared = {**declared, **new}  # a bucket is bound for training, whoever brings its first batch
         self._to_evaluate = {k: s for k, s in shapes.items() if k in known}
@@ -252,10 +252,10 @@ class BoundBuckets(BaseModule):
 
     def _bind_all(self, shapes: Mapping[Any, tuple[Any, Any]]) -> None:
         """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
-        key = self._key
+        key = self._curr_bucket_key
         for other, described in shapes.items():
             self.switch_bucket(other, *described)
-        self._key = key
+        self._curr_bucket_key = key
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,
@@ -273,15 +273,15 @@ class BoundBuckets(BaseModule):
         if shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
         self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
-        self._key = self._default_key
+        self._curr_bucket_key = self._default_bucket_key
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self._grad_req = grad_req
-        with self._named(self._default_key, data_shapes):
+        with self._named(self._default_bucket_key, data_shapes):
             self._first.bind(
                 data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
             )
-        self._buckets[self._default_key] = self._first
+        self._buckets[self._default_bucket_key] = self._first
         self.binded = True
         if self._preloaded is not None:
             self.set_params(*self._preloaded)
@@ -308,18 +308,18 @@ class BoundBuckets(BaseModule):
                 )
             self._buckets[bucket_key] = module
             self._coming.pop(bucket_key, None)
-        self._key = bucket_key
+        self._curr_bucket_key = bucket_key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
         self.need(params=True)
-        before = self._key
+        before = self._curr_bucket_key
         self._switch_to(data_batch)
-        self._key = before
+        self._curr_bucket_key = before
 
     def _switch_to(self, batch: Any) -> None:
         key = getattr(batch, "bucket_key", None)
-        key = self._default_key if key is None else key
+        key = self._default_bucket_key if key is None else key
         wanted("forward: the batch", batch, "a DataBatch", has=("data", "provide_data", "provide_label"))
         data_shapes, label_shapes = batch.provide_data, batch.provide_label
         if key not in self._buckets and data_shapes is None:
@@ -385,8 +385,8 @@ class BoundBuckets(BaseModule):
         self._to_come = {**self._declared, **met}
         for module in others.values():
             module._binding.leave()
-        self._buckets = {self._default_key: self._first}
-        with self._named(self._default_key, self._first.data_shapes):
+        self._buckets = {self._default_bucket_key: self._first}
+        with self._named(self._default_bucket_key, self._first.data_shapes):
             self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         self.optimizer_initialized = True
         self._bind_all(met if self._budget is None else self._to_come)
