@@ -1,4 +1,4 @@
-"""`mx.executor_manager`: how a batch is cut for several devices, which iterators of MXNet's programs ask for."""
+"""`mx.executor_manager`: how a batch is cut for several devices, as iterators of MXNet's programs ask."""
 
 from __future__ import annotations
 
