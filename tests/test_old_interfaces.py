@@ -36,6 +36,18 @@ def test_private_names_of_modules_are_those_of_mxnet():
     assert buckets._default_bucket_key == buckets._curr_bucket_key == 3
 
 
+def test_the_default_context_is_set_as_in_mxnets_older_programs():
+    assert mx.Context.default_ctx == mx.cpu(0)
+    mx.Context.default_ctx = mx.cpu(3)
+    try:
+        assert mx.current_context() == mx.nd.ones((1,)).context == mx.cpu(3)
+        with mx.cpu(1):
+            assert mx.current_context() == mx.cpu(1) and mx.Context.default_ctx == mx.cpu(3)
+    finally:
+        mx.Context.default_ctx = mx.cpu(0)
+    assert mx.current_context() == mx.cpu(0)
+
+
 def test_a_batch_is_cut_for_devices_as_in_mxnet():
     from mxlite.executor_manager import _split_input_slice
 
