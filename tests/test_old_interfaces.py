@@ -61,10 +61,27 @@ def test_a_batch_is_cut_for_devices_as_in_mxnet():
         cut(2, [1, 1, 1])
 
 
-def test_onnx_is_found_where_mxnet_has_it():
-    from mxlite.contrib import onnx
-
-    assert onnx.import_model is mx.formats.onnx.import_model
+@pytest.mark.parametrize(
+    "module, name, found",
+    [
+        ("base", "MXNetError", mx.MXNetError),
+        ("contrib.onnx", "import_model", mx.formats.onnx.import_model),
+        ("image.detection", "ImageDetIter", mx.image.ImageDetIter),
+        ("image.image", "ImageIter", mx.image.ImageIter),
+        ("io.io", "DataDesc", mx.io.DataDesc),
+        ("name", "NameManager", mx.name.NameManager),
+        ("ndarray._internal", "_plus_scalar", mx.nd._internal._plus_scalar),
+        ("ndarray.op", "dot", mx.nd.op.dot),
+        ("optimizer.optimizer", "SGD", mx.optimizer.SGD),
+        ("rnn.rnn_cell", "LSTMCell", mx.rnn.LSTMCell),
+        ("symbol.op", "dot", mx.sym.dot),
+        ("util", "is_np_shape", mx.util.is_np_shape),
+    ],
+)
+def test_names_are_imported_from_where_mxnet_has_them(module, name, found):
+    scope = {}
+    exec(f"from mxlite.{module} import {name}", scope)
+    assert scope[name] is found
 
 
 # -- FeedForward -------------------------------------------------------------------------------
