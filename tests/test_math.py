@@ -509,6 +509,7 @@ def test_classes_without_repetition_are_drawn_until_there_are_enough():
     assert (again.asnumpy() == rows).all()
     every, tries = mx.nd._internal._sample_unique_zipfian(5, shape=(1, 5))
     assert sorted(every.asnumpy()[0]) == [0, 1, 2, 3, 4] and tries.asscalar() >= 5
+    assert mx.nd._internal._sample_unique_zipfian(5, shape=(4, 1))[1].asnumpy().tolist() == [1] * 4
     with pytest.raises(mx.ShapeError, match="at most 5 different"):
         mx.nd._internal._sample_unique_zipfian(5, shape=(1, 6))
 
