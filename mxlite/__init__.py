@@ -71,6 +71,7 @@ from .io import image as image, recordio as recordio
 from .module import (
     callback as callback,
     contrib as contrib,
+    executor_manager as executor_manager,
     initializer as initializer,
     kvstore as kvstore,
     lr_scheduler as lr_scheduler,
@@ -121,6 +122,7 @@ for _module in (
     callback,
     context,
     contrib,
+    executor_manager,
     image,
     initializer,
     kvstore,
@@ -142,6 +144,22 @@ for _module in (contrib.text, contrib.text.embedding, contrib.text.utils, contri
     _name = _module.__name__.rpartition("io.")[2]
     _sys.modules.setdefault(f"{__name__}.contrib.{_name}", _module)
 
-_sys.modules.setdefault(f"{__name__}.contrib.autograd", contrib.autograd)
+for _name, _found in {
+    "base": base,
+    "contrib.autograd": contrib.autograd,
+    "contrib.onnx": contrib.onnx,
+    "image.detection": image,
+    "image.image": image,
+    "io.io": io,
+    "name": name,
+    "ndarray._internal": ndarray._internal,
+    "ndarray.op": ndarray.op,
+    "optimizer.optimizer": optimizer,
+    "rnn.rnn_cell": rnn,
+    "symbol._internal": symbol._internal,
+    "symbol.op": symbol.op,
+    "util": util,
+}.items():
+    _sys.modules.setdefault(f"{__name__}.{_name}", _found)  # type: ignore[arg-type]
 
 __version__ = "0.1.0"

@@ -99,6 +99,39 @@ def through_whole_numbers(mx):
     )
 
 
+def whole_numbers_of_symbols(mx):
+    """Executors give gradients of whole numbers, and take them for outputs that are whole numbers."""
+    sym, found = mx.sym, []
+    functions = (
+        lambda x, w: x * x,
+        lambda x, w: x * 2 + 1,
+        lambda x, w: x / 2,
+        lambda x, w: sym.sum(x),
+        lambda x, w: sym.mean(x),
+        lambda x, w: sym.max(x, axis=1),
+        lambda x, w: sym.cast(x, dtype="float32") * 0.7 * w,
+        lambda x, w: sym.concat(x, sym.cast(w, dtype="int32"), dim=0),
+        lambda x, w: sym.pick(w, sym.slice_axis(x, axis=1, begin=0, end=1), keepdims=True),
+        lambda x, w: sym.one_hot(x, 4),
+        lambda x, w: sym.BlockGrad(x) + sym.cast(w, dtype="int32"),
+        lambda x, w: sym.SequenceMask(
+            sym.transpose(w), sym.reshape(sym.max(x, axis=1), (-1,)), use_sequence_length=True
+        ),
+    )
+    for function in functions:
+        net = function(sym.Variable("x", dtype="int32"), sym.Variable("w"))
+        shapes = dict.fromkeys(net.list_arguments(), (2, 3))
+        exe = net.simple_bind(mx.cpu(), grad_req="write", **shapes)
+        exe.copy_params_from({"x": mx.nd.array(A, dtype="int32")}, allow_extra_params=True)
+        if "w" in shapes:
+            exe.arg_dict["w"][:] = mx.nd.array(B)
+        (made,) = exe.forward(is_train=True)
+        head = 1.5 + np.arange(made.size).reshape(made.shape)
+        exe.backward([mx.nd.array(head.astype(made.dtype), dtype=made.dtype)])
+        found.append([told(made), *(told(exe.grad_dict[n]) for n in sorted(shapes))])
+    return found
+
+
 def constants(mx):
     """Functions without a slope: the gradient is 0, also where something else was before."""
     nd, found = mx.nd, []
@@ -250,6 +283,7 @@ def updates_in_16_bits(mx):
 PROGRAMS = (
     whole_numbers,
     through_whole_numbers,
+    whole_numbers_of_symbols,
     constants,
     gradients_by_rows,
     sparse_arrays,

@@ -29,11 +29,12 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PUBLIC = """
     ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib
     core cpu cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine
-    EngineError Executor format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init
-    initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model
-    models module mon monitor MXLiteError MXNetError name nd NDArray ndarray np_shape num_gpus
-    OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlaceError PlanError
-    profiler random recordio rnd rnn ScheduledRateError SearchLimitError set_gpu_memory_limit
+    EngineError Executor executor_manager format_bytes FormatError formats get_num_threads gpu
+    gpu_memory_info image img init initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError
+    memplan metric misc mod model models module mon monitor MXLiteError MXNetError name nd NDArray ndarray
+    np_shape num_gpus OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes
+    PlaceError PlanError profiler random recordio rnd rnn ScheduledRateError SearchLimitError
+    set_gpu_memory_limit
     set_np_shape set_num_threads
     ShapeError StateError sym symbol Symbol test_utils tools UnknownAttributeError UnknownNameError
     use_np_shape util var Variable visualization viz

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from watchdog import in_time
 
+import mxlite as mx
 from mxlite.core.errors import EngineError, MXLiteError, OperatorError
 from mxlite.engine import (
     Engine,
@@ -224,6 +225,10 @@ def test_wrong_arguments_are_told_to_the_caller(engine: Engine) -> None:
         engine.push(nothing, kind="magic")
     with pytest.raises(EngineError, match="at least 1, got 0"):
         engine.bulk(0)
+    with mx.engine.bulk(0):  # of a program for MXNet: nothing is collected
+        engine.push(nothing)
+    mx.engine.set_bulk_size(10)
+    assert [mx.engine.set_bulk_size(3), mx.engine.set_bulk_size(0)] == [10, 3]
     with pytest.raises(EngineError, match="workers=0, max_pending=7"):
         ThreadedEngine(workers=0, max_pending=7)
     engine.wait_all()

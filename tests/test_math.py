@@ -497,6 +497,23 @@ def test_frequent_classes_are_drawn_more_often():
     assert first.shape == (6,) and ((first >= 0) & (first < 4)).all() and (first != again).any()
 
 
+def test_classes_without_repetition_are_drawn_until_there_are_enough():
+    mx.random.seed(4)
+    samples, tries = mx.nd._internal._sample_unique_zipfian(200, shape=(3, 20))
+    assert samples.dtype == tries.dtype == np.int64 and samples.shape == (3, 20) and tries.shape == (3,)
+    rows = samples.asnumpy()
+    assert all(len(set(r)) == 20 for r in rows) and rows.min() >= 0 and rows.max() < 200
+    assert (tries.asnumpy() >= 20).all() and rows.mean() < 80  # 99.5 if all were as frequent
+    mx.random.seed(4)
+    again, _ = mx.nd._internal._sample_unique_zipfian(200, shape=(3, 20))
+    assert (again.asnumpy() == rows).all()
+    every, tries = mx.nd._internal._sample_unique_zipfian(5, shape=(1, 5))
+    assert sorted(every.asnumpy()[0]) == [0, 1, 2, 3, 4] and tries.asscalar() >= 5
+    assert mx.nd._internal._sample_unique_zipfian(5, shape=(4, 1))[1].asnumpy().tolist() == [1] * 4
+    with pytest.raises(mx.ShapeError, match="at most 5 different"):
+        mx.nd._internal._sample_unique_zipfian(5, shape=(1, 6))
+
+
 @pytest.mark.parametrize(
     "b, equal_nan, close",
     [

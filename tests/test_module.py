@@ -485,6 +485,21 @@ def test_a_module_without_parameters_runs_its_loop():
     assert module.get_outputs()[0].shape == (2, 3)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_parameters_of_whole_numbers_are_not_trained(fused):
+    rows = mx.sym.Variable("rows", shape=(2,), dtype="int32")
+    table = mx.sym.take(mx.sym.Variable("table", shape=(3, 2)), rows)
+    net = mx.sym.MakeLoss(mx.sym.Variable("data") * table)
+    module = mx.mod.Module(net, label_names=None, fused_update=fused)
+    module.bind([("data", (2, 2))])
+    module.set_params({"rows": mx.nd.array([2, 0], dtype="int32"), "table": mx.nd.ones((3, 2))}, {})
+    module.init_optimizer(optimizer_params={"learning_rate": 1, "rescale_grad": 1})
+    module.forward_backward(mx.io.DataBatch([mx.nd.ones((2, 2))]))
+    module.update()
+    assert values(module) == {"rows": [2, 0], "table": [0, 0, 1, 1, 0, 0]}
+    assert module._executor.memory_plan.breakdown.get("gradients", 0) == (0 if fused else 24)
+
+
 def test_gradients_of_two_batches_are_added_by_hand():
     """The loop of MXNet's adversarial networks: real and made samples, one update."""
     net = mx.sym.MakeLoss(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, name="fc"))

@@ -24,6 +24,66 @@ def feed_forward(*args, **options):
         return mx.model.FeedForward(*args, **options)
 
 
+def test_private_names_of_modules_are_those_of_mxnet():
+    module = mx.mod.Module(net(), fixed_param_names=["fc_bias"])
+    assert (module._data_names, module._label_names) == (["data"], ["softmax_label"])
+    assert module._fixed_param_names == ["fc_bias"] and module._arg_params is None
+    module.bind([("data", (2, 4))], [("softmax_label", (2,))])
+    module.init_params(mx.init.One())
+    assert sorted(module._arg_params) == ["fc_bias", "fc_weight"] and module._aux_params == {}
+    assert (module._arg_params["fc_weight"].asnumpy() == 1).all()
+    buckets = mx.mod.BucketingModule(lambda key: (net(key), ["data"], ["softmax_label"]), 3)
+    assert buckets._default_bucket_key == buckets._curr_bucket_key == 3
+
+
+def test_the_default_context_is_set_as_in_mxnets_older_programs():
+    assert mx.Context.default_ctx == mx.cpu(0)
+    mx.Context.default_ctx = mx.cpu(3)
+    try:
+        assert mx.current_context() == mx.nd.ones((1,)).context == mx.cpu(3)
+        with mx.cpu(1):
+            assert mx.current_context() == mx.cpu(1) and mx.Context.default_ctx == mx.cpu(3)
+    finally:
+        mx.Context.default_ctx = mx.cpu(0)
+    assert mx.current_context() == mx.cpu(0)
+
+
+def test_a_batch_is_cut_for_devices_as_in_mxnet():
+    from mxlite.executor_manager import _split_input_slice
+
+    def cut(*asked):
+        return [(s.start, s.stop) for s in _split_input_slice(*asked)]
+
+    assert cut(7, [1]) == [(0, 7)]
+    assert cut(8, [1, 1, 2]) == [(0, 2), (2, 4), (4, 8)]
+    assert cut(10, [1, 1, 1]) == [(0, 3), (3, 6), (6, 10)]
+    with pytest.raises(mx.ShapeError, match="2 samples are too few"):
+        cut(2, [1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "module, name, found",
+    [
+        ("base", "MXNetError", mx.MXNetError),
+        ("contrib.onnx", "import_model", mx.formats.onnx.import_model),
+        ("image.detection", "ImageDetIter", mx.image.ImageDetIter),
+        ("image.image", "ImageIter", mx.image.ImageIter),
+        ("io.io", "DataDesc", mx.io.DataDesc),
+        ("name", "NameManager", mx.name.NameManager),
+        ("ndarray._internal", "_plus_scalar", mx.nd._internal._plus_scalar),
+        ("ndarray.op", "dot", mx.nd.op.dot),
+        ("optimizer.optimizer", "SGD", mx.optimizer.SGD),
+        ("rnn.rnn_cell", "LSTMCell", mx.rnn.LSTMCell),
+        ("symbol.op", "dot", mx.sym.dot),
+        ("util", "is_np_shape", mx.util.is_np_shape),
+    ],
+)
+def test_names_are_imported_from_where_mxnet_has_them(module, name, found):
+    scope = {}
+    exec(f"from mxlite.{module} import {name}", scope)
+    assert scope[name] is found
+
+
 # -- FeedForward -------------------------------------------------------------------------------
 
 

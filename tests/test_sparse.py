@@ -61,6 +61,47 @@ def test_indices_that_do_not_fit_are_found():
         mx.nd.sparse.row_sparse_array(([[1], [2]], [1, 1]), shape=(2, 1)).check_format()
 
 
+@pytest.mark.parametrize("columns, first, second", [([0, 2, 1], 2, 1), ([2, 1, 1], 1, 1)])
+def test_columns_of_a_row_that_do_not_rise_are_found(columns, first, second):
+    mixed = mx.nd.sparse.csr_matrix(([7, 8, 9], columns, [0, 1, 1, 3]), shape=(3, 4))
+    with pytest.raises(mx.FormatError, match=f"row 2 has {first} before {second}"):
+        mixed.check_format()
+    mixed.check_format(full_check=False)
+    product = mx.nd.dot(mixed, mx.nd.array([[1], [10], [100], [0]]))  # products take them as they are
+    assert product.asnumpy()[2] == [0, 10, 100][second] * 9 + [0, 10, 100][first] * 8
+    mx.nd.sparse.csr_matrix(([7, 8, 9], [3, 1, 0], [0, 1, 2, 3]), shape=(3, 4)).check_format()
+
+
+@pytest.mark.parametrize("stype", ["csr", "row_sparse"])
+def test_a_sparse_out_gets_what_is_made_dense(stype):
+    ones = mx.nd.ones((2, 3))
+    out = mx.nd.zeros((2, 3), stype=stype)
+    assert mx.nd.broadcast_add(ones, ones * 2, out=out) is out
+    assert out.stype == stype and (out.asnumpy() == 3).all()
+    mx.nd.random.uniform(1, 2, out=out)
+    dense = mx.nd.zeros((2, 3))
+    for made in (dense, out):
+        mx.random.seed(3)
+        mx.nd.random.normal(out=made)
+    assert (out.asnumpy() == dense.asnumpy()).all() and dense.asnumpy().any()
+    halves = [mx.nd.zeros((2, 1), stype=stype), mx.nd.zeros((2, 1))]
+    mx.nd.split(mx.nd.array([[1, 2], [3, 4]]), num_outputs=2, axis=1, out=halves)
+    assert [h.asnumpy().ravel().tolist() for h in halves] == [[1, 3], [2, 4]]
+    assert [h.stype for h in halves] == [stype, "default"]
+    with mx.autograd.record():
+        mx.nd.broadcast_mul(ones, ones, out=out)
+    assert out.stype == stype and (out.asnumpy() == 1).all()
+    with pytest.raises(mx.ShapeError, match="out to be of shape"):
+        mx.nd.broadcast_add(ones, ones, out=mx.nd.zeros((3, 3), stype=stype))
+
+
+def test_a_sparse_weight_is_initialized_in_place():
+    weight = mx.nd.zeros((40, 3), stype="row_sparse")
+    mx.init.Uniform(2)(mx.init.InitDesc("w_weight"), weight)
+    drawn = weight.asnumpy()
+    assert weight.stype == "row_sparse" and len(weight.indices) == 40 and abs(drawn).max() > 1
+
+
 @pytest.mark.parametrize(
     "act, error, words",
     [
@@ -71,7 +112,6 @@ def test_indices_that_do_not_fit_are_found():
         (lambda a: a.__setitem__(0, 1), IndexError, r"a\[:\] = value"),
         (lambda a: a.copyto(mx.nd.ones((2, 2))), mx.ShapeError, "equal shapes"),
         (lambda a: a.as_in_context(mx.gpu(0)), mx.DeviceError, "Sparse arrays are on the CPU"),
-        (lambda a: mx.nd.exp(mx.nd.ones((2, 3)), out=a), mx.DTypeError, "out is a csr one"),
         (lambda a: mx.nd.ones((3,)).tostype("csr"), mx.ShapeError, "2 axes"),
         (lambda a: mx.nd.ones((2, 3)).attach_grad(stype="rows"), mx.OpAttributeError, "stype must be"),
         (lambda a: mx.nd.sparse.array([1, 2]), TypeError, "sparse.array copies a sparse array"),

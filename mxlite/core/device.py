@@ -13,7 +13,21 @@ from .errors import DeviceError, nearest
 _TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3}
 
 
-class Context:
+class _Devices(type):
+    """`mx.Context.default_ctx`, which MXNet's older programs read and set."""
+
+    @property
+    def default_ctx(cls) -> Context:
+        """What this thread uses outside of all `with` blocks."""
+        found: Context = getattr(Context._stack, "default", _CPU0)
+        return found
+
+    @default_ctx.setter
+    def default_ctx(cls, ctx: Context) -> None:
+        Context._stack.default = Context(ctx)
+
+
+class Context(metaclass=_Devices):
     """Where arrays live. Equal by kind and number; hashable; a `with` block makes it the default."""
 
     devtype2str: ClassVar[dict[int, str]] = {v: k for k, v in _TYPES.items()}
@@ -88,12 +102,12 @@ def gpu(device_id: int = 0) -> Context:
 def current_context() -> Context:
     """The innermost `with` context of this thread, else its default, which is `cpu(0)` at first."""
     stack = getattr(Context._stack, "contexts", None)
-    return stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
+    return stack[-1] if stack else Context.default_ctx
 
 
 def set_default_context(ctx: Context) -> None:
     """Make `ctx` what this thread uses outside of all `with` blocks."""
-    Context._stack.default = Context(ctx)
+    Context.default_ctx = ctx
 
 
 @functools.cache

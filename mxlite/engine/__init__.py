@@ -7,6 +7,7 @@ from .current import (
     bulk as bulk,
     get_engine as get_engine,
     inline_engine as inline_engine,
+    set_bulk_size as set_bulk_size,
     set_engine as set_engine,
     use_engine as use_engine,
     watch as watch,

@@ -17,6 +17,7 @@ from .watched import WatchedEngine, Watcher
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
 _inline: dict[int, list[Engine]] = {}  # of threads that are inside `inline_engine`, by thread
+_bulk_sizes = [0]
 
 
 def get_engine() -> Engine:
@@ -97,8 +98,15 @@ def inline_engine() -> Iterator[Engine]:
 
 
 def bulk(size: int) -> AbstractContextManager[object]:
-    """`with mx.engine.bulk(100):` see `Engine.bulk`."""
-    return get_engine().bulk(size)
+    """`with mx.engine.bulk(100):` see `Engine.bulk`. Of 0 or 1 operations, each is handed over by itself."""
+    return get_engine().bulk(max(1, size))
+
+
+def set_bulk_size(size: int) -> int:
+    """Accepted for MXNet's sake: the segments of a program are bulk already. Returns the size set before."""
+    before = _bulk_sizes[-1]
+    _bulk_sizes[:] = [size]
+    return before
 
 
 def _make(kind: str) -> Engine:

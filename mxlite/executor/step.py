@@ -181,7 +181,7 @@ def training_step(
     wanted = [
         Entry(n)
         for n in graph.arguments
-        if grad_req.get(n.name, "null") != "null" and is_floating(graph.dtypes[Entry(n)])
+        if grad_req.get(n.name, "null") != "null" and (rule is None or is_floating(graph.dtypes[Entry(n)]))
     ]
     graph, heads = _head_gradients(graph, count) if wanted else (graph, {})
     named = {n.name: Entry(n) for n in graph.nodes if n.name in set(points)}
@@ -246,7 +246,7 @@ def _head_gradients(graph: Graph, count: int | None) -> tuple[Graph, dict[int, E
     heads: dict[int, Entry] = {}
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     for i, e in enumerate(graph.outputs[:count]):
-        if needs_head_gradient(e.node) and is_floating(dtypes[e]) and not _is_blocked(e):
+        if needs_head_gradient(e.node) and not _is_blocked(e):
             heads[i] = variable(f"{e.node.name}_head_gradient{i}")
             shapes[heads[i]], dtypes[heads[i]] = shapes[e], dtypes[e]
     return replace(graph, shapes=shapes, dtypes=dtypes), heads

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import BindError, Context, nearest, ShapeError, StateError
+from ..core import BindError, Context, is_floating, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
 from ..core.wanted import wanted
 from ..executor import amp_types, Executor, ExecutorGroup, expect, hold, Place, simple_bind
@@ -15,7 +15,7 @@ from ..executor.amp import LossScale as Asked
 from ..executor.infer import infer
 from ..executor.metrics import Counted
 from ..executor.watch import Watch
-from ..graph import Entry, Graph, Node, Shape
+from ..graph import dtype_from_text, Entry, Graph, Node, Shape
 from ..io import DataDesc
 from ..ndarray import NDArray
 from .argument_names import ArgumentNames
@@ -279,12 +279,17 @@ class Binding:
         return [d for d in descs if d.name in known]
 
     def _requests(self) -> dict[str, str]:
-        """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`."""
+        """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`.
+
+        Parameters that are declared as whole numbers are constants: no optimizer steps them.
+        """
         asked, names = self.grad_req, self.symbol.list_arguments()
         if isinstance(asked, (list, tuple)):
             return dict(zip(names, asked))
         usual = asked if isinstance(asked, str) else "write"
-        found = {n: "null" if n in self.names.fixed else usual for n in self.names.parameters}
+        constants = {n.name for n in self.symbol.graph.arguments if _is_declared_whole(n)}
+        constants.update(self.names.fixed)
+        found = {n: "null" if n in constants else usual for n in self.names.parameters}
         found |= dict.fromkeys(self.names.data, usual if self.inputs_need_grad else "null")
         if isinstance(asked, str):
             return found
@@ -378,3 +383,8 @@ class Binding:
 
 def _key(data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> tuple[Any, ...]:
     return tuple((d.name, tuple(d.shape), str(np.dtype(d.dtype))) for d in (*data, *labels))
+
+
+def _is_declared_whole(argument: Node) -> bool:
+    declared = argument.annotations.get("__dtype__")
+    return declared is not None and not is_floating(dtype_from_text(declared))

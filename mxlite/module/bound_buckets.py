@@ -58,7 +58,7 @@ class BoundBuckets(BaseModule):
         if default_bucket_key is None:
             raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
         self._sym_gen = wanted_function("BucketingModule: sym_gen", sym_gen)
-        self._default_key = default_bucket_key
+        self._default_bucket_key = default_bucket_key
         self._budget = None if memory_budget is None else parse_bytes(memory_budget)
         self._fused = fused_update
         self._options: dict[str, Any] = dict(
@@ -83,11 +83,11 @@ class BoundBuckets(BaseModule):
         self._to_come: dict[Any, Shapes] = {}  # by key, in this binding
         self._to_evaluate: dict[Any, Shapes] = {}  # by key, for inference beside training
         self._coming: dict[Any, Module] = {}  # those of them that the group expects
-        self._key: Any = default_bucket_key
+        self._curr_bucket_key: Any = default_bucket_key
         self._first = self._new_first()  # at once, so that mistakes in names show here
 
     def _new_first(self) -> Module:
-        first = self._new_module(self._default_key, memory_budget=self._budget)
+        first = self._new_module(self._default_bucket_key, memory_budget=self._budget)
         first._binding.others = self._expect
         return first
 
@@ -97,7 +97,7 @@ class BoundBuckets(BaseModule):
         if missing := [n for n in module._param_names if n not in first._param_names]:
             raise BindError(
                 f"Bucket {key!r} has a parameter {missing[0]!r}, which the default bucket "
-                f"{self._default_key!r} has not.{nearest(missing[0], first._param_names)}"
+                f"{self._default_bucket_key!r} has not.{nearest(missing[0], first._param_names)}"
             )
         module._binding.monitor = self._monitor
         return module
@@ -120,7 +120,7 @@ class BoundBuckets(BaseModule):
 
     @property
     def _current(self) -> Module:
-        return self._buckets.get(self._key, self._first)
+        return self._buckets.get(self._curr_bucket_key, self._first)
 
     @property
     def _curr_module(self) -> Module:
@@ -162,7 +162,7 @@ class BoundBuckets(BaseModule):
     @property
     def bucket_key(self) -> Any:
         """The bucket of the last batch."""
-        return self._key
+        return self._curr_bucket_key
 
     @property
     def bucket_keys(self) -> list[Any]:
@@ -211,7 +211,7 @@ class BoundBuckets(BaseModule):
     def _expect(self, group: ExecutorGroup, steps: Shapes) -> None:
         """Have the group count those that are to come beside `steps` of the default bucket."""
         training = self._first._training
-        bound = {**self._buckets, self._default_key: self._first}
+        bound = {**self._buckets, self._default_bucket_key: self._first}
         for key, shapes in {**self._to_evaluate, **self._to_come}.items():
             if key in bound:
                 continue
@@ -232,7 +232,7 @@ class BoundBuckets(BaseModule):
         if self._budget is None:
             yield
             return
-        first, key, before = self._first, self._default_key, self._to_come
+        first, key, before = self._first, self._default_bucket_key, self._to_come
         bound = first._binding.shapes
         to_come = DeclaredBuckets.of(train_data, eval_data, self._asked, key)
         self._to_come, self._to_evaluate = dict(to_come.trained), dict(to_come.evaluated)
@@ -261,8 +261,8 @@ class BoundBuckets(BaseModule):
             else:
                 module.leave()
                 del self._buckets[key]
-        if self._key not in self._buckets:
-            self._key = self._default_key
+        if self._curr_bucket_key not in self._buckets:
+            self._curr_bucket_key = self._default_bucket_key
 
     def _forget(self) -> None:
         """What has been expected is bound, or does not come."""
@@ -276,7 +276,7 @@ class BoundBuckets(BaseModule):
 
     def _bind_all(self) -> None:
         """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
-        key = self._key
+        key = self._curr_bucket_key
         try:
             for other, shapes in {**self._to_come, **self._to_evaluate}.items():
                 self._have(other, self._to_come.get(other, shapes), other not in self._to_come)
@@ -285,7 +285,7 @@ class BoundBuckets(BaseModule):
                 with self._named(other, shapes[0]):
                     module._evaluation.bind(module._binding, shapes)
         finally:
-            self._key = key
+            self._curr_bucket_key = key
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,
@@ -304,19 +304,19 @@ class BoundBuckets(BaseModule):
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
         before = dict(vars(self))
         self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
-        self._key = self._default_key
+        self._curr_bucket_key = self._default_bucket_key
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self._grad_req = grad_req
         try:
-            with self._named(self._default_key, data_shapes):
+            with self._named(self._default_bucket_key, data_shapes):
                 self._first.bind(
                     data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
                 )
         except BaseException:
             vars(self).update(before)  # who was bound stays so
             raise
-        self._buckets[self._default_key] = self._first
+        self._buckets[self._default_bucket_key] = self._first
         self.binded = True
         if self._preloaded is not None:
             self.set_params(*self._preloaded)
@@ -343,19 +343,19 @@ class BoundBuckets(BaseModule):
                 module.bind(*shapes, *how, shared_module=first, grad_req=self._grad_req)
             self._buckets[key] = module
             self._coming.pop(key, None)
-        self._key = key
+        self._curr_bucket_key = key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
         self.need(params=True)
-        before = self._key
+        before = self._curr_bucket_key
         self._switch_to(data_batch, self.for_training)
-        self._key = before
+        self._curr_bucket_key = before
 
     def _switch_to(self, batch: Any, is_train: bool | None) -> None:
         """Make a batch's bucket the present one."""
         key = getattr(batch, "bucket_key", None)
-        key = self._default_key if key is None else key
+        key = self._default_bucket_key if key is None else key
         wanted("forward: the batch", batch, "a DataBatch", has=("data", "provide_data", "provide_label"))
         data_shapes, label_shapes = batch.provide_data, batch.provide_label
         if key not in self._buckets and data_shapes is None:
@@ -424,9 +424,9 @@ class BoundBuckets(BaseModule):
         self._to_evaluate = {**seen, **to_evaluate}
         for module in others.values():
             module.leave()
-        self._buckets = {self._default_key: self._first}
+        self._buckets = {self._default_bucket_key: self._first}
         try:
-            with self._named(self._default_key, self._first.data_shapes):
+            with self._named(self._default_bucket_key, self._first.data_shapes):
                 self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
             self.optimizer_initialized = True
             self._bind_all()

@@ -33,7 +33,9 @@ class BoundModule(BaseModule):
         self._symbol = binding.symbol
         self._context: Context = binding.context
         self._names = binding.names
-        self._param_names = binding.names.parameters  # these two by their names in MXNet
+        # By their names in MXNet, as programs read them there.
+        self._data_names, self._label_names = binding.names.data, binding.names.label
+        self._param_names, self._fixed_param_names = binding.names.parameters, binding.names.fixed
         self._aux_names: list[str] = binding.symbol.list_auxiliary_states()
         self._output_names: list[str] = binding.symbol.list_outputs()
         self._memory_budget = memory_budget
@@ -118,6 +120,16 @@ class BoundModule(BaseModule):
         return BoundArrays(
             self._executor, self._names.parameters, self._names.data, batch, self.install_monitor
         )
+
+    @property
+    def _arg_params(self) -> dict[str, NDArray] | None:
+        """As in MXNet the parameters of `get_params`, None before they have values."""
+        return self.get_params()[0] if self.params_initialized else None
+
+    @property
+    def _aux_params(self) -> dict[str, NDArray] | None:
+        """The auxiliary states, likewise."""
+        return self.get_params()[1] if self.params_initialized else None
 
     @property
     def is_fused(self) -> bool:

@@ -49,14 +49,14 @@ class BucketingModule(BoundBuckets):
         """Run forward on a batch in its bucket, which is bound if it is new."""
         self.need(params=True)
         self._switch_to(data_batch, is_train)
-        with self._named(self._key, data_batch.provide_data):
+        with self._named(self._curr_bucket_key, data_batch.provide_data):
             self._current.forward(data_batch, is_train)
 
     def forward_backward(self, data_batch: Any) -> None:
         """See Module.forward_backward; in the batch's bucket."""
         self.need(params=True)
         self._switch_to(data_batch, True)
-        with self._named(self._key, data_batch.provide_data):
+        with self._named(self._curr_bucket_key, data_batch.provide_data):
             self._current.forward_backward(data_batch)
 
     def backward(self, out_grads: Any = None) -> None:

@@ -44,8 +44,9 @@ from .dlpack import (
     to_dlpack_for_read as to_dlpack_for_read,
     to_dlpack_for_write as to_dlpack_for_write,
 )
-from .functions import _internal as _internal, FUNCTIONS as _FUNCTIONS, op as op
+from .functions import FUNCTIONS as _FUNCTIONS
 from .histogram import histogram as histogram
+from .namespaces import _internal as _internal, op as op
 from .ndarray import NDArray as NDArray
 from .persistence import load as load, load_frombuffer as load_frombuffer, save as save
 from .rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2

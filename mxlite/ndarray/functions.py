@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..core import Context, nearest, OpAttributeError, UnknownAttributeError
+from ..core import Context, nearest, OpAttributeError
 from ..graph.attrs import attr_fields
 from ..graph.opdef import Op
 from ..ops import TABLE
@@ -197,22 +197,3 @@ class _Functions(Mapping[str, Callable[..., Any]]):
 
 FUNCTIONS = _Functions(TABLE)
 """Every name of every operator."""
-
-
-class _Namespace:
-    """Functions as attributes: those whose names begin with `prefix`."""
-
-    def __init__(self, public: str, prefix: str) -> None:
-        self._public, self._prefix = public, prefix
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith(self._prefix) and name in FUNCTIONS:
-            return FUNCTIONS[name]
-        raise UnknownAttributeError(f"{self._public} has no function {name!r}.", name, self.__dir__)
-
-    def __dir__(self) -> list[str]:
-        return sorted(n for n in FUNCTIONS if n.startswith(self._prefix))
-
-
-_internal = _Namespace("mx.nd._internal", "_")
-op = _Namespace("mx.nd.op", "")

@@ -61,7 +61,8 @@ def invoke(
             get_engine().push(run, reads, (inputs[0].var,), name=plan.name, device=plan.lane, kind=plan.kind)
             return out
         outs = [out] if isinstance(out, Storage) else list(out)
-        _check_out(plan, outs)
+        if not _are_dense(plan, outs):
+            return _copied(call, inputs, out, ctx, cls)
         run = _into(plan, inputs, outs, next_stream(outs[0].context) if plan.random else None)
         reads = [a.var for a in inputs]
         reads += [o.var for o in outs if o.partial]
@@ -125,7 +126,8 @@ def _invoke_noted(
         run = plan.bind([a.storage for a in inputs], [o.storage for o in outs], stream, state)
     else:
         given = [out] if isinstance(out, Storage) else list(out)
-        _check_out(plan, given)
+        if not _are_dense(plan, given):
+            return _copied(call, inputs, out, ctx, cls)
         for a in given:
             refuse_write(a, plan.name)
         hidden: Any = [Storage.adopt(plan.backend.array(*m), device) for m in plan.makes[plan.visible :]]
@@ -216,17 +218,30 @@ def refuse_loss(value: Any, name: str) -> None:
             )
 
 
-def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
+def _copied(
+    call: Call,
+    inputs: Sequence[A],
+    out: A | Sequence[A],
+    ctx: Context | None,
+    cls: type[A] | None,
+) -> Any:
+    """`invoke` with outputs some of which are sparse: they get copies of dense results."""
+    made = invoke(call, inputs, None, ctx, cls)
+    pairs = [(made, out)] if isinstance(out, Storage) else zip([made] if len(out) == 1 else made, out)
+    for result, target in pairs:
+        result.copyto(target)
+    return out
+
+
+def _are_dense(plan: Plan, outs: Sequence[Storage]) -> bool:
+    """Whether a kernel can write these outputs. Raises an error where the operator cannot give them."""
     if len(outs) != plan.visible:
         raise ShapeError(f"{plan.name} has {plan.visible} outputs, but out has {len(outs)} arrays.")
     for o, (shape, dtype) in zip(outs, plan.makes):
         if o.storage.shape != shape:
             raise ShapeError(f"{plan.name} needs out to be of shape {shape}, but it is {o.storage.shape}.")
         if o.storage.device == "sparse":
-            raise DTypeError(
-                f"{plan.name} makes a dense array, but out is a {o.storage.stype} one; "
-                f"make it without out=, and copyto(out)."
-            )
+            return False
         if o.storage.device != plan.backend.place:
             raise DeviceError(f"{plan.name} runs on {plan.backend.place}, but out is on {o.context}.")
         if o.storage.dtype != dtype:
@@ -234,6 +249,7 @@ def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
     for i, o in enumerate(outs):
         if any(o.var is p.var and plan.backend.overlap(o.storage, p.storage) for p in outs[:i]):
             raise ShapeError(f"{plan.name} cannot write two of its outputs to the same memory.")
+    return True
 
 
 def _into(

@@ -73,6 +73,8 @@ class BaseSparseNDArray(NDArray):
     def check_format(self, full_check: bool = True) -> None:
         """Raise FormatError if indices are out of range or do not rise. Without `full_check` in O(1)."""
         self.form.check(full_check)
+        if full_check:
+            self.form.check_order()
 
     # -- dense forms -------------------------------------------------------------------------------------
 

@@ -75,6 +75,9 @@ class Form:
         """Raise FormatError if the arrays do not fit together. Without `full` only lengths are looked at."""
         raise NotImplementedError
 
+    def check_order(self) -> None:
+        """Raise FormatError if a place is stored twice, or after a later one. `check` comes first."""
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -121,6 +124,16 @@ class CSRForm(Form):
             row = int((self.indptr[1:] < self.indptr[:-1]).argmax())
             raise FormatError(f"The row starts of a csr array rise, but row {row} ends before it begins.")
         check_range(self.indices, columns, "columns", "column")
+
+    def check_order(self) -> None:
+        rows = self.rows
+        falls = (self.indices[1:] <= self.indices[:-1]) & (rows[1:] == rows[:-1])
+        if falls.any():
+            at = int(falls.argmax())
+            raise FormatError(
+                f"The columns in a row of a csr array rise, each being there once, but row {rows[at]} has "
+                f"{self.indices[at]} before {self.indices[at + 1]}."
+            )
 
     def take(self, rows: Array) -> CSRForm:
         """The rows with these numbers, in this order."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..core import Context, OpAttributeError
+import numpy as np
+
+from ..core import Context, OpAttributeError, ShapeError
+from .creation import array
 from .ndarray import NDArray
 from .random import uniform
 
@@ -21,6 +24,31 @@ def rand_zipfian(
     """
     drawn = uniform(0, log_range(num_sampled, range_max), shape=(num_sampled,), ctx=ctx, dtype="float64")
     return zipfian_of(drawn, true_classes, num_sampled, range_max)
+
+
+def sample_unique_zipfian(range_max: int, shape: tuple[int, int]) -> list[NDArray]:
+    """Classes as of `rand_zipfian`, drawn until there are so many different ones; waits.
+
+    shape (N, K)  ->  samples: (N, K) int64, no class twice in a row; how many were drawn for it: (N,) int64.
+    `mx.nd._internal._sample_unique_zipfian`, for MXNet's sake.
+    """
+    if len(shape) != 2 or shape[1] > range_max:
+        raise ShapeError(f"shape must be (rows, at most {range_max} different classes), got {tuple(shape)}.")
+    rows = [_unique_row(range_max, shape[1]) for _ in range(shape[0])]
+    samples = np.array([r for r, _ in rows], "int64").reshape(shape)
+    return [array(samples, dtype="int64"), array(np.array([n for _, n in rows], "int64"), dtype="int64")]
+
+
+def _unique_row(range_max: int, count: int) -> tuple[np.ndarray, int]:
+    """The first `count` different classes of a sequence of draws, and how many draws that took."""
+    drawn = np.empty(0, "int64")
+    while True:
+        numbers = uniform(0, log_range(count, range_max), shape=(2 * count + len(drawn),), dtype="float64")
+        more = np.expm1(numbers.asnumpy()).astype("int64") % range_max
+        drawn = np.concatenate([drawn, more])
+        first = np.sort(np.unique(drawn, return_index=True)[1])
+        if len(first) >= count:
+            return drawn[first[:count]], int(first[count - 1]) + 1
 
 
 def log_range(num_sampled: int, range_max: int) -> float:
