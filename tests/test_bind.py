@@ -103,6 +103,19 @@ def test_whole_numbers_have_gradients_of_whole_numbers():
     assert exe.grad_dict["emb_weight"].asnumpy().tolist() == [[1, 1], [0, 0], [0, 0], [2, 2]]
 
 
+def test_a_head_gradient_of_whole_numbers_may_be_left_out():
+    """Beside a loss nobody has one for them: the gradient is that of the loss."""
+    x = sym.Variable("x")
+    net = sym.Group([sym.MakeLoss(x * x), sym.cast(x, dtype="int32")])
+    exe = net.simple_bind(mx.cpu(), x=(3,))
+    exe.arg_dict["x"][:] = [1, 2, 3]
+    ones = mx.nd.ones((3,), dtype="int32")
+    for heads, want in (([None, ones], [3, 5, 7]), (None, [2, 4, 6]), ([None, None], [2, 4, 6])):
+        exe.forward(is_train=True)
+        exe.backward(heads)
+        assert exe.grad_dict["x"].asnumpy().tolist() == want, heads
+
+
 def test_arguments_bound_without_a_gradient_array_get_none():
     net = sym.Variable("a") * sym.Variable("b")
     arrays = {n: mx.nd.ones((2,)) for n in "ab"}

@@ -15,7 +15,7 @@ import numpy as np
 from ..backends import Backend
 from ..backends.gpu.graph_inputs import Staging
 from ..backends.gpu.graph_numbers import dial_of, RandomState
-from ..core import BindError, Context, cpu, nearest, ShapeError
+from ..core import BindError, Context, cpu, is_floating, nearest, ShapeError
 from ..core.errors import ArgumentError
 from ..core.wanted import found
 from ..engine import get_engine, Var
@@ -155,19 +155,21 @@ class Feed:
     def heads(self, out_grads: Any) -> None:
         """Copy head gradients: of each output, or of each that is no loss; by place or by name.
 
-        A list may be longer, as in MXNet; the rest of it is not looked at.
+        A list may be longer, as in MXNet; the rest of it is not looked at. That of whole numbers may be left
+        out, and is 0.
         """
         graph, names = self._planned.graph, self._planned.train.step.head_names
         titles = [output_name(e) for e in graph.outputs]
         wanted = [n for n in names if n is not None]
+        needed = [n is not None and is_floating(self._arrays["out", i].dtype) for i, n in enumerate(names)]
         if out_grads is None:
-            if wanted:
-                outputs = [o for o, n in zip(titles, names) if n is not None]
+            if any(needed):
+                outputs = [o for o, is_needed in zip(titles, needed) if is_needed]
                 raise BindError(
                     f"backward() needs out_grads for {outputs}: only losses (SoftmaxOutput, MakeLoss, ...) "
                     f"define a gradient of their own. Or wrap what needs none in BlockGrad."
                 )
-            return
+            out_grads = [None] * len(names)
         if isinstance(out_grads, NDArray):
             out_grads = [out_grads]
         elif isinstance(out_grads, Mapping):
@@ -182,9 +184,11 @@ class Feed:
         for i, (name, grad) in enumerate(zip(names, out_grads)):
             if name is None:
                 continue
-            if grad is None:
+            if grad is None and needed[i]:
                 raise BindError(f"backward() needs a gradient for {graph.outputs[i].node.name!r}.")
             output = self._arrays["out", i]
+            if grad is None:
+                grad = array(np.zeros(output.shape), dtype=output.dtype)
             if not isinstance(grad, NDArray):
                 grad = array(grad, dtype=output.dtype)
             if grad.shape != output.shape:

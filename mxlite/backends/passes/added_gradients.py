@@ -19,10 +19,14 @@ from collections.abc import Callable, Mapping, Set
 
 from ...graph import Entry, Graph, Node, Op
 from ...graph.gradient import _grad_add
+from ...ops.cast import Cast
 from ..added_gradient import _added_gradient, AddedGradientAttrs
 from ..base import Request
 from ..elementwise.rules import RULES
 from .rewritten import only_readers, output, renewed, rewritten
+
+_APART: tuple[type[Op] | None, ...] = (_grad_add, Cast.grad_op)
+"""Beside these there is no chain: sums are added as well, and an update may read 16 bits as they are."""
 
 _FACTORS = {"d_data": "weight", "d_weight": "data"}
 
@@ -110,7 +114,7 @@ def _is_chained(node: Node, made: Entry, reader: Mapping[Entry, Node]) -> bool:
     behind = reader.get(Entry(node))
     beside = [other.node] if reader.get(other) is node else []
     beside += [behind] if behind is not None else []
-    return any(n.op in RULES and n.op is not _grad_add for n in beside)
+    return any(n.op in RULES and n.op not in _APART for n in beside)
 
 
 def _name(made: Entry) -> str:
