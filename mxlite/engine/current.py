@@ -17,7 +17,7 @@ from .watched import WatchedEngine, Watcher
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
 _inline: dict[int, list[Engine]] = {}  # of threads that are inside `inline_engine`, by thread
-_bulk_sizes = [0]
+_bulk_size = 0  # what `set_bulk_size` was told last
 
 
 def get_engine() -> Engine:
@@ -104,8 +104,8 @@ def bulk(size: int) -> AbstractContextManager[object]:
 
 def set_bulk_size(size: int) -> int:
     """Accepted for MXNet's sake: the segments of a program are bulk already. Returns the size set before."""
-    before = _bulk_sizes[-1]
-    _bulk_sizes[:] = [size]
+    global _bulk_size
+    before, _bulk_size = _bulk_size, size
     return before
 
 

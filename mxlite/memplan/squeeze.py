@@ -56,7 +56,7 @@ def _squeeze(pool: Pool, state: Held, until: int) -> None:
         found = [holds.changes(state, j) for j in fullest.tolist() if j >= 0]
         if not any(map(len, found)):
             return
-        changes = Changes.joined(found).some(ROUND // len(pool.problem.tasks))
+        changes = Changes.joined(found).some(max(1, ROUND // len(pool.problem.tasks)))
         lives, times = pool.changed("squeezed", state, changes.first, changes.spans)
         before = _weight(live, top)[0] + SECONDS * (seconds[0] / step)
         after = _weight(lives, top) + SECONDS * (times / step)

@@ -65,9 +65,9 @@ def late_results(
     for node in graph.nodes:
         if node in found:
             rest = [i for i in range(node.num_outputs) if i not in found[node]]
-            first = _part(node, now(node.inputs), rest)
+            first = replace(_part(node, now(node.inputs), rest), annotations=dict(node.annotations))
             node_of[node] = first
-            add(node, replace(first, annotations=dict(node.annotations)), rest)
+            add(node, first, rest)
             continue
         for source in dict.fromkeys(e.node for e in node.inputs if e.node in found and e not in moved):
             # Of forward results alone it could be made any time: it waits for another array of its reader.
