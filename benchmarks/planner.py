@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--graphs", help="of overhead: some of its graphs, with commas between")
     parser.add_argument("--nets", help="of run: some of its networks by name, with commas between")
     parser.add_argument("--without", help="of run: PyTorch's columns to leave out, with commas between")
-    parser.add_argument("--rounds", type=int, help="of run: rounds of ours (default 15)")
+    parser.add_argument("--rounds", type=int, help="of run: rounds of ours (default 100)")
     parser.add_argument("--gather", type=Path, help="a JSON file that gathers parts of several runs")
     parser.add_argument("--effort", type=float, help="of CP-SAT for one budget, about seconds (default 10)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of what is run (default: cores)")

@@ -27,16 +27,13 @@ REFERENCES = ("eager", "channels_last", "mxnet")
 
 @dataclass(frozen=True)
 class Terms:
-    """How to measure. `limit`: seconds that loading and the first steps of one column may take. `lead`: steps
-    in each round before those that are timed, which find in the cache what other columns have left there.
-    """
+    """How to measure. `limit`: seconds that loading and the first steps of one column may take."""
 
     rounds: int
     seconds: float
     threads: int
     limit: float
     profiled: int = 3
-    lead: int = 0
 
 
 @dataclass
@@ -154,22 +151,16 @@ def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) ->
             calibrate(entries[name], workers[name], values, terms)
         slow = any(v[0] > PATIENCE_S for v in values.values())
         rounds = min(terms.rounds, FEW) if slow else terms.rounds
-        processor: dict[str, list[float]] = {}
-        for name, v in values.items():
+        for v in values.values():
             v.clear()
-            processor[name] = []
         for r in range(rounds):
             names = list(values)
             k = r % len(names) if names else 0
             for name in names[k:] + names[:k]:
-                start = workers[name].ask(do="processor")
-                run(entries[name], workers[name], values, terms.lead)
-                if name in values:
-                    spent = workers[name].ask(do="processor") - start
-                    processor[name].append(spent / (terms.lead + entries[name].steps))
+                run(entries[name], workers[name], values)
         spreads = {name: Spread(tuple(v)) for name, v in values.items()}
         for name, spread in spreads.items():
-            entries[name].seconds, entries[name].processor = spread, Spread(tuple(processor[name]))
+            entries[name].seconds = spread
             entries[name].beside = {n: x for n, x in spreads.items() if n != name}
 
 
@@ -183,12 +174,9 @@ def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: T
         e.steps = max(1, min(10_000, round(terms.seconds / seconds)))
 
 
-def run(e: Entry, worker: Worker, values: dict[str, list[float]], lead: int = 0) -> float:
-    """Add the seconds of a step, behind `lead` others, to those of this column; it leaves `values` if it
-    fails."""
+def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
+    """Add the seconds of a step to those of this column; it leaves `values` if it fails."""
     try:
-        if lead:
-            worker.ask(do="run", count=lead)
         seconds: float = worker.ask(do="run", count=e.steps)
     except RuntimeError as error:
         e.note = reason(error)

@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ class MXLite(Peer):
         narrow_params: bool = False,
     ) -> None:
         self.amp, self.costs = amp, device
+        self.options = dict(amp=amp, device=device, narrow_params=narrow_params)
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
         self.labels = arrays["label"]["softmax_label"]
@@ -170,6 +172,33 @@ class MXLite(Peer):
         plans predict that are bound with `device="measured"` from then on."""
         done = self.module.symbol.calibrate(self.context, budgets=budgets, **self._step())
         return [plan.predicted_seconds for plan in done.plans]
+
+    def beside(self, budgets: Sequence[int]) -> None:
+        """Bind the same network within each of these budgets too, in this process, and run a step of each."""
+        self.all: list[MXLite] = [self]
+        for nbytes in budgets:
+            other = type(self)()
+            other.load(self.spec, memory_budget=nbytes, **self.options)
+            other.run(1)
+            self.all.append(other)
+
+    def turns(self, rounds: int) -> list[list[tuple[float, float]]]:
+        """Of this program, then of those `beside` it, by round: the seconds of a step, and those that all
+        threads have run. All take turns, each with a step before it that does not count and finds in the
+        cache what others have left there."""
+        found: list[list[tuple[float, float]]] = [[] for _ in self.all]
+        for r in range(rounds):
+            k = r % len(self.all)
+            for n in (*range(k, len(self.all)), *range(k)):
+                self.all[n].run(1)
+                start = time.process_time()
+                seconds = self.all[n].run(1)
+                found[n].append((seconds, time.process_time() - start))
+        return found
+
+    def alone(self) -> None:
+        """Let go of the programs beside this one."""
+        self.all = [self]
 
     def _step(self) -> dict[str, Any]:
         """What a training step is planned for."""

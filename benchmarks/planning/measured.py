@@ -15,29 +15,33 @@ from harness import markdown, Spread, Worker
 from networks.budgeted import networks
 from networks.suite import Net
 from peers.column import Column, OURS, TORCH
-from peers.contest import compare, Entries, Entry, load, reason, take_turns, Terms, weigh
+from peers.contest import check_idle, compare, Entries, Entry, load, reason, take_turns, Terms, weigh
 
 from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
 BLOCKS = 5  # of rounds, each after a prediction, which takes half a minute
-ROUNDS, RACES = 40, 5  # of ours; of PyTorch's, whose ratios are far from their target
-ROUND_S = 0.15  # of a column: on a machine that is shared a step took 85 or 150 ms for some seconds at a time
-LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
+ROUNDS, RACES = 100, 5  # of ours; of PyTorch's, whose ratios are far from their target
+RACE_S = 0.15  # of a column in a round beside PyTorch
+LIMIT_S = 600  # for a column to load and to run its first steps, two at a time; for a block of rounds
 FASTER = 1.3  # target at each of PyTorch's peaks
 POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
 MIB = 2**20
 
 ABOUT = """\
-Whole training steps with SGD and momentum, on {threads} threads; every column is a process of its own, all
-begin with the same weights, and columns take turns. Ours do so among themselves, {rounds} rounds of
-{seconds:g} s behind a step that does not count: medians of the rounds, extra time round by round against
-keeping all. "CPU +%" is the same by the seconds that all threads have run: no time is in it that others had
-the cores, but threads that wait for one another in a kernel run. "Quickest +%" compares the quickest
-round of each: what others do on this machine only adds. Bytes are of the whole program: weights,
-gradients, momentum, batch and all else. "Measured" counts the arrays that the program owns. "Same bits":
-weights, statistics and momentum after three steps equal those of keeping all, bit by bit.
+Whole training steps with SGD and momentum, on {threads} threads; every column is a process of its own, and
+all begin with the same weights. Bytes are of the whole program: weights, gradients, momentum, batch and all
+else. "Measured" counts the arrays that the program owns. "Same bits": weights, statistics and momentum after
+three steps equal those of keeping all, bit by bit.
+
+For their times all of ours are bound once more in one process and take turns there, step by step, {rounds}
+rounds; before each step that counts is one of the same program that does not. Times are medians of the
+rounds, extra time is that of a step against the step that keeps all in the same round. So what others do on
+this machine meets all alike: a step took 85 ms for some seconds and then 150 ms, and what took turns less
+often, or in processes of their own, differed by that. "CPU +%" is the same by the seconds that all threads
+have run: no time is in it that others had the cores, but threads that wait for one another in a kernel run.
+"Quickest +%" compares the quickest step of each: what others do only adds.
 
 Before the rounds kernels are timed (`device="measured"`): each alone, and in steps on scratch arrays, one
 that keeps all and the one of least bytes known. By that plans are chosen. What they say changes with what
@@ -45,8 +49,8 @@ others do of the memory they share with this machine: from one quarter of an hou
 or 125 ms, and plans that read more memory are slowed more. So `calibrate(budgets=...)`, where the steps of
 all plans take turns on scratch arrays, is asked {blocks} times, before every few rounds. No step of the
 rounds goes into what it says. "Predicted" and "measured" are medians, with the least and the most of single
-answers and of single rounds: how far the same thing differs from itself. "Apart" is the median of measured
-less what was predicted just before.
+answers, and the quartiles of the rounds: how far the same thing differs from itself. "Apart" is the median of
+measured less what was predicted just before.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -157,8 +161,11 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
         for name in list(workers):
             if found.entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
+        if "keep" not in workers:
+            return found
+        check_idle(found.entries, workers)
+        _take_turns(found, workers["keep"], terms)
         ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
-        _take_turns(found, ours, terms)
         weigh(found.entries, ours, terms)
         _race(found, workers, terms)
     return found
@@ -219,29 +226,24 @@ def _predict(found: Found, worker: Worker, terms: Terms) -> None:
         found.predicted.setdefault(budget, []).append(s)
 
 
-def _take_turns(found: Found, ours: dict[str, Worker], terms: Terms) -> None:
-    """Rounds in blocks, with a prediction before each."""
-    seconds: dict[str, tuple[float, ...]] = {}
-    processor: dict[str, tuple[float, ...]] = {}
+def _take_turns(found: Found, keep: Worker, terms: Terms) -> None:
+    """All programs of ours in the process of the one that keeps all: rounds in blocks, with a prediction
+    before each."""
+    columns = [e for e in found.entries.values() if e.column.side == "ours" and not e.note]
+    budgets = [n for e in columns if (n := e.column.options.get("memory_budget", 0))]
+    assert columns[0].column.name == "keep"
     found.predicted.clear()  # what was said while others were loaded
-    names = list(ours)
+    keep.ask(terms.limit, do="beside", budgets=budgets)
+    rounds: list[list[tuple[float, float]]] = [[] for _ in columns]
     blocks = _blocks(terms)
-    for r in range(blocks * (terms.rounds // blocks)):
-        if r % (terms.rounds // blocks) == 0:
-            _predict(found, ours["keep"], terms)
-        k = r % len(names)
-        turns = {n: ours[n] for n in names[k:] + names[:k] if not found.entries[n].note}
-        take_turns(found.entries, turns, replace(terms, rounds=1))
-        for name in turns:
-            e = found.entries[name]
-            if not e.note and e.seconds is not None and e.processor is not None:
-                seconds[name] = seconds.get(name, ()) + e.seconds.values
-                processor[name] = processor.get(name, ()) + e.processor.values
-    for name in seconds:
-        e = found.entries[name]
-        failed = bool(e.note)
-        e.seconds = None if failed else Spread(seconds[name])
-        e.processor = None if failed else Spread(processor[name])
+    for _ in range(blocks):
+        _predict(found, keep, terms)
+        block = keep.ask(terms.limit, do="turns", rounds=terms.rounds // blocks)
+        for of, more in zip(rounds, block, strict=True):
+            of += more
+    keep.ask(do="alone")
+    for e, of in zip(columns, rounds, strict=True):
+        e.seconds, e.processor = (Spread(tuple(of)) for of in zip(*of))
 
 
 def _blocks(terms: Terms) -> int:
@@ -253,9 +255,8 @@ def _race(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
     pairs = {t: o for t, o in found.at.items() if t in workers and o in workers}
     names = {*pairs, *pairs.values()}
     racers = {n: replace(e) for n, e in found.entries.items() if n in names}
-    take_turns(
-        racers, {n: workers[n] for n in racers}, replace(terms, rounds=min(terms.rounds, RACES), lead=0)
-    )
+    rounds = min(terms.rounds, RACES)
+    take_turns(racers, {n: workers[n] for n in racers}, replace(terms, rounds=rounds))
     for theirs, ours in pairs.items():
         first, second = racers[theirs], racers[ours]
         found.entries[theirs].note = first.note or second.note
@@ -281,7 +282,7 @@ def within_budgets(found: Found) -> str:
         rows.append(
             [
                 e.column.title, planned, measured, _least_to_most(found.predicted_extra(e)),
-                _least_to_most(found.measured_extra(e)), f"{found.apart(e):.1f}",
+                _quartiles(found.measured_extra(e)), f"{found.apart(e):.1f}",
                 f"{found.quickest_extra(e):.1f}", f"{_per_cent(e.processor / keep.processor).median:.1f}",
                 *(f"{1e3 * s.median:.0f}" for s in (found.predicted_s(e), e.seconds)), same, e.plan["method"],
             ]
@@ -302,6 +303,12 @@ def within_budgets(found: Found) -> str:
 def _least_to_most(of: Spread) -> str:
     """The median between its extremes."""
     return f"{of.median:.1f} ({min(of.values):.1f} to {max(of.values):.1f})"
+
+
+def _quartiles(of: Spread) -> str:
+    """The median between the lower and the upper one."""
+    lower, upper = _middle_half(of)
+    return f"{of.median:.1f} ({lower:.1f} to {upper:.1f})"
 
 
 def beside_torch(found: Found) -> str:
@@ -340,7 +347,8 @@ def tally(found: Found) -> dict[str, Any]:
         predicted = found.predicted_extra(e).median
         counts["near"] += abs(found.apart(e)) <= POINTS
         counts["quick"] += abs(found.quickest_extra(e) - predicted) <= POINTS
-        counts["steady"] += _middle_half(found.measured_extra(e)) <= POINTS
+        lower, upper = _middle_half(found.measured_extra(e))
+        counts["steady"] += upper - lower <= POINTS
     ratios: dict[str, float] = {}
     for name, (theirs, ours) in found.races.items():
         if found.peaks[name] >= found.entries[found.at[name]].memory.get("measured", 0):
@@ -348,12 +356,12 @@ def tally(found: Found) -> dict[str, Any]:
     return {**counts, "ratios": ratios}
 
 
-def _middle_half(of: Spread) -> float:
-    """From the lower quartile to the upper."""
+def _middle_half(of: Spread) -> tuple[float, float]:
+    """The lower and the upper quartile."""
     if len(of.values) == 1:
-        return 0.0
+        return of.median, of.median
     lower, _, upper = quantiles(of.values, n=4, method="inclusive")
-    return upper - lower
+    return lower, upper
 
 
 def targets(report: Report) -> None:
@@ -394,13 +402,12 @@ def measure(
             raise SystemExit(f"There is no column {name!r} of PyTorch's; there are {', '.join(known)}.")
     terms = Terms(
         rounds=rounds or (3 if quick else ROUNDS),
-        seconds=0.1 if quick else ROUND_S,
+        seconds=0.1 if quick else RACE_S,
         threads=threads,
         limit=LIMIT_S,
         profiled=0,
-        lead=1,
     )
-    about = dict(threads=threads, rounds=terms.rounds, seconds=terms.seconds, blocks=_blocks(terms))
+    about = dict(threads=threads, rounds=terms.rounds, blocks=_blocks(terms))
     report.put("Run", ABOUT.format(**about))
     for net in networks(quick, full):
         if names is not None and net.name not in names:
