@@ -10,6 +10,7 @@ from math import inf
 from time import sleep
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from emulated_driver import emulated_gpus
@@ -17,7 +18,7 @@ from emulated_driver import emulated_gpus
 import mxlite as mx
 from mxlite.backends.cpu import CPU
 from mxlite.executor.cache_probe import cache_bytes, LOOKS, others_bytes_per_s, PART, WAITS
-from mxlite.executor.rehearsal import fill, Rehearsal
+from mxlite.executor.rehearsal import fill, PATTERN, Rehearsal
 from mxlite.executor.timings import Seconds, Timings
 from mxlite.memplan import Device, HostLink, locality, MemoryPlan, plan_memory
 from mxlite.memplan.device import DEFAULT, device_of
@@ -717,6 +718,27 @@ def test_of_many_steps_of_a_plan_the_median_counts(monkeypatch):
     monkeypatch.setattr(calibration, "rehearsed", rehearsed)
     plan = chain().memory_plan(data=(16, 32), device="measured")
     assert plan.predicted_seconds == 2.0 * len(plan.schedule.task)
+
+
+def test_plans_are_compared_round_by_round(monkeypatch):
+    """Others leave one half of the machine in most rounds of the first plan, and few of the second."""
+    slow = [1.0, 2.0, 2.0, 1.0, 2.0], [1.0, 1.0, 2.0, 1.0, 1.0]
+    first, second = ([s * p for s in of] for of, p in zip(slow, (1.0, 1.5)))
+    took = trials._seconds([first, second])
+    assert took == [2.0, 2.0 * 1.5]
+
+
+def test_scratch_arrays_hold_fractions_of_a_pattern_whatever_their_size():
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64):
+        pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN).astype(dtype)
+        for shape in ((), (0, 3), (7,), (PATTERN,), (2, PATTERN), (173, 101)):
+            array = CPU.array(shape, np.dtype(dtype))
+            fill(CPU, array)
+            assert array.tobytes() == np.resize(pattern, shape).tobytes()
+    whole = CPU.array((5, 5), np.dtype(np.int64))
+    whole[:] = 3
+    fill(CPU, whole)
+    assert not whole.any()
 
 
 @pytest.mark.parametrize("most, disturbed", [(1e-6, True), (1e6, False)])

@@ -8,6 +8,7 @@ half as long again, those of element by element arithmetic twice as long, as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from time import thread_time
 from typing import Any
@@ -101,5 +102,16 @@ def fill(backend: Backend, array: Any) -> None:
     if not is_floating(array.dtype):
         backend.fill(array, 0)
         return
-    pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN)
-    backend.from_host(array, np.resize(pattern.astype(array.dtype), array.shape))
+    pattern = _pattern(array.dtype)
+    if backend.is_remote:
+        backend.from_host(array, np.resize(pattern, array.shape))
+        return
+    flat = array.reshape(-1)  # thousands of arrays before each turn: no other is made for their numbers
+    whole = len(flat) // PATTERN * PATTERN
+    flat[:whole].reshape(-1, PATTERN)[:] = pattern
+    flat[whole:] = pattern[: len(flat) - whole]
+
+
+@cache
+def _pattern(dtype: Any) -> np.ndarray:
+    return np.random.default_rng(1).uniform(0.5, 1.5, PATTERN).astype(dtype)

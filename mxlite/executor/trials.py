@@ -63,7 +63,7 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     if not can or not rounds[0]:
         return plans
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
-    took = [_seconds(*of) for of in zip(rounds, modelled)]
+    took = _seconds([_steps(*of) for of in zip(rounds, modelled)])
     if sum(took) > MOST_OVER * sum(map(sum, modelled)):  # others took the cores all the while
         took = [sum(of) for of in modelled]
     timings = Timings.of(pairs[can[0]][0].backend)
@@ -132,6 +132,16 @@ def _key(plan: MemoryPlan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _seconds(rows: Rounds, modelled: Sequence[float]) -> float:
-    """A step, with the modelled time of what was not run."""
-    return median(sum(s or m for s, m in zip(row, modelled)) for row in rows)
+def _steps(rows: Rounds, modelled: Sequence[float]) -> list[float]:
+    """The step of each round, with the modelled time of what was not run."""
+    return [sum(s or m for s, m in zip(row, modelled)) for row in rows]
+
+
+def _seconds(steps: Sequence[Sequence[float]]) -> list[float]:
+    """Of plans that took turns, from the step of each in each round.
+
+    Of the first it is the median; of the others what they took times as long in the same round. A median of
+    each by itself may be of rounds in which others left one more of the machine than the other.
+    """
+    first = median(steps[0])
+    return [first * median(s / f for s, f in zip(of, steps[0], strict=True)) for of in steps]
