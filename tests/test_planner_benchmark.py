@@ -155,7 +155,7 @@ def test_what_is_missed_is_said(tmp_path):
     changes = ["pass", *MISSED]
     (within, beside, all_met), *missed = json.loads(run("-c", TABLES, json.dumps(changes), folder=tmp_path))
     rows = [[c.strip() for c in line.split("|")] for line in within.splitlines()]
-    assert rows[3][1:6] == ["30.0", "30.0", "30.0", "48.0 (48.0 to 48.0)", "50.0 (0.0 to 60.0)"]
+    assert rows[3][1:6] == ["30.0", "30.0", "30.0", "48.0 (48.0 to 48.0)", "50.0 (25.0 to 55.0)"]
     assert rows[3][6:13] == ["2.0", "50.0", "200.0", "3256", "1600", "yes", "m"]
     assert "2.00 (0.91-3.64)" in beside  # round by round, as is the 50.0: of 1.5, 1.0 and 1.6 the middle one
     assert all_met == {
@@ -174,34 +174,29 @@ def test_what_is_missed_is_said(tmp_path):
 
 TURNS = """
 import json
-from peers.column import Column
-from peers.contest import Entry, take_turns, Terms
+from peers.mxlite_peer import MXLite
 
-class Process:
+class Program(MXLite):
     def __init__(self, name):
-        self.name, self.spent = name, 0.0
+        self.name = name
 
-    def ask(self, limit=None, do="", count=0):
-        if do == "processor":
-            return self.spent
-        asked.append([self.name, count])
-        self.spent += 0.3 * count
-        return 0.2
+    def run(self, count):
+        asked.append(self.name)
+        return float(len(asked))
 
 asked = []
-entries = {n: Entry(Column(n, n, "ours", "")) for n in ("keep", "budget0")}
-take_turns(entries, {n: Process(n) for n in entries}, Terms(2, 1.0, 1, 10.0, lead=2))
-found = {n: [list(e.seconds.values), list(e.processor.values)] for n, e in entries.items()}
-print(json.dumps([asked, found]))
+keep = Program("keep")
+keep.all = [keep, Program("budget0")]
+found = keep.turns(3)
+print(json.dumps([asked, [[seconds for seconds, _ in of] for of in found]]))
 """
 
 
-def test_rounds_begin_with_steps_that_do_not_count(tmp_path):
+def test_programs_take_turns_behind_a_step_that_does_not_count(tmp_path):
     asked, found = json.loads(run("-c", TURNS, folder=tmp_path))
-    keep, budget = ([[name, 2], [name, 5]] for name in ("keep", "budget0"))
-    assert asked == [["keep", 1], ["budget0", 1], *keep, *budget, *budget, *keep]
-    for seconds, processor in found.values():
-        assert seconds == [0.2, 0.2] and processor == pytest.approx([0.3, 0.3])
+    keep, budget = ["keep"] * 2, ["budget0"] * 2
+    assert asked == [*keep, *budget, *budget, *keep, *keep, *budget]
+    assert found == [[2, 8, 10], [4, 6, 12]]
 
 
 GATHERED = """
@@ -242,12 +237,18 @@ with column.start(1) as worker:
     first = worker.ask(do="digest")
     worker.ask(do="losses", count=1)
     second = worker.ask(do="digest")
-    print(json.dumps([first, second, worker.ask(do="budgets", count=3), worker.ask(do="memory")]))
+    budgets = worker.ask(do="budgets", count=3)
+    worker.ask(do="beside", budgets=budgets[1:])
+    turns = worker.ask(do="turns", rounds=2)
+    worker.ask(do="alone")
+    alone = worker.ask(do="turns", rounds=1)
+    print(json.dumps([first, second, budgets, worker.ask(do="memory"), turns, len(alone)]))
 """
 
 
 def test_a_process_tells_its_budgets_and_a_digest_of_what_it_has_learnt(tmp_path):
     told = run("-c", WORKER, tmp_path, folder=tmp_path)
-    before, after, budgets, memory = json.loads(told)
+    before, after, budgets, memory, turns, alone = json.loads(told)
     assert before != after and len(after) == 64
+    assert [len(of) for of in turns] == [2, 2, 2] and all(s > 0 for of in turns for s, _ in of) and alone == 1
     assert len(budgets) == 3 and budgets == sorted(set(budgets)) and budgets[-1] < memory["planned"]

@@ -51,7 +51,7 @@ from ..memplan.search import frontier_of
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
 from .lower import Lowered
-from .rehearsal import can_be_run, fill
+from .rehearsal import can_be_run, fill, Rehearsal
 from .timings import Cache, Seconds, Timings
 from .trials import rehearsed, where_kernels_run
 
@@ -152,13 +152,13 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
     least = plans.least()
     first = make_plan(problem) if budget is None else plans.at(budget - problem.fixed_total) or least
     of_plans = [first, least]
-    rows = rehearsed([(lowered, of_plans)], REHEARSED)
-    if not rows[-1]:
+    rows = rehearsed([(lowered, of_plans)], REHEARSED, Rehearsal.calls)
+    if not rows[-1].turns:
         return {}
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
     seen: list[list[Place]] = []
-    for plan, times in zip(of_plans, rows):
-        steps = zip(plan.schedule.task, walk(plan), zip(*times))
+    for plan, tried in zip(of_plans, rows):
+        steps = zip(plan.schedule.task, walk(plan), zip(*tried.turns))
         seen.append([Place(keys[t], call.lost, median(of)) for t, call, of in steps if t in keys and any(of)])
     tasks = {key: problem.tasks[c] for c, key in keys.items()}
     return settled(seen, {key: Seconds(task.cold, task.warm) for key, task in tasks.items()})

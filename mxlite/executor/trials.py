@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 from statistics import median
 from time import perf_counter
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,8 +32,14 @@ ROUNDS_S = 20.0  # for them, and
 LEAST_ROUNDS = 3  # where they take longer
 MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
 
-Rounds = list[list[float]]
-"""Of a plan: seconds by round and step of its schedule; 0 where a call cannot be run."""
+T = TypeVar("T")
+
+
+class Tried(NamedTuple, Generic[T]):
+    """Of a plan: what was seen by round, and the steps of its schedule that cannot be run."""
+
+    turns: list[T]
+    left_out: list[int]
 
 
 def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
@@ -51,37 +58,48 @@ def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
 def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPlan]:
     """Plans of steps, each with what it takes where all take turns, whether that was known or not.
 
-    As many bytes are taken as the largest plan of each step has. As they are where these have no room.
+    Plans that are equal have one turn. As many bytes are taken as the largest plan of each step has; plans
+    are as they were where these have no room.
     """
     plans = [plan for _, plan in pairs]
     of_step: dict[int, list[int]] = {}  # plans of one step share its arrays
+    same: dict[str, list[int]] = {}
     for i, (lowered, plan) in enumerate(pairs):
         if _can_be_tried(lowered, plan):
-            of_step.setdefault(id(lowered), []).append(i)
+            same.setdefault(_key(plan), []).append(i)
+    for i, *_ in same.values():
+        of_step.setdefault(id(pairs[i][0]), []).append(i)
     can = list(chain.from_iterable(of_step.values()))
-    rounds = rehearsed([(pairs[own[0]][0], [plans[i] for i in own]) for own in of_step.values()], ROUNDS)
-    if not can or not rounds[0]:
+    steps = [(pairs[own[0]][0], [plans[i] for i in own]) for own in of_step.values()]
+    rounds = rehearsed(steps, ROUNDS, Rehearsal.step)
+    if not can or not rounds[0].turns:
         return plans
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
-    took = _seconds([_steps(*of) for of in zip(rounds, modelled)])
+    missing = [sum(of[s] for s in rows.left_out) for rows, of in zip(rounds, modelled)]
+    took = _seconds([[s + more for s in rows.turns] for rows, more in zip(rounds, missing)])
     if sum(took) > MOST_OVER * sum(map(sum, modelled)):  # others took the cores all the while
         took = [sum(of) for of in modelled]
     timings = Timings.of(pairs[can[0]][0].backend)
-    timings.update({_key(plans[i]): Seconds(s, s, s) for i, s in zip(can, took)}, timings.cache or (0, 0.0))
-    for i, seconds in zip(can, took):
-        plans[i] = replace(plans[i], rehearsed_seconds=seconds)
+    seconds = dict(zip(can, took))
+    known = {key: seconds[own[0]] for key, own in same.items()}
+    timings.update({key: Seconds(s, s, s) for key, s in known.items()}, timings.cache or (0, 0.0))
+    for key, own in same.items():
+        for i in own:
+            plans[i] = replace(plans[i], rehearsed_seconds=known[key])
     return plans
 
 
-def rehearsed(steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]], rounds: int) -> list[Rounds]:
-    """The plans of each step in turns, `rounds` times: fewer where they take long, and not at all where there
-    is no room.
+def rehearsed(
+    steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]], rounds: int, look: Callable[[Rehearsal, int], T]
+) -> list[Tried[T]]:
+    """The plans of each step in turns, `rounds` times, and what `look` says of each turn: fewer where they
+    take long, and none at all where there is no room.
     """
-    found: list[Rounds] = [[] for _, plans in steps for _ in plans]
+    found: list[Tried[T]] = [Tried([], []) for _, plans in steps for _ in plans]
     turns: list[tuple[Lowered, Callable[[], None]]] = []
 
-    def turn(rehearsal: Rehearsal, p: int, of: Rounds) -> None:
-        of.append(rehearsal(p))
+    def turn(rehearsal: Rehearsal, p: int, of: list[T]) -> None:
+        of.append(look(rehearsal, p))
 
     def make(lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
         try:
@@ -89,14 +107,16 @@ def rehearsed(steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]], rounds: int
         except OutOfMemoryError:
             return
         for p in range(len(plans)):
-            turns.append((lowered, partial(turn, rehearsal, p, found[len(turns)])))
+            of = found[len(turns)]
+            of.left_out.extend(rehearsal.left_out(p))
+            turns.append((lowered, partial(turn, rehearsal, p, of.turns)))
 
     for lowered, plans in steps:
         where_kernels_run(lowered, partial(make, lowered, plans))
     if len(turns) < len(found):
         return found
     end = perf_counter() + ROUNDS_S
-    while found and len(found[-1]) < (rounds if perf_counter() < end else LEAST_ROUNDS):
+    while found and len(found[-1].turns) < (rounds if perf_counter() < end else LEAST_ROUNDS):
         for lowered, run in turns:
             where_kernels_run(lowered, run)
     return found
@@ -130,11 +150,6 @@ def _key(plan: MemoryPlan) -> str:
     """The digest of a plan as it is run."""
     text = repr((plan.problem.digest, plan.schedule.task, plan.offsets))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _steps(rows: Rounds, modelled: Sequence[float]) -> list[float]:
-    """The step of each round, with the modelled time of what was not run."""
-    return [sum(s or m for s, m in zip(row, modelled)) for row in rows]
 
 
 def _seconds(steps: Sequence[Sequence[float]]) -> list[float]:

@@ -13,7 +13,7 @@ Of a step without backward, as inference is, nothing runs again at all: `forward
 
 from __future__ import annotations
 
-from collections.abc import Container
+from functools import partial
 from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
@@ -59,9 +59,10 @@ def kept_bound(problem: Problem) -> KeptBound:
     if problem.task_bound[0] > least:
         least, at = problem.task_bound
     for t in range(first, len(tasks)):
-        others = _own(problem, t, needed[t])
+        needs = needed[t]
+        others = problem.together(t, held=partial(_is_in, needs))
         if others > 0:
-            nbytes = _total(needed[t], sizes) + others
+            nbytes = _total(needs, sizes) + others
             if nbytes > least:
                 least, at = nbytes, t
     return KeptBound(kept, least, at)
@@ -93,24 +94,12 @@ def forward_bound(plan: MemoryPlan) -> int:
     before.discard(t)
     held = {v for v in later if made[v] in before and not problem.values[v].fixed}
     nbytes = sum(padded(problem.values[v].nbytes) for v in held)
-    return max(problem.task_bound[0], nbytes + _own(problem, t, sum(1 << v for v in held), held))
+    return max(problem.task_bound[0], nbytes + problem.together(t, None, held.__contains__, held))
 
 
-def _own(problem: Problem, t: int, needed: int, stay: Container[int] = ()) -> int:
-    """Bytes that task `t` needs beside the values `needed`; nothing may lie where those that `stay` lie."""
-    task, values = problem.tasks[t], problem.values
-    nbytes = padded(task.workspace)
-    outputs = {v for v in task.outputs if v >= 0 and not values[v].fixed}
-    for v in {*task.inputs, *outputs}:
-        if not values[v].fixed and not needed >> v & 1:
-            nbytes += padded(values[v].nbytes)
-    given: set[int] = set()
-    for out, inp in task.in_place:
-        if out in outputs and inp not in given and inp not in stay and not values[inp].fixed:
-            given.add(inp)
-            outputs.discard(out)
-            nbytes -= min(padded(values[out].nbytes), padded(values[inp].nbytes))
-    return nbytes
+def _is_in(needed: int, v: int) -> bool:
+    """Whether value `v` is in a set of values."""
+    return bool(needed >> v & 1)
 
 
 def _total(needed: int, sizes: np.ndarray) -> int:

@@ -8,7 +8,7 @@ argument, a gradient the user can see, an output) and otherwise has to be given 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -239,22 +239,31 @@ class Problem:
                 always = outputs.intersection(task.always)
                 first = outputs & by_forward | always
                 runs = [first, *({v, *always} for v in outputs - first)]
-            nbytes = max(self._together(task, outputs) for outputs in runs)
+            nbytes = max(self.together(t, outputs) for outputs in runs)
             if nbytes > best:
                 best, at = nbytes, t
         return best, at
 
-    def _together(self, task: Task, outputs: set[int]) -> int:
-        """Arena bytes that one run of `task` needs to make `outputs`."""
-        values, nbytes = self.values, task.workspace
-        for v in {*task.inputs, *outputs}:
-            if not values[v].fixed:
+    def together(
+        self,
+        t: int,
+        outputs: Iterable[int] | None = None,
+        held: Callable[[int], bool] | None = None,
+        stay: Container[int] = (),
+    ) -> int:
+        """Arena bytes that one run of task `t` needs to make `outputs`, or all it has, beside values that are
+        `held`, which are counted elsewhere; nothing may lie where one of `stay` lies.
+        """
+        task, values = self.tasks[t], self.values
+        made = {v for v in (task.outputs if outputs is None else outputs) if v >= 0 and not values[v].fixed}
+        nbytes = padded(task.workspace)
+        for v in {*task.inputs, *made}:
+            if not values[v].fixed and not (held and held(v)):
                 nbytes += padded(values[v].nbytes)
         donors: set[int] = set()
-        joined: set[int] = set()
         for out, inp in task.in_place:
-            if out in outputs and out not in joined and inp not in donors and not values[inp].fixed:
-                joined.add(out)
+            if out in made and inp not in donors and inp not in stay and not values[inp].fixed:
+                made.discard(out)
                 donors.add(inp)
                 nbytes -= min(padded(values[out].nbytes), padded(values[inp].nbytes))
         return nbytes
