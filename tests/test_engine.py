@@ -28,7 +28,9 @@ from mxlite.engine import (
     ThreadedEngine,
     use_engine,
     Var,
+    Vars,
 )
+from mxlite.engine.operation import check_vars
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -216,6 +218,19 @@ def test_other_work_goes_on_beside_a_team(threaded: ThreadedEngine) -> None:
         threaded.push(gate.set)
     threaded.wait_all()
     assert passed == [True, True]
+
+
+def test_what_is_pushed_again_and_again_is_looked_at_once(engine: Engine) -> None:
+    a, b = Var("a"), Var("b")
+    vars = Vars([a, b, a])
+    assert vars == (a, b) and check_vars(vars) is vars
+    seen: list[int] = []
+    for n in range(3):
+        engine.push(lambda n=n: seen.append(n), (), vars)
+    engine.wait_for(a)
+    assert seen == [0, 1, 2] and a.version == b.version == 3
+    with pytest.raises(TypeError, match="Vars, got str: 'c'"):
+        Vars([a, "c"])  # type: ignore[list-item]
 
 
 def test_wrong_arguments_are_told_to_the_caller(engine: Engine) -> None:

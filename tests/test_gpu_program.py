@@ -364,6 +364,7 @@ def test_the_device_loses_the_bytes_of_the_plan_and_gets_them_back():
         put(mx.nd.NDArray.fresh((8,), np.dtype("float32"), GPU), 1)  # the pool's chunk is there
         free = drivers[0].memory()[0]
         executor = bound(residual(), GPU, dict(data=(16, 3, 64, 64), softmax_label=(16,)))
+        mx.nd.waitall()  # arrays on their way there are gone
         owned = free - drivers[0].memory()[0]
         executor.forward_backward()
         mx.nd.waitall()

@@ -14,6 +14,7 @@ from .current import (
 )
 from .engine import Engine as Engine
 from .naive import NaiveEngine as NaiveEngine
+from .operation import Vars as Vars
 from .switching import SWITCHING as SWITCHING
 from .threaded import ThreadedEngine as ThreadedEngine
 from .var import Var as Var

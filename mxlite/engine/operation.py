@@ -118,9 +118,21 @@ class Segment(Operation):
             member.run(journal)
 
 
+class Vars(tuple[Var, ...]):
+    """Vars without duplicates, looked at once: what is pushed again and again names them so."""
+
+    __slots__ = ()
+
+    def __new__(cls, vars: Iterable[Var] = ()) -> Vars:
+        return super().__new__(cls, _looked_at(tuple(vars)))
+
+
 def check_vars(vars: Iterable[Var]) -> tuple[Var, ...]:
     """`vars` as a tuple without duplicates, or a TypeError while the caller is still there to read it."""
-    found = tuple(vars)
+    return vars if type(vars) is Vars else _looked_at(tuple(vars))
+
+
+def _looked_at(found: tuple[Var, ...]) -> tuple[Var, ...]:
     for var in found:
         if not isinstance(var, Var):
             raise TypeError(f"an operation reads and writes engine Vars, got {type(var).__name__}: {var!r}.")

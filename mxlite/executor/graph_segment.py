@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..backends.gpu.checks import name_checks
 from ..backends.gpu.graph import Graph, GraphError
-from ..engine import Var
+from ..engine import Var, Vars
 from .segment import fail, Record, Run
 from .sheet import Sheet
 
@@ -44,6 +44,7 @@ class GraphSegment:
         self.reads: tuple[Var, ...] = ()
         self.writes: tuple[Var, ...] = ()
         self.before: tuple[Var, ...] = ()
+        self.held = Vars(), Vars()
 
     @property
     def graph(self) -> Graph:

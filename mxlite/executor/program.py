@@ -22,7 +22,7 @@ from typing import Any
 
 from ..backends import guard
 from ..core import config
-from ..engine import get_engine, Var
+from ..engine import get_engine, Var, Vars
 from ..graph import Node
 from ..memplan import check, MemoryPlan, RUN
 from .arena import Arena, BROKEN_OFF
@@ -147,8 +147,8 @@ class Program:
         push = get_engine().push
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
-            writes = (s.done, *s.writes, *tail) if n == 0 else (s.done, *s.writes)
-            push(s, (*s.reads, *s.before), writes, name=s.names[0], kind=s.kind)
+            reads, writes = s.held
+            push(s, reads, (*writes, *tail) if tail and not n else writes, name=s.names[0], kind=s.kind)
 
     # -- building ------------------------------------------------------------------------------
 
@@ -185,6 +185,7 @@ class Program:
         self._sources = tuple({v: None for segment in constant for v in segment.reads})
         for g, segment in enumerate(self.segments):
             segment.before = tuple(self.segments[p].done for p in before[g])
+            segment.held = Vars((*segment.reads, *segment.before)), Vars((segment.done, *segment.writes))
         self._forward_tail = self._sinks(before[: self.num_forward])
         self._tail = self._sinks(before)
 

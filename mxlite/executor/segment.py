@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from ..core import OperatorError, PlaceError
-from ..engine import SWITCHING, Var
+from ..engine import SWITCHING, Var, Vars
 from .sheet import Sheet
 
 Run = Callable[[], None]
@@ -31,12 +31,13 @@ class Segment:
     """Kernel calls, one for each step from `first` on, made by calling the segment.
 
     `around` gives what the calls are made inside: their threads. `join` makes fewer of them; see `Backend`.
-    `kind` is the engine's. An error names the call that failed.
+    `kind` is the engine's; `held` are all that it reads and all that it writes, as they are pushed. An error
+    names the call that failed.
     """
 
     __slots__ = (
-        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "kind", "names", "reads",
-        "sheet", "writes",
+        "_joined", "_of", "around", "before", "calls", "done", "first", "held", "join", "kind", "names",
+        "reads", "sheet", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,7 @@ class Segment:
         self.reads: tuple[Var, ...] = ()
         self.writes: tuple[Var, ...] = ()
         self.before: tuple[Var, ...] = ()
+        self.held = Vars(), Vars()
 
     def __call__(self) -> None:
         if self._of != self.calls:  # the first time, or somebody has changed a call

@@ -15,20 +15,22 @@ from ..core.bytesize import format_bytes
 from ..engine import get_engine, Var
 from ..graph import Shape
 from ..memplan import MemoryPlan
-from ..ndarray import NDArray, zeros
+from ..ndarray import NDArray
 from .lower import is_gpu, Lowered, staged, STAGING
 from .step import Key
 
-_TOGETHER = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
+# Kinds of arrays that have one Var for all of a program: on the CPU what nobody writes one by one.
+_TOGETHER = ("optimizer",)
+_TOGETHER_ON_GPU = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
 
 
 class Allocator:
     """Makes arrays of zeros on one device.
 
-    On a GPU the parameters of one program have one Var, and so have its gradients, its states: a step is one
-    operation, which touches all of them, and costs the engine as much as it has Vars. Operations on two of
-    them are in one order then, as they are on the device anyway; what heals one of them after a failure
-    heals all.
+    The states of the optimizer have one Var in one program: a step costs the engine as much as its operations
+    have Vars. On a GPU, where a step is one operation, so have the parameters, and the gradients. Operations
+    on two of them are in one order then, as they are on the device anyway; what heals one of them after a
+    failure heals all.
     """
 
     def __init__(self, ctx: Context, backend: Backend) -> None:
@@ -38,11 +40,9 @@ class Allocator:
 
     def make(self, key: Key, shape: Shape, dtype: np.dtype[Any], category: Mapping[Key, str]) -> NDArray:
         """The array for `key`. Raises OutOfMemoryError."""
-        if not is_gpu(self._backend):
-            return zeros(shape, ctx=self._ctx, dtype=dtype)
-        array = NDArray.fresh(shape, dtype, self._ctx)
         kind = category.get(key, "")
-        if kind in _TOGETHER:
+        array = NDArray.fresh(shape, dtype, self._ctx)
+        if kind in (_TOGETHER_ON_GPU if is_gpu(self._backend) else _TOGETHER):
             array.var = self._vars.setdefault(kind, Var(kind))
         self.clear(array)
         return array
