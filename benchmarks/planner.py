@@ -1,6 +1,7 @@
 """The planner's scoreboard: every figure beside the best that is published, known or proven.
 
-    python benchmarks/planner.py            about 12 minutes; writes results/<date>-planner.md as it goes
+    python benchmarks/planner.py            the part run alone took 33 minutes on two cores;
+                                            writes results/<date>-planner.md as it goes
     python benchmarks/planner.py --quick    about a minute, small networks; prints only
     python benchmarks/planner.py --full     ResNet-50 at 224x224 is run too
     python benchmarks/planner.py --parts run --nets resnet1001 --rounds 5 --without sqrt,blocks

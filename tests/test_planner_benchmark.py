@@ -186,7 +186,7 @@ class Program(MXLite):
 
 asked = []
 keep = Program("keep")
-keep.all = [keep, Program("budget0")]
+keep.programs = [keep, Program("budget0")]
 found = keep.turns(3)
 print(json.dumps([asked, [[seconds for seconds, _ in of] for of in found]]))
 """

@@ -175,30 +175,30 @@ class MXLite(Peer):
 
     def beside(self, budgets: Sequence[int]) -> None:
         """Bind the same network within each of these budgets too, in this process, and run a step of each."""
-        self.all: list[MXLite] = [self]
+        self.programs: list[MXLite] = [self]
         for nbytes in budgets:
             other = type(self)()
             other.load(self.spec, memory_budget=nbytes, **self.options)
             other.run(1)
-            self.all.append(other)
+            self.programs.append(other)
 
     def turns(self, rounds: int) -> list[list[tuple[float, float]]]:
         """Of this program, then of those `beside` it, by round: the seconds of a step, and those that all
         threads have run. All take turns, each with a step before it that does not count and finds in the
         cache what others have left there."""
-        found: list[list[tuple[float, float]]] = [[] for _ in self.all]
+        found: list[list[tuple[float, float]]] = [[] for _ in self.programs]
         for r in range(rounds):
-            k = r % len(self.all)
-            for n in (*range(k, len(self.all)), *range(k)):
-                self.all[n].run(1)
+            k = r % len(self.programs)
+            for n in (*range(k, len(self.programs)), *range(k)):
+                self.programs[n].run(1)
                 start = time.process_time()
-                seconds = self.all[n].run(1)
+                seconds = self.programs[n].run(1)
                 found[n].append((seconds, time.process_time() - start))
         return found
 
     def alone(self) -> None:
         """Let go of the programs beside this one."""
-        self.all = [self]
+        self.programs = [self]
 
     def _step(self) -> dict[str, Any]:
         """What a training step is planned for."""
