@@ -18,7 +18,9 @@ from emulated_driver import emulated_gpus
 import mxlite as mx
 from mxlite.backends.cpu import CPU
 from mxlite.executor.cache_probe import cache_bytes, LOOKS, others_bytes_per_s, PART, WAITS
+from mxlite.executor.kernel_thread import where_kernels_run
 from mxlite.executor.rehearsal import fill, PATTERN, Rehearsal
+from mxlite.executor.trial import Trial
 from mxlite.executor.timings import Seconds, Timings
 from mxlite.memplan import Device, HostLink, locality, MemoryPlan, plan_memory
 from mxlite.memplan.device import DEFAULT, device_of
@@ -293,7 +295,7 @@ def test_times_are_there_behind_each_round(monkeypatch):
 def test_made_up_values_warn_nobody_on_whichever_thread_kernels_run(kind):
     seen = []
     lowered = SimpleNamespace(backend=CPU, threads=1, tuned=True, kind=kind)
-    trials.where_kernels_run(lowered, lambda: seen.append(set(np.geterr().values())))
+    where_kernels_run(lowered, lambda: seen.append(set(np.geterr().values())))
     assert seen == [{"ignore"}]
 
 
@@ -641,7 +643,7 @@ def test_each_call_of_a_step_is_timed_where_it_stands_in_two_plans(monkeypatch):
             made.append(list(plans))
             super().__init__(lowered, plans)
 
-    monkeypatch.setattr(trials, "Rehearsal", Looked)
+    monkeypatch.setattr(calibration, "Rehearsal", Looked)
     lowered, budget, seen = rehearsed(monkeypatch, chain(12))
     keep, least = made[0]
     assert budget is None and keep.recomputed == 0 < least.recomputed
@@ -663,7 +665,7 @@ def test_a_step_is_run_on_the_bytes_of_its_plan_and_gives_the_numbers_of_each_pl
     assert sum(taken) <= keep.peak_bytes  # what is padded in a program is not here
     gradients = []
     for p, plan in enumerate((keep, least)):
-        times = rehearsal.calls(p)
+        times = rehearsal.turn(p)
         assert len(times) == len(plan.schedule.task) and all(t > 0 for t in times)
         assert rehearsal.left_out(p) == []
         gradients.append({k: a.copy() for k, a in rehearsal._arrays.items() if k[0] == "grad"})
@@ -675,31 +677,34 @@ def test_no_more_than_the_budget_is_taken_to_run_steps(monkeypatch):
     whole = net.memory_plan(data=(16, 32))
     budget = whole.problem.fixed_total + whole.arena_bytes // 2
 
-    class Looked(Rehearsal):
-        def __init__(self, lowered, plans):
+    def looked(kind):
+        def make(lowered, plans):
             most.append(max(plan.peak_bytes for plan in plans))
-            super().__init__(lowered, plans)
+            return kind(lowered, plans)
 
-    monkeypatch.setattr(trials, "Rehearsal", Looked)
+        return make
+
+    monkeypatch.setattr(calibration, "Rehearsal", looked(Rehearsal))
+    monkeypatch.setattr(trials, "Trial", looked(Trial))
     assert net.memory_plan(data=(16, 32), device="measured", memory_budget=budget).peak_bytes <= budget
     assert len(most) == 2 and max(most) <= budget  # two plans for their calls, then the plan that was chosen
 
 
 def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
     tried, ask = [], {"data": (16, 32), "device": "measured"}
-    found = trials.rehearsed
+    found = trials.in_turns
 
-    def look(steps, rounds, how):
+    def look(make, steps, rounds):
         tried.append(sum(len(plans) for _, plans in steps))
-        rows, plans = found(steps, rounds, how), [plan for _, plans in steps for plan in plans]
-        if how is Rehearsal.calls:
+        rows, plans = found(make, steps, rounds), [plan for _, plans in steps for plan in plans]
+        if make is Rehearsal:
             return rows
         lengths = [len(plan.schedule.task) for plan in plans]
         return [row._replace(turns=[float(n) for _ in row.turns]) for row, n in zip(rows, lengths)]
 
     monkeypatch.setattr(trials, "MOST_OVER", 1e9)
-    monkeypatch.setattr(trials, "rehearsed", look)
-    monkeypatch.setattr(calibration, "rehearsed", look)
+    monkeypatch.setattr(trials, "in_turns", look)
+    monkeypatch.setattr(calibration, "in_turns", look)
     net = chain(12)
     plan = net.memory_plan(**ask)
     assert tried == [2, 1]
@@ -715,13 +720,13 @@ def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
 
 
 def test_of_many_steps_of_a_plan_the_median_counts(monkeypatch):
-    def rehearsed(steps, rounds, look):
+    def in_turns(make, steps, rounds):
         """Some steps are disturbed, and some are lucky."""
         seconds = [9.0, 2.0, 2.0, 0.1, 2.0, 9.0, 0.2]
         return [trials.Tried(seconds, []) for _, plans in steps for _ in plans]
 
     monkeypatch.setattr(trials, "MOST_OVER", 1e9)
-    monkeypatch.setattr(trials, "rehearsed", rehearsed)
+    monkeypatch.setattr(trials, "in_turns", in_turns)
     plan = chain().memory_plan(data=(16, 32), device="measured")
     assert plan.predicted_seconds == 2.0
 
@@ -753,8 +758,8 @@ def test_a_try_far_above_what_the_kernels_say_was_disturbed(monkeypatch, most, d
 def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_them(monkeypatch):
     monkeypatch.setattr(
         trials,
-        "rehearsed",
-        lambda steps, rounds, look: [
+        "in_turns",
+        lambda make, steps, rounds: [
             trials.Tried([0.0] * 3, list(range(len(p.schedule.task)))) for _, plans in steps for p in plans
         ],
     )
@@ -765,17 +770,17 @@ def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_the
 def test_plans_of_budgets_are_tried_in_turns_and_known_when_they_are_bound(monkeypatch):
     ran = []
 
-    class Looked(Rehearsal):
-        def step(self, p):
+    class Looked(Trial):
+        def turn(self, p):
             ran.append((self, p))
-            return 1.0 / (100 + len(ran)) * (len(self._calls[p]) - len(self.left_out(p)))
+            return 1.0 / (100 + len(ran)) * len(self._programs[p].plan.schedule.task)
 
     net, ask = chain(12), {"data": (16, 32)}
     whole = net.memory_plan(device="measured", **ask)
     arena, fixed = whole.arena_bytes, whole.problem.fixed_total
     budgets = [fixed + arena * 3 // 4, fixed + arena // 2]
     monkeypatch.setattr(trials, "MOST_OVER", 1e9)
-    monkeypatch.setattr(trials, "Rehearsal", Looked)
+    monkeypatch.setattr(trials, "Trial", Looked)
     done = net.calibrate(budgets=[*budgets, f"{whole.peak_bytes + 1}B"], **ask)
     of = done.plans
     assert [p.budget_bytes for p in of] == [None, *budgets, whole.peak_bytes + 1]
@@ -786,7 +791,7 @@ def test_plans_of_budgets_are_tried_in_turns_and_known_when_they_are_bound(monke
     ratio = of[2].predicted_seconds / of[0].predicted_seconds
     assert ratio == pytest.approx(len(of[2].schedule.task) / len(of[0].schedule.task), rel=0.05)
     assert str(done).splitlines()[3].endswith(f"ms, {100 * (ratio - 1):+.1f} %")
-    monkeypatch.setattr(trials, "rehearsed", None)  # nothing is tried again
+    monkeypatch.setattr(trials, "in_turns", None)  # nothing is tried again
     for plan, budget in zip(of, (None, *budgets)):
         bound = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask).memory_plan
         assert bound.predicted_seconds == plan.predicted_seconds
@@ -806,7 +811,7 @@ def test_what_is_said_to_work_works_whichever_budget_was_asked_for_first(monkeyp
             made.append([plan.peak_bytes for plan in plans])
             super().__init__(lowered, plans)
 
-    monkeypatch.setattr(trials, "Rehearsal", Looked)
+    monkeypatch.setattr(calibration, "Rehearsal", Looked)
     with pytest.raises(mx.MemoryBudgetError) as no:
         net.memory_plan(memory_budget=1, **ask)
     least = no.value.least_feasible_bytes
@@ -823,7 +828,7 @@ def test_without_room_for_a_step_calls_alone_count(monkeypatch):
         def __init__(self, lowered, plans):
             raise mx.OutOfMemoryError("full")
 
-    monkeypatch.setattr(trials, "Rehearsal", Full)
+    monkeypatch.setattr(calibration, "Rehearsal", Full)
     tasks = chain().memory_plan(data=(16, 32), device="measured").problem.tasks
     assert all(t.seconds == t.cold for t in tasks)
 

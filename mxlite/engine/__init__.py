@@ -9,6 +9,7 @@ from .current import (
     inline_engine as inline_engine,
     set_bulk_size as set_bulk_size,
     set_engine as set_engine,
+    unwatched as unwatched,
     use_engine as use_engine,
     watch as watch,
 )

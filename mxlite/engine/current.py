@@ -63,6 +63,20 @@ def watch(watcher: Watcher | None) -> None:
 
 
 @contextmanager
+def unwatched() -> Iterator[None]:
+    """What this thread pushes here is shown to no watcher."""
+    engine, me = get_engine(), get_ident()
+    stack = _inline.setdefault(me, [])
+    stack.append(engine.inner if isinstance(engine, WatchedEngine) else engine)
+    try:
+        yield
+    finally:
+        stack.pop()
+        if not stack:
+            del _inline[me]
+
+
+@contextmanager
 def use_engine(engine: Engine | str) -> Iterator[Engine]:
     """`with use_engine("naive") as engine:` and afterwards the old one again. Stops an engine it made."""
     new = _make(engine) if isinstance(engine, str) else engine

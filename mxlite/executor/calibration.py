@@ -51,9 +51,10 @@ from ..memplan.search import frontier_of
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
 from .lower import Lowered
+from .kernel_thread import where_kernels_run
 from .rehearsal import can_be_run, fill, Rehearsal
 from .timings import Cache, Seconds, Timings
-from .trials import rehearsed, where_kernels_run
+from .trials import in_turns
 
 ROUNDS = 5  # in which all calls take turns: once out of the cache, then
 AGAIN = 10  # times at most in the cache, and
@@ -152,7 +153,7 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
     least = plans.least()
     first = make_plan(problem) if budget is None else plans.at(budget - problem.fixed_total) or least
     of_plans = [first, least]
-    rows = rehearsed([(lowered, of_plans)], REHEARSED, Rehearsal.calls)
+    rows = in_turns(Rehearsal, [(lowered, of_plans)], REHEARSED)
     if not rows[-1].turns:
         return {}
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}

@@ -25,7 +25,7 @@ from ..memplan import MemoryPlan, RUN
 from .arena import Arena
 from .graph_segment import GraphSegment, Told
 from .lower import is_gpu, Lowered
-from .program import Program
+from .program import come_behind, Program
 from .sheet import Sheet
 from .step import Key
 
@@ -63,6 +63,7 @@ class GraphProgram(Program):
         """Forward, backward and update as one; made when first asked for."""
         if self._whole is None:
             (self._whole,) = self._linked([0] * len(self._calls), self._calls)
+            come_behind(self._whole)
             self._begin(self._whole)
         return self._whole
 
@@ -94,16 +95,13 @@ class GraphProgram(Program):
         push, lane = get_engine().push, self.lowered.backend.lane
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
-            reads, writes = (*s.reads, *s.before), (s.done, *s.writes)
+            reads, writes = s.held
             if n == 0:
-                writes += tail
                 # What is told is there before the calls read it: a failure that it had does not count.
                 fresh = {var for t in told for var in t.writes}
-                reads = tuple(var for var in reads if var not in fresh)
-                for t in told:
-                    reads += t.reads
-                    writes += t.writes
-            push(s.operation(told if n == 0 else (), writes + reads), reads, writes, name=s.names[0],
+                reads = (*(var for var in reads if var not in fresh), *(var for t in told for var in t.reads))
+                writes = (*writes, *tail, *(var for t in told for var in t.writes))
+            push(s.operation(told if n == 0 else (), (*writes, *reads)), reads, writes, name=s.names[0],
                  device=lane)  # fmt: skip
 
     def _build(self) -> None:

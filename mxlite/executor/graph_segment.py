@@ -43,7 +43,6 @@ class GraphSegment:
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
         self.writes: tuple[Var, ...] = ()
-        self.before: tuple[Var, ...] = ()
         self.held = Vars(), Vars()
 
     @property

@@ -184,8 +184,7 @@ class Program:
         constant = self.segments[: self.num_constant]
         self._sources = tuple({v: None for segment in constant for v in segment.reads})
         for g, segment in enumerate(self.segments):
-            segment.before = tuple(self.segments[p].done for p in before[g])
-            segment.held = Vars((*segment.reads, *segment.before)), Vars((segment.done, *segment.writes))
+            come_behind(segment, tuple(self.segments[p].done for p in before[g]))
         self._forward_tail = self._sinks(before[: self.num_forward])
         self._tail = self._sinks(before)
 
@@ -310,6 +309,11 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
         taken = taken + 1 if kind == RUN else size
         result.append(group)
     return result
+
+
+def come_behind(segment: Any, before: tuple[Var, ...] = ()) -> None:
+    """Tell a segment what it waits for, besides what it reads: from now on it knows all that it holds."""
+    segment.held = Vars((*segment.reads, *before)), Vars((segment.done, *segment.writes))
 
 
 def previews_of(plan: MemoryPlan, groups: Sequence[int]) -> frozenset[int]:

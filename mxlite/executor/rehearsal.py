@@ -8,7 +8,7 @@ half as long again, those of element by element arithmetic twice as long, as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from time import thread_time
 from typing import Any
@@ -19,6 +19,7 @@ from ..backends import Backend
 from ..core.dtype import is_floating
 from ..memplan import MemoryPlan
 from .calls import call_of, views_of
+from .kernel_thread import where_kernels_run
 from .lower import Call, Lowered
 from .step import Key
 
@@ -36,14 +37,17 @@ class Rehearsal:
 
     def __init__(self, lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
         self._lowered = lowered
-        backend = lowered.backend
         self._arrays: dict[Key, Any] = {}
+        self._calls: list[list[Run | None]] = []
+        where_kernels_run(lowered, partial(self._build, plans))
+
+    def _build(self, plans: Sequence[MemoryPlan]) -> None:
+        lowered, backend = self._lowered, self._lowered.backend
         for v, where in enumerate(lowered.key):
             if where is not None and where not in self._arrays:
                 self._arrays[where] = backend.array(lowered.shape[v], lowered.dtype[v])
         block = backend.empty(max(plan.arena_bytes for plan in plans))
         seeds = backend.seeds(np.array([1, 1], np.uint64))
-        self._calls: list[list[Run | None]] = []
         for plan in plans:
             views = views_of(lowered, plan, self._arrays.__getitem__, block, plan.offsets)
             calls: list[Run | None] = [
@@ -55,12 +59,17 @@ class Rehearsal:
             self._calls.append(calls)
             self._fill()
             for s, call in enumerate(calls):
-                calls[s] = call if call is not None and _succeeds(call) else None
+                calls[s] = call if call is not None and succeeds(call) else None
 
-    def calls(self, p: int) -> list[float]:
-        """Run plan `p` twice on this thread. Of each step of its schedule the seconds of this thread in the
+    def turn(self, p: int) -> list[float]:
+        """Run plan `p` twice on one thread. Of each step of its schedule the seconds of this thread in the
         second run, which finds what the first has left; 0 if left out.
         """
+        found: list[float] = []
+        where_kernels_run(self._lowered, lambda: found.extend(self._timed(p)))
+        return found
+
+    def _timed(self, p: int) -> list[float]:
         self._fill()
         self._run(p)
         look, stamps = thread_time, [thread_time()]
@@ -70,16 +79,6 @@ class Rehearsal:
             stamps.append(look())
         pairs = zip(self._calls[p], pairwise(stamps))
         return [0.0 if call is None else after - before for call, (before, after) in pairs]
-
-    def step(self, p: int) -> float:
-        """The same of all calls together, with no look at a clock between them: in a ResNet-1001 these were a
-        twelfth of the time.
-        """
-        self._fill()
-        self._run(p)
-        start = thread_time()
-        self._run(p)
-        return thread_time() - start
 
     def left_out(self, p: int) -> list[int]:
         """Steps of plan `p` that are not run."""
@@ -96,7 +95,7 @@ class Rehearsal:
             fill(self._lowered.backend, array)
 
 
-def _succeeds(call: Run) -> bool:
+def succeeds(call: Run) -> bool:
     try:
         call()
     except Exception:  # made-up values need not suit a kernel

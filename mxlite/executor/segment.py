@@ -36,7 +36,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_joined", "_of", "around", "before", "calls", "done", "first", "held", "join", "kind", "names",
+        "_joined", "_of", "around", "calls", "done", "first", "held", "join", "kind", "names",
         "reads", "sheet", "writes",
     )  # fmt: skip
 
@@ -61,7 +61,6 @@ class Segment:
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
         self.writes: tuple[Var, ...] = ()
-        self.before: tuple[Var, ...] = ()
         self.held = Vars(), Vars()
 
     def __call__(self) -> None:

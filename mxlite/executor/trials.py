@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from statistics import median
 from time import perf_counter
-from typing import Generic, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..core import OutOfMemoryError
-from ..engine import get_engine, Var
 from ..memplan import MemoryPlan
 from ..memplan.locality import walk
 from .lower import Lowered
-from .rehearsal import Rehearsal
 from .timings import Seconds, Timings
+from .trial import Trial
 
 ROUNDS = 24  # in which a plan that is tried takes its turn
 ROUNDS_S = 20.0  # for them, and
@@ -33,6 +29,17 @@ LEAST_ROUNDS = 3  # where they take longer
 MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Takes(Protocol[T_co]):
+    """Plans of a step, ready to be run."""
+
+    def turn(self, p: int) -> T_co:
+        """Run plan `p`; what was seen."""
+
+    def left_out(self, p: int) -> list[int]:
+        """Steps of plan `p` that are not run."""
 
 
 class Tried(NamedTuple, Generic[T]):
@@ -71,7 +78,7 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
         of_step.setdefault(id(pairs[i][0]), []).append(i)
     can = list(chain.from_iterable(of_step.values()))
     steps = [(pairs[own[0]][0], [plans[i] for i in own]) for own in of_step.values()]
-    rounds = rehearsed(steps, ROUNDS, Rehearsal.step)
+    rounds = in_turns(Trial, steps, ROUNDS)
     if not can or not rounds[0].turns:
         return plans
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
@@ -89,57 +96,29 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     return plans
 
 
-def rehearsed(
-    steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]], rounds: int, look: Callable[[Rehearsal, int], T]
+def in_turns(
+    make: Callable[[Lowered, Sequence[MemoryPlan]], Takes[T]],
+    steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]],
+    rounds: int,
 ) -> list[Tried[T]]:
-    """The plans of each step in turns, `rounds` times, and what `look` says of each turn: fewer where they
-    take long, and none at all where there is no room.
+    """The plans of each step in turns, `rounds` times, on what `make` makes of them, and what each turn has
+    given: fewer where they take long, and none at all where there is no room.
     """
     found: list[Tried[T]] = [Tried([], []) for _, plans in steps for _ in plans]
-    turns: list[tuple[Lowered, Callable[[], None]]] = []
-
-    def turn(rehearsal: Rehearsal, p: int, of: list[T]) -> None:
-        of.append(look(rehearsal, p))
-
-    def make(lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
-        try:
-            rehearsal = Rehearsal(lowered, plans)
-        except OutOfMemoryError:
-            return
-        for p in range(len(plans)):
-            of = found[len(turns)]
-            of.left_out.extend(rehearsal.left_out(p))
-            turns.append((lowered, partial(turn, rehearsal, p, of.turns)))
-
+    turns: list[Callable[[], T]] = []
     for lowered, plans in steps:
-        where_kernels_run(lowered, partial(make, lowered, plans))
-    if len(turns) < len(found):
-        return found
+        try:
+            made = make(lowered, plans)
+        except OutOfMemoryError:
+            return found
+        for p in range(len(plans)):
+            found[len(turns)].left_out.extend(made.left_out(p))
+            turns.append(partial(made.turn, p))
     end = perf_counter() + ROUNDS_S
     while found and len(found[-1].turns) < (rounds if perf_counter() < end else LEAST_ROUNDS):
-        for lowered, run in turns:
-            where_kernels_run(lowered, run)
+        for of, turn in zip(found, turns):
+            of.turns.append(turn())
     return found
-
-
-def where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
-    """`run()` with the threads of these kernels, on the thread that will run them, if there is one such.
-
-    A thread that has run a parallel kernel has a team of OpenMP threads for good, and with a second team the
-    program's own would fall asleep at every barrier (see `engine/threaded.py`).
-    """
-
-    def there() -> None:
-        threads = lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext()
-        with threads, np.errstate(all="ignore"):  # made-up values; and each thread has a state of its own
-            run()
-
-    if lowered.kind != "team":
-        there()
-        return
-    done, engine = Var("timings"), get_engine()
-    engine.push(there, (), (done,), name="timing kernels", kind="team")
-    engine.wait_for(done)
 
 
 def _can_be_tried(lowered: Lowered, plan: MemoryPlan) -> bool:
