@@ -20,8 +20,8 @@ from mxlite.backends.cpu import CPU
 from mxlite.executor.cache_probe import cache_bytes, LOOKS, others_bytes_per_s, PART, WAITS
 from mxlite.executor.kernel_thread import where_kernels_run
 from mxlite.executor.rehearsal import fill, PATTERN, Rehearsal
-from mxlite.executor.trial import Trial
 from mxlite.executor.timings import Seconds, Timings
+from mxlite.executor.trial import Trial
 from mxlite.memplan import Device, HostLink, locality, MemoryPlan, plan_memory
 from mxlite.memplan.device import DEFAULT, device_of
 from mxlite.memplan.plan import make_plan
@@ -751,8 +751,26 @@ def test_scratch_arrays_hold_fractions_of_a_pattern_whatever_their_size():
 @pytest.mark.parametrize("most, disturbed", [(1e-6, True), (1e6, False)])
 def test_a_try_far_above_what_the_kernels_say_was_disturbed(monkeypatch, most, disturbed):
     monkeypatch.setattr(trials, "MOST_OVER", most)
+    monkeypatch.setattr(trials, "CALL_S", 0.0)
     plan = chain().memory_plan(data=(16, 32), device="measured")
-    assert (plan.predicted_seconds == plan.modelled_seconds) == disturbed
+    assert (plan.predicted_seconds == pytest.approx(plan.modelled_seconds)) == disturbed
+
+
+def test_plans_that_were_disturbed_together_keep_what_they_took_against_one_another(monkeypatch):
+    def in_turns(make, steps, rounds):
+        """Others took the cores for ever longer."""
+        plans = [plan for _, plans in steps for plan in plans]
+        return [trials.Tried([len(p.schedule.task) * 2.0**r for r in range(5)], []) for p in plans]
+
+    net = chain(12)
+    monkeypatch.setattr(trials, "in_turns", in_turns)
+    whole = net.memory_plan(data=(16, 32), device="measured")
+    budget = whole.problem.fixed_total + whole.arena_bytes // 2
+    keep, less = net.calibrate(data=(16, 32), budgets=[budget]).plans
+    calls = len(keep.schedule.task), len(less.schedule.task)
+    assert less.predicted_seconds / keep.predicted_seconds == pytest.approx(calls[1] / calls[0])
+    together = keep.modelled_seconds + less.modelled_seconds
+    assert keep.predicted_seconds + less.predicted_seconds == pytest.approx(together)
 
 
 def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_them(monkeypatch):

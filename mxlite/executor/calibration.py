@@ -50,8 +50,8 @@ from ..memplan.problem import padded
 from ..memplan.search import frontier_of
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
-from .lower import Lowered
 from .kernel_thread import where_kernels_run
+from .lower import Lowered
 from .rehearsal import can_be_run, fill, Rehearsal
 from .timings import Cache, Seconds, Timings
 from .trials import in_turns

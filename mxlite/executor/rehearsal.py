@@ -46,7 +46,7 @@ class Rehearsal:
         for v, where in enumerate(lowered.key):
             if where is not None and where not in self._arrays:
                 self._arrays[where] = backend.array(lowered.shape[v], lowered.dtype[v])
-        block = backend.empty(max(plan.arena_bytes for plan in plans))
+        block = backend.arena(max(plan.arena_bytes for plan in plans))
         seeds = backend.seeds(np.array([1, 1], np.uint64))
         for plan in plans:
             views = views_of(lowered, plan, self._arrays.__getitem__, block, plan.offsets)

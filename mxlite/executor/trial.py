@@ -1,4 +1,4 @@
-"""Plans as programs on scratch arrays: what a step takes with all that the engine and the joining of calls do.
+"""Plans as programs on scratch arrays: a step with all that the engine and the joining of calls do to it.
 
 Kernels one by one are not it. A program joins its calls, which made a step of a ResNet-1001 12 % faster, and
 hands segments to the engine, which took 10 % of it; a plan with more calls has more of both.
@@ -82,9 +82,9 @@ class _Tried(Program):
 
     def leave_out_what_fails(self) -> None:
         """Run all calls in turn, those that fail never again."""
-        for g, segment in enumerate(self.segments):
+        for segment in self.segments:
             for c, call in enumerate(segment.calls):
-                if g not in self.previews and not succeeds(call):
+                if not succeeds(call):
                     self.left_out.add(segment.first + c)
                     segment.calls[c] = _nothing
 

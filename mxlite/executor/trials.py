@@ -1,4 +1,4 @@
-"""Trials of plans: their steps on scratch arrays, in turns.
+"""Trials of plans: their programs on scratch arrays, in turns.
 
 Neighbours take the cores or the cache for a second or an hour. What takes turns meets that alike: so the
 seconds of plans tried together may be compared, while those of plans tried at different times may differ by
@@ -26,7 +26,8 @@ from .trial import Trial
 ROUNDS = 24  # in which a plan that is tried takes its turn
 ROUNDS_S = 20.0  # for them, and
 LEAST_ROUNDS = 3  # where they take longer
-MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
+MOST_OVER = 1.2  # times as long as its kernels' times say, and
+CALL_S = 20e-6  # for the engine with each call more, was disturbed
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -65,8 +66,10 @@ def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
 def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPlan]:
     """Plans of steps, each with what it takes where all take turns, whether that was known or not.
 
-    Plans that are equal have one turn. As many bytes are taken as the largest plan of each step has; plans
-    are as they were where these have no room.
+    If all take longer than their kernels by themselves let expect, others were in the way: compared with each
+    other they stay as they were seen, but together they take what these say. Plans that are equal have one
+    turn. As many bytes are taken as the largest plan of each step has; plans are as they were where these
+    have no room.
     """
     plans = [plan for _, plan in pairs]
     of_step: dict[int, list[int]] = {}  # plans of one step share its arrays
@@ -84,8 +87,9 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
     missing = [sum(of[s] for s in rows.left_out) for rows, of in zip(rounds, modelled)]
     took = _seconds([[s + more for s in rows.turns] for rows, more in zip(rounds, missing)])
-    if sum(took) > MOST_OVER * sum(map(sum, modelled)):  # others took the cores all the while
-        took = [sum(of) for of in modelled]
+    total, calls = sum(map(sum, modelled)), sum(map(len, modelled))
+    if sum(took) > MOST_OVER * total + CALL_S * calls:  # others took the cores all the while, from all alike
+        took = [s * total / sum(took) for s in took]
     timings = Timings.of(pairs[can[0]][0].backend)
     seconds = dict(zip(can, took))
     known = {key: seconds[own[0]] for key, own in same.items()}
