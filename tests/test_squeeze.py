@@ -1,12 +1,15 @@
 """The least bytes of a network: lower than the recursion's, by changes of single results."""
 
 import numpy as np
+import pytest
 
 import mxlite as mx
 from mxlite.memplan import frontier as module, pool as pools, squeeze
 from mxlite.memplan.check import check
 from mxlite.memplan.frontier import frontier
 from mxlite.memplan.holds import Changes
+from mxlite.memplan.problem import Problem, Task, Value
+from mxlite.memplan.schedule import Runs
 
 
 def problem():
@@ -58,3 +61,46 @@ def test_some_of_the_changes_are_from_all_over_the_list():
     assert few.ways[:, 0].tolist() == [0, 6, 12] and few.first.tolist() == [0, 1, 2, 5]
     assert few.spans[:, 0].tolist() == [0, 12, 24, 28, 32]
     assert len(changes.some(1)) == 1
+
+
+def crossing():
+    """The last stage of a U-Net: what comes up and what crosses over are joined, then come two layers."""
+    sizes = dict(data=4, u=4, s=8, up=8, cat=16, d=8, e=8, f=8, out=1)
+    sizes |= dict(df=8, dw2=1, de=8, dd=8, dw1=1, dcat=16, du=4, ds=8)
+    at = {name: v for v, name in enumerate(sizes)}
+    fixed = ("data", "dw2", "dw1", "du", "ds")
+    calls = [
+        ("u", "data"), ("s", "data"), ("up", "u"), ("cat", "up", "s"), ("d", "cat"), ("e", "d"), ("f", "e"),
+        ("out", "f"), ("df", "f", "out"), ("dw2", "e", "df"), ("de", "df"), ("dd", "d", "de"),
+        ("dw1", "cat", "dd"), ("dcat", "dd"), ("du", "u", "dcat"), ("ds", "s", "dcat"),
+    ]  # fmt: skip
+    over = {"e": "d", "dd": "de"}
+    tasks = tuple(
+        Task(
+            f"make {out}",
+            "op",
+            tuple(at[i] for i in ins),
+            (at[out],),
+            ((at[out], at[over[out]]),) if out in over else (),
+            seconds=1.0,
+        )
+        for out, *ins in calls
+    )
+    values = tuple(Value(name, size << 20, name in fixed) for name, size in sizes.items())
+    return Problem(tasks, values, 8, {"inputs": 4 << 20})
+
+
+@pytest.mark.parametrize("detours, least", [(0, 40), (squeeze.DETOURS, 33)])
+def test_two_changes_together_help_where_each_alone_does_harm(monkeypatch, detours, least):
+    """What is joined is made again where its gradient is fullest. To hold it fills what comes before."""
+    monkeypatch.setattr(squeeze, "DETOURS", detours)
+    pool = pools.Pool(crossing())
+    again = {"e": (1,), "up": (4,), "cat": (4,)}
+    names = [task.name.removeprefix("make ") for task in pool.problem.tasks[:8]]
+    here = squeeze._spot(pool, pool.holds.of([Runs(tuple(again.get(n, ()) for n in names))]))
+    below = here
+    while below is not None:
+        here, below = below, squeeze._below(pool, below, 10**9)
+    assert here.live.max() == least << 20
+    runs = pool.holds.runs(here.state, 0)
+    assert pool.evaluator.one(runs)[0] == least << 20

@@ -46,7 +46,7 @@ SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 COUNTED, MOST_COUNTED, MORE_COUNTED = 150, (1_000_000, 2_000_000), 4400
 ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (1_000_000, 3_500_000), 240_000_000
 TIMES = 8  # that annealing of what is held begins anew, for up to FEW tasks
-SQUEEZED, MORE_SQUEEZED = (250_000, 400_000), 880
+SQUEEZED, MORE_SQUEEZED, LESS_SQUEEZED = (2_000_000, 6_000_000), 5000, (400_000, 12_000_000_000)
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
@@ -150,8 +150,8 @@ def _search_runs(pool: Pool) -> None:
     limit = min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number)))
     for seed in range(1, 1 + (TIMES if number <= FEW else 1)):
         anneal(pool, limit, seed)
-    fewest, most = SQUEEZED
-    squeeze(pool, max(fewest, min(most, MORE_SQUEEZED * number)))
+    (fewest, most), (least, shared) = SQUEEZED, LESS_SQUEEZED
+    squeeze(pool, min(max(fewest, min(most, MORE_SQUEEZED * number)), max(least, shared // number)))
     exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
     if number <= FEW:
         beam(pool)

@@ -130,6 +130,7 @@ class Holds:
         self.size = self.number * self.words
         n, free, limit = self.number, profiles.droppable.tolist(), profiles.limit
         self.free = np.flatnonzero(profiles.droppable)
+        self.readers = profiles.readers
         inputs = [[p for p in problem.reads[u] if free[p]] for u in range(n)]
         every = (1 << self.stages) - 1
         self.everything = self._rows([every])
@@ -251,14 +252,23 @@ class Holds:
         self.code["moved"](*self.tables, *self.scratch, *tasks.shape, *changes, room, *_flat(new))
         return new
 
-    def changes(self, state: Held, stage: int = -1) -> Changes:
-        """Every single change of `state`; with a `stage` only of what is held in it or in the next one."""
+    def run_in(self, state: Held, stage: int) -> Array:
+        """The tasks that run again in a stage of one schedule."""
+        word, place = divmod(stage, self.places)
+        row = state.runs.reshape(self.number, self.words)[:, word]
+        return np.flatnonzero((row >> self.places - 1 - place & 1).astype(np.int64))
+
+    def changes(self, state: Held, stage: int = -1, tasks: Array | None = None) -> Changes:
+        """Every single change of `state`, or of these tasks; with a `stage` only of what is held in it or in
+        the next one.
+        """
+        some = self.free if tasks is None else tasks
         while True:
             room, more = self._room, self.number + 1
             ways, first = np.zeros(3 * room, np.int64), np.zeros(room + 1, np.int64)
             found = np.zeros(4 * (room + more), np.int64)
             count = self.code["changes"](
-                *self.tables, *self.scratch, *_flat(state), len(self.free), self.free, stage, room, ways,
+                *self.tables, *self.scratch, *_flat(state), len(some), _some(some), stage, room, ways,
                 first, found,
             )  # fmt: skip
             if count != spans.NO_ROOM:

@@ -5,9 +5,16 @@ single results: one is dropped across the fullest stage, another one, made on th
 not held behind it, and so on until no such change helps. Each time all of them are costed, and the one is
 made that leaves least above a mark just below the fullest stage; seconds weigh little. A sum over all stages
 that are about as full is what is lowered, since one change seldom lowers the fullest by itself.
+
+Where none helps by itself, a detour is made: a change that lowers the fullest stage and fills others above
+it, and then those that empty these. So a result that is made again in the fullest stage, together with all
+that it is made of, comes to be held from where it was there before, and what is made of it is not held there
+any longer.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +28,8 @@ PARTS = 4096  # what the fullest stage holds, as whole numbers: sums of those ar
 MARK = PARTS * 97 // 100
 ROUND = 20_000_000  # visits of one round of changes, at most
 SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
+DETOURS = 16  # first changes that are tried, and
+LENGTH = 4
 
 
 def squeeze(pool: Pool, limit: int) -> None:
@@ -29,9 +38,9 @@ def squeeze(pool: Pool, limit: int) -> None:
         return
     until = pool.visits + limit
     for point in _starts(pool):
-        if pool.visits >= until:
-            return
-        _squeeze(pool, pool.states([point]), until)
+        here: _Spot | None = _spot(pool, pool.states([point]))
+        while here is not None and pool.visits < until:
+            here = _below(pool, here, until)
 
 
 def _starts(pool: Pool) -> list[Point]:
@@ -46,31 +55,117 @@ def _starts(pool: Pool) -> list[Point]:
     return found
 
 
-def _squeeze(pool: Pool, state: Held, until: int) -> None:
-    holds, step = pool.holds, pool.problem.step_seconds or 1.0
+class _Spot(NamedTuple):
+    """A schedule, what its stages hold (1, stages), and its extra seconds."""
+
+    state: Held
+    live: np.ndarray
+    seconds: float
+
+    def weight(self, pool: Pool, top: int) -> float:
+        return float(_weights(pool, self.live, np.array([self.seconds]), top)[0])
+
+
+class _Around(NamedTuple):
+    """Changes of the schedule `state`, and what comes of each."""
+
+    state: Held
+    changes: Changes
+    live: np.ndarray
+    seconds: np.ndarray
+    weights: np.ndarray
+
+    def where(self, k: int) -> tuple[int, int]:
+        """The task and the event of change k."""
+        task, event, _ = self.changes.ways[k].tolist()
+        return task, event
+
+    def spot(self, pool: Pool, k: int) -> _Spot:
+        """What change k makes."""
+        some = self.changes.first[k : k + 2]
+        made = pool.holds.edited(self.state, np.zeros(1, np.int64), some, self.changes.spans)
+        return _Spot(made, self.live[k : k + 1], float(self.seconds[k]))
+
+
+def _spot(pool: Pool, state: Held) -> _Spot:
     live, seconds = pool.held("squeezed", state)
-    while pool.visits < until:
-        top = int(live[0].max())
-        # Forward's own steps come first, and nothing that runs again changes those.
-        fullest = np.argsort(-live[0], kind="stable")[:STAGES] - (live.shape[1] - holds.stages)
-        found = [holds.changes(state, j) for j in fullest.tolist() if j >= 0]
-        if not any(map(len, found)):
-            return
-        changes = Changes.joined(found).some(max(1, ROUND // len(pool.problem.tasks)))
-        lives, times = pool.changed("squeezed", state, changes.first, changes.spans)
-        before = _weight(live, top)[0] + SECONDS * (seconds[0] / step)
-        after = _weight(lives, top) + SECONDS * (times / step)
-        after[lives.max(axis=1) > top] = np.inf
-        best = int(after.argmin())
-        if after[best] >= before:
-            return
-        only = slice(best, best + 1)
-        state = holds.edited(state, np.zeros(1, np.int64), changes.first[best : best + 2], changes.spans)
-        live, seconds = lives[only], times[only]
+    return _Spot(state, live, float(seconds[0]))
 
 
-def _weight(live: np.ndarray, top: int) -> np.ndarray:
-    """For each candidate the squares of what its stages hold above the mark, added up."""
+def _below(pool: Pool, here: _Spot, until: int) -> _Spot | None:
+    """A schedule with less above the mark, and nothing above what `here` has in its fullest stage."""
+    top = int(here.live.max())
+    around = _around(pool, here, top)
+    if around is None:
+        return None
+    best = int(np.where(around.live.max(axis=1) > top, np.inf, around.weights).argmin())
+    if around.live[best].max() <= top and around.weights[best] < here.weight(pool, top):
+        return around.spot(pool, best)
+    stage = here.live[0].argmax()
+    saving = _saving(pool, here, int(stage), top)
+    if saving is None:
+        return None
+    lower = np.flatnonzero(saving.live[:, stage] < top)
+    first = lower[np.argsort(saving.weights[lower], kind="stable")[:DETOURS]]
+    found = (_detour(pool, here, saving, k, until) for k in first.tolist())
+    return next((end for end in found if end is not None), None)
+
+
+def _detour(pool: Pool, start: _Spot, around: _Around, k: int, until: int) -> _Spot | None:
+    """A better schedule than `start` by way of change `k` of those around it, which may fill other stages
+    above its fullest. What has been changed on the way is not changed back.
+    """
+    top, least = int(start.live.max()), start.weight(pool, int(start.live.max()))
+    changed: set[tuple[int, int]] = set()
+    for _ in range(LENGTH):
+        here, weight = around.spot(pool, k), around.weights[k]
+        if weight < least and here.live.max() <= top:
+            return here
+        if pool.visits >= until:
+            return None
+        changed.add(around.where(k))
+        more = _around(pool, here, top)
+        if more is None:
+            return None
+        around = more
+        better = np.flatnonzero(around.weights < weight)
+        order = better[np.argsort(around.weights[better], kind="stable")].tolist()
+        k = next((i for i in order if around.where(i) not in changed), -1)
+        if k < 0:
+            return None
+    return None
+
+
+def _around(pool: Pool, here: _Spot, top: int) -> _Around | None:
+    """What is held in the fullest stages, changed; None where nothing can be."""
+    fullest = np.argsort(-here.live[0], kind="stable")[:STAGES] - _ahead(pool, here)
+    return _costed(pool, here, [pool.holds.changes(here.state, j) for j in fullest.tolist() if j >= 0], top)
+
+
+def _saving(pool: Pool, here: _Spot, stage: int, top: int) -> _Around | None:
+    """What runs again in a stage and what reads that, changed wherever it is held or runs."""
+    if stage < _ahead(pool, here):
+        return None
+    runs = pool.holds.run_in(here.state, stage - _ahead(pool, here))
+    tasks = np.intersect1d(pool.holds.free, [*runs, *(r for t in runs for r in pool.holds.readers[t])])
+    return _costed(pool, here, [pool.holds.changes(here.state, tasks=tasks)] if len(tasks) else [], top)
+
+
+def _ahead(pool: Pool, here: _Spot) -> int:
+    """Forward's own steps come first, and nothing that runs again changes those."""
+    return int(here.live.shape[1]) - pool.holds.stages
+
+
+def _costed(pool: Pool, here: _Spot, found: list[Changes], top: int) -> _Around | None:
+    if not any(map(len, found)):
+        return None
+    changes = Changes.joined(found).some(max(1, ROUND // len(pool.problem.tasks)))
+    live, seconds = pool.changed("squeezed", here.state, changes.first, changes.spans)
+    return _Around(here.state, changes, live, seconds, _weights(pool, live, seconds, top))
+
+
+def _weights(pool: Pool, live: np.ndarray, seconds: np.ndarray, top: int) -> np.ndarray:
+    """For each candidate the squares of what its stages hold above the mark, added up, and its time."""
     above = np.maximum(live * PARTS // top - MARK, 0)
-    total: np.ndarray = (above * above).sum(axis=1)
-    return total.astype(np.float64)
+    squares: np.ndarray = (above * above).sum(axis=1).astype(np.float64)
+    return squares + SECONDS * (seconds / (pool.problem.step_seconds or 1.0))
