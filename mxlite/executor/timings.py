@@ -2,7 +2,7 @@
 
 One file for each machine and set of libraries, `timings/<digest>.json` below `config.cache_dir()`:
 
-    {"mxlite_timings": 6, "facts": ["processor=...", ...], "cache": [8388608, 4e9],
+    {"mxlite_timings": 7, "facts": ["processor=...", ...], "cache": [8388608, 4e9],
      "seconds": {"<digest of a call>": [0.00012, 0.0001, 0.00011], ...}}
 
 Of each call there are three times: with what it touches out of the cache, with all of it there, and its mean
@@ -27,8 +27,9 @@ from ..backends import Backend
 from ..core import config, kept
 from ..core.files import replacing
 
-VERSION = 6  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache, 4 the
-# quickest of runs that found everything in the nearest cache, 5 none of calls in a step
+VERSION = 7  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache, 4 the
+# quickest of runs that found everything in the nearest cache, 5 none of calls in a step, 6 those of plans
+# whose kernels were run one by one
 MOST_CALLS = 20_000  # kept; the oldest go
 MOST_BYTES = 4 * 2**20  # of a file: more than MOST_CALLS take
 LONGEST_S = 1e6  # of a call that can be believed
