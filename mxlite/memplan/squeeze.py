@@ -38,6 +38,8 @@ def squeeze(pool: Pool, limit: int) -> None:
         return
     until = pool.visits + limit
     for point in _starts(pool):
+        if pool.visits >= until:
+            return
         here: _Spot | None = _spot(pool, pool.states([point]))
         while here is not None and pool.visits < until:
             here = _below(pool, here, until)
@@ -101,6 +103,8 @@ def _below(pool: Pool, here: _Spot, until: int) -> _Spot | None:
     best = int(np.where(around.live.max(axis=1) > top, np.inf, around.weights).argmin())
     if around.live[best].max() <= top and around.weights[best] < here.weight(pool, top):
         return around.spot(pool, best)
+    if pool.visits >= until:
+        return None
     stage = here.live[0].argmax()
     saving = _saving(pool, here, int(stage), top)
     if saving is None:
