@@ -104,3 +104,20 @@ def test_two_changes_together_help_where_each_alone_does_harm(monkeypatch, detou
     assert here.live.max() == least << 20
     runs = pool.holds.runs(here.state, 0)
     assert pool.evaluator.one(runs)[0] == least << 20
+
+
+def test_no_more_starts_are_made_ready_than_the_limit_has_visits_for(monkeypatch):
+    """Of 75,000 tasks one takes half a minute."""
+    p = problem()
+    pool = pools.Pool(p)
+    monkeypatch.setattr(module, "squeeze", lambda pool, limit: None)
+    pool.points = list(frontier(p).points)
+    assert len(squeeze._starts(pool)) > 1
+    made, looked = [], []
+    states, changes = pool.states, pool.holds.changes
+    monkeypatch.setattr(pool, "states", lambda points: made.append(1) or states(points))
+    monkeypatch.setattr(pool.holds, "changes", lambda *args, **which: looked.append(which) or changes(*args))
+    squeeze.squeeze(pool, 1)
+    assert len(made) == 1 and not looked
+    squeeze.squeeze(pool, len(p.tasks) + 1)
+    assert len(made) == 2 and 0 < len(looked) <= squeeze.STAGES and not any(looked)
