@@ -16,17 +16,17 @@ from .watched import WatchedEngine, Watcher
 
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
-_inline: dict[int, list[Engine]] = {}  # of threads that are inside `inline_engine`, by thread
+_own: dict[int, list[Engine]] = {}  # of threads inside `inline_engine` or `unwatched`, by thread
 _bulk_size = 0  # what `set_bulk_size` was told last
 
 
 def get_engine() -> Engine:
     """The process-wide engine; the first call makes it, of the kind that `MXLITE_ENGINE` says.
 
-    Inside `inline_engine()` it is the one of that scope.
+    Inside `inline_engine()` or `unwatched()` it is the one of that scope.
     """
-    if _inline:
-        stack = _inline.get(get_ident())
+    if _own:
+        stack = _own.get(get_ident())
         if stack:
             return stack[-1]
     engine = _current.get("engine")
@@ -65,15 +65,23 @@ def watch(watcher: Watcher | None) -> None:
 @contextmanager
 def unwatched() -> Iterator[None]:
     """What this thread pushes here is shown to no watcher."""
-    engine, me = get_engine(), get_ident()
-    stack = _inline.setdefault(me, [])
-    stack.append(engine.inner if isinstance(engine, WatchedEngine) else engine)
+    engine = get_engine()
+    with _pushed_to(engine.inner if isinstance(engine, WatchedEngine) else engine):
+        yield
+
+
+@contextmanager
+def _pushed_to(engine: Engine) -> Iterator[None]:
+    """It is to `engine` that this thread pushes here."""
+    me = get_ident()
+    stack = _own.setdefault(me, [])
+    stack.append(engine)
     try:
         yield
     finally:
         stack.pop()
         if not stack:
-            del _inline[me]
+            del _own[me]
 
 
 @contextmanager
@@ -98,17 +106,10 @@ def inline_engine() -> Iterator[Engine]:
     So user code that is part of an operation can call whatever it likes, and waits for nobody: there is no
     deadlock, even with one worker. Raises the first failure that nobody has seen when the scope ends.
     """
-    me = get_ident()
-    stack = _inline.setdefault(me, [])
     engine = InlineEngine()
-    stack.append(engine)
-    try:
+    with _pushed_to(engine):
         yield engine
         engine.wait_all()
-    finally:
-        stack.pop()
-        if not stack:
-            del _inline[me]
 
 
 def bulk(size: int) -> AbstractContextManager[object]:

@@ -95,7 +95,8 @@ class GraphProgram(Program):
         push, lane = get_engine().push, self.lowered.backend.lane
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
-            reads, writes = map(tuple, s.held)
+            held: tuple[tuple[Var, ...], tuple[Var, ...]] = s.held
+            reads, writes = held
             if n == 0:
                 # What is told is there before the calls read it: a failure that it had does not count.
                 fresh = {var for t in told for var in t.writes}

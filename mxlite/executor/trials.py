@@ -89,7 +89,7 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     took = _seconds([[s + more for s in rows.turns] for rows, more in zip(rounds, missing)])
     total, calls = sum(map(sum, modelled)), sum(map(len, modelled))
     if sum(took) > MOST_OVER * total + CALL_S * calls:  # others took the cores all the while, from all alike
-        took = [s * total / sum(took) for s in took]
+        took = [total * (s / sum(took)) for s in took]
     timings = Timings.of(pairs[can[0]][0].backend)
     seconds = dict(zip(can, took))
     known = {key: seconds[own[0]] for key, own in same.items()}

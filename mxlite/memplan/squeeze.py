@@ -29,7 +29,7 @@ MARK = PARTS * 97 // 100
 ROUND = 20_000_000  # visits of one round of changes, at most
 SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
 DETOURS = 16  # first changes that are tried, and
-LENGTH = 4
+LENGTH = 4  # those behind each, at most
 
 
 def squeeze(pool: Pool, limit: int) -> None:
