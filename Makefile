@@ -39,7 +39,7 @@ docs:
 	.venv/bin/python -m sphinx -W --keep-going docs docs/_build/html
 
 cudnn-plans:
-	@scripts/bootstrap cudnn
+	@scripts/bootstrap gpu
 	.venv/bin/python scripts/check_cudnn_plans.py $(ARGS)
 
 clean:

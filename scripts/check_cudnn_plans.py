@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build every kind of cuDNN plan that mxlite uses, for an H200, on a machine without one.
 
-    make cudnn-plans                       in .venv, with mxlite[cudnn]: 1.3 GB to download
+    make cudnn-plans                       in .venv, with mxlite[gpu]: 1.3 GB to download
     scripts/check_cudnn_plans.py           where that is installed
     scripts/check_cudnn_plans.py norm      those with a word in their name
 

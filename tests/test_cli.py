@@ -487,15 +487,15 @@ def test_doctor_lists_versions_and_extras(ask):
 
 
 def test_doctor_looks_for_the_packages_of_every_extra():
-    """But those of cuDNN, which its table of GPUs has, and those that only its authors want."""
+    """But NVIDIA's libraries, which its table of GPUs has, and those that only its authors want."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {
-        re.match(r"[\w-]+", package)[0]: extra
+        re.match(r"[\w-]+", package)[0]: extra.removesuffix("-small")
         for extra, packages in project["optional-dependencies"].items()
-        if extra not in ("cudnn", "dev", "docs", "gpu-compile")
+        if extra not in ("dev", "docs", "gpu-compile")
         for package in packages
     }
-    libraries = {name for name in wanted if name.startswith("nvidia-")}
+    libraries = {name for name in wanted if name.startswith(("nvidia-", "mxlite"))}
     assert {n: extra for n, (extra, _) in EXTRAS.items()} == {
         n: e for n, e in wanted.items() if n not in libraries
     }

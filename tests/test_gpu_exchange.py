@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
+import sys
 import weakref
 
 import ml_dtypes
@@ -100,6 +102,49 @@ def test_memory_lives_until_the_consumer_gives_it_back(driver):
     assert alive() is not None
     given.release()
     assert alive() is None
+
+
+# Holds a tensor until the process ends, as a static object of C++ does: Python has ended by then.
+LATE_CONSUMER = """
+#include <cstdio>
+static char *kept;
+static int where;
+extern "C" void keep(char *managed, int deleter) { kept = managed; where = deleter; }
+__attribute__((destructor)) static void give_back() {
+    void (*deleter)(void *) = *(void (**)(void *))(kept + where);
+    if (deleter) deleter(kept);
+    std::puts("given back");
+}
+"""
+LENDER = """
+import ctypes, sys
+import numpy as np
+from types import SimpleNamespace
+from mxlite.backends.gpu import dlpack
+
+library, versioned = ctypes.CDLL(sys.argv[1]), sys.argv[2] == "1"
+array = SimpleNamespace(address=4096, shape=(2, 3), strides=(12, 4), dtype=np.dtype("float32"), size=6)
+capsule = dlpack.capsule_of(array, (2, 0), array, versioned)
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+address = pointer(capsule, b"dltensor_versioned" if versioned else b"dltensor")
+dlpack.take(capsule)
+library.keep(ctypes.c_void_p(address), 16 if versioned else 56)
+"""
+
+
+@pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+def test_memory_may_be_given_back_when_python_has_ended(tmp_path):
+    (tmp_path / "late.cpp").write_text(LATE_CONSUMER)
+    library = str(tmp_path / "late.so")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, str(tmp_path / "late.cpp")], check=True, timeout=60
+    )
+    for versioned in "01":
+        ended = subprocess.run(
+            [sys.executable, "-c", LENDER, library, versioned], capture_output=True, text=True, timeout=60
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "given back\n", "")
 
 
 @emulated

@@ -64,7 +64,7 @@ def _cudnn() -> str:
     if library is not None:
         return f"{library.backend_version()}, front end {front}"
     what = "absent" if front is None else f"front end {front}, which does not load ({cudnn.why_not_loaded()})"
-    return f"{what}: mxlite's own kernels are used; pip install 'mxlite[cudnn]' brings it"
+    return f"{what}: mxlite's own kernels are used; pip install 'mxlite[gpu]' or 'mxlite[gpu12]' brings it"
 
 
 def _cublaslt() -> str:

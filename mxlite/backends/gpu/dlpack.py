@@ -6,6 +6,7 @@ tensor until a consumer renames it; whoever owns it calls the tensor's deleter o
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
@@ -92,6 +93,19 @@ def _drop(capsule: int) -> None:
     for name in _NAMES:
         if _is_valid(capsule, name):
             _lent.pop(_pointer_in(capsule, name), None)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Who gives a tensor back when the interpreter has ended, as destructors of C++ do, must not enter Python.
+
+    So deleters become a function of C's that changes nothing, and what was lent stays: there is no later moment
+    to free it.
+    """
+    nothing = ctypes.cast(ctypes.pythonapi.Py_IsInitialized, c_void_p)
+    for lent in tuple(_lent.values()):
+        lent[0].deleter = nothing
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(lent))
 
 
 def capsule_of(array: Any, device: tuple[int, int], owner: Any, versioned: bool) -> Any:
