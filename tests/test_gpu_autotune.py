@@ -12,6 +12,7 @@ from test_gpu_gemm import check
 from watchdog import in_time
 
 from mxlite.backends.gpu import autotune, gemm
+from mxlite.backends.gpu.cublaslt import Call, CublasError
 from mxlite.backends.gpu.gemm import kernel_name, Product
 from mxlite.core import kept, MXLiteError
 
@@ -55,11 +56,13 @@ def test_measuring_ends_with_the_time_for_it_and_a_later_process_goes_on(monkeyp
         return clock(i)
 
     chosen = [autotune.fastest(key, "ab", slow) for key in ("k", "l", "m", "m", "k")]
-    assert chosen == [1, 1, 0, 0, 1] and clock.asked == [0, 1, 0, 1]  # 4 s, 8 s, and that is more than 5
+    assert chosen == [1, 1, 0, 0, 1]  # 4 s, 8 s, and that is more than 5
+    assert clock.asked == [0, 1, 0, 1, 0]  # the last is only tried
     autotune.forget()
     assert autotune.fastest("m", "ab", slow) == 1  # nothing of it is on disk
     monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "0")
-    assert [autotune.fastest(key, "ab", Clock()) for key in ("k", "new")] == [1, 0]
+    assert [autotune.fastest(key, "ab", Clock(1.0)) for key in ("k", "new")] == [1, 0]
+    assert autotune.fastest("fails", "ab", Clock(MXLiteError("no"), 1.0)) == 1
 
 
 @in_time(20)
@@ -76,8 +79,16 @@ def test_what_is_hardly_faster_is_not_taken():
 
 def test_a_way_that_fails_is_not_taken_and_named(caplog):
     assert autotune.fastest("k", "abc", Clock(2.0, MXLiteError("misaligned"), 1.0)) == 2
-    assert "b could not be measured" in caplog.text and "misaligned" in caplog.text
+    assert "b could not be run" in caplog.text and "misaligned" in caplog.text
     assert autotune.fastest("none", "ab", Clock(MXLiteError("no"), MXLiteError("no"))) == 0
+
+
+def test_the_first_that_runs(cache):
+    no, clock = MXLiteError("no"), Clock(3.0, 1.0)
+    assert autotune.first_that_runs("ab", clock) == 0 and clock.asked == [0]
+    assert autotune.first_that_runs("abc", Clock(no, float("inf"), 1.0)) == 2
+    assert autotune.first_that_runs("ab", Clock(no, no)) == 0
+    assert not cache.exists()
 
 
 def test_a_choice_that_is_no_longer_on_offer_is_made_again():
@@ -140,6 +151,25 @@ def test_products_are_measured(lib, monkeypatch, likes, name):  # noqa: F811
     assert kernel_name(other, p) == name
     monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
     assert kernel_name(timed, p) == "cublasLt"
+
+
+@pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+def test_without_measuring_a_product_that_the_library_cannot_run_is_ours(lib, monkeypatch):  # noqa: F811
+    """Though its heuristic offered it."""
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
+    lib.lib.stub_without(0)
+    p = Product(20, 12, 9, "float32", bias="columns", beta=1.0)
+    asked = []
+
+    def refuse(call):
+        asked.append(call)
+        raise CublasError("cublasLtMatmul failed with status 15: not supported.")
+
+    monkeypatch.setattr(Call, "__call__", refuse)
+    timed = TimedDevice(lib, "0")
+    assert kernel_name(timed, p) == "cuda gemm" and asked
+    check(p, device=timed)
+    assert runs(timed) == []
 
 
 @pytest.mark.skipif(compiler is None, reason="g++ is not installed")

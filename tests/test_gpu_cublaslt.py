@@ -186,6 +186,16 @@ def test_batches_and_sums(device):
     assert runs(device) == []
 
 
+def test_more_matrices_than_a_grid_counts_are_several_calls(device, monkeypatch):
+    monkeypatch.setattr(blas_gemm, "MOST_BATCH", 5)
+    p = Product(2, 3, 4, "float32", strides_a=(0, 8), strides_b=(0, 12), strides_c=(0, 6), beta=1.0)
+    for count, calls in ((5, 1), (6, 2), (15, 3), (40, 8), (7, 7), (11, 0), (45, 0)):  # 0: our own kernel
+        check(replace(p, batch=(1, count)), device=device)
+        assert len(runs(device)) == calls, count
+    check(replace(p, batch=(2, 6), strides_a=(100, 8), strides_b=(72, 12), strides_c=(36, 6)), device=device)
+    assert runs(device) == []
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_is_added_lies_in_the_result_or_elsewhere(device, apart):
     p = Product(

@@ -488,8 +488,8 @@ def test_attention_that_cudnn_cannot_run_is_left_to_others(device, monkeypatch, 
         caplog.text.count("cudnn attention is not used: cudnn attention could not be run: Unable to load")
         == 2
     )
-    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
-    assert chosen(there, op).name == "cudnn attention" and len(tried) == 2
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")  # nor is it where nothing is measured
+    assert chosen(StreamedDevice(), op).is_reference and len(tried) == 3
 
 
 def test_rows_on_cudnn_come_before_others(device):
@@ -552,7 +552,26 @@ def test_on_a_device_the_fastest_way_is_taken_and_kept(device, monkeypatch, tmp_
             found = kernel_of(StreamedDevice(), op, a, shapes, "float32")
             assert found.name.startswith(name)
             autotune.forget()
-    assert len(measured) == 2
+    assert len(measured) == 4  # the first is tried by either device without measuring
+
+
+def test_without_measuring_a_convolution_that_cudnn_cannot_run_is_ours(device, monkeypatch, caplog):
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
+
+    def time(run, repeats=5):
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+        return 1.0
+
+    def fails(graph, *_, **__):
+        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+    op, a, shapes = small()
+    assert kernel_of(StreamedDevice(), op, a, shapes, "float32").name.startswith("cudnn convolution")
+    monkeypatch.setattr(fake_cudnn.pygraph, "execute", fails)
+    assert kernel_of(StreamedDevice(), op, a, shapes, "float32").name.startswith("cuda convolution")
+    assert "is not used where there is another way: " in caplog.text
 
 
 @pytest.mark.parametrize("faster", ["ours", "cudnn", "apart"])

@@ -2,10 +2,12 @@
 
 A choice is one small file in the user's cache, named by what was chosen for and on what (GPU, library
 versions, shape, types). What a file says is only a name, which must be one of those on offer: nothing else of
-it is believed. Without measurements the first way is taken, so that results do not depend on the clock.
+it is believed. Without measurements the first way that runs is taken, so that results do not depend on the
+clock.
 
 To measure takes time: cuDNN compiles a plan of a normalization for seconds. `MXLITE_GPU_TUNING_SECONDS` is a
-limit; what is asked for later gets the first way as long as the process lives, and is left to another one.
+limit; what is asked for later gets the first way that runs as long as the process lives, and is left to
+another one.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
     """The index of the fastest of the ways `names`, for the purpose `key`.
 
     seconds(i): a measurement of way i, infinite where it cannot be run; only called where neither this
-    process nor an earlier one has chosen. The same answer for the same key as long as the process lives.
+    process nor an earlier one has chosen. Where the time for measuring is over: `first_that_runs`. The same
+    answer for the same key as long as the process lives.
     """
     global _spent
     offer = {name: i for i, name in enumerate(names)}
@@ -58,7 +61,7 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
         if name is None or name not in offer:
             limit = config.gpu_tuning_seconds()
             if limit is not None and _spent >= limit:
-                name = names[0]
+                name = names[first_that_runs(names, seconds)]
             else:
                 start = time.monotonic()
                 name = names[_measured(names, seconds)]
@@ -68,6 +71,14 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
         return offer[name]
 
 
+def first_that_runs(names: Sequence[str], seconds: Callable[[int], float]) -> int:
+    """The index of the first of the ways `names` that can be run, which is tried; 0 where none can."""
+    for i, name in enumerate(names):
+        if _time(name, seconds, i) < float("inf"):
+            return i
+    return 0
+
+
 def chosen(key: str) -> str | None:
     """What was chosen for the purpose `key`, by this process or an earlier one; None: nothing yet."""
     with _lock:
@@ -75,17 +86,18 @@ def chosen(key: str) -> str | None:
 
 
 def _measured(names: Sequence[str], seconds: Callable[[int], float]) -> int:
-    times: list[float] = []
-    for i, name in enumerate(names):
-        try:
-            times.append(seconds(i))
-        except MXLiteError as error:
-            _log.warning(
-                "%s could not be measured, and is not used where there is another way: %s", name, error
-            )
-            times.append(float("inf"))
+    times = [_time(name, seconds, i) for i, name in enumerate(names)]
     best = min(range(len(names)), key=times.__getitem__)
     return best if times[best] < times[0] * NOTICEABLE else 0
+
+
+def _time(name: str, seconds: Callable[[int], float], i: int) -> float:
+    """Seconds of way i, infinite where it fails."""
+    try:
+        return seconds(i)
+    except MXLiteError as error:
+        _log.warning("%s could not be run, and is not used where there is another way: %s", name, error)
+        return float("inf")
 
 
 def forget() -> None:

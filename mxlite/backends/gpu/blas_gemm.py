@@ -27,7 +27,10 @@ MOST_SCRATCH = 32 << 20
 SHARE, LEAST_SCRATCH = 4, 256 << 10
 """It may use a quarter of what its matrices have, if that is less, but always so many bytes: in a small
 network scratch would be more than all else."""
-MOST_CALLS = 8  # of one product: more are left to our own kernel, which takes them at once
+MOST_CALLS = 8  # of one product: more are left to our own kernel, which takes them all together
+MOST_BATCH = 65535
+"""Matrices of one call: algorithms that count them along a grid's third axis cannot do more, and the
+heuristic does not always know (tensorflow/tensorflow, pull request 44175, 2020)."""
 MOST_ALIGNED = 16  # bytes: what vector loads and copies by hardware ask for
 
 
@@ -77,6 +80,19 @@ def merged(p: Product) -> Product:
     return p
 
 
+def divided(p: Product) -> Product:
+    """A merged product with at most MOST_BATCH matrices in a call, where few equal calls have all of them."""
+    calls, count = p.batch
+    if calls > 1 or count <= MOST_BATCH:
+        return p
+    for calls in range(2, MOST_CALLS + 1):
+        each, rest = divmod(count, calls)
+        if not rest and each <= MOST_BATCH:
+            a, b, c = ((each * s, s) for _, s in (p.strides_a, p.strides_b, p.strides_c))
+            return replace(p, batch=(calls, each), strides_a=a, strides_b=b, strides_c=c)
+    return p
+
+
 def _aligned(item: int, *strides: int) -> int:
     """Bytes, a power of two, that all these distances are a multiple of; an address, with item 1."""
     bits = MOST_ALIGNED
@@ -121,9 +137,9 @@ def plans(device: Any, p: Product) -> list[Plan]:
     lib: Library | None = getattr(device, "blas", None)  # only a real GPU has it, and not each of those
     if lib is None or p.dtype not in SIZES or not (p.m and p.n and p.k and p.batch[0] and p.batch[1]):
         return []
-    q = merged(p)
-    calls = q.batch[0]
-    if q.summed > 1 or calls > MOST_CALLS:
+    q = divided(merged(p))
+    calls, count = q.batch
+    if q.summed > 1 or calls > MOST_CALLS or count > MOST_BATCH:
         return []
     steps = (q.strides_a[0], q.strides_b[0], q.strides_c[0])
     form = _form(q, fused=True)

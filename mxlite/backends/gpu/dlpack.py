@@ -97,10 +97,10 @@ def _drop(capsule: int) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """Who gives a tensor back when the interpreter has ended, as destructors of C++ do, must not enter Python.
+    """Who gives a tensor back when the interpreter has ended, as destructors in C++ do, must not enter it.
 
-    So deleters become a function of C's that changes nothing, and what was lent stays: there is no later moment
-    to free it.
+    So deleters become a function of C's that changes nothing, and what was lent stays: there is no later
+    moment to free it.
     """
     nothing = ctypes.cast(ctypes.pythonapi.Py_IsInitialized, c_void_p)
     for lent in tuple(_lent.values()):

@@ -41,8 +41,14 @@ def _choose(
     cudnn = session(device)
     product, own = _product(device, kind, g, last, tail), _own(device, kind, g, last, tail, tf32)
     if not (tunes and hasattr(device, "time")):
-        ways = product or _by_cudnn(device, cudnn, kind, g, last, tail, product) or own
-        return ways[0] if ways else None
+        if product:
+            return product[0]  # it was tried when it was chosen
+        planned = _by_cudnn(device, cudnn, kind, g, last, tail, product)
+        ways = [*planned, *own]
+        stage = _stage(device, ways, kind, g, tail) if planned and hasattr(device, "time") else None
+        if stage is None:
+            return ways[0] if ways else None
+        return ways[autotune.first_that_runs([_called(way) for way in ways], stage.seconds)]
     version = None if cudnn is None else cudnn.cudnn.backend_version()
     facts = (device.name, getattr(device, "architecture", ""), version, kind, g, last, tail, tf32)
     kept = autotune.chosen(repr(facts))
@@ -53,13 +59,18 @@ def _choose(
         if _called(way) == kept:
             return way  # before cuDNN plans what nobody would use
     ways = [*product, *_by_cudnn(device, cudnn, kind, g, last, tail, product, kept), *own]
-    if len(ways) < 2:
+    stage = _stage(device, ways, kind, g, tail) if len(ways) > 1 else None
+    if stage is None:
         return ways[0] if ways else None
-    try:
-        stage = _Stage(device, ways, kind, g, tail)
-    except OutOfMemoryError:
-        return ways[0]
     return ways[autotune.fastest(repr(facts), [_called(way) for way in ways], stage.seconds)]
+
+
+def _stage(device: Any, ways: Sequence[Way], kind: str, g: Geometry, tail: Tail) -> _Stage | None:
+    """None where it would take too much: then the first way is taken as it is."""
+    try:
+        return _Stage(device, ways, kind, g, tail)
+    except OutOfMemoryError:
+        return None
 
 
 def _called(way: Way) -> str:
