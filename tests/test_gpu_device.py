@@ -12,9 +12,11 @@ from emulated_driver import EmulatedDriver
 
 from mxlite.backends.gpu.backend import GPUBackend
 from mxlite.backends.gpu.cuda_device import CudaDevice
+from mxlite.backends.gpu.dense_casts import CAPACITY, cast_all
 from mxlite.backends.gpu.driver import DriverError
 from mxlite.backends.gpu.elements import convert, fill
 from mxlite.core import DeviceError, OutOfMemoryError
+from mxlite.core.dtype import as_dtype
 from mxlite.engine import Var
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -261,6 +263,28 @@ def test_elements_are_converted_and_broadcast_as_numpy_does(device, given):
         want = np.empty(b.shape, made)
         want[...] = values
         assert np.array_equal(backend.to_host(b), want), made
+
+
+@pytest.mark.parametrize("given, made", [("float32", "bfloat16"), ("bfloat16", "float32"), ("int8", "uint8")])
+@pytest.mark.parametrize("sizes", [(1,), (4096,), (4100, 0, 3, 9000), tuple(range(1, 70))])
+def test_several_dense_arrays_are_converted_together(device, given, made, sizes):
+    """Whole packs or not, and more than one launch takes."""
+    backend = GPUBackend.of(device)
+    arrays = [(np.arange(n) % 250 / 2).astype(as_dtype(given)) for n in sizes]
+    block = device.empty(sum(4 * n + 16 for n in sizes))
+    pairs, at = [], 0
+    for i, values in enumerate(arrays):
+        a = backend.array(values.shape, values.dtype)
+        backend.from_host(a, values)
+        item = as_dtype(made).itemsize
+        at += i % 4 * item  # begins anywhere in a pack
+        pairs.append((block[at : at + item * values.size].view(as_dtype(made)), a))
+        at += -(-item * values.size // 16) * 16
+    run = cast_all(device, pairs)
+    assert len(getattr(run, "runs", [run])) == -(-len(sizes) // CAPACITY)
+    backend.issue(run, ())()
+    for (target, _), values in zip(pairs, arrays):
+        assert np.array_equal(backend.to_host(target), values.astype(as_dtype(made)))
 
 
 def test_only_parts_in_c_order_are_seen(device):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_gpu_compile import ARCHITECTURES, compiled
 
-from mxlite.backends.gpu import fill, move, move_together, nvrtc
+from mxlite.backends.gpu import dense_casts, fill, move, move_together, nvrtc
 from mxlite.backends.gpu.kernels import batch_norm, dropout, normalization, pooling, random_numbers
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
@@ -62,6 +62,11 @@ def test_copies_and_fills(architecture):
     compiled(move.single_source(1, 3, True, True), architecture)
     for unit in (2, 16):
         tight(move_together.parts_source(unit), architecture, 64)
+    for given, made in (("float32", "bfloat16"), ("float16", "float32"), ("bfloat16", "float16")):
+        for capacity in (1, dense_casts.CAPACITY):
+            tight(dense_casts.source_of(given, made, capacity), architecture, 64)
+    compiled(dense_casts.source_of("float64", "bool", 1), architecture)
+    compiled(dense_casts.source_of("int64", "bfloat16", dense_casts.CAPACITY), architecture)
     for unit in (2, 4):
         tight(move.tiles_source(unit), architecture, 64)
     tight(fill.source(), architecture, 64)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .dense_casts import cast_all, conversion, is_dense
 from .device import Arguments, Device, nothing, pointer, Run
 from .source import kernel, NAMES, shared, Source
 
@@ -52,6 +53,8 @@ def convert(device: Device, target: Any, source: Any) -> Run:
     """
     if not target.size:
         return nothing
+    if is_dense(target, source):
+        return cast_all(device, [(target, source)])
     lengths, to, steps = _steps(target, source)
     function = device.function(_convert_source(str(source.dtype)), "convert")
     values: list[Any] = [pointer(device.address(source)), pointer(device.address(target))]
@@ -102,24 +105,7 @@ def _convert_source(given: str) -> Source:
         )
     body.append("    switch (made) {")
     for number, made in enumerate(NAMES):
-        body.append(f"    case {number}: (({NAMES[made]} *)out)[to_] = {_conversion(given, made)}; break;")
+        element = conversion(given, made, "in[from_]")
+        body.append(f"    case {number}: (({NAMES[made]} *)out)[to_] = {element}; break;")
     body += ["    }", "}"]
     return Source(shared("types", "index") + kernel("convert", parameters, body, THREADS))
-
-
-def _conversion(given: str, made: str) -> str:
-    """The C++ of one element, `in[from_]`."""
-    if given == made:
-        return "in[from_]"
-    floats = ("float16", "bfloat16", "float32", "float64")
-    wide = "double" if given in ("float64", "int32", "int64") or made == "float64" else "float"
-    if given in floats:
-        x = f"to<{wide}>(in[from_])"
-        if made in floats:
-            return f"from<{NAMES[made]}>({x})"
-        if made == "bool":
-            return f"{x} != 0"
-        return f"({NAMES[made]})(int64){x}"
-    if made in floats:
-        return f"from<{NAMES[made]}>(({wide})in[from_])"
-    return "in[from_] != 0" if made == "bool" else f"({NAMES[made]})in[from_]"

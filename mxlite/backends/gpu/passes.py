@@ -23,6 +23,7 @@ from ...ops.norm_again import _norm_again
 from .. import passes
 from ..base import Request, Row
 from ..elementwise import chains as fusing
+from .group_casts import group_casts
 from .group_updates import group_updates
 from .kernels.elementwise import KNOWN
 
@@ -63,7 +64,7 @@ class Passes:
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         """The gradients of convolutions and products apart, updates that read gradients of 16 bits, products
         with the activations beside them, gradients added where they are made, norms with the sums behind
-        them, chains of elementwise operators as one, and updates of small parameters together."""
+        them, chains of elementwise operators as one, casts and updates of small parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
         both = {e: moved.get(e, e) for e in kept}
@@ -74,6 +75,8 @@ class Passes:
         for work in steps:
             graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
             both = {e: new.get(now, now) for e, now in both.items()}
+        graph, new, num_forward = group_casts(graph, frozenset(both.values()), num_forward)
+        both = {e: new.get(now, now) for e, now in both.items()}
         graph, _, num_forward = group_updates(graph, kept, num_forward)
         return graph, both, num_forward
 

@@ -5,13 +5,15 @@ Each element is read and written once. What does not fit a whole number is as th
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ....graph.opdef import Op
 from ....ops.cast import _cast_like, amp_cast, Cast
 from ...base import ChosenKernel, connected, Request
+from ...cast_group import _fused_casts
+from ..dense_casts import cast_all
 from ..device import Device, nothing, Run
-from ..elements import convert
 from ..source import NAMES
 
 
@@ -26,7 +28,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         def connect(xp: Any, a: Any, x: Any, *like: Any, **made: Any) -> Run:
             (out,) = made.values()
-            return nothing if out is None else convert(device, out, x)
+            return nothing if out is None else cast_all(device, [(out, x)])
 
         return connected(connect, 0, "cuda cast", like=r.op.forward)
 
@@ -34,4 +36,14 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     for op in (Cast, amp_cast, _cast_like):
         assert op.grad_op is not None
         table[op] = table[op.grad_op] = [row]
-    return table
+    return table | {_fused_casts: [functools.partial(_several, device)]}
+
+
+def _several(device: Device, r: Request) -> ChosenKernel | None:
+    if not {r.attrs.dtype, *map(str, r.dtypes)} <= set(NAMES):
+        return None
+
+    def connect(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
+        return cast_all(device, [(y, x) for x, y in zip(args, outs) if y is not None])
+
+    return connected(connect, 0, f"cuda {r.attrs.count} x cast", like=r.op.forward)

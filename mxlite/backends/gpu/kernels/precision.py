@@ -12,8 +12,9 @@ from ....graph.opdef import DType, Op
 from ....ops.cast import _shore, amp_multicast
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.expression import Writer
+from ..dense_casts import cast_all
 from ..device import Device, InOrder, Run
-from ..elements import convert, fill
+from ..elements import fill
 from .elementwise import FLOATS, Loop
 
 
@@ -36,7 +37,7 @@ def _shore_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 def _multicast(device: Device, r: Request) -> ChosenKernel:
     def connect(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
-        return InOrder([convert(device, y, x) for x, y in zip(args, outs) if y is not None])
+        return cast_all(device, [(y, x) for x, y in zip(args, outs) if y is not None])
 
     return connected(connect, 0, "cuda casts", like=r.op.forward)
 
@@ -44,7 +45,8 @@ def _multicast(device: Device, r: Request) -> ChosenKernel:
 def _multicast_gradient(device: Device, r: Request) -> ChosenKernel:
     def connect(xp: Any, a: Any, d_outs: Any, *, d_args: Any) -> Run:
         pairs = [(x, y) for x, y in zip(d_outs, d_args) if y is not None]
-        return InOrder([fill(device, y, 0) if x is None else convert(device, y, x) for x, y in pairs])
+        zeros = [fill(device, y, 0) for x, y in pairs if x is None]
+        return InOrder([*zeros, cast_all(device, [(y, x) for x, y in pairs if x is not None])])
 
     return connected(connect, 0, "cuda casts", like=r.op.forward)
 

@@ -1,0 +1,100 @@
+"""Casts of many small variables become a few nodes, each of which is one launch.
+
+Mixed precision rounds each weight once a step, for the layer that reads it and for that layer's gradient, and
+a plan may round it again rather than hold it. Of a small weight either is a launch of some microseconds for
+kilobytes of work.
+
+    c1 layer1  c2 layer2  c3 layer3 ...   =>   c123  layer1  layer2  layer3 ...
+
+A group grows, in the order of the graph, until what it makes has GROUP_BYTES; then the next one begins. What
+has more than SMALL_BYTES stays alone. What is cast early is held from there on, so the arena grows by
+GROUP_BYTES for each kind of cast at most, and by what is not cast again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...graph import Entry, Graph, Node
+from ...ops.cast import Cast
+from ..cast_group import _fused_casts, CastGroupAttrs
+from ..passes.rewritten import renewed, rewritten
+from ..passes.ways import is_stage
+from .group_updates import GROUP_BYTES, SMALL_BYTES
+
+
+def group_casts(
+    graph: Graph, kept: frozenset[Entry], num_forward: int
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph`, of a step that trains, with its casts of variables in groups; see `Backend.combine`. O(nodes).
+
+    Others are left alone: what depends on parameters alone is computed once there, not in each call.
+    """
+    trains = num_forward < sum(n.op is not None for n in graph.nodes)
+    groups = _groups(graph, kept, num_forward) if trains else []
+    if not groups:
+        return graph, {}, num_forward
+    first = {g[0]: g for g in groups}
+    members = {node for g in groups for node in g}
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    order = [n for n in graph.nodes if n.op is None]  # those of a group come before its first member
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        if node in first:
+            made = _joined(graph, first[node])
+            order.append(made)
+            for i, one in enumerate(first[node]):
+                e = Entry(made, i)
+                shapes[e], dtypes[e] = graph.shapes[Entry(one)], graph.dtypes[Entry(one)]
+                moved[Entry(one)] = e
+        if node in members:
+            continue
+        new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
+        if new is not node:
+            node_of[node] = new
+            for i in range(node.num_outputs):
+                old, e = Entry(node, i), Entry(new, i)
+                if old in shapes:
+                    shapes[e], dtypes[e] = shapes[old], dtypes[old]
+                moved[old] = e
+        order.append(new)
+    fewer = sum(len(g) - 1 for g in groups)
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+
+
+def _groups(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[list[Node]]:
+    """Casts of the forward pass that read variables, as they follow each other, in groups of one kind."""
+    forward = [n for n in graph.nodes if n.op is not None][:num_forward]
+    written = {
+        e
+        for n in forward
+        for name, e in zip(n.input_names, n.inputs)
+        if name in n.op.mutated(n.attrs)  # type: ignore[union-attr]
+    }
+    shown = kept.union(graph.outputs)
+    groups: list[list[Node]] = []
+    opened: dict[object, tuple[list[Node], int]] = {}  # kind -> the group that grows, its bytes
+    for node in forward:
+        e = Entry(node)
+        if node.op is not Cast or node.inputs[0].node.op is not None or is_stage(node):
+            continue
+        if e in shown or node.inputs[0] in written or graph.nbytes(e) > SMALL_BYTES:
+            continue
+        kind = graph.dtypes[node.inputs[0]], graph.dtypes[e]
+        group, total = opened.get(kind, ([], 0))
+        if not group or total + graph.nbytes(e) > GROUP_BYTES:
+            group, total = [], 0
+            groups.append(group)
+        group.append(node)
+        opened[kind] = group, total + graph.nbytes(e)
+    return [g for g in groups if len(g) > 1]
+
+
+def _joined(graph: Graph, group: list[Node]) -> Node:
+    first = group[0]
+    attrs = CastGroupAttrs(str(graph.dtypes[Entry(first)]), len(group))
+    name = f"{first.name}_and_{len(group) - 1}_more"
+    return Node(_fused_casts, attrs, tuple(n.inputs[0] for n in group), name)
