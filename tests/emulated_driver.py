@@ -25,6 +25,7 @@ from mxlite.backends.gpu.driver import DriverError
 
 _one_kernel = threading.Lock()  # of all devices: what threads of a block share is static in cuda_on_cpu.h
 talking = threading.local()
+PIECE = 2 * 2**20  # bytes
 LATE = 0.2  # how likely a call makes the streams go on by a step
 
 
@@ -57,6 +58,11 @@ class Capture:
     is_valid: bool = True
 
 
+def pieces(nbytes: int) -> int:
+    """What CUDA takes of a device for an allocation: it maps 2 MiB at once."""
+    return -(-nbytes // PIECE) * PIECE
+
+
 class EmulatedDriver:
     """See Driver. `capacity` bytes of memory; `seed` is that of the order."""
 
@@ -72,6 +78,7 @@ class EmulatedDriver:
         self.memory_of: dict[int, np.ndarray] = {}
         self.pinned_of: dict[int, np.ndarray] = {}
         self.taken = 0
+        self.used = 0  # with what is left of the pieces in which memory is given
         self.most_taken = 0
         self.elsewhere = 0  # bytes of other processes
         self.streams = {1: Stream(), 2: Stream()}  # CUDA's legacy and per-thread default streams
@@ -106,19 +113,20 @@ class EmulatedDriver:
 
     def memory(self) -> tuple[int, int]:
         self._look()
-        return self.capacity - self.taken - self.elsewhere, self.capacity
+        return max(0, self.capacity - self.used - self.elsewhere), self.capacity
 
     def malloc(self, nbytes: int) -> int:
         self._look()
         with self.lock:
             self._refuse_while_captured("an allocation")
-            if self.taken + self.elsewhere + nbytes > self.capacity:
+            if self.used + self.elsewhere + pieces(nbytes) > self.capacity:
                 raise DriverError("out of memory", name="cudaErrorMemoryAllocation", is_memory=True)
             block = np.full(nbytes + 256, 0xCD, np.uint8)
             start = -block.ctypes.data % 256
             address = int(block.ctypes.data) + start
             self.memory_of[address] = block[start : start + nbytes]
             self.taken += nbytes
+            self.used += pieces(nbytes)
             self.most_taken = max(self.most_taken, self.taken)
             return address
 
@@ -132,6 +140,7 @@ class EmulatedDriver:
             block = self.memory_of.pop(address)
             block.fill(0xDD)
             self.taken -= block.nbytes
+            self.used -= pieces(block.nbytes)
 
     def host_malloc(self, nbytes: int) -> int:
         self._look()

@@ -87,12 +87,25 @@ def test_products_have_rates_of_their_own():
         Device(half_flops_per_s=0)
 
 
+def test_launches_take_time_besides():
+    device = Device(1e12, 1e9, launch_s=2e-6)
+    assert device.seconds(0, 0) == 2e-6 and device.seconds(0, 0, launches=3) == pytest.approx(6e-6)
+    assert device.seconds(4e12, 1, launches=0) == 4 and Device(1e12, 1e9).seconds(0, 0) == 0
+    text = "67 TFLOP/s, 4.8 TB/s, 494.5 TFLOP/s tf32, 1.3 us/launch"
+    assert str(Device.parse(text)) == text
+    assert Device.parse("1TFLOP/s,1GB/s, 2US / launch") == Device(1e12, 1e9, launch_s=2e-6)
+    for wrong in (-1e-6, 2.0, float("nan"), "2us", True, None):
+        with pytest.raises(mx.DeviceError, match="launch_s must be 0, or seconds from 1e-09 to 1, got"):
+            Device(launch_s=wrong)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "1TFLOP/s tf32,1GB/s", "1TFLOP/s,1GB/s half", "1TFLOP/s,1GB/s,1TFLOP/s", "1TFLOP/s,1GB/s,1GB/s half",
         "1TFLOP/s,1GB/s,1TFLOP/s half,2TFLOP/s half", "1TFLOP/s,1GB/s,1TFLOP/s fp8",
-        "1TFLOP/s half,1TFLOP/s,1GB/s", "1TFLOP/s,1GB/s,",
+        "1TFLOP/s half,1TFLOP/s,1GB/s", "1TFLOP/s,1GB/s,", "2us/launch", "1TFLOP/s,2us/launch",
+        "1TFLOP/s,2us/launch,1GB/s", "1TFLOP/s,1GB/s,2us/launch,2us/launch", "1TFLOP/s,1GB/s,2ms/launch",
         "", "20TFLOP/s", "900GB/s,20TFLOP/s", "20,900", "20TFLOP,900GB", "-1TFLOP/s,1GB/s",
         "0TFLOP/s,1GB/s",
         "nanFLOP/s,1GB/s", "1e999FLOP/s,1GB/s", "1TFLOP/s,1GB/s,1GB/s", "measure",

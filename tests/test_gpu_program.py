@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 from emulated_device import compiler
+from emulated_driver import pieces
 from gpu_programs import (
     bound,
     close,
@@ -27,6 +28,7 @@ from test_models import SMALL
 
 import mxlite as mx
 from mxlite import models
+from mxlite.backends.gpu import gpu_backend
 from mxlite.backends.gpu.recorder import HARMLESS
 from mxlite.core import OperatorError, OutOfMemoryError
 from mxlite.engine import get_engine
@@ -359,16 +361,42 @@ def test_random_steps_are_the_cpus_again_behind_a_step_that_failed():
 # -- bytes ---------------------------------------------------------------------------------------------------
 
 
+def test_hundreds_of_weights_take_hardly_more_of_the_device_than_the_plan_says():
+    """Though the driver gives memory in pieces of 2 MiB: those of one kind lie in one block."""
+    x = mx.sym.Variable("data")
+    for i in range(40):
+        x = mx.sym.FullyConnected(x, num_hidden=530, name=f"fc{i}")  # a little more than 1 MiB each
+    net = mx.sym.LinearRegressionOutput(x, name="out")
+    with hollow_gpus() as drivers:
+        put(mx.nd.NDArray.fresh((8,), np.dtype("float32"), GPU), 1)
+        free = drivers[0].memory()[0]
+        executor = net.simple_bind(
+            GPU, data=(2, 530), out_label=(2, 530), optimizer=mx.optimizer.SGD(momentum=0.9)
+        )
+        mx.nd.waitall()
+        executor.step([[0.1, 0.0]] * 80)
+        mx.nd.waitall()
+        used, peak = free - drivers[0].memory()[0], executor.memory_plan.peak_bytes
+        assert peak > 80 * 2**20 and used < peak + 6 * 2**20
+        lone = executor.arg_dict["fc7_weight"]
+        executor = None
+        gc.collect()
+        arrays = gpu_backend(0).device.pool.held().arrays
+        assert 40 * 2**20 < arrays < 50 * 2**20  # what is left is of the weights alone
+        del lone
+
+
 def test_the_device_loses_the_bytes_of_the_plan_and_gets_them_back():
     with hollow_gpus() as drivers:
         put(mx.nd.NDArray.fresh((8,), np.dtype("float32"), GPU), 1)  # the pool's chunk is there
         free = drivers[0].memory()[0]
         executor = bound(residual(), GPU, dict(data=(16, 3, 64, 64), softmax_label=(16,)))
         mx.nd.waitall()  # arrays on their way there are gone
-        owned = free - drivers[0].memory()[0]
+        owned, taken = free - drivers[0].memory()[0], drivers[0].driver.taken
         executor.forward_backward()
         mx.nd.waitall()
-        arena = free - drivers[0].memory()[0] - owned
+        arena = drivers[0].driver.taken - taken
+        assert free - drivers[0].memory()[0] - owned == pieces(arena)
         assert arena == executor.memory_plan.arena_bytes == executor._arena.measured_bytes
         assert executor.measured_bytes == executor.memory_plan.peak_bytes
         executor = None
@@ -404,7 +432,7 @@ def test_a_plan_for_which_there_is_no_room_is_refused_at_bind(budget, estimates)
     """Nothing is allocated; the budget that is named does work there."""
     with hollow_gpus(capacity=64 * 2**20) as drivers:
         put(mx.nd.NDArray.fresh((8,), np.dtype("float32"), GPU), 1)
-        whole = residual().memory_plan(GPU, **LARGE)
+        whole = residual().memory_plan(GPU, memory_budget=budget, **LARGE)
         low = whole.problem.lower_bound_bytes
         drivers[0].driver.elsewhere = drivers[0].memory()[0] - (whole.peak_bytes + low) // 2
         free = drivers[0].memory()

@@ -105,7 +105,7 @@ def test_inference_normalizes_by_the_moving_averages():
 @needs_compiler
 def test_in_16_bits_what_is_made_again_has_the_same_bits(monkeypatch):
     monkeypatch.setattr(PASS, "LEAST_BYTES", 512)
-    monkeypatch.setattr(passes, "STEP_FLOPS", 0)
+    monkeypatch.setattr(passes, "SHARE", 1e30)
     with recorded_gpus():
         whole, light = (bound(amp="bfloat16", memory_budget=budget) for budget in (WHOLE, None))
         assert "_norm_again" in {t.op for t in light.memory_plan.problem.tasks}
@@ -115,7 +115,7 @@ def test_in_16_bits_what_is_made_again_has_the_same_bits(monkeypatch):
 @needs_compiler
 def test_steps_have_the_bits_of_operators_apart_in_any_budget(monkeypatch):
     monkeypatch.setattr(PASS, "LEAST_BYTES", 1024)  # arrays of small networks count
-    monkeypatch.setattr(passes, "STEP_FLOPS", 0)
+    monkeypatch.setattr(passes, "SHARE", 1e30)
     with recorded_gpus():
         whole, light = bound(memory_budget=WHOLE), bound()
         plan = whole.memory_plan

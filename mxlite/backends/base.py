@@ -74,6 +74,7 @@ class ChosenKernel:
 
     `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
     call's time, None where flops and bytes tell; `precision`: what its products are computed in.
+    `launches`: kernels of a GPU that a call is, each of which takes a time to begin and to end.
     `is_reference`: all threads it has are those of the array module. `always` are outputs that every run
     makes if the node has them, also a run that is there to make others again: a kernel that can only make all
     at once would else make those in another way, with other roundings. `twice` are inputs that it
@@ -91,6 +92,7 @@ class ChosenKernel:
     in_place: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     precision: Precision = ""
     twice: tuple[str, ...] = ()
+    launches: int = 1
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may be written over: the operator's, then this kernel's."""
@@ -141,13 +143,14 @@ def connected(
     in_place: Mapping[str, tuple[str, ...]] | None = None,
     precision: Precision = "",
     twice: tuple[str, ...] = (),
+    launches: int = 1,
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes. `always`, `in_place`, `precision`, `twice`: see ChosenKernel.
+    comes. `always`, `in_place`, `precision`, `twice`, `launches`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -176,6 +179,7 @@ def connected(
         in_place=in_place or {},
         precision=precision,
         twice=twice,
+        launches=launches,
     )
 
 

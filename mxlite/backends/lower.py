@@ -44,7 +44,7 @@ class Call:
         """Modelled time on `device`: the kernel's own estimate where it has one, else of flops and bytes."""
         if self.kernel.seconds is not None:
             return self.kernel.seconds(device)
-        return device.seconds(self.flops, self.nbytes, self.kernel.precision)
+        return device.seconds(self.flops, self.nbytes, self.kernel.precision, self.kernel.launches)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ those to come would be, with a budget for all, and before anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -42,7 +42,7 @@ from .planned import Planned
 from .remedies import advice, Question, Refused
 from .room import require_room
 from .step import Key, Step
-from .storage import Allocator
+from .storage import Allocator, Wanted
 
 Fixed = dict[str, int]
 KEPT = 4  # members of one owner: executors for so many shapes, the present ones included
@@ -137,7 +137,7 @@ class ExecutorGroup:
                     raise _other_shape(key, array, shape, dtype)
         return result
 
-    def hold(self, graph: Graph, inputs: Container[str], allocator: Allocator) -> None:
+    def hold(self, graph: Graph, inputs: Container[str], allocator: Callable[[Wanted], Allocator]) -> None:
         """Have the parameters and auxiliary states of `graph`, of which nothing is planned yet.
 
         `graph` has all shapes and types. What is not here is made, all zero. Raises ShapeError.
@@ -150,12 +150,14 @@ class ExecutorGroup:
         }
         there = {k: a for m in self.members.values() for k, a in _lendable(m).items()} | self.held
         found: dict[Key, NDArray] = {}
-        for node in graph.variables:
-            key: Key = ("var", node.name)
-            if key not in category:
-                continue
-            shape, dtype = graph.shapes[Entry(node)], graph.dtypes[Entry(node)]
-            array = there[key] if key in there else allocator.make(key, shape, dtype, category)
+        kinds: dict[Key, tuple[Shape, np.dtype[Any]]] = {
+            key: (graph.shapes[Entry(n)], graph.dtypes[Entry(n)])
+            for n in graph.variables
+            if (key := ("var", n.name)) in category
+        }
+        made = allocator([(category[k], *kind) for k, kind in kinds.items() if k not in there])
+        for key, (shape, dtype) in kinds.items():
+            array = there[key] if key in there else made.make(key, shape, dtype, category)
             if (array.shape, array.storage.dtype) != (shape, dtype):
                 raise _other_shape(key, array, shape, dtype)
             found[key] = array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..backends import backend_of
@@ -26,5 +27,5 @@ def hold(
     inferred = infer(graph, {n: from_user(s, n) for n, s in shapes.items()}, types)
     backend = backend_of(ctx)
     backend.prepare()
-    group.hold(inferred, input_names(inferred, list(shapes)), Allocator(ctx, backend))
+    group.hold(inferred, input_names(inferred, list(shapes)), partial(Allocator, ctx, backend))
     return inferred

@@ -17,7 +17,7 @@ from .away import Resident
 from .executor import Executor
 from .planned import Planned
 from .step import Key
-from .storage import Allocator, plan_in_errors
+from .storage import Allocator, plan_in_errors, unmade
 
 
 def arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
@@ -53,7 +53,7 @@ def link(
     """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
     backend = backend_of(ctx)
     backend.prepare()
-    allocator = Allocator(ctx, backend)
+    allocator = Allocator(ctx, backend, unmade(planned, arrays))
     result = dict(arrays)
     with plan_in_errors(planned.train_plan, backend):
         for lowered in (planned.train, planned.infer):

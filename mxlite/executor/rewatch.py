@@ -9,7 +9,7 @@ from .executor import Executor
 from .planned import Planned
 from .replanning import replanned
 from .step import Key
-from .storage import Allocator
+from .storage import Allocator, unmade
 from .watch import Watch
 
 
@@ -38,7 +38,7 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         return {k for k, kind in have.items() if kind == owned[k]}
 
     planned, _ = replanned(executor, graph, inputs, there, watch=watch)
-    allocator = Allocator(executor.context, executor._backend)
+    allocator = Allocator(executor.context, executor._backend, unmade(planned, there(planned)))
     result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}
     for lowered in (planned.train, planned.infer):
         for key, (shape, dtype) in lowered.step.owned.items():

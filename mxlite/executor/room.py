@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..backends import Backend
+from ..backends.gpu.memory import CHUNK, pieces
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
 from ..core.table import percent
@@ -20,6 +21,7 @@ from ..memplan import MemoryPlan
 from .lower import is_gpu
 from .planned import Planned
 from .step import Key
+from .storage import blocks_on_gpu, unmade
 
 
 def require_room(
@@ -44,16 +46,17 @@ def require_room(
     get_engine().rest()
     room = device.room(fresh, arena)
     if room.missing:
-        raise _refusal(planned.train_plan, device, room, sum(fresh) + arena)
+        raise _refusal(planned.train_plan, device, room, sum(fresh) + arena, arena)
 
 
 def _fresh(planned: Planned, there: Collection[Key]) -> list[int]:
-    """Bytes of each array that is still to be made, in the order in which they will be."""
-    owned = {**planned.train.step.owned, **planned.infer.step.owned}
-    return [prod(shape) * dtype.itemsize for key, (shape, dtype) in owned.items() if key not in there]
+    """Bytes of each block that is still to be taken for arrays."""
+    wanted = unmade(planned, there)
+    blocks = blocks_on_gpu(wanted)
+    return [*blocks.values(), *(prod(s) * d.itemsize for kind, s, d in wanted if kind not in blocks)]
 
 
-def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int) -> MemoryBudgetError:
+def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int, arena: int) -> MemoryBudgetError:
     """What is planned and what is free, and a plan that there is room for, or why there is none."""
     held = room.held
     mine = f"{format_bytes(held.arrays)} in arrays, {format_bytes(held.arenas)} in arenas of programs"
@@ -71,7 +74,8 @@ def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int) -> MemoryBud
             f"This process may take {format_bytes(held.limit)} at most (mx.set_gpu_memory_limit, "
             f"MXLITE_GPU_MEMORY_LIMIT)."
         )
-    budget = max(1, plan.peak_bytes - room.missing)
+    smaller = (pieces(arena) - room.missing) // CHUNK * CHUNK
+    budget = max(1, plan.peak_bytes - (arena - smaller))
     try:
         other = plan.within(budget)
     except MemoryBudgetError as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from math import prod
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ..backends import Backend
 from ..backends.gpu.graph_inputs import Staging
+from ..backends.gpu.memory import UNIT
 from ..core import Context, OutOfMemoryError
 from ..core.bytesize import format_bytes
 from ..engine import get_engine, Var
@@ -19,13 +21,46 @@ from ..ndarray import NDArray
 from .lower import is_gpu, Lowered, staged, STAGING
 from .step import Key
 
+if TYPE_CHECKING:
+    from .planned import Planned
+
 # Kinds of arrays that have one Var for all of a program: on the CPU what nobody writes one by one.
 _TOGETHER = ("optimizer",)
 _TOGETHER_ON_GPU = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
 
 
+Wanted = Iterable[tuple[str, Shape, "np.dtype[Any]"]]
+"""Category, shape and type of arrays that are to be made."""
+
+
+def blocks_on_gpu(wanted: Wanted) -> dict[str, int]:
+    """Bytes of one block for each kind of arrays that share one on a GPU.
+
+    A driver gives memory in pieces of 2 MiB: of some hundred weights with their momentum, each on its own, a
+    third could be air that no plan counts.
+    """
+    blocks: dict[str, int] = {}
+    for kind, shape, dtype in wanted:
+        if kind in _TOGETHER_ON_GPU:
+            blocks[kind] = blocks.get(kind, 0) + _padded(shape, dtype)
+    return blocks
+
+
+def unmade(planned: Planned, there: Collection[Key]) -> list[tuple[str, Shape, np.dtype[Any]]]:
+    """What the programs of a plan own and is not there yet."""
+    steps = planned.train.step, planned.infer.step
+    owned = {key: (step, *kind) for step in steps for key, kind in step.owned.items()}
+    return [(s.category.get(k, ""), shape, d) for k, (s, shape, d) in owned.items() if k not in there]
+
+
+def _padded(shape: Shape, dtype: np.dtype[Any]) -> int:
+    return -(-prod(shape) * dtype.itemsize // UNIT) * UNIT
+
+
 class Allocator:
     """Makes arrays of zeros on one device.
+
+    `wanted` are those that will be asked for, so that on a GPU arrays of one kind can lie in one block.
 
     The states of the optimizer have one Var in one program: a step costs the engine as much as its operations
     have Vars. On a GPU, where a step is one operation, so have the parameters, and the gradients. Operations
@@ -33,19 +68,31 @@ class Allocator:
     failure heals all.
     """
 
-    def __init__(self, ctx: Context, backend: Backend) -> None:
+    def __init__(self, ctx: Context, backend: Backend, wanted: Wanted = ()) -> None:
         self._ctx = ctx
         self._backend = backend
         self._vars: dict[str, Var] = {}
+        self._sizes = blocks_on_gpu(wanted) if is_gpu(backend) else {}
+        self._rest: dict[str, Any] = {}  # what is left of the blocks
 
     def make(self, key: Key, shape: Shape, dtype: np.dtype[Any], category: Mapping[Key, str]) -> NDArray:
         """The array for `key`. Raises OutOfMemoryError."""
         kind = category.get(key, "")
-        array = NDArray.fresh(shape, dtype, self._ctx)
+        array = self._placed(kind, shape, dtype)
         if kind in (_TOGETHER_ON_GPU if is_gpu(self._backend) else _TOGETHER):
             array.var = self._vars.setdefault(kind, Var(kind))
         self.clear(array)
         return array
+
+    def _placed(self, kind: str, shape: Shape, dtype: np.dtype[Any]) -> NDArray:
+        nbytes, padded = prod(shape) * dtype.itemsize, _padded(shape, dtype)
+        if kind in self._sizes:
+            self._rest[kind] = self._backend.array((self._sizes.pop(kind),), np.dtype(np.uint8))
+        rest = self._rest.get(kind)
+        if rest is None or rest.size < padded:
+            return NDArray.fresh(shape, dtype, self._ctx)
+        self._rest[kind] = rest[padded:]
+        return NDArray.adopt(rest[:nbytes].view(dtype).reshape(shape), self._ctx)
 
     def clear(self, array: NDArray) -> None:
         """Push: all of `array` becomes 0."""

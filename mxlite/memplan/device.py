@@ -21,11 +21,14 @@ Precision = Literal["", "tf32", "half"]
 SLOWEST, FASTEST = 1e-9, 1e30
 """Rates between which sums of seconds are neither infinite nor lost."""
 
+LONGEST_LAUNCH_S = 1.0
+
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
 _RATE = re.compile(
     r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([kmgtpe]?)(flops?|b|bytes)\s*/\s*s(?:\s+(tf32|half))?",
     re.IGNORECASE,
 )
+_LAUNCH = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*us\s*/\s*launch", re.IGNORECASE)
 LONGEST_TEXT = 200  # characters
 
 
@@ -44,10 +47,12 @@ class Device:
     """A device with `flops_per_s` of arithmetic and `bytes_per_s` of memory traffic.
 
     A call takes `max(flops / flops_per_s, bytes / bytes_per_s)` seconds: the roofline of Samuel Williams,
-    Andrew Waterman and David Patterson (2009). A GPU's products (convolutions, dense and recurrent layers,
-    attention) have rates of their own: `half_flops_per_s` where they multiply float16 or bfloat16,
-    `tf32_flops_per_s` where they multiply float32 as TF32; `flops_per_s` where that is None. `name` is only
-    shown. Raises DeviceError unless rates are finite numbers above 0.
+    Andrew Waterman and David Patterson (2009). To that come `launch_s` for each kernel of a GPU that it is:
+    between the end of one and the begin of the next nothing is done. A GPU's products (convolutions, dense
+    and recurrent layers, attention) have rates of their own: `half_flops_per_s` where they multiply float16
+    or bfloat16, `tf32_flops_per_s` where they multiply float32 as TF32; `flops_per_s` where that is None.
+    `name` is only shown. Raises DeviceError unless rates are finite numbers above 0, and `launch_s` is from 0
+    to 1.
     """
 
     flops_per_s: float = FLOPS_PER_S
@@ -55,6 +60,7 @@ class Device:
     name: str = ""
     tf32_flops_per_s: float | None = None
     half_flops_per_s: float | None = None
+    launch_s: float = 0.0
 
     def __post_init__(self) -> None:
         for field in ("flops_per_s", "bytes_per_s", "tf32_flops_per_s", "half_flops_per_s"):
@@ -67,26 +73,36 @@ class Device:
                     f"{found(rate)}; as in Device(flops_per_s=20e12, bytes_per_s=900e9)."
                 )
             object.__setattr__(self, field, float(rate))
+        if self.launch_s != 0 and not (is_rate(self.launch_s) and self.launch_s <= LONGEST_LAUNCH_S):
+            raise DeviceError(
+                f"Device: launch_s must be 0, or seconds from {SLOWEST:g} to {LONGEST_LAUNCH_S:g}, got "
+                f"{found(self.launch_s)}; as in launch_s=2e-6."
+            )
+        object.__setattr__(self, "launch_s", float(self.launch_s))
         if not isinstance(self.name, str):
             raise DeviceError(f"Device: name must be text, got {type(self.name).__name__}.")
 
-    def seconds(self, flops: float, nbytes: float, precision: Precision = "") -> float:
-        """Modelled time of a call: the slower of arithmetic and memory traffic."""
+    def seconds(self, flops: float, nbytes: float, precision: Precision = "", launches: int = 1) -> float:
+        """Modelled time of a call: the slower of arithmetic and memory traffic, and its launches."""
         rate = {"tf32": self.tf32_flops_per_s, "half": self.half_flops_per_s}.get(precision)
-        return max(flops / (rate or self.flops_per_s), nbytes / self.bytes_per_s)
+        return max(flops / (rate or self.flops_per_s), nbytes / self.bytes_per_s) + launches * self.launch_s
 
     def __str__(self) -> str:
         rates = f"{_rate(self.flops_per_s)}FLOP/s, {_rate(self.bytes_per_s)}B/s"
         for rate, precision in ((self.tf32_flops_per_s, "tf32"), (self.half_flops_per_s, "half")):
             rates += "" if rate is None else f", {_rate(rate)}FLOP/s {precision}"
+        rates += f", {self.launch_s * 1e6:.4g} us/launch" if self.launch_s else ""
         return f"{self.name} ({rates})" if self.name else rates
 
     @classmethod
     def parse(cls, text: str) -> Device:
         """The device of `"20TFLOP/s,900GB/s"`: arithmetic, then memory traffic, with powers of 1000; behind
-        them there may be rates of a GPU's products, `"150TFLOP/s tf32"`, `"300TFLOP/s half"`.
+        them there may be rates of a GPU's products, `"150TFLOP/s tf32"`, `"300TFLOP/s half"`, and at last the
+        time of a launch, `"2us/launch"`.
         """
-        parts = [_RATE.fullmatch(p.strip()) for p in text.split(",")] if len(text) <= LONGEST_TEXT else []
+        *listed, last = text.split(",") if len(text) <= LONGEST_TEXT else ("", "")
+        launch = _LAUNCH.fullmatch(last.strip())
+        parts = [_RATE.fullmatch(p.strip()) for p in (listed if launch else (*listed, last))]
         rates = {
             (p[3].lower().startswith("flop"), (p[4] or "").lower()): float(p[1]) * _PREFIX[p[2].lower()]
             for p in parts
@@ -97,11 +113,12 @@ class Device:
         if len(order) != len(parts) or order[:2] != [(True, ""), (False, "")] or set(order[2:]) - special:
             raise DeviceError(
                 f"Cannot read the device {text[:LONGEST_TEXT]!r}: write arithmetic and memory traffic, as in "
-                f"'20TFLOP/s,900GB/s', or with '150TFLOP/s tf32' and '300TFLOP/s half' behind them, or "
-                f"{MEASURED!r}."
+                f"'20TFLOP/s,900GB/s', or with '150TFLOP/s tf32', '300TFLOP/s half' and '2us/launch' behind "
+                f"them, or {MEASURED!r}."
             )
         flops, nbytes = rates[True, ""], rates[False, ""]
-        return cls(flops, nbytes, "", rates.get((True, "tf32")), rates.get((True, "half")))
+        launch_s = float(launch[1]) * 1e-6 if launch else 0.0
+        return cls(flops, nbytes, "", rates.get((True, "tf32")), rates.get((True, "half")), launch_s)
 
 
 DEFAULT = Device()

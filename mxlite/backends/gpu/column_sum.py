@@ -55,6 +55,11 @@ def source(given: str, made: str, compute: str) -> Source:
     return Source(shared("types") + kernel("column_sum", parameters, body, COLUMNS * LANES))
 
 
+def launches(rows: int, columns: int) -> int:
+    """Kernels of a call."""
+    return 1 if _slabs(rows, columns) == 1 else 2
+
+
 def column_sum(device: Device, x: int, rows: int, columns: int, dtype: str, out: int, work: int) -> Run:
     """out[j] = sum over i of x[i, j], for matrices at these addresses; `work` is `workspace(...)` bytes."""
     if not columns:

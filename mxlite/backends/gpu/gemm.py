@@ -111,6 +111,15 @@ def workspace(device: Device, p: Product) -> int:
     return max(_own_workspace(p), plan.choice.workspace if plan else 0)
 
 
+def launches(device: Device, p: Product) -> int:
+    """Kernels of the call of this product."""
+    plan = _chosen(device, p)
+    sums = column_sum.launches(p.k, p.m) if p.row_sums else 0
+    if plan is None:
+        return tiled_gemm.launches(p) + sums
+    return plan.calls + (plan.finish is not None) + (0 if plan.form.row_sums else sums)
+
+
 def kernel_name(device: Device, p: Product) -> str:
     """What to call it in a plan."""
     return "cuda gemm" if _chosen(device, p) is None else "cublasLt"

@@ -120,19 +120,23 @@ class Pool:
         with self._lock:
             self._collect()
             idle = {size: len(found) for size, found in self._free.items()}
-            asked, left = exactly, self._chunk[1]
+            asked, left = [exactly], self._chunk[1]
             for size in map(_padded, blocks):  # as `_take` will go
                 if idle.get(size):
                     idle[size] -= 1
                 elif size >= SMALL:
-                    asked += size
+                    asked.append(size)
                 else:
                     if left < size:
-                        asked, left = asked + CHUNK, CHUNK
+                        asked.append(CHUNK)
+                        left = CHUNK
                     left -= size
-            room = free if self._limit is None else min(free, self._limit - self._taken)
-            room += sum(size * count for size, count in idle.items() if size >= SMALL)  # what `_trim` gives
-            return max(0, asked - room)
+            free += sum(pieces(size) * n for size, n in idle.items() if size >= SMALL)  # what `_trim` gives
+            short = max(0, sum(map(pieces, asked)) - free)
+            if self._limit is None:
+                return short
+            gone = sum(size * n for size, n in idle.items() if size >= SMALL)
+            return max(short, sum(asked) - (self._limit - self._taken + gone))
 
     def block(self, nbytes: int) -> Block:
         """A block of at least `nbytes`. Raises OutOfMemoryError."""
@@ -280,6 +284,11 @@ class Pool:
 def _padded(nbytes: int) -> int:
     """The size of a block for so many bytes."""
     return max(UNIT, -(-nbytes // UNIT) * UNIT)
+
+
+def pieces(nbytes: int) -> int:
+    """What a driver takes for so many bytes: it gives memory in pieces of CHUNK."""
+    return -(-nbytes // CHUNK) * CHUNK
 
 
 class _Capturing(threading.local):

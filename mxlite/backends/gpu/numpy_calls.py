@@ -94,12 +94,12 @@ class Calls:
     """Stands for numpy while a reference kernel is written down; `runs` is what it does.
 
     Without `launches` nothing is made but `workspace`, the scratch in bytes that products and sums need,
-    which lies at `work`.
+    which lies at `work`, and `count`, the kernels that it would be.
     """
 
     def __init__(self, device: Device, work: int = 0, launches: bool = True) -> None:
         self.device, self.work, self.launches = device, work, launches
-        self.workspace = 0
+        self.workspace = self.count = 0
         self.cells: Any = CELLS  # see ops/rnn_cells.py
         self.runs: list[Run] = []
         for name in _OPERATIONS:
@@ -117,6 +117,7 @@ class Calls:
 
     def launch(self, text: Source, name: str, elements: int, values: list[Any]) -> None:
         """A kernel with a thread for each of so many elements."""
+        self.count += bool(elements)
         if not self.launches or not elements:
             return
         function = self.device.function(text, name)
@@ -134,6 +135,7 @@ class Calls:
         if any(k.name not in NAMES for k in kinds):
             raise Unsupported(f"{name} of {kinds}")
         if not self.launches:
+            self.count += bool(out.size)
             return out
         numbers = [0.0 if v is None or isinstance(v, np.ndarray) else float(v) for v in operands[:2]]
         values: list[Any] = [pointer(0 if v is None else v.ctypes.data) for v in (out, *views)]
@@ -162,6 +164,7 @@ class Calls:
         if not gemm.fits(p):
             raise Unsupported(f"{p}")
         self.workspace = max(self.workspace, gemm.workspace(self.device, p))
+        self.count += gemm.launches(self.device, p)
         if self.launches:
             where = [x.ctypes.data for x in (a, b, out)]
             self.runs.append(gemm.product(self.device, p, where[0], where[1], where[2], work=self.work))
@@ -175,6 +178,7 @@ class Calls:
         kind = x.dtype.name
         if _lie(x) == (False, columns) and column_sum.fits(rows, columns, kind):
             self.workspace = max(self.workspace, column_sum.workspace(rows, columns, kind))
+            self.count += column_sum.launches(rows, columns)
             if self.launches:
                 where = x.ctypes.data, rows, columns, kind, out.ctypes.data, self.work
                 self.runs.append(column_sum.column_sum(self.device, *where))

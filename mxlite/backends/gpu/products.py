@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...graph.opdef import Op, Signature
 from ..base import ChosenKernel, connected, Request
 from .device import Device, InOrder, Run
-from .gemm import fits, kernel_name, Product, product, row_sums, row_sums_workspace, workspace
+from .gemm import fits, kernel_name, launches, Product, product, row_sums, row_sums_workspace, workspace
 from .rates import precision_of
 from .scratch import begin, room
 
@@ -134,9 +134,10 @@ def products(
         return InOrder(calls)
 
     nbytes = max([scratch, *(max(workspace(device, p), row_sums_workspace(p)) for _, p, _ in made)])
+    count = (2 if before is not None else 0) + sum(launches(device, p) for _, p, _ in made)
     names = dict.fromkeys(kernel_name(device, p) for _, p, _ in made)
     called, precision = ", ".join(names) or "cuda gemm", precision_of(dtype)
-    chosen = connected(connect, room(nbytes), called, in_place=in_place, precision=precision)
+    chosen = connected(connect, room(nbytes), called, in_place=in_place, precision=precision, launches=count)
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
 
 

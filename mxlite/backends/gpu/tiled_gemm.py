@@ -119,6 +119,11 @@ def workspace(p: Product) -> int:
     return parts * p.batch[0] * p.batch[1] * p.m * p.n * _item(p) if parts > 1 else 0
 
 
+def launches(p: Product) -> int:
+    """Kernels of a call."""
+    return 1 + (tiling(p).parts > 1)
+
+
 @functools.lru_cache(maxsize=256)
 def source(
     dtype: str,

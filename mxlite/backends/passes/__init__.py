@@ -11,7 +11,7 @@ from .dense_epilogue import dense_epilogue as dense_epilogue
 from .divided import divided as divided
 from .fold import fold as fold
 from .image_gradients import image_gradients as image_gradients
-from .lightened import lightened as lightened
+from .lightened import lightened as lightened, Prices as Prices
 from .loaded_dense import loaded_dense as loaded_dense
 from .loaded_updates import loaded_updates as loaded_updates
 from .loss_bands import loss_bands as loss_bands

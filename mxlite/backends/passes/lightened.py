@@ -16,7 +16,9 @@ what is made again here needs several arrays at once. So this is for steps witho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -33,23 +35,40 @@ LEAST_BYTES = 128 * 1024
 """Of an array that is made again: the fullest moment has none of it then."""
 
 
+@dataclass(frozen=True)
+class Prices:
+    """What the step costs and what making arrays again does, in one unit; the first must not be below the
+    second.
+
+    `step(operations, bytes, dtype)`: of a node of the step. `again(operations and bytes, nodes)`: of a way to
+    make an array again.
+    """
+
+    step: Callable[[float, int, Any], float]
+    again: Callable[[float, int], float]
+
+
+def _of_a_core(step_flops: float) -> Prices:
+    return Prices(lambda flops, nbytes, dtype: flops / step_flops, lambda cost, nodes: cost)
+
+
 def lightened(
     graph: Graph,
     kept: frozenset[Entry],
     num_forward: int,
     has_kernel: Callable[[Request], bool],
-    step_flops: float | None = None,
+    prices: Prices | None = None,
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """`graph` that holds less; see `Backend.lighten`. O(inputs + arrays found * nodes).
 
-    `has_kernel` says for the operators of `again` whether the backend has one; `step_flops` takes the place
-    of STEP_FLOPS.
+    `has_kernel` says for the operators of `again` whether the backend has one; `prices` are a core's unless
+    given.
     """
     reads = Reads(graph, num_forward)
     shown = kept.union(graph.outputs)
     ways = ways_of(graph, reads, shown, partial(again, has_kernel=has_kernel), LEAST_BYTES)
-    most = STEP_FLOPS if step_flops is None else step_flops
-    chosen = _chosen(graph, reads, ways, shown, most) if ways else []
+    prices = prices or _of_a_core(STEP_FLOPS)
+    chosen = _chosen(graph, reads, ways, shown, prices) if ways else []
     if not chosen:
         return graph, {}, num_forward
     new, moved = with_ways(graph, reads, ways, chosen)
@@ -57,15 +76,19 @@ def lightened(
 
 
 def _chosen(
-    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], shown: Set[Entry], step_flops: float
+    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], shown: Set[Entry], prices: Prices
 ) -> Sequence[Entry]:
     """What is made again: of all that saves something what saves most for its cost, as much as is cheap."""
     live = _live(graph, reads, shown)
-    found = sorted(ways, key=lambda e: (ways[e].cost / graph.nbytes(e), reads.place[e.node]))
+    price = {e: prices.again(way.cost, len(way.nodes)) for e, way in ways.items()}
+    found = sorted(ways, key=lambda e: (price[e] / graph.nbytes(e), reads.place[e.node]))
     found = _needed(graph, reads, ways, live, found)
-    work = sum(work_of(graph, reads, node) for node in (*reads.forward, *reads.backward))
-    costs = np.cumsum([ways[e].cost for e in found])
-    count = int((costs * step_flops <= work).sum())
+    work = 0.0
+    for node in (*reads.forward, *reads.backward):
+        moved = sum(graph.nbytes(e) for e in (*node.inputs, *reads.made(node)))
+        dtype = graph.dtypes[node.inputs[0]] if node.inputs else None
+        work += prices.step(work_of(graph, reads, node), moved, dtype)
+    count = int((np.cumsum([price[e] for e in found]) <= work).sum())
     return found if count == len(found) else _needed(graph, reads, ways, live, found[:count])
 
 

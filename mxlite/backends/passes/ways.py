@@ -70,6 +70,10 @@ class Reads:
                 if name in changed:
                     self.written.setdefault(e, place)
 
+    def made(self, node: Node) -> list[Entry]:
+        """The outputs of `node` that something reads."""
+        return [e for i in range(node.num_outputs) if (e := Entry(node, i)) in self.readers]
+
 
 def rerun(graph: Graph, node: Node) -> tuple[Node, ...]:
     """The node itself, where it is cheap and may run twice."""
@@ -171,7 +175,7 @@ def work_of(graph: Graph, reads: Reads, node: Node) -> float:
     assert node.op is not None
     ins = tuple(graph.shapes[e] for e in forward.inputs)
     outs = tuple(graph.shapes.get(Entry(forward, i), ()) for i in range(forward.num_outputs))
-    read = [n for i, n in enumerate(node.output_names) if Entry(node, i) in reads.readers]
+    read = [node.output_names[e.index] for e in reads.made(node)]
     return flops_of(node.op, node.attrs, (ins, outs), read)
 
 

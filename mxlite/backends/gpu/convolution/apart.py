@@ -37,6 +37,10 @@ class Apart:
         """Bytes of scratch."""
         return int(self.way.nbytes)
 
+    @property
+    def launches(self) -> int:
+        return int(self.way.launches) + 1
+
     def fits(self) -> bool:
         return bool(self.way.fits())
 

@@ -47,6 +47,10 @@ class Convolved:
     def nbytes(self) -> int:
         return max(self.plan.workspace, self.own.nbytes)
 
+    @property
+    def launches(self) -> int:
+        return 1
+
     def fits(self) -> bool:
         return self.own.fits()
 

@@ -22,7 +22,8 @@ from .pointwise import pointwise
 from .windowed import Correlate, Gather
 
 Way = Any
-"""Has `name`, `nbytes` of scratch, `fits()` and `connect(first, second, out, work, **tail)`."""
+"""Has `name`, `nbytes` of scratch, `launches`, the kernels of a call, `fits()` and
+`connect(first, second, out, work, **tail)`."""
 
 LEAN = 1 << 20  # bytes of scratch of cuDNN's second offer
 MOST = 4 << 30  # bytes of arrays to measure with

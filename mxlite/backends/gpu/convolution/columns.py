@@ -63,6 +63,12 @@ class Columns:
     def nbytes(self) -> int:
         return self._sums() + self._columns(self._samples()) + self._scratch()
 
+    @property
+    def launches(self) -> int:
+        step = self._samples()
+        each = 1 + gemm.launches(self.device, self._product(step, False))
+        return -(-self.g.n // step) * each + (self.kind == WEIGHT)
+
     def fits(self) -> bool:
         """Whether kernels can count rows, and there is a kernel for the product."""
         return fits(self.g) and self._width() <= MOST and gemm.fits(self._product(self._samples(), False))

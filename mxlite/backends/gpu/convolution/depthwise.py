@@ -57,6 +57,10 @@ class Depthwise:
         g = self.g
         return self._slices() * g.f * g.taps * g.acc.itemsize if self.by_weight else 0
 
+    @property
+    def launches(self) -> int:
+        return 2 if self.by_weight else 1
+
     def fits(self) -> bool:
         """Whether it is such a convolution, and not too large to count or to keep the weights of."""
         g = self.g

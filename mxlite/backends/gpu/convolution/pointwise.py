@@ -33,6 +33,10 @@ class Pointwise:
     def nbytes(self) -> int:
         return gemm.workspace(self.device, self.product)
 
+    @property
+    def launches(self) -> int:
+        return gemm.launches(self.device, self.product)
+
     def fits(self) -> bool:
         return gemm.fits(self.product)
 

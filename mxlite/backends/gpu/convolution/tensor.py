@@ -43,6 +43,10 @@ class TensorGather(Gather):
         return g.f * (g.c // g.groups) * g.taps * int(g.dtype.itemsize) if self._packs() else 0
 
     @property
+    def launches(self) -> int:
+        return 2 if self._packs() else 1
+
+    @property
     def name(self) -> str:
         t = self.tile()
         return f"cuda tensor convolution {t.rows}x{t.columns}"

@@ -43,6 +43,11 @@ class Gather:
         return 0
 
     @property
+    def launches(self) -> int:
+        """Kernels of a call."""
+        return 1
+
+    @property
     def name(self) -> str:
         t = self.tile()
         return f"cuda convolution {t.rows}x{t.columns}"
@@ -145,6 +150,10 @@ class Correlate:
     def nbytes(self) -> int:
         return self._slices() * self._part() if self._in_parts() else 0
 
+    @property
+    def launches(self) -> int:
+        return 2 if self._in_parts() else 1
+
     def connect(self, data: Any, d_out: Any, out: Any, work: Any) -> Run:
         """The call: out = d_weight."""
         g, device = self.g, self.device
@@ -221,6 +230,7 @@ class ChannelSums:
     acc: Any
 
     name = "cuda channel sums"
+    launches = 2
 
     def fits(self) -> bool:
         """Whether the kernel can count positions."""

@@ -236,7 +236,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
         twice = ("data",) if by_batch else ()
-        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward, twice=twice)
+        name, launches = f"cuda {_name(r.op)}", 3 if by_batch else 1
+        return connected(connect, k.workspace, name, like=r.op.forward, twice=twice, launches=launches)
 
     def backward(r: Request) -> ChosenKernel | None:
         k = kernels(r)
@@ -260,7 +261,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         name, like = f"cuda {_name(r.op)}", r.op.forward
         by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
         twice = ("d_out", "data", "out") if by_batch else ()
-        return connected(connect, k.workspace, name, like=like, mutates=True, twice=twice)
+        launches = 1 if k.at_once is not None else 3 if by_batch else 2
+        return connected(connect, k.workspace, name, like=like, mutates=True, twice=twice, launches=launches)
 
     def statistics(r: Request) -> ChosenKernel | None:
         k = kernels(r)
@@ -275,7 +277,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
             return k.forward(data, gamma, beta, moving, None, (None, mean, var), work)
 
-        return connected(connect, k.workspace, "cuda norm statistics", like=r.op.forward)
+        return connected(connect, k.workspace, "cuda norm statistics", like=r.op.forward, launches=2)
 
     def again(r: Request) -> ChosenKernel | None:
         k = None if is_lined(r.attrs.plus) else kernels(r)

@@ -150,8 +150,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return run
 
         in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
-        precision = precision_of(r.dtype)
-        return connected(connect, room(way.nbytes), way.name, in_place=in_place, precision=precision)
+        precision, nbytes = precision_of(r.dtype), room(way.nbytes)
+        return connected(
+            connect, nbytes, way.name, in_place=in_place, precision=precision, launches=way.launches
+        )
 
     gradients: dict[type[Op], tuple[Callable[..., Geometry], tuple[str, ...], bool]] = {}
     table: dict[type[Op], list[Any]] = {}
@@ -189,4 +191,5 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
 
     nbytes = room(max(w.nbytes for w in ways.values()))
     called = ", ".join(dict.fromkeys(w.name for w in ways.values()))
-    return connected(connect, nbytes, called, like=r.op.forward, precision=precision_of(r.dtype))
+    launches, precision = sum(w.launches for w in ways.values()), precision_of(r.dtype)
+    return connected(connect, nbytes, called, like=r.op.forward, precision=precision, launches=launches)

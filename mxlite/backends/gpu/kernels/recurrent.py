@@ -35,9 +35,10 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
         return None
     ask = op.workspace if op is forward else forward.backward_workspace
     own = padded(ask(a, r.inputs, r.outputs, r.dtypes[0]))
-    more = _products(device, r, own)
-    if more is None:
+    found = _products(device, r, own)
+    if found is None:
         return None
+    more, count = found
 
     def connect(
         xp: Any, a: Any, *args: Any, work: Any, rng: Any = None, train: bool = False, **made: Any
@@ -54,11 +55,13 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
 
     # Two-byte floats are multiplied as float32.
     precision = precision_of("float32") if r.dtype.itemsize <= 4 else ""
-    return connected(connect, room(own + more), "cuda recurrent", like=op.forward, precision=precision)
+    return connected(
+        connect, room(own + more), "cuda recurrent", like=op.forward, precision=precision, launches=count
+    )
 
 
-def _products(device: Device, r: Request, own: int) -> int | None:
-    """Bytes of scratch for the products of a call; None where something has no launch."""
+def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
+    """Bytes of scratch for the products of a call, and its kernels; None where something has no launch."""
     forward = r.op.forward_op or r.op
     _, dtypes = forward.infer_type(r.attrs, *r.dtypes)
     names = (*forward.input_names(r.attrs), *forward.output_names(r.attrs))
@@ -78,7 +81,7 @@ def _products(device: Device, r: Request, own: int) -> int | None:
         r.op.forward(calls, r.attrs, *inputs, **made, work=work, rng=Drops(calls, 0, 0), train=r.train)
     except Unsupported:
         return None
-    return calls.workspace
+    return calls.workspace, calls.count
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
