@@ -11,12 +11,12 @@ import traceback
 import numpy as np
 import pytest
 from emulated_device import compiler
-from emulated_driver import emulated_gpus
+from emulated_driver import emulated_gpus, EmulatedDriver
 from watchdog import in_time
 
 import mxlite as mx
 from mxlite import autograd, nd
-from mxlite.backends.gpu import gpu_backend
+from mxlite.backends.gpu import drivers_of, gpu_backend, registry
 from mxlite.backends.gpu.driver import DriverError
 from mxlite.core import DeviceError, OperatorError, OutOfMemoryError
 from mxlite.engine import get_engine, use_engine
@@ -357,6 +357,32 @@ def test_what_is_freed_while_a_graph_is_captured_is_freed_afterwards(drivers):
 
 
 # -- processes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_of_who_has_counted_gpus_is_told_so_too(monkeypatch):
+    """To count them opens CUDA."""
+    monkeypatch.setattr(registry, "_was_counted", False)
+    for counts in (False, True):
+        if counts:
+            mx.num_gpus()
+        with drivers_of(lambda index: EmulatedDriver(index), 1):
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    nd.ones(3, mx.gpu(0)).asnumpy()
+                    os.write(writing, b"used")
+                except BaseException as error:
+                    os.write(writing, str(error).encode())
+                finally:
+                    os._exit(0)
+            os.close(writing)
+            with os.fdopen(reading) as pipe:
+                told = pipe.read()
+            os.waitpid(child, 0)
+        assert ("or counted them" in told) == counts and (told == "used") == (not counts)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

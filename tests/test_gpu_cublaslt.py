@@ -335,15 +335,28 @@ def test_descriptors_are_gone_when_their_call_is(device, lib):
     assert lib.lib.stub_live() == before
 
 
-def test_an_error_has_the_functions_name_and_the_librarys_words(device, lib):
+def test_an_error_has_the_functions_name_and_the_librarys_words(device, lib, caplog):
     with pytest.raises(cublaslt.CublasError, match="cublasLtMatrixLayoutCreate failed with status 7: an inv"):
         lib.create("cublasLtMatrixLayoutCreate", 0, 8, 8, 4)
-    x = np.zeros((64,), np.float32)
+    a, b, c = np.ones((8, 8), "f"), np.ones((8, 8), "f"), np.empty((8, 8), "f")
     p = Product(8, 8, 8, "float32")
-    run = product(device, p, *[device.address(x)] * 3, 0, device.address(device.empty(1024)) + 1)
-    with pytest.raises(cublaslt.CublasError, match="cublasLtMatmul failed with status 7"):
-        run()
+    addresses = [device.address(x) for x in (a, b, c)]
+    product(device, p, *addresses, 0, device.address(device.empty(1024)) + 1)()
+    assert "cublasLtMatmul failed with status 7: an invalid value" in caplog.text
+    assert (c == 8).all()  # by our own kernel
     lib.lib.stub_clear()
+
+
+def test_vectors_less_aligned_than_the_heuristic_was_told_are_left_to_our_own_kernel(device):
+    p = Product(8, 8, 8, "float32", bias="columns")
+    values = np.zeros(20, "f")
+    bias = device.address(values)
+    bias += -bias % 16 + 4
+    a, b, c = (np.ones((8, 8), "f") for _ in range(3))
+    run = product(device, p, *[device.address(x) for x in (a, b, c)], bias)
+    device.launched.clear()
+    run()
+    assert runs(device) == [] and device.launched == ["gemm"] and (c == 8).all()
 
 
 def test_a_library_that_is_not_there(monkeypatch, tmp_path):

@@ -158,6 +158,37 @@ def test_room_that_is_free_and_cannot_be_had_is_told_apart(monkeypatch):
         device.arena(11 * 2**20)
 
 
+def test_memory_is_freed_when_the_device_is_done_with_it():
+    """A free may wait for the device, CUDA says, and need not."""
+    driver = EmulatedDriver()
+    device, busy = CudaDevice(driver, 0), []
+    free = driver.free
+
+    def noted(address):
+        busy.append(any(s.work for s in driver.streams.values()))
+        free(address)
+
+    driver.free = noted
+    for make in (device.arena, device.empty):
+        a = make(3 * 2**20)
+        GPUBackend.of(device).issue(fill(device, a, 1), ())()
+        del a
+        gc.collect()
+        device.pool.trim()
+    assert busy == [False, False]
+
+
+def test_no_room_for_a_kernel_is_no_room():
+    device = CudaDevice(EmulatedDriver(), 0)
+
+    def refuse(*_):
+        raise DriverError("moduleLoadData: out of memory", name="CUDA_ERROR_OUT_OF_MEMORY", is_memory=True)
+
+    device.driver.load = refuse
+    with pytest.raises(OutOfMemoryError, match=r"gpu\(0\) has no room for the kernel 'fill': moduleLoadData"):
+        fill(device, device.empty(64), 1)
+
+
 def test_a_limit_is_kept():
     device = CudaDevice(EmulatedDriver(), 0, limit=4 * 2**20)
     with pytest.raises(OutOfMemoryError, match="of at most 4194304"):

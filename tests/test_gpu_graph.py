@@ -198,6 +198,29 @@ def test_a_capture_that_fails_on_several_streams_leaves_all_of_them_usable():
     assert graph.graphs == 1 and not graph.why_not
 
 
+def test_what_has_failed_in_the_first_run_is_run_once_more_before_it_is_captured():
+    """What has never run may load kernels when it does, which a capture does not allow."""
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values, captured, fails = np.zeros(3), [], [True]
+
+    def noted():
+        captured.append(device.is_capturing)
+        if fails[0]:
+            raise ValueError("no")
+        calls[0]()
+
+    calls = [Add(driver, device, values, 1, 1, 1)]
+    graph = Graph(device, [*calls, noted], order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
+    with pytest.raises(GraphError):
+        graph()
+    fails[0] = False
+    graph()
+    graph()
+    device.synchronize()
+    assert captured == [False, False, True] and graph.graphs == 1
+
+
 def test_a_fault_in_a_replay_is_that_of_no_call_and_closes_the_device():
     driver = EmulatedDriver(late=0)
     device = CudaDevice(driver, 0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..backends.gpu.checks import name_checks
 from ..backends.gpu.graph import Graph, GraphError
-from ..engine import Var, Vars
+from ..engine import SWITCHING, Var, Vars
 from .segment import fail, Record, Run
 from .sheet import Sheet
 
@@ -71,7 +71,7 @@ class GraphSegment:
         """Put everything on the device. `look` is called at the start and behind each call."""
         graph = self.graph
         device = graph.device
-        with device.active():
+        with SWITCHING, device.active():
             try:
                 for t in told:
                     t.run()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine import Var
+from ...engine import SWITCHING, Var
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request, Run
@@ -91,7 +91,7 @@ class GPUBackend(Backend):
         device = self.device
 
         def issued() -> None:
-            with device.active():
+            with SWITCHING, device.active():
                 try:
                     run()
                 finally:  # what was launched before a failure is under way, too

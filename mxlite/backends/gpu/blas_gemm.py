@@ -178,6 +178,8 @@ def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> 
     if form.slope:
         aligned[2] = min(aligned[2], _aligned(1, known))
     promised = (form.align_a, form.align_b, form.align_c, form.align_bias if form.has_vector else 0)
+    if aligned[3] < promised[3] or (form.slope and _aligned(1, known) < MOST_ALIGNED):
+        return None  # of vectors algorithms are not all true to what the heuristic was told
     if any(x < y for x, y in zip(aligned, promised)):
         least = [min(x, y) if y else MOST_ALIGNED for x, y in zip(aligned, promised)]
         form = replace(form, align_a=least[0], align_b=least[1], align_c=least[2], align_bias=least[3])

@@ -123,10 +123,15 @@ class CudaDevice:
         found = self._functions.get(key)
         if found is None:
             with self._compiling, self.active():
-                module = self._modules.get(source)
-                if module is None:
-                    module = self._modules[source] = self.driver.load(source)
-                found = self._functions[key] = self.driver.function(module, name)
+                try:
+                    module = self._modules.get(source)
+                    if module is None:
+                        module = self._modules[source] = self.driver.load(source)
+                    found = self._functions[key] = self.driver.function(module, name)
+                except DriverError as error:
+                    if not error.is_memory:
+                        raise
+                    raise OutOfMemoryError(f"{self} has no room for the kernel {name!r}: {error}") from None
         return found
 
     def launch(self, function: int, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:

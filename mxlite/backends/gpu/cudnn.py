@@ -237,7 +237,7 @@ class Session:
             made = Plan(self, graph, name)
         except (cudnn.cudnnGraphNotSupportedError, NotImplementedError):
             return None  # cuDNN's way to say that it has nothing for this
-        except (RuntimeError, ValueError) as error:  # what it says where it fails
+        except Exception as error:  # whatever it says where it fails, or where it has changed
             _log.warning("%s could not be planned, and is not used: %s", name, error)
             return None
         return made if made.workspace <= limit else None

@@ -197,7 +197,7 @@ class CupyDriver:
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except RuntimeError as error:  # CuPy's two kinds, and what it raises without a driver
+        except (RuntimeError, ImportError) as error:  # CuPy's two kinds, and what it raises without a driver
             raise self._error(function.__name__, error) from None
 
     def _error(self, call: str, error: Exception) -> DriverError:
@@ -308,7 +308,7 @@ class CupyDriver:
 
     def function(self, module: Any, name: str) -> int:
         function = int(self._call(self._driver.moduleGetFunction, module, name))
-        # Asking also makes CUDA load it now and not at its first launch, which may be in a capture.
+        # CUDA has loaded it now, and does not at its first launch, which may be in a capture.
         own = int(self._call(self._driver.funcGetAttribute, _SHARED_BYTES, function))
         self._granted[function] = max(0, _STATIC_SHARED - own)
         return function

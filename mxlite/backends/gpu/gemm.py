@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +23,11 @@ from ...core import config
 from ...core.errors import OutOfMemoryError
 from . import autotune, blas_gemm, column_sum, tiled_gemm
 from .blas_gemm import Addresses, Plan
+from .cublaslt import CublasError
 from .device import Device, InOrder, Run
+from .memory import is_capturing
+
+_log = logging.getLogger("mxlite")
 
 
 @dataclass(frozen=True)
@@ -147,8 +153,30 @@ def product(
     if plan is not None:
         run = _by_library(device, p, plan, where, work, workspace(device, p))
         if run is not None:
-            return run
+            return _OrOwn(run, f"{p}", lambda: _own(device, p, where, work))
     return _own(device, p, where, work)
+
+
+class _OrOwn:
+    """cuBLASLt's call, and our own from the first time on that the library refuses it: its heuristic does not
+    promise that what it offers can be run (cublasLt.h, of cublasLtMatmulAlgoCheck).
+
+    Where several calls make a product they have one form, so that the first is refused, before any has
+    changed what is added to.
+    """
+
+    def __init__(self, run: Run, name: str, own: Callable[[], Run]) -> None:
+        self.run, self.name, self.own = run, name, own
+
+    def __call__(self) -> None:
+        try:
+            self.run()
+        except CublasError as error:
+            if is_capturing():
+                raise
+            _log.warning("%s is made by mxlite's own kernel: %s", self.name, error)
+            self.run = self.own()
+            self.run()
 
 
 def _own_workspace(p: Product) -> int:
@@ -190,7 +218,7 @@ def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
     plans = blas_gemm.plans(device, p)
     if not plans:
         return None
-    if not hasattr(device, "time"):
+    if not tunes or not hasattr(device, "time"):
         return plans[0]
     ways: list[Plan | None] = [*plans, *([None] if tiled_gemm.fits(p) else [])]
     names = ["ours" if w is None else _name(p, w) for w in ways]
@@ -200,12 +228,7 @@ def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
     except OutOfMemoryError:
         return plans[0]
 
-    def seconds(i: int) -> float:
-        return stage.seconds(ways[i])
-
-    if not tunes:
-        return ways[autotune.first_that_runs(names, seconds)]
-    return ways[autotune.fastest(repr((*facts, p)), names, seconds)]
+    return ways[autotune.fastest(repr((*facts, p)), names, lambda i: stage.seconds(ways[i]))]
 
 
 def _name(p: Product, plan: Plan) -> str:

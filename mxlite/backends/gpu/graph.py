@@ -91,7 +91,7 @@ class Graph:
         self.why_not: dict[int, str] = {
             i: why for i, call in enumerate(self.calls) if (why := blocks_capture(call)) is not None
         }
-        self._runs = 0
+        self._has_run = False
         self._pieces: list[tuple[int, Run]] = []  # place of the first call in it, and how to do it
 
     @property
@@ -107,9 +107,9 @@ class Graph:
     def __call__(self) -> None:
         """Put all of it on the compute stream. Raises GraphError."""
         if not self._pieces:
-            self._runs += 1
-            if self._runs == 1:
+            if not self._has_run:  # what has not been run may load kernels, which a capture does not allow
                 self.one_by_one()
+                self._has_run = True
                 return
             self._pieces = self._captured()
         for place, run in self._pieces:

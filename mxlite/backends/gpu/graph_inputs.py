@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine import Var
+from ...engine import SWITCHING, Var
 from .array import DeviceArray
 from .cuda_device import CudaDevice
 
@@ -62,7 +62,7 @@ class Staging:
         """Bring arrays of the host to staging. Returns when `values` may be changed."""
         device = self._device
         driver = device.driver
-        with device.active():
+        with SWITCHING, device.active():
             if not self._pinned:
                 nbytes = max(self._starts[n] + a.nbytes for n, a in self.inputs.items())
                 self._pinned = [device.pinned(nbytes) for _ in range(2)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ...core.errors import OutOfMemoryError
+from ...core.errors import DeviceError, OutOfMemoryError
 from .driver import Driver, DriverError
 
 UNIT = 512  # bytes; sizes are multiples of it
@@ -85,7 +85,7 @@ class Pool:
         self._free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # size -> (address, since)
         self._chunk = (0, 0)  # what is left of the last chunk
         self._returned: deque[tuple[int, int, int]] = deque()  # address, size, since
-        self._ended: deque[tuple[int, int]] = deque()  # arenas that nobody holds
+        self._ended: deque[tuple[int, int, int]] = deque()  # address, size, since: arenas that nobody holds
         self._abroad: set[int] = set()  # addresses of blocks that other libraries have seen
         self._borrowed: deque[tuple[int, Callable[[], None]]] = deque()  # ticket, and how to give back
         self._is_lost = False
@@ -193,7 +193,8 @@ class Pool:
         for size, found in self._free.items():
             if size >= SMALL:
                 while found:
-                    address, _ = found.pop()
+                    address, since = found.pop()
+                    self._device.wait_for(since)
                     self._driver.free(address)
                     self._taken -= size
 
@@ -242,7 +243,7 @@ class Pool:
         self._returned.append((address, size, self._device.issued + 1))
 
     def _release(self, address: int, nbytes: int) -> None:
-        self._ended.append((address, nbytes))
+        self._ended.append((address, nbytes, self._device.issued + 1))
         self.tidy()
 
     def tidy(self) -> None:
@@ -271,13 +272,14 @@ class Pool:
             self._device.wait_for(ticket)
             release()
         while self._ended and not is_capturing():
-            address, nbytes = self._ended.popleft()
+            address, nbytes, since = self._ended.popleft()
             self._arenas -= nbytes
             self._taken -= nbytes
             if nbytes:
                 try:
+                    self._device.wait_for(since)  # a free may wait for the device, CUDA says, and need not
                     self._driver.free(address)
-                except DriverError:  # the device is lost, and its memory with it
+                except DeviceError:  # the device is lost, and its memory with it
                     pass
 
 

@@ -37,6 +37,7 @@ def _count_with_cupy() -> int:
 
 _open: Callable[[int], Driver] = _open_with_cupy
 _count: Callable[[], int] = _count_with_cupy
+_was_counted = False  # which opens CUDA, if no GPU
 _was_forked = False
 
 
@@ -53,8 +54,8 @@ def gpu_backend(index: int) -> GPUBackend:
                 if _was_forked:
                     raise DeviceError(
                         f"gpu({index}) cannot be used in this process: it forked from one that had opened a "
-                        f"GPU, and CUDA does not follow there. Start it with the method 'spawn', or fork "
-                        f"before a GPU is used."
+                        f"GPU, or counted them, and CUDA does not follow there. Start it with the method "
+                        f"'spawn', or fork before that."
                     )
                 limit = config.gpu_memory_limit()
                 found = _backends[index] = GPUBackend.of(CudaDevice(_open(index), index, limit))
@@ -72,6 +73,8 @@ def planning_backend() -> GPUBackend:
 
 def num_gpus() -> int:
     """How many GPUs this machine has that could be used; 0 where CuPy or the driver is missing."""
+    global _was_counted
+    _was_counted = True
     return _count()
 
 
@@ -98,6 +101,7 @@ def drivers_of(open_driver: Callable[[int], Driver], count: int = 0) -> Iterator
 def _after_fork_in_child() -> None:
     global _was_forked, _lock
     _lock = threading.RLock()
+    _was_forked = _was_forked or _was_counted
     for backend in opened():
         _was_forked = True
         backend.device.lose()

@@ -43,7 +43,7 @@ def _choose(
     product, own = _product(device, kind, g, last, tail), _own(device, kind, g, last, tail, tf32)
     if not (tunes and hasattr(device, "time")):
         if product:
-            return product[0]  # it was tried when it was chosen
+            return product[0]
         planned = _by_cudnn(device, cudnn, kind, g, last, tail, product)
         ways = [*planned, *own]
         stage = _stage(device, ways, kind, g, tail) if planned and hasattr(device, "time") else None
