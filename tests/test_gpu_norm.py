@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from case import Case, constant, positive
@@ -12,7 +14,9 @@ from gpu_case import agree, numpy_type
 from mxlite import ops
 from mxlite.backends import Backend
 from mxlite.backends.gpu.channels import split, split_at_once
-from mxlite.backends.gpu.kernels import table
+from mxlite.backends.gpu.device import Arguments, pointer
+from mxlite.backends.gpu.kernels import batch_norm, table
+from mxlite.graph.attrs import parse_attrs
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -117,3 +121,32 @@ def test_empty_batches(dtype):
     for got in results(norm_act((0, 3, 2, 4), 3, narrow=dtype == "bfloat16"), dtype):
         assert all(x.size == 0 or np.isfinite(x.astype(np.float32)).all() for x in got.values())
         assert got.get("out", np.empty(0, kind)).dtype == kind
+
+
+@pytest.mark.parametrize("parts", [1, 31, 128, 150, 1000])
+def test_statistics_of_any_number_of_parts_are_those_of_all_numbers(parts):
+    """A thread has several parts, the last of them fewer numbers than the others, or none."""
+    device, rng = EmulatedDevice(), np.random.default_rng(parts)
+    each, c = 3, 5
+    rows = each * parts - (parts > 1)
+    x = (rng.standard_normal((rows, c)) + 7).astype("f")
+    split_up = [x[i : i + each].astype("d") for i in range(0, rows, each)]
+    means = np.stack([part.mean(0) for part in split_up]).astype("f")
+    squares = np.stack([((part - part.mean(0)) ** 2).sum(0) for part in split_up]).astype("f")
+    mean, inverse = np.empty(c, "f"), np.empty(c, "f")
+    function = device.function(batch_norm.source("float32", True, 1, True, False), "statistics")
+    values = [pointer(device.address(a)) for a in (means, squares)]
+    values += [ctypes.c_int64(n) for n in (rows, c, 1, each, 1, 1, parts)] + [ctypes.c_double(1e-3)]
+    values += [pointer(device.address(a)) for a in (mean, inverse)]
+    device.launch(function, (1, 1, 1), (32, batch_norm.ROWS, 1), 0, Arguments(values))()
+    np.testing.assert_allclose(mean, x.mean(0, dtype="d"), rtol=1e-6)
+    np.testing.assert_allclose(inverse, 1 / np.sqrt(x.var(0, dtype="d") + 1e-3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("data", [(32, 1200000), (32, 300001)])
+def test_so_many_channels_that_a_grid_has_no_room_are_shared_out_otherwise(data):
+    device, attrs = EmulatedDevice(), parse_attrs(ops.BatchNorm, {})
+    kernels = batch_norm.Kernels(device, attrs, data, "float32")
+    shape = (data[0], data[1], 1)
+    assert split_at_once(shape, kernels.pack).channels > batch_norm.MOST_BLOCKS
+    assert kernels.at_once is None and kernels.fits

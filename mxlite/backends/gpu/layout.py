@@ -16,6 +16,12 @@ MOST = 2**31 - 1  # lines, and elements of a line
 COLUMN_THREADS = 256
 
 
+def stretches(count: int, each: int, most: int) -> list[tuple[int, int]]:
+    """(first, how many) of `count` things of `each` elements, so that none has more than `most` elements."""
+    step = max(1, most // max(1, each))
+    return [(i, min(step, count - i)) for i in range(0, count, step)]
+
+
 @dataclass(frozen=True)
 class Layout:
     """`group`: threads of a line; 0 where they are columns."""

@@ -103,16 +103,24 @@ extern "C" __global__ void __launch_bounds__(256) moments(const T *x, SIZE, A *m
 }
 
 // Mean and 1 / std of each channel from those of its parts.
-extern "C" __global__ void __launch_bounds__(256) statistics(
+extern "C" __global__ void __launch_bounds__(1024) statistics(
     const A *means, const A *squares, SIZE, int64 parts, double eps, A *mean, A *var) {
     SIZE_OF(n);
-    __shared__ Moments S[256];
+    __shared__ Moments S[32 * ROWS];
     int64 c = blockIdx.x * (int64)32 + threadIdx.x;
     Moments m = {A(0), A(0), A(0)};
+    const int AHEAD = 4;  // parts that are asked for before the first of them is waited for
     if (c < n.c)
-        for (int64 part = threadIdx.y; part < parts; part += 8) {
-            Moments other = {Part(n, part).count(), means[part * n.c + c], squares[part * n.c + c]};
-            m = merged(m, other);
+        for (int64 first = threadIdx.y; first < parts; first += ROWS * AHEAD) {
+            Moments other[AHEAD];
+            _Pragma("unroll") for (int b = 0; b < AHEAD; ++b) {
+                int64 part = first + b * ROWS < parts ? first + b * ROWS : first;
+                other[b].count = Part(n, part).count();
+                other[b].mean = means[part * n.c + c];
+                other[b].square = squares[part * n.c + c];
+            }
+            _Pragma("unroll") for (int b = 0; b < AHEAD; ++b)
+                if (first + b * ROWS < parts) m = merged(m, other[b]);
         }
     m = over_rows(m, S);
     if (threadIdx.y == 0 && c < n.c) {
@@ -128,16 +136,17 @@ extern "C" __global__ void __launch_bounds__(256) normalized(
     int moving, double below, int behind, T *out, A *mean_out, A *var_out) {
     SIZE_OF(n);
     Channel k[W];
+    A inverse[W];
     int64 c0 = first_channel();
     for (int w = 0; w < W && c0 < n.c; ++w) {
-        A mean = from_mean[c0 + w], inverse = from_var[c0 + w];
-        if (moving) inverse = inverse_std(inverse, (A)eps);
-        k[w] = channel(mean, inverse, gamma, beta, c0 + w);
-        if (blockIdx.x == 0 && threadIdx.y == 0 && (LAST || threadIdx.x == 0)) {
-            if (mean_out) mean_out[c0 + w] = mean;
-            if (var_out) var_out[c0 + w] = inverse;
-        }
+        inverse[w] = moving ? inverse_std(from_var[c0 + w], (A)eps) : from_var[c0 + w];
+        k[w] = channel(from_mean[c0 + w], inverse[w], gamma, beta, c0 + w);
     }
+    // Apart from the loop above: no load may pass a store.
+    if (mean_out && blockIdx.x == 0 && threadIdx.y == 0 && (LAST || threadIdx.x == 0))
+        for (int w = 0; w < W && c0 < n.c; ++w) mean_out[c0 + w] = k[w].mean;
+    if (var_out && blockIdx.x == 0 && threadIdx.y == 0 && (LAST || threadIdx.x == 0))
+        for (int w = 0; w < W && c0 < n.c; ++w) var_out[c0 + w] = inverse[w];
     if (out) write_out(x, addend, out, n, Part(n, blockIdx.x), c0, k, (A)below, behind);
 }
 

@@ -138,15 +138,15 @@ extern "C" __global__ void __launch_bounds__(256) part_sums(INPUTS, SIZE, A *of_
 
 // Sums of each channel from those of its parts, into part 0; and what is of a channel alone. Without parts only the
 // latter.
-extern "C" __global__ void __launch_bounds__(256) columns(INPUTS, SIZE, int64 parts, A *of_d, A *of_xd, COLUMNS) {
+extern "C" __global__ void __launch_bounds__(1024) columns(INPUTS, SIZE, int64 parts, A *of_d, A *of_xd, COLUMNS) {
     INPUTS_OF(in);
     SIZE_OF(n);
     COLUMNS_OF(to_);
-    __shared__ Sums S[256];
+    __shared__ Sums S[32 * ROWS];
     int64 c = blockIdx.x * (int64)32 + threadIdx.x;
     Sums s = {A(0), A(0)};
     if (c < n.c)
-        for (int64 part = threadIdx.y; part < parts; part += 8) {
+        for (int64 part = threadIdx.y; part < parts; part += ROWS) {
             s.d += of_d[part * n.c + c];
             s.xd += of_xd[part * n.c + c];
         }

@@ -102,11 +102,13 @@ template <typename M> __device__ __forceinline__ void reduce(M *mine, M *S) {
     for (int w = 0; w < W; ++w) mine[w] = S[(LAST ? threadIdx.x : 0) * W + w];
 }
 
-// What 8 rows of a block of (32, 8) threads come to, in row 0. A row is a share of the parts.
+// What the rows of a block of (32, ROWS) threads come to, in row 0. A row is a share of the parts. There are few such
+// blocks, so each has as many threads as one can have, or the parts of a channel are a long way one behind the other.
+#define ROWS 32
 template <typename M> __device__ __forceinline__ M over_rows(M mine, M *S) {
     int thread = threadIdx.y * 32 + threadIdx.x;
     S[thread] = mine;
-    for (int half = 4; half; half /= 2) {
+    for (int half = ROWS / 2; half; half /= 2) {
         __syncthreads();
         if (threadIdx.y < half) S[thread] = merged(S[thread], S[thread + half * 32]);
     }

@@ -10,6 +10,7 @@
 template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct TensorWindowed {
     static const int BM = BM_, BN = BN_, BK = 64 / sizeof(T), PACK = 16 / sizeof(T), THREADS = 256;
     static const int TM = WM / 8, TN = WN / 4, VN = 2;
+    static_assert(BM * 4 % THREADS == 0 && BN * 4 % THREADS == 0, "every thread copies as much");
     static_assert(BM / WM * (BN / WN) * 32 == THREADS && WM % 16 == 0 && WN % 16 == 0, "eight warps, whole matrices");
     static const int GAP = sizeof(T) == 4 ? 32 : 16;  // floats are read one by one where k is the row
     static const int PITCH_A = ALONG_K ? 80 : BM * sizeof(T) + GAP, PITCH_B = ALONG_K ? 80 : BN * sizeof(T) + GAP;
@@ -38,21 +39,24 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
     __device__ __forceinline__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
 
     __device__ __forceinline__ void read(int at) {
+        // Counted and without branches, so that all is asked for before the first of it is waited for.
         #pragma unroll
-        for (int e = threadIdx.x; e < BM * 4; e += THREADS) {
+        for (int round = 0; round < BM * 4 / THREADS; ++round) {
+            int e = threadIdx.x + round * THREADS;
             int line = ALONG_K ? e / 4 : e / (BM / PACK), pack = ALONG_K ? e % 4 : e % (BM / PACK);
             const Step &step = s.steps[at][ALONG_K ? pack * PACK : line];
             const Place &place = s.places[ALONG_K ? line : pack * PACK];
-            bool inside = (unsigned)(place.z + step.z) < (unsigned)depth && (unsigned)(place.y + step.y) < (unsigned)height &&
-                          (unsigned)(place.x + step.x) < (unsigned)width;
+            bool inside = ((unsigned)(place.z + step.z) < (unsigned)depth) & ((unsigned)(place.y + step.y) < (unsigned)height) &
+                          ((unsigned)(place.x + step.x) < (unsigned)width);
             copy_async(s.a[at] + line * PITCH_A + pack * 16, inside ? x + (place.offset + step.offset) : x, inside);
         }
         #pragma unroll
-        for (int e = threadIdx.x; e < BN * 4; e += THREADS) {
+        for (int round = 0; round < BN * 4 / THREADS; ++round) {
+            int e = threadIdx.x + round * THREADS;
             int line = ALONG_K ? e / 4 : e / (BN / PACK), pack = ALONG_K ? e % 4 : e % (BN / PACK);
             int64 other = s.steps[at][ALONG_K ? pack * PACK : line].other;
             int n = ALONG_K ? line : pack * PACK;
-            bool inside = other >= 0 && n < columns;
+            bool inside = (other >= 0) & (n < columns);
             copy_async(s.b[at] + line * PITCH_B + pack * 16, inside ? w + (other + n * stride) : w, inside);
         }
     }

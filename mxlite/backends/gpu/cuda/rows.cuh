@@ -81,6 +81,21 @@ __device__ __forceinline__ int64 of(const Rule &n, int64 j) {
     return n.positions == 1 ? j : n.positions == n.length ? 0 : (uint32)j / (uint32)n.positions;
 }
 
+// The numbers of gamma for the elements [j, j + V) of a row: 16 bytes at a time where each element has its own and they
+// lie so, or they would take many times as long to come as the elements do.
+__device__ __forceinline__ void numbers_of(const G *gamma, const Rule &n, int64 c, int64 j, A *to_) {
+    const int P = V * sizeof(G) >= 16 ? 16 / sizeof(G) : V;
+    const G *from_ = gamma + c + j;
+    if (n.positions == 1 && (uint64)from_ % (P * sizeof(G)) == 0) {
+        for (int k = 0; k < V / P; ++k) {
+            Pack<G, P> pack = ((const Pack<G, P> *)from_)[k];
+            for (int e = 0; e < P; ++e) to_[k * P + e] = to<A>(pack.at[e]);
+        }
+    } else {
+        for (int e = 0; e < V; ++e) to_[e] = to<A>(gamma[c + of(n, j + e)]);
+    }
+}
+
 // out, mean and spread, each where it is not null. A block goes through its rows in turn.
 extern "C" __global__ void __launch_bounds__(256) normalize(
     const T *x, const G *gamma, const G *beta, RULE, T *out, G *mean, G *spread) {
@@ -99,12 +114,17 @@ extern "C" __global__ void __launch_bounds__(256) normalize(
         int64 c = first_gamma(n, row);
         EACH(p, j) {
             Elements v = r.at(p, j);
-            for (int e = 0; e < V; ++e) {
-                A y = (to<A>(v.at[e]) - r.mean) * inverse;
-                if (gamma) y *= to<A>(gamma[c + of(n, j + e)]);
-                if (beta) y += to<A>(beta[c + of(n, j + e)]);
-                v.at[e] = from<T>(y);
+            A y[V], of_gamma[V];
+            for (int e = 0; e < V; ++e) y[e] = (to<A>(v.at[e]) - r.mean) * inverse;
+            if (gamma) {
+                numbers_of(gamma, n, c, j, of_gamma);
+                for (int e = 0; e < V; ++e) y[e] *= of_gamma[e];
             }
+            if (beta) {
+                numbers_of(beta, n, c, j, of_gamma);
+                for (int e = 0; e < V; ++e) y[e] += of_gamma[e];
+            }
+            for (int e = 0; e < V; ++e) v.at[e] = from<T>(y[e]);
             store(out, row * n.length + j, v);
         }
     }

@@ -27,9 +27,11 @@ extern "C" __global__ void __launch_bounds__(256) gradient(
         if (d && d_data) {
             EACH(p, j) {
                 Elements v = r.at(p, j), g = HELD ? held[SLOT(p)] : load(d, here * n.length + j);
+                A scale[V];
+                if (gamma) numbers_of(gamma, n, c, j, scale);
                 for (int e = 0; e < V; ++e) {
                     A scaled = (to<A>(v.at[e]) - r.mean) * inverse, head = to<A>(g.at[e]);
-                    if (gamma) head *= to<A>(gamma[c + of(n, j + e)]);
+                    if (gamma) head *= scale[e];
                     sum += head;
                     dot = mx_fma(head, scaled, dot);
                 }
@@ -49,13 +51,15 @@ extern "C" __global__ void __launch_bounds__(256) gradient(
         EACH(p, j) {
             Elements v = r.at(p, j), g = v;
             if (d) g = HELD ? held[SLOT(p)] : load(d, row * n.length + j);
+            A scale[V];
+            if (gamma) numbers_of(gamma, n, c, j, scale);
             for (int e = 0; e < V; ++e) {
                 A scaled = (to<A>(v.at[e]) - r.mean) * inverse, head = d ? to<A>(g.at[e]) : A(0);
 #if COLUMNS
                 sum_scaled[p * V + e] = mx_fma(head, scaled, sum_scaled[p * V + e]);
                 sum_d[p * V + e] += head;
 #endif
-                if (gamma) head *= to<A>(gamma[c + of(n, j + e)]);
+                if (gamma) head *= scale[e];
                 v.at[e] = from<T>(head * inverse - (scaled * dot + sum));
             }
             if (d_data) store(d_data, row * n.length + j, v);

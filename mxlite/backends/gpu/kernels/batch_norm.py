@@ -34,6 +34,7 @@ from ..source import NAMES, shared, Source
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 MOST_BLOCKS = 65535  # of the second axis of a grid
+ROWS = 32  # of threads of the blocks that put parts together; as in cuda/channels.cuh
 MASK_NONE, MASK_LINE, MASK_OUT = range(3)
 
 
@@ -68,7 +69,8 @@ class Kernels:
 
     @functools.cached_property
     def at_once(self) -> Split | None:
-        return split_at_once(self.shape, self.pack)
+        found = split_at_once(self.shape, self.pack)
+        return found if found is None or found.channels <= MOST_BLOCKS else None
 
     @functools.cached_property
     def sums(self) -> Split:
@@ -81,7 +83,7 @@ class Kernels:
 
     @property
     def fits(self) -> bool:
-        return self.sums.channels <= MOST_BLOCKS and self.writes.num_parts < 2**31
+        return all(s.channels <= MOST_BLOCKS and s.num_parts < 2**31 for s in (self.sums, self.writes))
 
     @property
     def workspace(self) -> int:
@@ -201,7 +203,7 @@ class Kernels:
 
         def launch(name: str, s: Split | None, values: Sequence[Any]) -> Run:
             grid = (-(-self.shape[1] // 32), 1, 1) if s is None else (s.num_parts, s.channels, 1)
-            block = (32, 8, 1) if s is None else (*s.threads, 1)
+            block = (32, ROWS, 1) if s is None else (*s.threads, 1)
             return self.device.launch(self.device.function(text, name), grid, block, 0, Arguments(values))
 
         return launch

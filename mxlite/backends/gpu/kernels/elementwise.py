@@ -22,8 +22,8 @@ from ...elementwise.expression import Expression
 from ...elementwise.fused import _fused_elementwise, _fused_elementwise_gradient
 from ...elementwise.program import can_store, kinds_of, Program, program
 from ...elementwise.rules import RULES
-from ..device import Arguments, Device, nothing, pointer, Run
-from ..layout import divisor
+from ..device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..layout import divisor, stretches
 from ..source import kernel, NAMES, shared, Source
 
 THREADS = 256
@@ -180,10 +180,28 @@ class Loop:
         """The call for these arrays, inputs and then outputs, which are in C order."""
         if self.size == 0:
             return nothing
+        addresses = [self.device.address(x) for x in arrays]
+        if len(self.lengths) == 1:  # without a division
+            return self._launch(addresses, self.lengths[0])
+        first, each = self.lengths[0], prod(self.lengths[1:])
+        steps = [strides[0] for strides in self.strides] + [each] * len(self.made)
+        runs = []
+        for start, count in stretches(first, each, MOST_PACKS):
+            moved = [a + start * s * n for a, s, n in zip(addresses, steps, self.items)]
+            runs.append(self._launch(moved, count * each))
+        return runs[0] if len(runs) == 1 else InOrder(runs)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the kernel can count what it goes through."""
+        return len(self.lengths) <= MOST_AXES and (
+            len(self.lengths) == 1 or prod(self.lengths[1:]) <= MOST_PACKS
+        )
+
+    def _launch(self, addresses: Sequence[int], size: int) -> Run:
         device, outer = self.device, len(self.lengths) - 1
-        addresses = [device.address(x) for x in arrays]
         pack = self._pack(addresses)
-        packs, row = self.size // pack, self.lengths[-1] // pack
+        packs, row = size // pack, self.lengths[-1] // pack
         values: list[Any] = [pointer(a) for a in addresses]
         values += [ctypes.c_double(c) for c in self.constants]
         values.append(ctypes.c_int64(packs))
@@ -251,8 +269,8 @@ class _Loops:
 
     def __init__(self, device: Device, p: Program, inputs: Sequence[DType], outputs: Sequence[DType]) -> None:
         self.device, self.p, self.inputs, self.outputs = device, p, inputs, outputs
-        lengths, _ = collapsed(p.shape, p.views)
-        self.fits = len(lengths) <= MOST_AXES and prod(p.shape) <= MOST_PACKS
+        whole = Loop(device, p.expression, p.constants, p.views, inputs, p.shape, outputs)
+        self.fits = whole.fits
         self._some: dict[tuple[int, ...], Loop] = {}
 
     def call(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Run:

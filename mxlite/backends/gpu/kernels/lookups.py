@@ -20,7 +20,7 @@ from ...base import ChosenKernel, connected, Request
 from ..checks import Checked, extremes
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..kinds import kind, known
-from ..layout import Divisor, MOST
+from ..layout import Divisor, MOST, stretches
 from ..segments import SegmentSums
 from ..source import shared, Source
 from .reductions import loop
@@ -55,20 +55,30 @@ class Rows:
     def __init__(
         self, device: Device, dtype: DType, outer: int, n: int, length: int, inner: int, wrap: bool
     ) -> None:
-        self.device, self.nbytes = device, inner * dtype.itemsize
+        self.device, self.inner, self.nbytes = device, inner, inner * dtype.itemsize
         self.outer, self.n, self.length, self.wrap = outer, n, length, wrap
-        self.fits = length > 0 and outer * n * inner <= MOST
+        self.fits = length > 0 and (inner if outer == 1 else outer * n * inner) <= MOST
 
     def call(self, table: Any, indices: Any, out: Any) -> Run:
         device = self.device
         if not out.size:
             return nothing
-        made = Lookup(device.address(table), device.address(indices), device.address(out))
+        if self.outer > 1:
+            return self._call(Lookup(*map(device.address, (table, indices, out))), self.n, indices.dtype)
+        runs = []
+        for first, count in stretches(self.n, self.inner, MOST):
+            made = Lookup(device.address(table), device.address(indices) + first * indices.dtype.itemsize)
+            made.out = device.address(out) + first * self.nbytes
+            runs.append(self._call(made, count, indices.dtype))
+        return runs[0] if len(runs) == 1 else InOrder(runs)
+
+    def _call(self, made: Lookup, n: int, indices: DType) -> Run:
+        device = self.device
         unit = next(u for u in (16, 8, 4, 2, 1) if self.nbytes % u == made.table % u == made.out % u == 0)
         inner = self.nbytes // unit
-        made.units, made.inner, made.count = self.outer * self.n * inner, Divisor(inner), Divisor(self.n)
+        made.units, made.inner, made.count = self.outer * n * inner, Divisor(inner), Divisor(n)
         made.length, made.outer = self.length, self.outer
-        made.kind, made.wrap = kind(indices.dtype), self.wrap
+        made.kind, made.wrap = kind(indices), self.wrap
         blocks = min(-(-made.units // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
         function = device.function(source(), f"look_up_{unit}")
         return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))

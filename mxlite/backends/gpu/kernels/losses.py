@@ -30,7 +30,7 @@ from ...elementwise.expression import Value, Writer
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ..kinds import computed_in, floating, kind, known
-from ..layout import Divisor, MOST
+from ..layout import Divisor, MOST, stretches
 from ..source import NAMES, shared, Source
 from .reductions import loop
 from .softmax import Cube, output_cube
@@ -70,26 +70,38 @@ def class_gradient(
 ) -> Run:
     """The run for data of `lines` (N, K, P); see the structure for parameters."""
     n, k, p = lines
-    last, width = p if p > 1 else k, width_of(out.dtype)
+    arrays = {"out": out, "label": label, "d_data": d_data, "head": head}
+    steps = {name: (p if name == "label" else k * p) for name in arrays}
+    runs = []
+    for first, count in stretches(n, k * p, MOST):
+        places = {
+            name: None if x is None else device.address(x) + first * steps[name] * x.dtype.itemsize
+            for name, x in arrays.items()
+        }
+        runs.append(_stretch(device, (count, k, p), out.dtype, label.dtype, places | parameters))
+    return runs[0] if len(runs) == 1 else InOrder(runs)
+
+
+def _stretch(device: Device, lines: Cube, dtype: DType, label: DType, values: dict[str, Any]) -> Run:
+    n, k, p = lines
+    last, width = p if p > 1 else k, width_of(dtype)
     pack = width if last % width == 0 else 1
-    made = ClassGradient(device.address(out), d_data=device.address(d_data), label=device.address(label))
-    made.head = None if head is None else device.address(head)
+    made = ClassGradient()
     made.packs, made.last, made.length = n * k * p // pack, Divisor(last // pack), Divisor(k)
-    made.label_kind, made.across = kind(label.dtype), p > 1
-    for name, value in parameters.items():
+    made.label_kind, made.across = kind(label), p > 1
+    for name, value in values.items():
         setattr(made, name, value)
-    places = [a for a in (made.out, made.head, made.d_data) if a]
-    made.vector = all(a % (pack * out.dtype.itemsize) == 0 for a in places)
+    made.vector = all(a % (pack * dtype.itemsize) == 0 for a in (made.out, made.head, made.d_data) if a)
     if p == 1:
         made.length = Divisor(1)
     blocks = min(-(-made.packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-    function = device.function(source(out.dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}")
+    function = device.function(source(dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}")
     return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
 
 
 def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
     a, (shape, label_shape) = r.attrs, r.inputs
-    if not 0 < prod(shape) <= MOST or not known(*r.dtypes):
+    if not 0 < prod(shape[1:]) * bool(shape[0]) <= MOST or not known(*r.dtypes):
         return None
     if label_shape == shape and (len(shape) > 2 or shape[1:] != (1,) or not a.multi_output):
         return _probabilities_gradient(device, r)

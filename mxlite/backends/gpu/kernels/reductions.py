@@ -43,7 +43,7 @@ from ..fold import (
     TRUTH,
 )
 from ..kinds import floating, known
-from .elementwise import Loop, MOST_AXES, MOST_PACKS
+from .elementwise import Loop
 
 Formula = Callable[..., Value]
 
@@ -58,8 +58,7 @@ def loop(
     expression, constants = w.expression([f(w, *(w.input() for _ in views))])
     # An input that the formula leaves out is still handed over.
     made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
-    fits = len(made_loop.lengths) <= MOST_AXES and prod(shape) <= MOST_PACKS
-    return made_loop if fits and known(*dtypes) and floating(made) else None
+    return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
 
 
 # -- forwards
