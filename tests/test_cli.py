@@ -486,6 +486,33 @@ def test_doctor_lists_versions_and_extras(ask):
         assert re.search(rf"^ *{word} ", out, re.MULTILINE), out
 
 
+def test_plans_for_a_gpu_that_is_not_here(ask, tmp_path):
+    """The same plan as `memory_plan(mx.gpu(0))` has; by every command that plans."""
+    net, shapes = mx.models.get("lenet"), {"data": (64, 1, 28, 28), "softmax_label": (64,)}
+    asked = ("zoo:lenet", "--batch", "64", "--gpu", "--optimizer", "sgd,momentum=0.9")
+    written = tmp_path / "plan.json"
+    code, out, _ = ask("plan", *asked, "--json", written)
+    assert code == 0 and "sgd,momentum=0.9 inside the step, on a GPU" in out and "NVIDIA H200" in out
+    there = net.memory_plan(
+        mx.gpu(0),
+        grad_req={n: "write" for n in net.list_arguments() if n not in shapes},
+        optimizer=mx.optimizer.SGD(momentum=0.9),
+        **shapes,
+    )
+    assert json.loads(written.read_text())["peak_bytes"] == there.peak_bytes
+    assert any(t.kernel.startswith("cuda") for t in there.problem.tasks)
+    assert ask("plan", *(x for x in asked if x != "--gpu"), "--json", written)[0] == 0
+    assert json.loads(written.read_text())["peak_bytes"] != there.peak_bytes
+    for command in (
+        ("frontier", *asked, "--budgets", "3"),
+        ("explain", *asked),
+        ("fit-batch", *asked[:1], *asked[3:], "--budget", "20MiB"),
+    ):
+        code, out, _ = ask(*command)
+        assert code == 0 and "on a GPU" in out
+    assert "--gpu plans for a GPU" in refused(ask("plan", "zoo:lenet", "--device", "GPU"))
+
+
 def test_doctor_looks_for_the_packages_of_every_extra():
     """But NVIDIA's libraries, which its table of GPUs has, and those that only its authors want."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from ..core import as_dtype, cpu
+from ..core import as_dtype, cpu, gpu
 from ..core.bytesize import format_bytes, parse_bytes, UNBOUNDED
 from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
@@ -38,6 +38,7 @@ class Request:
     strategy: str = "sharing"
     device: str | None = None
     offload: Offload = None
+    gpu: bool = False
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -50,7 +51,7 @@ class Request:
         else:
             grad_req = {n: "write" for n in net.list_arguments() if n not in inputs}
         return net.memory_plan(
-            cpu(),
+            gpu() if self.gpu else cpu(),
             grad_req=grad_req,
             type_dict=self._types(net, shapes, inputs),
             memory_budget=budget,
@@ -101,6 +102,8 @@ class Request:
             parts.append(
                 f"{self.optimizer} inside the step" if self.optimizer else "gradients kept, no optimizer"
             )
+        if self.gpu:
+            parts.append("on a GPU")
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
         if self.device is not None:
@@ -131,6 +134,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
     command.add_argument("--strategy", choices=STRATEGIES, default="sharing", help="what the arena may share")
     command.add_argument(
+        "--gpu", action="store_true",
+        help="plan for mx.gpu(0), with a GPU's kernels and layouts; none need be here",
+    )  # fmt: skip
+    command.add_argument(
         "--device", metavar="RATES",
         help="predict times for a device, as 20TFLOP/s,900GB/s, or `measured`: by timing this one's kernels",
     )  # fmt: skip
@@ -150,6 +157,11 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
     """The request that the options describe."""
     if arguments.optimizer is not None and not arguments.train:
         raise MXLiteError("--optimizer updates while it trains; --infer has nothing to update.")
+    if (arguments.device or "").strip().lower() in ("gpu", "cuda", "cpu"):
+        raise MXLiteError(
+            f"--device takes rates, as 20TFLOP/s,900GB/s, or {MEASURED!r}, got {arguments.device!r}; --gpu "
+            f"plans for a GPU, and nothing for this machine's processor."
+        )
     return Request(
         Source(arguments.model if model is None else model, parse_shapes(arguments.shape)),
         getattr(arguments, "batch", None),
@@ -159,6 +171,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         arguments.strategy,
         arguments.device,
         arguments.offload,
+        arguments.gpu,
     )
 
 
