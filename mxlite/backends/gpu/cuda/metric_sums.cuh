@@ -1,20 +1,21 @@
-// What a batch adds to a metric; see mxlite/ops/metric_sums.py. Types: T of predictions, A to compute in. What is added up
-// is added by one block, thread t taking rows t, t + 256, ..., and then the threads in a fixed order.
+// What a batch adds to a metric; see mxlite/ops/metric_sums.py. Types: T of predictions, A to compute in. Rows are shared
+// out by their number alone, and threads are added up in a fixed order. Several blocks leave their sums to `add_up`.
 #pragma once
 
 struct Metric {
     const void *label, *pred;
     double *sums;          // of the batches before, and of the last one
     const float *taken;    // whether that one counts
-    float *found;          // a number for each row
+    double *parts;         // two numbers of each block, where there are several
     int64 rows, classes, inner;  // element k of row r: pred[(r / inner * classes + k) * inner + r % inner]
-    double floor, eps, ignore;
-    int kind, ignores, clips, top, of;
+    double floor, eps, ignore, divisor;
+    int kind, ignores, clips, top, of, blocks;
 };
 
 enum { ABSOLUTE, SQUARE, ROOT };
 
-__device__ __forceinline__ void add_batch(double sum, double count, const Metric &s, double divisor = 1, bool root = false) {
+// What all threads of a block come to, for thread 0.
+__device__ __forceinline__ void over_block(double &sum, double &count) {
     __shared__ double room[2][8];
     for (int by = 16; by; by /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, by);
@@ -25,85 +26,149 @@ __device__ __forceinline__ void add_batch(double sum, double count, const Metric
         room[1][threadIdx.x / 32] = count;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
         for (int w = 1; w < 8; ++w) {
             sum += room[0][w];
             count += room[1][w];
         }
-        if (*s.taken != 0) {
-            s.sums[0] += s.sums[2];
-            s.sums[1] += s.sums[3];
-        }
-        sum /= divisor;
-        s.sums[2] = root ? sqrt(sum) : sum;
-        s.sums[3] = count;
+}
+
+__device__ __forceinline__ void add_batch(double sum, double count, const Metric &s) {
+    if (*s.taken != 0) {
+        s.sums[0] += s.sums[2];
+        s.sums[1] += s.sums[3];
+    }
+    sum /= s.divisor;
+    s.sums[2] = s.of == ROOT ? sqrt(sum) : sum;
+    s.sums[3] = count;
+}
+
+// The sums of a thread's rows, and how many they count for.
+__device__ __forceinline__ void leave(double sum, double count, const Metric &s) {
+    over_block(sum, count);
+    if (threadIdx.x) return;
+    if (gridDim.x == 1) {
+        add_batch(sum, count, s);
+    } else {
+        s.parts[2 * blockIdx.x] = sum;
+        s.parts[2 * blockIdx.x + 1] = count;
     }
 }
+
+// One block: the sums of the others. Of `differences` a batch counts once, however many pairs it has.
+extern "C" __global__ void __launch_bounds__(256) add_up(Metric s) {
+    double sum = 0, count = 0;
+    for (int b = threadIdx.x; b < s.blocks; b += 256) {
+        sum += s.parts[2 * b];
+        count += s.parts[2 * b + 1];
+    }
+    over_block(sum, count);
+    if (threadIdx.x == 0) add_batch(sum, count, s);
+}
+
+#define MX_ROWS(row, each)                                                                    \
+    for (int64 row = (blockIdx.x * (int64)256 + threadIdx.x) / (each); row < s.rows;          \
+         row += (int64)gridDim.x * (256 / (each)))
 
 __device__ __forceinline__ const T *row_of(const Metric &s, int64 row) {
     return (const T *)s.pred + row / s.inner * s.classes * s.inner + row % s.inner;
 }
 
-// A warp for each row: 1 where the first of the largest is the label.
+// Whether score x at k comes before the best so far: larger, nan above all, and the first of equals.
+__device__ __forceinline__ bool wins(A x, int64 k, A best, int64 at, int64 classes) {
+    return k < classes && (at == classes || x > best || (x != x && best == best)
+                           || ((x == best || (x != x && best != best)) && k < at));
+}
+
+__device__ __forceinline__ bool is_hit(const Metric &s, int64 row, int64 at) {
+    return (int)whole(s.label, s.kind, row) == (int)at;
+}
+
+// How often the first of the largest is the label: a warp for each row, or a thread where there are few classes.
 extern "C" __global__ void __launch_bounds__(256) hits(Metric s) {
     int lane = threadIdx.x % 32;
-    for (int64 row = blockIdx.x * (int64)8 + threadIdx.x / 32; row < s.rows; row += (int64)gridDim.x * 8) {
+    double sum = 0;
+    MX_ROWS(row, 32) {
         const T *mine = row_of(s, row);
         A best = 0;
         int64 at = s.classes;
         for (int64 k = lane; k < s.classes; k += 32) {
             A x = to<A>(mine[k * s.inner]);
-            if (at == s.classes || x > best || (x != x && best == best)) { best = x; at = k; }
+            if (wins(x, k, best, at, s.classes)) { best = x; at = k; }
         }
         for (int by = 16; by; by /= 2) {
             A x = __shfl_xor_sync(0xffffffffu, best, by);
             int64 k = __shfl_xor_sync(0xffffffffu, at, by);
-            bool wins = k < s.classes && (at == s.classes || x > best || (x != x && best == best)
-                                          || ((x == best || (x != x && best != best)) && k < at));
-            if (wins) { best = x; at = k; }
+            if (wins(x, k, best, at, s.classes)) { best = x; at = k; }
         }
-        if (lane == 0) s.found[row] = (int)whole(s.label, s.kind, row) == (int)at ? 1.0f : 0.0f;
+        if (lane == 0) sum += is_hit(s, row, at);
     }
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-// A warp for each row: 1 where fewer than `top` scores come before the label's.
+extern "C" __global__ void __launch_bounds__(256) few_hits(Metric s) {
+    double sum = 0;
+    MX_ROWS(row, 1) {
+        const T *mine = row_of(s, row);
+        A best = 0;
+        int64 at = s.classes;
+        for (int64 k = 0; k < s.classes; ++k) {
+            A x = to<A>(mine[k * s.inner]);
+            if (wins(x, k, best, at, s.classes)) { best = x; at = k; }
+        }
+        sum += is_hit(s, row, at);
+    }
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+}
+
+// Whether a score comes before the label's.
+__device__ __forceinline__ bool is_before(A x, int64 k, A own, int64 label) {
+    bool larger = x != x ? own == own : x > own, alike = x == own || (x != x && own != own);
+    return larger || (alike && k < label);
+}
+
+// How often fewer than `top` scores come before the label's; as `hits`.
 extern "C" __global__ void __launch_bounds__(256) ranks(Metric s) {
     int lane = threadIdx.x % 32;
-    for (int64 row = blockIdx.x * (int64)8 + threadIdx.x / 32; row < s.rows; row += (int64)gridDim.x * 8) {
+    double sum = 0;
+    MX_ROWS(row, 32) {
         const T *mine = row_of(s, row);
         int64 label = (int)whole(s.label, s.kind, row);
         bool known = label >= 0 && label < s.classes;
         A own = known ? to<A>(mine[label * s.inner]) : (A)0;
         int before = 0;
-        for (int64 k = lane; known && k < s.classes; k += 32) {
-            A x = to<A>(mine[k * s.inner]);
-            bool larger = x != x ? own == own : x > own, alike = x == own || (x != x && own != own);
-            before += larger || (alike && k < label);
-        }
+        for (int64 k = lane; known && k < s.classes; k += 32) before += is_before(to<A>(mine[k * s.inner]), k, own, label);
         for (int by = 16; by; by /= 2) before += __shfl_xor_sync(0xffffffffu, before, by);
-        if (lane == 0) s.found[row] = known && before < s.top ? 1.0f : 0.0f;
+        if (lane == 0) sum += known && before < s.top;
     }
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-// One block, rows of `hits` or `ranks`.
-extern "C" __global__ void __launch_bounds__(256) add_up(Metric s) {
+extern "C" __global__ void __launch_bounds__(256) few_ranks(Metric s) {
     double sum = 0;
-    for (int64 row = threadIdx.x; row < s.rows; row += 256) sum += s.found[row];
-    add_batch(sum, threadIdx.x == 0 ? (double)s.rows : 0, s);
+    MX_ROWS(row, 1) {
+        const T *mine = row_of(s, row);
+        int64 label = (int)whole(s.label, s.kind, row);
+        bool known = label >= 0 && label < s.classes;
+        A own = known ? to<A>(mine[label * s.inner]) : (A)0;
+        int before = 0;
+        for (int64 k = 0; known && k < s.classes; ++k) before += is_before(to<A>(mine[k * s.inner]), k, own, label);
+        sum += known && before < s.top;
+    }
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-// One block, rows that are one class each.
+// Rows that are one class each.
 extern "C" __global__ void __launch_bounds__(256) alike(Metric s) {
     double sum = 0;
-    for (int64 row = threadIdx.x; row < s.rows; row += 256)
-        sum += (int)whole(s.label, s.kind, row) == (int)cut(to<double>(((const T *)s.pred)[row]));
-    add_batch(sum, threadIdx.x == 0 ? (double)s.rows : 0, s);
+    MX_ROWS(row, 1) sum += (int)whole(s.label, s.kind, row) == (int)cut(to<double>(((const T *)s.pred)[row]));
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-// One block, one prediction of each row.
+// One prediction of each row.
 extern "C" __global__ void __launch_bounds__(256) chosen(Metric s) {
     double sum = 0, count = 0;
-    for (int64 row = threadIdx.x; row < s.rows; row += 256) {
+    MX_ROWS(row, 1) {
         if (s.ignores && number(s.label, s.kind, row) == s.ignore) continue;
         int64 k = whole(s.label, s.kind, row);
         if (s.clips) k = k < 0 ? 0 : k < s.classes ? k : s.classes - 1;
@@ -112,22 +177,22 @@ extern "C" __global__ void __launch_bounds__(256) chosen(Metric s) {
         sum -= log((double)(x + (A)s.eps));
         count += 1;
     }
-    add_batch(sum, count, s);
+    leave(sum, count, s);
 }
 
-// One block, all elements.
+// All elements.
 extern "C" __global__ void __launch_bounds__(256) total(Metric s) {
     double sum = 0;
-    for (int64 row = threadIdx.x; row < s.rows; row += 256) sum += to<double>(((const T *)s.pred)[row]);
-    add_batch(sum, threadIdx.x == 0 ? (double)s.rows : 0, s);
+    MX_ROWS(row, 1) sum += to<double>(((const T *)s.pred)[row]);
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-// One block, all pairs.
+// All pairs.
 extern "C" __global__ void __launch_bounds__(256) differences(Metric s) {
     double sum = 0;
-    for (int64 row = threadIdx.x; row < s.rows; row += 256) {
+    MX_ROWS(row, 1) {
         double d = (double)((A)number(s.label, s.kind, row) - to<A>(((const T *)s.pred)[row]));
         sum += s.of == ABSOLUTE ? (d < 0 ? -d : d) : d * d;
     }
-    add_batch(sum, threadIdx.x == 0 ? 1 : 0, s, (double)s.rows, s.of == ROOT);
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? 1 : 0, s);
 }

@@ -1,8 +1,7 @@
-"""What a batch adds to a metric: one launch, or two where a warp looks at each row of scores first.
+"""What a batch adds to a metric: one launch, or two where there is more than one block has threads for.
 
-Every prediction is read once, or, where one score of a row counts, only that. What is added up is added by
-one block, which is why arrays that are added up whole have at most MOST elements here. Where scores are
-looked at there are 4 bytes of scratch a row. The same bits every time.
+Every prediction is read once, or, where one score of a row counts, only that. How rows are shared out follows
+from their number alone: the same bits every time.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from ..kinds import FLOATS, kind, known
 from ..source import NAMES, shared, Source
 
 THREADS = 256
-ROWS = 8  # of a block of warps
-MOST = 2**20  # elements that one block adds up
+WARP = 32
+FEW = 8 * THREADS  # rows of a block that has a thread for each
+MOST_BLOCKS = 1024
 
 _SCORES: dict[type[Op], str] = {_metric_hits: "hits", _metric_top: "ranks"}
 _WHOLE: dict[type[Op], str] = {
@@ -42,10 +42,10 @@ class Metric(ctypes.Structure):
     """The structure of that name in metric_sums.cuh."""
 
     _fields_ = (
-        *((n, ctypes.c_void_p) for n in "label pred sums taken found".split()),
+        *((n, ctypes.c_void_p) for n in "label pred sums taken parts".split()),
         *((n, ctypes.c_int64) for n in "rows classes inner".split()),
-        *((n, ctypes.c_double) for n in "floor eps ignore".split()),
-        *((n, ctypes.c_int) for n in "kind ignores clips top of".split()),
+        *((n, ctypes.c_double) for n in "floor eps ignore divisor".split()),
+        *((n, ctypes.c_int) for n in "kind ignores clips top of blocks".split()),
     )
 
 
@@ -64,7 +64,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         dtype, a = str(r.dtypes[-1]), r.attrs
         if dtype not in FLOATS or not known(*r.dtypes):
             return None
-        given = Metric(rows=prod(shape), classes=1, inner=1)
+        given = Metric(rows=prod(shape), classes=1, inner=1, divisor=1.0)
         name = _WHOLE.get(r.op, "alike")
         if r.op in _SCORES and (r.op is _metric_top or r.inputs[2] != shape):
             axis = a.axis % len(shape) if r.op is _metric_hits else 1
@@ -72,8 +72,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             given.classes, given.inner = shape[axis], max(1, prod(shape[axis + 1 :]))
         elif r.op is _metric_chosen:
             given.classes = shape[-1]
-        elif given.rows > MOST:
-            return None
         given.rows = given.rows // given.classes if given.classes else prod(r.inputs[2])
         if r.op is _metric_chosen:
             given.floor, given.eps = a.floor, a.eps
@@ -82,29 +80,32 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         elif r.op is _metric_top:
             given.top = a.top_k
         elif r.op is _metric_difference:
-            given.of = _MEANS.index(a.of)
-        looks = name in _SCORES.values()
+            given.of, given.divisor = _MEANS.index(a.of), given.rows or float("nan")
+        by_warps = name in _SCORES.values() and given.classes >= WARP
+        if name in _SCORES.values() and not by_warps:
+            name = f"few_{name}"
+        each = max(1, FEW // WARP) if by_warps else FEW
+        given.blocks = max(1, min(-(-given.rows // each), MOST_BLOCKS))
 
         def connect(xp: Any, a: Any, sums: Any, taken: Any, *arrays: Any, work: Any) -> Run:
             made = Metric.from_buffer_copy(given)
             made.pred, made.kind = device.address(arrays[-1]), kind(arrays[0].dtype)
             made.label = device.address(arrays[0])
             made.sums, made.taken = device.address(sums), device.address(taken)
-            made.found = device.address(work) if looks else None
-            if not looks:
+            if made.blocks == 1:
                 return _launch(device, dtype, name, 1, made)
-            blocks = max(1, min(-(-made.rows // ROWS), 65536))
-            return InOrder(
-                [_launch(device, dtype, name, blocks, made), _launch(device, dtype, "add_up", 1, made)]
-            )
+            made.parts = device.address(work)
+            runs = [_launch(device, dtype, n, b, made) for n, b in ((name, made.blocks), ("add_up", 1))]
+            return InOrder(runs)
 
         def like(xp: Any, a: Any, sums: Any, taken: Any, label: Any, pred: Any, *, work: Any) -> None: ...
 
         def like_total(xp: Any, a: Any, sums: Any, taken: Any, pred: Any, *, work: Any) -> None: ...
 
         shown = like_total if r.op is _metric_total else like
-        nbytes = 4 * given.rows if looks else 0
-        return connected(connect, nbytes, "cuda metric", like=shown, mutates=True)
+        several = given.blocks > 1
+        nbytes = 16 * given.blocks if several else 0
+        return connected(connect, nbytes, "cuda metric", like=shown, mutates=True, launches=1 + several)
 
     return {op: [row] for op in (*_SCORES, *_WHOLE)}
 
