@@ -18,7 +18,7 @@ __device__ __forceinline__ int64 reduced(const Axes &axes, uint32 at) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) bits_of_equals(
-    const T *data, const T *kept, uint8 *bits, int64 n, Axes axes) {
+    const T *data, const T *kept, uint8 *bits, int64 n, const __grid_constant__ Axes axes) {
     MX_EACH(byte, (n + 7) / 8) {
         int made = 0;
         for (int e = 0; e < 8; ++e) {
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) bits_of_equals(
 
 // The bits as 0 and 1, times the reduced array if there is one.
 extern "C" __global__ void __launch_bounds__(256) numbers_of_bits(
-    const uint8 *bits, const T *kept, T *out, int64 n, Axes axes) {
+    const uint8 *bits, const T *kept, T *out, int64 n, const __grid_constant__ Axes axes) {
     MX_EACH(at, n) {
         C x = bits[at / 8] >> (7 - at % 8) & 1 ? C(1) : C(0);
         out[at] = from<T>(kept ? x * to<C>(kept[reduced(axes, (uint32)at)]) : x);

@@ -20,7 +20,7 @@ __device__ __forceinline__ int64 counted_from_ends(int64 index, int64 length, in
 
 // Indices (depth, n): the numbers of rows along `depth` axes. negative: whether those below 0 count from the end.
 extern "C" __global__ void __launch_bounds__(256) places_of_rows(
-    int64 n, int64 *places, const void *indices, int kind, int depth, int negative, Axes axes) {
+    int64 n, int64 *places, const void *indices, int kind, int depth, int negative, const __grid_constant__ Axes axes) {
     MX_EACH(at, n) {
         int64 place = 0;
         bool outside = false;
@@ -34,7 +34,8 @@ extern "C" __global__ void __launch_bounds__(256) places_of_rows(
 
 // Indices of `rank` axes whose lengths are `axes.length`; those along `axis` are replaced by the index.
 extern "C" __global__ void __launch_bounds__(256) places_along(
-    int64 n, int64 *places, const void *indices, int kind, int rank, int axis, int along, Axes axes) {
+    int64 n, int64 *places, const void *indices, int kind, int rank, int axis, int along,
+    const __grid_constant__ Axes axes) {
     MX_EACH(at, n) {
         bool outside = false;
         int64 rest = at, place = counted_from_ends(whole(indices, kind, at), along, 1, &outside) * axes.stride[axis];
@@ -93,7 +94,7 @@ __device__ __forceinline__ void rows_spoilt(int64 n, const int64 *places, U *out
 // -- places in many axes as one number, and back; `axes` has the lengths, of which the first does not matter
 
 extern "C" __global__ void __launch_bounds__(256) ravelled(
-    int64 n, const void *data, void *out, int kind, int rank, Axes axes) {
+    int64 n, const void *data, void *out, int kind, int rank, const __grid_constant__ Axes axes) {
     MX_EACH(at, n) {
         int64 total = whole(data, kind, at);
         for (int axis = 1; axis < rank; ++axis) total = total * axes.length[axis] + whole(data, kind, axis * n + at);
@@ -102,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(256) ravelled(
 }
 
 extern "C" __global__ void __launch_bounds__(256) unravelled(
-    int64 n, const void *data, void *out, int kind, int rank, Axes axes) {
+    int64 n, const void *data, void *out, int kind, int rank, const __grid_constant__ Axes axes) {
     MX_EACH(at, n) {
         int64 rest = whole(data, kind, at);
         for (int axis = rank - 1; axis > 0; --axis) {
