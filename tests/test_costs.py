@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from itertools import pairwise
-from math import inf
 from time import sleep
 from types import SimpleNamespace
 
-import ml_dtypes
 import numpy as np
 import pytest
 from emulated_driver import emulated_gpus
+from timed import calibration, chain, own_cache, Turns  # noqa: F401
 
 import mxlite as mx
 from mxlite.backends.cpu import CPU
-from mxlite.executor.cache_probe import cache_bytes, LOOKS, others_bytes_per_s, PART, WAITS
 from mxlite.executor.kernel_thread import where_kernels_run
-from mxlite.executor.rehearsal import fill, PATTERN, Rehearsal
+from mxlite.executor.rehearsal import fill
 from mxlite.executor.timings import Seconds, Timings
-from mxlite.executor.trial import Trial
-from mxlite.memplan import Device, HostLink, locality, MemoryPlan, plan_memory
+from mxlite.memplan import Device
 from mxlite.memplan.device import DEFAULT, device_of
-from mxlite.memplan.plan import make_plan
-from mxlite.memplan.problem import Problem, Task, Value
-from mxlite.memplan.schedule import OFFLOADED
-
-calibration = sys.modules["mxlite.executor.calibration"]
-trials = sys.modules["mxlite.executor.trials"]
-Turns, Place, settled = calibration.Turns, calibration.Place, calibration.settled
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr("mxlite.executor.timings._made", {})
-    monkeypatch.setattr(calibration, "cache_bytes", lambda: 2**20)  # what they do has tests of its own
-    monkeypatch.setattr(calibration, "others_bytes_per_s", lambda cache, looks: 1e9)
-    return tmp_path
-
-
-def chain(layers=6, width=32):
-    net = mx.sym.Variable("data")
-    for i in range(layers):
-        net = mx.sym.FullyConnected(net, num_hidden=width, name=f"fc{i}")
-        net = mx.sym.Activation(net, act_type="tanh", name=f"act{i}")
-    return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(net)))
-
 
 # -- described -----------------------------------------------------------------------------------
 
@@ -180,12 +150,12 @@ def test_modules_and_executors_keep_their_device():
 # -- measured ------------------------------------------------------------------------------------
 
 
-def test_measuring_once_serves_every_later_plan(own_cache, monkeypatch):
+def test_measuring_once_serves_every_later_plan(tmp_path, monkeypatch):
     net, shape = chain(), (16, 32)
     first = net.memory_plan(data=shape, device="measured")
     assert first.problem.costs == "measured" and "(measured)" in first.summary()
     assert all(0 < t.seconds < 10 for t in first.problem.tasks)
-    files = list((own_cache / "timings").iterdir())
+    files = list((tmp_path / "timings").iterdir())
     assert len(files) == 1
 
     def fails(*_):
@@ -413,10 +383,10 @@ def test_measuring_needs_the_device():
         chain(1).memory_plan(mx.gpu(), data=(2, 4), device="measured")
 
 
-def test_foreign_files_of_timings_count_for_nothing(own_cache):
+def test_foreign_files_of_timings_count_for_nothing(tmp_path):
     net = chain(1)
     net.calibrate(data=(4, 4))
-    (file,) = (own_cache / "timings").iterdir()
+    (file,) = (tmp_path / "timings").iterdir()
     good = json.loads(file.read_text())
     key = next(iter(good["seconds"]))
 
@@ -456,9 +426,9 @@ def test_foreign_files_of_timings_count_for_nothing(own_cache):
         assert Timings(tuple(good["facts"]), str(file)).cache is None
 
 
-def test_a_cache_that_cannot_be_written_is_none(own_cache, monkeypatch):
-    (own_cache / "file").write_text("")
-    monkeypatch.setenv("MXLITE_CACHE_DIR", str(own_cache / "file"))
+def test_a_cache_that_cannot_be_written_is_none(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path / "file"))
     with pytest.warns(RuntimeWarning, match="cache folder"):
         assert chain(1).calibrate(data=(4, 4)).measured
     assert chain(1).calibrate(data=(4, 4)).known  # in this process
@@ -472,439 +442,6 @@ def test_the_oldest_timings_go(tmp_path, monkeypatch):
     again = Timings(("a",), str(tmp_path / "t.json"))
     assert sorted(s.cold for s in again.seconds.values()) == [3.0, 4.0, 5.0]
     assert again.cache == (7, 0.0)
-
-
-# -- what the cache holds -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("holds, found", ((1, 1), (8, 8), (64, 0)))
-def test_the_size_of_the_cache_is_where_bytes_begin_to_cost_more(holds, found):
-    assert cache_bytes((1, 2, 4, 8, 16, 64), lambda size: size * (1.0 if size <= holds else 3.0)) == found
-
-
-def test_the_cache_of_this_machine_is_one_of_the_sizes_tried():
-    assert cache_bytes((2**16, 2**20)) in (0, 2**16, 2**20)
-
-
-def emptied_after(seconds, looks=LOOKS):
-    """A pass takes 3 s where `seconds` have gone by since the one before, else 1 s; in but the first `looks`
-    nobody else is there.
-    """
-    seen = []
-
-    def seconds_after(wait):
-        seen.append(wait)
-        return 3.0 if wait == inf or (wait >= seconds and seen.count(wait) <= looks) else 1.0
-
-    return seconds_after
-
-
-@pytest.mark.parametrize("rate", (1e9, 4e9, 16e9))
-def test_what_others_touch_is_the_rest_of_the_cache_in_the_time_that_a_part_of_it_stays(rate):
-    cache = 32 * 2**20
-    found = others_bytes_per_s(cache, seconds_after=emptied_after((cache - cache // PART) / rate))
-    assert rate / 2**0.5 <= found <= rate * 2**0.5  # waits grow by a factor of 2
-
-
-def test_others_who_come_and_go_count_in_part():
-    often, seldom = (
-        others_bytes_per_s(2**25, seconds_after=emptied_after(WAITS[2], looks)) for looks in (LOOKS, 3)
-    )
-    assert 0 < others_bytes_per_s(2**25, seconds_after=emptied_after(WAITS[-1])) < seldom < often
-
-
-def test_where_nobody_else_or_no_cache_is_to_be_seen_others_touch_nothing():
-    assert others_bytes_per_s(2**25, seconds_after=emptied_after(1.0)) == 0
-    assert others_bytes_per_s(2**25, seconds_after=lambda wait: 1.0) == 0 == others_bytes_per_s(0)
-
-
-def test_others_on_this_machine_touch_some_number_of_bytes(monkeypatch):
-    monkeypatch.setattr("mxlite.executor.cache_probe.WAITS", (1e-5, 2e-5))
-    monkeypatch.setattr("mxlite.executor.cache_probe.LOOKS", 2)
-    assert 0 <= others_bytes_per_s(2**20) < inf
-
-
-def two_maps(cache, warm=1.0, cold=4.0, others=0.0):
-    """Two tasks that pass a map of 1 MiB on, two that read them backwards; 4 s each, `warm` s if cached."""
-    size = 2**20
-    values = tuple(Value(f"v{i}", size) for i in range(4)) + (Value("data", 64, fixed=True),)
-    tasks = (
-        Task("a", "op", (4,), (0,), seconds=4.0, warm=warm, cold=cold),
-        Task("b", "op", (0,), (1,), seconds=4.0, warm=warm, cold=cold),
-        Task("b'", "op", (1, 0), (2,), seconds=4.0, warm=warm, cold=cold),
-        Task("a'", "op", (2, 0), (3,), seconds=4.0, warm=warm, cold=cold),
-    )
-    return Problem(tasks, values, 2, {"inputs": 64}, cache_bytes=cache, others_bytes_per_s=others)
-
-
-def test_a_step_in_the_cache_takes_its_warm_time():
-    assert plan_memory(two_maps(2**40)).predicted_seconds == pytest.approx(4.0, rel=1e-4)
-    assert plan_memory(two_maps(2**40)).predicted_extra_time == 0.0
-
-
-def test_a_step_that_no_cache_holds_takes_its_cold_time():
-    assert plan_memory(two_maps(1)).predicted_seconds == 16.0
-    assert plan_memory(two_maps(0)).predicted_seconds == 16.0
-
-
-def test_a_call_takes_longer_by_the_share_of_its_bytes_that_the_cache_has_lost():
-    crowded, large = (locality.walk(plan_memory(two_maps(size * 2**20))) for size in (1, 16))
-    assert all(0 < b.lost < a.lost < 1 for a, b in zip(crowded, large))
-    assert all(c.seconds == 1.0 + 3.0 * c.lost for c in (*crowded, *large))
-
-
-def test_what_others_touch_pushes_out_what_a_step_touched_long_ago():
-    alone, few, crowded = (
-        plan_memory(two_maps(2**28, others=r * 2**20)).predicted_seconds for r in (0.0, 100.0, 10_000.0)
-    )
-    assert alone == pytest.approx(4.0, rel=0.05)
-    assert alone < few < crowded
-    assert crowded > 15.5  # only of what the call before has just touched some is left
-
-
-def test_a_slow_call_pushes_out_more_than_a_quick_one():
-    values = tuple(Value(n, 2**20) for n in "abc") + (Value("data", 64, fixed=True),)
-
-    def last_call(seconds):
-        tasks = (
-            Task("first", "op", (3,), (0,), seconds=1e-3),
-            Task("between", "op", (3,), (1,), seconds=seconds),
-            Task("last", "op", (0, 1), (2,), seconds=2e-3, warm=1e-3, cold=2e-3),
-        )
-        problem = Problem(tasks, values, 3, {"inputs": 64}, cache_bytes=2**23, others_bytes_per_s=2**30)
-        return locality.walk(make_plan(problem))[-1].seconds
-
-    assert 1e-3 < last_call(1e-4) < last_call(6e-3) < last_call(1.0) < 2e-3
-
-
-def test_problems_with_other_caches_have_other_digests():
-    problems = (
-        two_maps(0),
-        two_maps(2**20),
-        two_maps(2**21),
-        two_maps(2**20, others=1.0),
-        two_maps(2**20, others=2.0),
-    )
-    assert len({p.digest for p in problems}) == len(problems)
-
-
-def test_calls_and_step_take_the_same():
-    plan = plan_memory(two_maps(3 * 2**19, others=1e5))
-    assert sum(c.seconds for c in locality.walk(plan)) == plan.predicted_seconds
-
-
-def test_running_again_within_the_cache_costs_its_warm_time():
-    problem = two_maps(2**40)
-    again = make_plan(problem, [1, 0])
-    assert again.recomputed == 1 and again.extra_time == pytest.approx(0.25)
-    assert again.predicted_extra_time == pytest.approx(0.25, rel=1e-4)
-    assert again.predicted_seconds == pytest.approx(5.0, rel=1e-4)
-
-
-def test_a_step_touches_its_arrays_wherever_they_lie_and_its_workspace():
-    values = (Value("x", 100), Value("y", 100), Value("weight", 30, True), Value("mean", 7, True))
-    tasks = (
-        Task("a", "op", (2,), (0,), workspace=50, seconds=1.0),
-        Task("b", "op", (0, 2), (1,), in_place=((1, 0),), mutates=(3,), seconds=1.0),
-    )
-    plan = make_plan(Problem(tasks, values, 2, {"arguments": 37}))
-    first, second = map(sorted, locality.touched(plan))
-    assert [high - low for low, high in first[-1:]] == [30] and first[-1][0] >= plan.arena_bytes
-    assert sorted(high - low for low, high in first) == [30, 50, 100]
-    assert [high - low for low, high in second] == [100, 30, 7] and second[1] == first[-1]
-    assert all(a[1] <= b[0] for row in (first, second) for a, b in pairwise(row))
-
-
-def test_copies_to_host_memory_are_no_calls():
-    plan = make_plan(replace(two_maps(2**40), host=HostLink()), [OFFLOADED, 0])
-    assert plan.offloaded == 1
-    assert plan.predicted_seconds == pytest.approx(4.0 + plan.schedule.waiting_seconds, rel=1e-4)
-
-
-def test_a_call_of_which_one_time_is_known_takes_that():
-    assert plan_memory(two_maps(2**40, warm=0.0, cold=0.0)).predicted_seconds == pytest.approx(16.0)
-
-
-def test_measured_plans_know_all_times_and_keep_them_in_files():
-    plan = chain().memory_plan(data=(64, 64), device="measured")
-    assert all(0 < t.warm <= t.cold and t.warm <= t.seconds for t in plan.problem.tasks)
-    assert MemoryPlan.from_json(plan.to_json()) == plan
-
-
-# -- in steps ------------------------------------------------------------------------------------
-
-
-def rehearsed(monkeypatch, net, **shapes):
-    """The step that was lowered for `net`, and what was made of it in steps."""
-    found, in_steps = [], calibration.in_steps
-
-    def look(lowered, budget):
-        found.append((lowered, budget, in_steps(lowered, budget)))
-        return found[-1][2]
-
-    monkeypatch.setattr(calibration, "in_steps", look)
-    net.calibrate(**(shapes or {"data": (16, 32)}))
-    (one,) = found
-    return one
-
-
-def test_each_call_of_a_step_is_timed_where_it_stands_in_two_plans(monkeypatch):
-    made = []
-
-    class Looked(Rehearsal):
-        def __init__(self, lowered, plans):
-            made.append(list(plans))
-            super().__init__(lowered, plans)
-
-    monkeypatch.setattr(calibration, "Rehearsal", Looked)
-    lowered, budget, seen = rehearsed(monkeypatch, chain(12))
-    keep, least = made[0]
-    assert budget is None and keep.recomputed == 0 < least.recomputed
-    assert least.arena_bytes < keep.arena_bytes
-    assert set(seen) == set(calibration.distinct_calls(lowered))
-    assert all(0 < s.warm <= s.usual for s in seen.values())
-    problem = chain(12).memory_plan(data=(16, 32), device="measured").problem
-    assert {t.seconds for t in problem.tasks} == {s.usual for s in seen.values()}
-
-
-def test_a_step_is_run_on_the_bytes_of_its_plan_and_gives_the_numbers_of_each_plan(monkeypatch):
-    lowered, _, _ = rehearsed(monkeypatch, chain(12))
-    keep = plan_memory(lowered.problem)
-    least = calibration.frontier_of(lowered.problem).least()
-    taken = []
-    empty = type(lowered.backend).empty
-    monkeypatch.setattr(type(lowered.backend), "empty", lambda self, n: taken.append(n) or empty(self, n))
-    rehearsal = Rehearsal(lowered, [keep, least])
-    assert sum(taken) <= keep.peak_bytes  # what is padded in a program is not here
-    gradients = []
-    for p, plan in enumerate((keep, least)):
-        times = rehearsal.turn(p)
-        assert len(times) == len(plan.schedule.task) and all(t > 0 for t in times)
-        assert rehearsal.left_out(p) == []
-        gradients.append({k: a.copy() for k, a in rehearsal._arrays.items() if k[0] == "grad"})
-    assert gradients[0] and all((gradients[0][k] == gradients[1][k]).all() for k in gradients[0])
-
-
-def test_no_more_than_the_budget_is_taken_to_run_steps(monkeypatch):
-    net, most = chain(12), []
-    whole = net.memory_plan(data=(16, 32))
-    budget = whole.problem.fixed_total + whole.arena_bytes // 2
-
-    def looked(kind):
-        def make(lowered, plans):
-            most.append(max(plan.peak_bytes for plan in plans))
-            return kind(lowered, plans)
-
-        return make
-
-    monkeypatch.setattr(calibration, "Rehearsal", looked(Rehearsal))
-    monkeypatch.setattr(trials, "Trial", looked(Trial))
-    assert net.memory_plan(data=(16, 32), device="measured", memory_budget=budget).peak_bytes <= budget
-    assert len(most) == 2 and max(most) <= budget  # two plans for their calls, then the plan that was chosen
-
-
-def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
-    tried, ask = [], {"data": (16, 32), "device": "measured"}
-    found = trials.in_turns
-
-    def look(make, steps, rounds):
-        tried.append(sum(len(plans) for _, plans in steps))
-        rows, plans = found(make, steps, rounds), [plan for _, plans in steps for plan in plans]
-        if make is Rehearsal:
-            return rows
-        lengths = [len(plan.schedule.task) for plan in plans]
-        return [row._replace(turns=[float(n) for _ in row.turns]) for row, n in zip(rows, lengths)]
-
-    monkeypatch.setattr(trials, "MOST_OVER", 1e9)
-    monkeypatch.setattr(trials, "in_turns", look)
-    monkeypatch.setattr(calibration, "in_turns", look)
-    net = chain(12)
-    plan = net.memory_plan(**ask)
-    assert tried == [2, 1]
-    assert plan.predicted_seconds == plan.rehearsed_seconds == len(plan.schedule.task)
-    assert plan.predicted_extra_time == 0.0 and plan.modelled_seconds > 0
-    assert net.simple_bind(mx.cpu(), **ask).memory_plan.rehearsed_seconds == plan.rehearsed_seconds
-    assert tried == [2, 1]
-    budget = plan.problem.fixed_total + plan.arena_bytes // 2
-    less = net.memory_plan(memory_budget=budget, **ask)
-    assert less.predicted_seconds == len(less.schedule.task) and tried == [2, 1, 1]
-    assert MemoryPlan.from_json(less.to_json()).predicted_seconds == less.predicted_seconds
-    assert net.memory_plan(data=(16, 32)).rehearsed_seconds == 0.0
-
-
-def test_of_many_steps_of_a_plan_the_median_counts(monkeypatch):
-    def in_turns(make, steps, rounds):
-        """Some steps are disturbed, and some are lucky."""
-        seconds = [9.0, 2.0, 2.0, 0.1, 2.0, 9.0, 0.2]
-        return [trials.Tried(seconds, []) for _, plans in steps for _ in plans]
-
-    monkeypatch.setattr(trials, "MOST_OVER", 1e9)
-    monkeypatch.setattr(trials, "in_turns", in_turns)
-    plan = chain().memory_plan(data=(16, 32), device="measured")
-    assert plan.predicted_seconds == 2.0
-
-
-def test_plans_are_compared_round_by_round():
-    """Others leave one half of the machine in most rounds of the first plan, and few of the second."""
-    slow = [1.0, 2.0, 2.0, 1.0, 2.0], [1.0, 1.0, 2.0, 1.0, 1.0]
-    first, second = ([s * p for s in of] for of, p in zip(slow, (1.0, 1.5)))
-    took = trials._seconds([first, second])
-    assert took == [2.0, 2.0 * 1.5]
-
-
-def test_scratch_arrays_hold_fractions_of_a_pattern_whatever_their_size():
-    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64):
-        pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN).astype(dtype)
-        for shape in ((), (0, 3), (7,), (PATTERN,), (2, PATTERN), (173, 101)):
-            array = CPU.array(shape, np.dtype(dtype))
-            fill(CPU, array)
-            assert array.tobytes() == np.resize(pattern, shape).tobytes()
-
-
-@pytest.mark.parametrize("most, disturbed", [(1e-6, True), (1e6, False)])
-def test_a_try_far_above_what_the_kernels_say_was_disturbed(monkeypatch, most, disturbed):
-    monkeypatch.setattr(trials, "MOST_OVER", most)
-    monkeypatch.setattr(trials, "CALL_S", 0.0)
-    plan = chain().memory_plan(data=(16, 32), device="measured")
-    assert (plan.predicted_seconds == plan.modelled_seconds) == disturbed
-
-
-def test_plans_that_were_disturbed_together_keep_what_they_took_against_one_another(monkeypatch):
-    def in_turns(make, steps, rounds):
-        """Others took the cores for ever longer."""
-        plans = [plan for _, plans in steps for plan in plans]
-        return [trials.Tried([len(p.schedule.task) * 2.0**r for r in range(5)], []) for p in plans]
-
-    net = chain(12)
-    monkeypatch.setattr(trials, "in_turns", in_turns)
-    whole = net.memory_plan(data=(16, 32), device="measured")
-    budget = whole.problem.fixed_total + whole.arena_bytes // 2
-    keep, less = net.calibrate(data=(16, 32), budgets=[budget]).plans
-    calls = len(keep.schedule.task), len(less.schedule.task)
-    assert less.predicted_seconds / keep.predicted_seconds == pytest.approx(calls[1] / calls[0])
-    together = keep.modelled_seconds + less.modelled_seconds
-    assert keep.predicted_seconds + less.predicted_seconds == pytest.approx(together)
-
-
-def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_them(monkeypatch):
-    monkeypatch.setattr(
-        trials,
-        "in_turns",
-        lambda make, steps, rounds: [
-            trials.Tried([0.0] * 3, list(range(len(p.schedule.task)))) for _, plans in steps for p in plans
-        ],
-    )
-    plan = chain().memory_plan(data=(16, 32), device="measured")
-    assert plan.predicted_seconds == pytest.approx(plan.modelled_seconds)
-
-
-def test_plans_of_budgets_are_tried_in_turns_and_known_when_they_are_bound(monkeypatch):
-    ran = []
-
-    class Looked(Trial):
-        def turn(self, p):
-            ran.append((self, p))
-            return 1.0 / (100 + len(ran)) * len(self._programs[p].plan.schedule.task)
-
-    net, ask = chain(12), {"data": (16, 32)}
-    whole = net.memory_plan(device="measured", **ask)
-    arena, fixed = whole.arena_bytes, whole.problem.fixed_total
-    budgets = [fixed + arena * 3 // 4, fixed + arena // 2]
-    monkeypatch.setattr(trials, "MOST_OVER", 1e9)
-    monkeypatch.setattr(trials, "Trial", Looked)
-    done = net.calibrate(budgets=[*budgets, f"{whole.peak_bytes + 1}B"], **ask)
-    of = done.plans
-    assert [p.budget_bytes for p in of] == [None, *budgets, whole.peak_bytes + 1]
-    assert all(p.peak_bytes <= b for p, b in zip(of[1:], budgets))
-    turns = ran[-3 * trials.ROUNDS :]  # the last plan is the first again
-    assert len(set(turns)) == 3 and turns == turns[:3] * (len(turns) // 3)
-    assert of[3].predicted_seconds == of[0].predicted_seconds
-    ratio = of[2].predicted_seconds / of[0].predicted_seconds
-    assert ratio == pytest.approx(len(of[2].schedule.task) / len(of[0].schedule.task), rel=0.05)
-    assert str(done).splitlines()[3].endswith(f"ms, {100 * (ratio - 1):+.1f} %")
-    monkeypatch.setattr(trials, "in_turns", None)  # nothing is tried again
-    for plan, budget in zip(of, (None, *budgets)):
-        bound = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask).memory_plan
-        assert bound.predicted_seconds == plan.predicted_seconds
-
-
-def test_a_budget_that_is_too_small_is_refused_before_anything_is_tried(monkeypatch):
-    monkeypatch.setattr(trials, "tried_in_turns", None)
-    with pytest.raises(mx.MemoryBudgetError):
-        chain(4).calibrate(budgets=["1GiB", 1], data=(16, 32))
-
-
-def test_what_is_said_to_work_works_whichever_budget_was_asked_for_first(monkeypatch):
-    net, ask, made = chain(12), {"data": (64, 32), "device": "measured"}, []
-
-    class Looked(Rehearsal):
-        def __init__(self, lowered, plans):
-            made.append([plan.peak_bytes for plan in plans])
-            super().__init__(lowered, plans)
-
-    monkeypatch.setattr(calibration, "Rehearsal", Looked)
-    with pytest.raises(mx.MemoryBudgetError) as no:
-        net.memory_plan(memory_budget=1, **ask)
-    least = no.value.least_feasible_bytes
-    assert len(made) == 1  # or times would change, and with them the least, when there is a budget that works
-    for budget in (least, least + 5000, least):
-        assert net.memory_plan(memory_budget=budget, **ask).peak_bytes <= budget
-    with pytest.raises(mx.MemoryBudgetError) as again:
-        net.memory_plan(memory_budget=1, **ask)
-    assert again.value.least_feasible_bytes == least
-
-
-def test_without_room_for_a_step_calls_alone_count(monkeypatch):
-    class Full(Rehearsal):
-        def __init__(self, lowered, plans):
-            raise mx.OutOfMemoryError("full")
-
-    monkeypatch.setattr(calibration, "Rehearsal", Full)
-    tasks = chain().memory_plan(data=(16, 32), device="measured").problem.tasks
-    assert all(t.seconds == t.cold for t in tasks)
-
-
-def test_a_call_that_fails_in_a_step_is_left_out(monkeypatch):
-    def fails():
-        raise ValueError("refused")
-
-    bound = sys.modules["mxlite.executor.rehearsal"].call_of
-    monkeypatch.setattr(
-        "mxlite.executor.rehearsal.call_of",
-        lambda lowered, plan, s, *rest: fails if s == 2 else bound(lowered, plan, s, *rest),
-    )
-    _, _, seen = rehearsed(monkeypatch, chain())
-    assert seen
-
-
-ALONE = {"a": Seconds(5.0, 1.0), "b": Seconds(3.0, 2.0)}
-
-
-def places(share, plans):
-    """Calls as (key, lost) whose times are 10 s and `share` of what the cache matters to them alone."""
-    matters = {key: share * (s.cold - s.warm) for key, s in ALONE.items()}
-    return [[Place(key, lost, 10.0 + lost * matters[key]) for key, lost in plan] for plan in plans]
-
-
-@pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
-def test_times_in_steps_are_found_again_whatever_the_cache_matters_there(share):
-    plans = places(
-        share, ([("a", 0.9), ("b", 0.5), ("a", 0.7)], [("a", 0.1), ("b", 0.2), ("a", 0.3), ("a", 0.5)])
-    )
-    found = settled(plans, ALONE)
-    assert found["a"].warm == pytest.approx(10.0) and found["a"].cold == pytest.approx(10.0 + 4 * share)
-    assert found["b"].warm == pytest.approx(10.0) and found["b"].cold == pytest.approx(10.0 + share)
-    for key, s in found.items():
-        assert s.usual == pytest.approx(np.mean([p.seconds for plan in plans for p in plan if p.key == key]))
-
-
-def test_what_the_cache_matters_in_steps_has_bounds():
-    wild = [[Place("a", 0.9, 1000.0)], [Place("a", 0.1, 1.0)]]
-    assert settled(wild, ALONE)["a"].cold - settled(wild, ALONE)["a"].warm == pytest.approx(6.0)
-    equal = [[Place("a", 0.5, 9.0)], [Place("a", 0.5, 8.0)]]
-    assert settled(equal, ALONE)["a"] == (8.5 + 2.0, 8.5 - 2.0, 8.5)
-    cheap = [[Place("a", 1.0, 1.0)], [Place("a", 1.0, 1.0)]]
-    assert settled(cheap, ALONE)["a"] == (1.0, 0.25, 1.0)
 
 
 def test_kernels_of_a_gpu_are_timed_there():
