@@ -609,10 +609,31 @@ def test_a_symbol_plans_binds_and_runs(a, b):
     assert [float(g.asnumpy()[0]) for g in grads] == [4, 3]
 
 
-@pytest.mark.parametrize("option", ["group2ctx", "stype_dict", "shared_buffer"])
-def test_what_cannot_be_done_is_refused(a, option):
-    with pytest.raises(MXLiteError, match=f"{option} is not supported"):
-        (a + 1).simple_bind(a=(2,), **{option: {"x": "y"}})
+def test_groups_on_one_device_and_dense_arrays_are_what_a_program_has_anyway(a):
+    """As scripts for MXNet put the layers of a network on several devices, when they are run on one."""
+    with mx.AttrScope(ctx_group="first"):
+        net = a + 1
+    for groups in ({}, {"first": cpu()}, {"first": [cpu(), cpu(0)], "second": cpu()}):
+        exe = net.simple_bind(cpu(), a=(2,), group2ctx=groups, stype_dict={"a": "default"})
+        assert exe.forward()[0].asnumpy().tolist() == [1, 1]
+        assert net.bind(None, {"a": array([2.0])}, group2ctx=groups).forward()[0].asnumpy().tolist() == [3]
+    mx.mod.Module(net, ["a"], None, context=cpu(), group2ctxs=[{"first": cpu()}])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"group2ctx": {"first": cpu(1)}}, r"group2ctx puts 'first' on cpu\(1\), .* here cpu\(0\): put all"),
+        ({"group2ctx": {"x": [cpu(), mx.gpu(0)]}}, r"group2ctx puts 'x' on gpu\(0\)"),
+        ({"group2ctx": "cpu"}, "group2ctx must be a dict of groups and devices"),
+        ({"stype_dict": {"a": "csr"}}, "stype_dict wants 'a' as 'csr', but in a program arrays are dense"),
+        ({"stype_dict": "csr"}, "stype_dict must be a dict"),
+        ({"shared_buffer": {"x": "y"}}, "shared_buffer is not supported"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(a, options, words):
+    with pytest.raises(MXLiteError, match=words):
+        (a + 1).simple_bind(a=(2,), **options)
 
 
 # -- long graphs ---------------------------------------------------------------------------------

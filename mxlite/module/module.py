@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, StateError
+from ..core.placement import on_one_device
 from ..core.wanted import wanted
 from ..executor.amp import amp_dtype
 from ..executor.bind import check_streams
@@ -85,8 +86,7 @@ class Module(SavedModule):
             wanted("Module: context", c, "a device such as mx.cpu()", Context)
         if len(contexts) != 1:
             raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {contexts}.")
-        if group2ctxs:
-            raise MXLiteError("Module: group2ctxs is not supported.")
+        on_one_device(group2ctxs, contexts[0], "group2ctxs")
         wanted("Module: symbol", symbol, "a Symbol", Symbol)
         names = ArgumentNames.of(symbol, data_names, label_names, state_names, fixed_param_names)
         budget = None if memory_budget is None else parse_bytes(memory_budget)

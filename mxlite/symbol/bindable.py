@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TYPE_CHECKING
 
-from ..core import Context
+from ..core import Context, current_context
 from ..core.errors import MXLiteError
+from ..core.placement import all_dense, on_one_device
 from ..graph import Graph, Shape
 
 if TYPE_CHECKING:
@@ -149,8 +150,12 @@ class Bindable:
         offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
         many bytes. On mx.cpu() that is a simulation, and saves nothing.
         streams: of kernels that a GPU may run side by side, where the plan leaves them unordered.
+        group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
-        _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
+        on_one_device(group2ctx, ctx or current_context())
+        all_dense(stype_dict)
+        if shared_buffer:
+            raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
         from ..executor import simple_bind
 
         return simple_bind(
@@ -193,7 +198,7 @@ class Bindable:
         Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
         `loss_scale`, `device`, `plan`, `offload` and `streams` are as in `simple_bind`.
         """
-        _refuse(group2ctx=group2ctx)
+        on_one_device(group2ctx, ctx or current_context())
         from ..executor import bind
 
         return bind(
@@ -221,11 +226,3 @@ class Bindable:
         executor = self.bind(ctx, args, grad_req="null", aux_states=states)
         outputs: list[Any] = executor.forward()
         return outputs
-
-
-def _refuse(**options: Any) -> None:
-    for key, value in options.items():
-        if value:
-            raise MXLiteError(
-                f"{key} is not supported: a program runs on one device, with dense arrays of its own."
-            )
