@@ -22,8 +22,8 @@ def on_one_device(groups: Any, device: Context, name: str = "group2ctx") -> None
             for context in place if isinstance(place, Sequence) and not isinstance(place, str) else [place]:
                 if context != device:
                     raise MXLiteError(
-                        f"{name} puts {group!r} on {context}, but a program runs on one device, here {device}: "
-                        f"put all groups there."
+                        f"{name} puts {group!r} on {context}, but a program runs on one device, here "
+                        f"{device}: put all groups there."
                     )
 
 
