@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from emulated_device import compiler
 from emulated_driver import EmulatedDriver
+from watchdog import in_time
 
 from mxlite.backends.gpu.backend import GPUBackend
 from mxlite.backends.gpu.cuda_device import CudaDevice
@@ -176,6 +177,25 @@ def test_memory_is_freed_when_the_device_is_done_with_it():
         gc.collect()
         device.pool.trim()
     assert busy == [False, False]
+
+
+@in_time(20)
+def test_an_arena_may_be_ended_by_the_collector_while_its_thread_marks():
+    device = CudaDevice(EmulatedDriver(), 0)
+    record, arenas = device.driver.record, [device.arena(3 * 2**20)]
+    GPUBackend.of(device).issue(fill(device, arenas[0], 1), ())()
+    seen = []
+
+    def collects(event, stream):
+        if arenas:
+            arenas.clear()  # as a pass over cycles would: it is freed before this call goes on
+            seen.append(device.driver.taken)
+        record(event, stream)
+
+    device.driver.record = collects
+    ticket = device.mark()
+    device.wait_for(ticket)
+    assert seen == [0] and device.pool.held().arenas == 0
 
 
 def test_no_room_for_a_kernel_is_no_room():

@@ -68,7 +68,8 @@ class CudaDevice:
         self._timing = threading.Lock()
         self._watch: list[int] = []  # two timed events
         self._foreign: int | None = None  # an event for streams of others
-        self._marking = threading.Lock()
+        # Whoever marks may come here again: the collector ends an arena, which is freed behind what uses it.
+        self._marking = threading.RLock()
         self._compiling = threading.Lock()
         self._capture = threading.Lock()  # held by who captures a graph
         self._captured_on: int | None = None  # the stream of those who bring none
