@@ -437,7 +437,7 @@ def test_wheels_that_come_along_are_there_for_its_processes(sections, tmp_path, 
         file.writestr("brought/__init__.py", "there = 7\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     script.bring(wheels, site)
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "broken-1.0-py3-none-any.whl cannot be unpacked" in said
     assert "brought along: brought-1.0-py3-none-any.whl" in said
     assert os.environ["PYTHONPATH"] == os.pathsep.join([str(site), str(tmp_path)])
