@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -309,6 +310,20 @@ def test_networks_and_columns_come_in_the_order_in_which_they_are_asked_for(benc
         "deep": ["last-bf16", "mxlite-bf16", "mxlite-bf16-whole", "mxlite-bf16-7GB", "mxlite-bf16-4GB"],
         "mlp": ["last-fp32", "last-tf32", "last-bf16", "mxlite-bf16", "mxlite-bf16-whole", "mxlite-tf32"],
     }
+
+
+def test_commands_of_the_page_measure_what_it_says(chosen, tmp_path):
+    """Nets that are bound by launches also against the CUDA graphs of torch.compile."""
+    text = (ROOT / "docs" / "gpu.md").read_text().replace("\\\n", "")
+    lines = [x.strip() for x in text.splitlines() if x.startswith("    python3 benchmarks/gpu.py")]
+    launches, memory, _ = [chosen(*shlex.split(x)[2:]) for x in lines]
+    assert [*launches] == ["mlp", "lenet", "decoder"] and [*memory][:2] == ["batch", "deep"]
+    for precision in ("bf16", "tf32"):
+        wanted = {f"{n}-{precision}" for n in ("mxlite", "eager", "compile")} | {f"mxlite-{precision}-whole"}
+        assert all(wanted <= {*names} for names in launches.values())
+    assert {"mxlite-tf32", "last-tf32", "again-tf32", "segments-tf32"} <= {*memory["batch"]}
+    assert {f"mxlite-bf16{n}" for n in ("", "-whole", "-7GB", "-4GB")} <= {*memory["deep"]}
+    assert not [c for names in memory.values() for c in names if c.startswith(("jit", "remat", "compile"))]
 
 
 def test_deep_is_of_the_precision_that_is_asked_for(chosen):
