@@ -16,8 +16,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from gpu import BUDGETS, MOST_EXTRA, ROOM
 from gpu_columns import nets as known
+from gpu_columns.columns import BUDGETS, MOST_EXTRA, ROOM
 from gpu_columns.search import bisected
 from harness import heading, markdown, RESULTS
 from harness.machine import today

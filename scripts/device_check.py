@@ -20,16 +20,17 @@ import sys
 import tempfile
 import time
 import traceback
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # behind all that is installed
 
 from device_sections import run_section, Section, SECTIONS
 from device_sections.asking import ask
 from device_sections.part import Part, stop
 from device_sections.result import Result, Row
+from importable import bring
 
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 8.8
@@ -77,24 +78,6 @@ def main() -> int:
             return 2
         wanted = [s for s in SECTIONS if s.name in only and s.name not in args.skip.split(",")]
         return check(wanted, args, start)
-
-
-def bring(wheels: Path, site: Path) -> None:
-    """Unpack wheels for our processes, and say which. What cannot be unpacked is left out: that is no reason
-    to check nothing. Installers do more, for scripts and headers, which nobody needs here.
-    """
-    site.mkdir(exist_ok=True)
-    for wheel in sorted(wheels.glob("*.whl")):
-        try:
-            with zipfile.ZipFile(wheel) as file:
-                file.extractall(site)
-            print(f"brought along: {wheel.name}", flush=True)
-        except (OSError, zipfile.BadZipFile) as error:
-            print(f"{wheel.name} cannot be unpacked: {error}", flush=True)
-    if not any(site.iterdir()):
-        print(f"{wheels} has no wheel that could be used.", flush=True)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
 
 
 def no_cache() -> str | None:

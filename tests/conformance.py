@@ -23,6 +23,7 @@ from case import Case
 from mxlite.backends import Backend, bind_call, ChosenKernel
 from mxlite.backends.cpu import CPU
 from mxlite.core.dtype import is_floating
+from mxlite.core.errors import DTypeError
 from mxlite.core.npshape import UNKNOWN
 from mxlite.graph.attrs import attr_text, parse_attrs
 from mxlite.graph.infer import infer_shapes
@@ -35,6 +36,8 @@ LOCAL_BYTES = 208 * 1024
 """What a kernel may have allocated at one moment: numpy's own buffers (64 KiB for each of three operands of a
 strided or mixed operation) or temporaries as small as that, and Python's objects."""
 KEPT_BYTES = 16 * 1024  # that a run may leave behind
+NOTHING_BUT_ROUNDINGS = frozenset({"attention-mask-column"})
+"""Rows with an output that is 0 but for roundings of numbers near 1: two kernels agree to those of 1."""
 
 Arrays = dict[str, Any]
 
@@ -49,6 +52,15 @@ def kernels_of(backend: Backend) -> Iterator[None]:
         yield
     finally:
         _backend.reset(token)
+
+
+def takes(case: Case, dtype: str) -> bool:
+    """Whether the operator has this type in the place of float64: some are of whole numbers only."""
+    try:
+        case.op.infer_type(case.parsed, *(np.dtype(k) for k in case.kinds(dtype)))
+    except DTypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
-"""What tests have counted, at the end of the run.
+"""What tests have counted, at the end of the run; a fixture of several files.
 
 A test says `record_property("count: SUBJECT", {"passed": 3, ...})`; the counts of a subject are added up over
 all tests and test processes, and printed as one line.
 """
 
 import gc
+import importlib
 import os
 import signal
 import sys
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 os.environ["MXLITE_PLAN_CACHE"] = "0"  # tests are about planning; tests/test_plan_cache.py switches it on
 
@@ -59,3 +63,18 @@ def pytest_terminal_summary(terminalreporter):
     for subject, counts in sorted(totals.items()):
         parts = ", ".join(f"{n:,} {kind}" for kind, n in counts.items())
         terminalreporter.write_line(f"{subject}: {parts}, of {sum(counts.values()):,}")
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """Imports modules of benchmarks/; the tests have a module of the name of a package there."""
+    root = Path(__file__).resolve().parent.parent
+    for name in [n for n in sys.modules if n.split(".")[0] == "networks"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.setenv("MXLITE_BENCHMARK_EMULATED", "1")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    yield importlib.import_module
+    for name in [n for n in sys.modules if n.split(".")[0] == "networks"]:
+        del sys.modules[name]

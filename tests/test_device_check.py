@@ -102,6 +102,20 @@ def test_a_kernel_that_is_wrong_is_found(sections, tmp_path, monkeypatch):
     assert [r["verdict"] for r in rows] == ["FAIL"] * 3 and rows[2]["found"]["failed"] == 2
 
 
+WHOLE = ("bitwise_", "left_shift", "right_shift")
+
+
+def test_rows_of_whole_numbers_and_of_nothing_but_roundings_are_no_failures(sections, tmp_path, monkeypatch):
+    """Operators that take no float32 are not run in it, and what is 0 but for roundings is held against 1."""
+    kernels = importlib.import_module("device_sections.kernels")
+    few = {n: c for n, c in kernels.CASES.items() if n.startswith(WHOLE)}
+    few |= {n: kernels.CASES[n] for n in kernels.NOTHING_BUT_ROUNDINGS}
+    monkeypatch.setattr(kernels, "CASES", few)
+    monkeypatch.setattr(kernels, "FEW", len(few))
+    (row,) = run(sections, "kernels", tmp_path)
+    assert row["verdict"] == "PASS" and row["found"]["rows passed"] == len(few) > 8, row
+
+
 def test_behind_a_kernel_that_faults_a_new_process_goes_on(sections, tmp_path, monkeypatch):
     kernels = importlib.import_module("device_sections.kernels")
     checks = importlib.import_module("device_sections.checks")
@@ -110,7 +124,7 @@ def test_behind_a_kernel_that_faults_a_new_process_goes_on(sections, tmp_path, m
     begun = []
     monkeypatch.setattr(checks.Checks, "begin_again", lambda self, after: begun.append(after))
 
-    def faults(case, remote):
+    def faults(case, remote, least):
         remote.there.device.fault = DriverError("an illegal memory access", is_lasting=True)
         raise remote.there.device.fault
 
@@ -423,7 +437,7 @@ def test_wheels_that_come_along_are_there_for_its_processes(sections, tmp_path, 
         file.writestr("brought/__init__.py", "there = 7\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     script.bring(wheels, site)
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "broken-1.0-py3-none-any.whl cannot be unpacked" in said
     assert "brought along: brought-1.0-py3-none-any.whl" in said
     assert os.environ["PYTHONPATH"] == os.pathsep.join([str(site), str(tmp_path)])

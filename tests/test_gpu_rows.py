@@ -20,20 +20,19 @@ from conformance import (
     check_unwanted_outputs,
     check_writes_all_and_reads_no_garbage,
     kernels_of,
+    NOTHING_BUT_ROUNDINGS,
     operators,
     stages,
+    takes,
 )
 from emulated_device import compiler, EmulatedDevice
 
 from mxlite.backends import Backend
 from mxlite.backends.gpu.kernels import table
-from mxlite.core.errors import DTypeError
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 BACKEND = Backend("emulated", np, table(EmulatedDevice()))
-NOTHING_BUT_ROUNDINGS = frozenset({"attention-mask-column"})
-"""Rows with an output that is 0 but for roundings of numbers near 1."""
 EVERY = {
     "elementwise": 40,  # tests/test_gpu_elementwise.py has every step of an expression
     "step": 19,  # of an optimizer; tests/test_gpu_update.py has every formula
@@ -91,15 +90,6 @@ def test_row(name):
         check_missing_head_gradients(case)
     for dtype in (None, "float32") if takes(case, "float32") else (None,):
         compare(case, dtype, 1.0 if name in NOTHING_BUT_ROUNDINGS else 1e-30)
-
-
-def takes(case, dtype):
-    """Whether the operator has this type: some are of whole numbers only."""
-    try:
-        case.op.infer_type(case.parsed, *(np.dtype(k) for k in case.kinds(dtype)))
-    except DTypeError:
-        return False
-    return True
 
 
 def compare(case, dtype, least):

@@ -1,9 +1,13 @@
-"""The columns of benchmarks/gpu.py: a framework, a precision, options; each in a process of its own."""
+"""The columns of benchmarks/gpu.py: a framework, a precision, options; each in a process of its own.
+
+A column is called by whose it is, its precision and what else there is of it: `mxlite-bf16-whole`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from peers.column import Column
@@ -15,9 +19,18 @@ JAX_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "tf32": {"precision": "tensorfloat32"},
     "bf16": {"precision": None, "dtype": "bfloat16"},
 }
+TORCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "fp32": {},
+    "tf32": {"tf32": True},
+    "bf16": {"autocast": True, "tf32": True},
+}
 PRECISIONS = {"fp32": "float32", "tf32": "float32 by TF32", "bf16": "bfloat16, float32 weights"}
 PLENTY = 64 * 2**30
-"""Bytes in which ResNet-1001 keeps all: without a budget a step makes again what is cheap, and holds less."""
+"""Bytes in which a network keeps all: without a budget a step makes again what is cheap, and holds less."""
+BUDGETS = {"7 GB": 7 * 10**9, "4 GB": 4 * 10**9}
+"""Of ResNet-1001."""
+ROOM, MOST_EXTRA = 8 * 10**9, 0.15
+"""Bytes for the largest batch of ResNet-50, and the share of a step that making things again may add."""
 TOLERANCE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.08}
 """Of losses, relative to PyTorch eager in float32."""
 
@@ -25,20 +38,31 @@ TOLERANCE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.08}
 def columns() -> list[Column]:
     """All of them: mxlite's first in each precision."""
     made = []
-    for precision in PRECISIONS:
-        own = {"amp": "bfloat16"} if precision == "bf16" else {}
-        theirs = {"bf16": {"autocast": True, "tf32": True}, "tf32": {"tf32": True}, "fp32": {}}[precision]
-        env = {"MXLITE_ALLOW_TF32": str(int(precision != "fp32"))}
-        made.append(Column(f"mxlite-{precision}", "mxlite", "ours", OURS, own, env, precision))
-        last = {**theirs, "channels_last": True}
+    for p in PRECISIONS:
         made += [
-            Column(f"eager-{precision}", "PyTorch eager", "torch", TORCH, theirs, precision=precision),
-            Column(f"last-{precision}", "channels_last", "torch", TORCH, last, {}, precision, "images"),
-            Column(f"compile-{precision}", "max-autotune", "torch", TORCH, {**last, "compiled": True},
-                   precision=precision),
-            *jax(precision),
-        ]  # fmt: skip
+            ours(p, "", "mxlite"),
+            ours(p, "-whole", "mxlite, all memory", PLENTY),
+            torch("eager", p, "PyTorch eager", channels_last=False),
+            replace(torch("last", p, "channels_last"), only="images"),
+            torch("compile", p, "max-autotune", compiled=True),
+            *jax(p),
+        ]
     return made
+
+
+def ours(precision: str, name: str, title: str, budget: int | None = None) -> Column:
+    """mxlite's step, within `budget` bytes if there is one."""
+    options: dict[str, Any] = {} if budget is None else {"memory_budget": budget}
+    if precision == "bf16":
+        options["amp"] = "bfloat16"
+    env = {"MXLITE_ALLOW_TF32": str(int(precision != "fp32"))}
+    return Column(f"mxlite-{precision}{name}", title, "ours", OURS, options, env, precision)
+
+
+def torch(name: str, precision: str, title: str, channels_last: bool = True, **more: Any) -> Column:
+    """PyTorch's step."""
+    options = {**TORCH_OPTIONS[precision], **({"channels_last": True} if channels_last else {}), **more}
+    return Column(f"{name}-{precision}", title, "torch", TORCH, options, precision=precision)
 
 
 def jax(precision: str) -> list[Column]:
@@ -51,16 +75,17 @@ def jax(precision: str) -> list[Column]:
     ]
 
 
-def quick() -> list[Column]:
-    """In the precisions that are used, those first that matter most; nothing that takes long to compile."""
-    names = ("mxlite-bf16", "eager-bf16", "last-bf16", "mxlite-tf32", "eager-tf32")
-    return sorted((c for c in columns() if c.name in names), key=lambda c: names.index(c.name))
+QUICK = ("mxlite-bf16", "mxlite-bf16-whole", "eager-bf16", "last-bf16", "mxlite-tf32", "eager-tf32")
+"""In the precisions that are used, those first that matter most; nothing that takes long to compile."""
+
+SMALL = ("mxlite-fp32", "mxlite-fp32-whole", "eager-fp32", "jit-fp32", "remat-fp32", "mxlite-bf16")
+"""For the emulated GPU: PyTorch and JAX on the CPU."""
 
 
-def small() -> list[Column]:
-    """For the emulated GPU: PyTorch and JAX on the CPU."""
-    names = ("mxlite-fp32", "eager-fp32", "jit-fp32", "remat-fp32", "mxlite-bf16")
-    return [c for c in columns() if c.name in names]
+def picked(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+    """Those that one of `names` stands for, in the order of the names; "*" in a name is anything."""
+    found = [c for name in names for c in columns if fnmatchcase(c.name, name)]
+    return list({c.name: c for c in found}.values())
 
 
 def emulated(column: Column) -> Column:
@@ -69,23 +94,36 @@ def emulated(column: Column) -> Column:
     return replace(column, env=env)
 
 
-def within(nbytes: Mapping[str, int], precision: str = "tf32") -> list[Column]:
+def checkpointed(precision: str) -> list[Column]:
+    """PyTorch with a checkpoint around every block, and around as many blocks as hold least."""
+    return [
+        torch("again", precision, "PyTorch, checkpointed", checkpointed=True),
+        torch("segments", precision, "the same, sqrt(n) stretches", checkpointed="segments"),
+    ]
+
+
+def within(budgets: Mapping[str, int], precision: str) -> list[Column]:
     """ResNet-1001: mxlite without a budget, with plenty and within some, PyTorch and JAX with and without a
     checkpoint around every block.
     """
-    env = {"MXLITE_ALLOW_TF32": "1"}
-    theirs = {"tf32": True, "channels_last": True}
-    made = [
-        Column("mxlite", "mxlite, no budget", "ours", OURS, {}, env, precision),
-        Column("kept", "mxlite, all kept", "ours", OURS, {"memory_budget": PLENTY}, env, precision),
+    limits = [
+        ours(precision, f"-{name.replace(' ', '')}", f"mxlite within {name}", limit)
+        for name, limit in budgets.items()
     ]
-    for name, limit in nbytes.items():
-        made.append(
-            Column(name, f"mxlite within {name}", "ours", OURS, {"memory_budget": limit}, env, precision)
-        )
-    made.append(Column("eager", "PyTorch channels_last", "torch", TORCH, theirs, {}, precision))
-    again = {**theirs, "checkpointed": True}
-    made.append(Column("checkpointed", "PyTorch, checkpointed", "torch", TORCH, again, {}, precision))
-    segments = {**theirs, "checkpointed": "segments"}
-    made.append(Column("segments", "the same, sqrt(n) stretches", "torch", TORCH, segments, {}, precision))
-    return made + jax(precision)
+    return [
+        ours(precision, "", "mxlite, no budget"),
+        ours(precision, "-whole", "mxlite, all kept", PLENTY),
+        *limits,
+        torch("last", precision, "PyTorch channels_last"),
+        *checkpointed(precision),
+        *jax(precision),
+    ]
+
+
+def batches(precision: str) -> list[Column]:
+    """Those of which the largest batch is looked for."""
+    return [
+        ours(precision, "", "mxlite"),
+        torch("last", precision, "PyTorch channels_last"),
+        *checkpointed(precision),
+    ]

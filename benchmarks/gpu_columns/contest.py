@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 from harness import Spread, Worker
 from networks.suite import Net
 from peers.column import Column
-from peers.contest import brief, calibrate, Entries, Entry, load, reason, run, say, Terms
+from peers.contest import brief, calibrate, Entries, Entry, load, run, say, Terms, told
 
 from .columns import TOLERANCE
 
 NO_TIME = "no time was left"
-OVER = 15.0  # seconds that a column which has begun may take when all time is gone
+OVER = 15.0  # seconds in which everything ends when all time is gone; with less left no column begins
+ENDING = 7.0  # of these, for processes that are ended, see harness/worker.py, and for the page
 
 
 @dataclass(frozen=True)
@@ -25,24 +26,25 @@ class Clock:
 
     end: float
 
-    @classmethod
-    def of(cls, seconds: float | None) -> Clock:
-        return cls(float("inf") if seconds is None else time.monotonic() + seconds)
-
     @property
     def left(self) -> float:
         return self.end - time.monotonic()
 
 
 class Limited:
-    """A worker for which every question has a limit: a column that hangs is a note in the table."""
+    """A worker for which every question has a limit: a column that hangs is a note in the table.
+
+    What has begun when all time is gone may go on for OVER - ENDING seconds, however much it is asked.
+    """
 
     def __init__(self, worker: Worker, limit: float, clock: Clock) -> None:
         self._worker, self._limit, self._clock = worker, limit, clock
 
     def ask(self, limit: float | None = None, **request: Any) -> Any:
-        most = min(self._limit, limit or self._limit, max(0.0, self._clock.left) + OVER)
-        return self._worker.ask(most, **request)
+        left = self._clock.left + OVER - ENDING
+        if left <= 0:
+            raise RuntimeError(NO_TIME)
+        return self._worker.ask(min(self._limit, limit or self._limit, left), **request)
 
     def __exit__(self, *_: object) -> None:
         self._worker.__exit__(None, None, None)
@@ -62,22 +64,25 @@ def hold(
     """
     say(net.title)
     entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
+    spec: dict[str, Any] = {}
     try:
-        spec = net.prepare(folder)
+        if clock.left >= OVER:  # it takes seconds, too
+            spec = net.prepare(folder)
     except Exception as error:
+        failed = told(error)
         for e in entries.values():
-            e.note = e.note or failure(error)
+            e.note = e.note or failed
         return entries
     for e in entries.values():
         if e.note:
             continue
-        if clock.left < OVER:
+        if not spec or clock.left < OVER:
             e.note = NO_TIME
             continue
         try:
             one(net, spec, e, terms, clock)
         except Exception as error:
-            e.note = failure(error)
+            e.note = told(error)
             say(f"  {e.column.title}: {e.note}")
         known = {n: replace(x) for n, x in entries.items()}
         compare(known)  # what comes may be a better reference
@@ -100,29 +105,25 @@ def one(net: Net, spec: dict[str, Any], e: Entry, terms: Terms, clock: Clock) ->
             measure(e, worker, limited)
 
 
-def failure(error: Exception) -> str:
-    """Of an error, on one line."""
-    return reason(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"[:200]
-
-
 def measure(e: Entry, worker: Worker, terms: Terms) -> None:
     """Rounds of steps, then memory and what else the column knows."""
     name = e.column.name
     values: dict[str, list[float]] = {name: []}
+    hosts = []
     try:
         calibrate(e, worker, values, terms)
         values = {name: []} if name in values else {}
         for _ in range(terms.rounds):
-            if name in values:
-                run(e, worker, values)
+            if name in values and run(e, worker, values):
+                hosts.append(worker.ask(terms.limit, do="host"))
         if name not in values:
             return
-        e.seconds = Spread(tuple(values[name]))
+        e.seconds, e.host = Spread(tuple(values[name])), Spread(tuple(hosts))
         e.memory = worker.ask(terms.limit, do="memory")
         e.plan = {**worker.ask(terms.limit, do="plan"), **worker.ask(terms.limit, do="graphs")}
         say(f"  {e.column.title}: {e.seconds.median * 1e3:.3f} ms a step")
     except RuntimeError as error:
-        e.note = reason(error)
+        e.note = told(error)
 
 
 def compare(entries: Entries) -> None:
@@ -139,37 +140,3 @@ def compare(entries: Entries) -> None:
         if not e.difference <= TOLERANCE[e.column.precision]:
             e.note = f"wrong: losses {brief(e.losses)} instead of {brief(reference)}"
             e.seconds = None
-
-
-def largest_batches(
-    net: Net,
-    nbytes: int,
-    most_extra: float,
-    terms: Terms,
-    folder: Path,
-    columns: Sequence[Column],
-    clock: Clock,
-) -> Iterator[dict[str, Any]]:
-    """The largest batch of each column within `nbytes`, while there is time.
-
-    most_extra: of ours, the share of a step that recomputation may be planned to take.
-    """
-    spec = net.prepare(folder)
-    for column in columns:
-        if column.missing():
-            continue
-        row: dict[str, Any] = {"column": column.title}
-        try:
-            if clock.left < OVER:
-                raise TimeoutError(NO_TIME)
-            with column.start(terms.threads) as worker:
-                if column.side == "ours":
-                    request: dict[str, Any] = dict(symbol=spec["symbol"], most_extra=most_extra)
-                else:
-                    request = dict(spec=spec, **column.options_for(net))
-                limit = min(terms.limit, clock.left)
-                row["batch"] = worker.ask(limit, do="largest", nbytes=nbytes, **request)
-        except Exception as error:
-            row["note"] = failure(error)
-        say(f"  {row}")
-        yield row

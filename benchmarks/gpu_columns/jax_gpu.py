@@ -86,9 +86,13 @@ class OnGPU(Peer):
         self.wait()
         return (time.perf_counter() - start) / count
 
+    def host(self) -> float:
+        """Seconds of the host for a step of the last run."""
+        return self.host_s
+
     def memory(self) -> dict[str, Any]:
         """What the compiled step wants, and the allocator's peak since the process began where it counts."""
-        found: dict[str, Any] = {"host_s": self.host_s}
+        found: dict[str, Any] = {}
         wanted = self.step.memory_analysis()
         if wanted is not None:
             found["planned"] = (

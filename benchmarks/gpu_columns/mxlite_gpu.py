@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from peers.mxlite_peer import MXLite
 
 import mxlite as mx
 from gpu_columns import pushed
-from gpu_columns.search import bisected
+from gpu_columns.search import bisected, downwards
 from mxlite.backends import backend_of
+from mxlite.backends.gpu import cublaslt, cudnn, nvrtc
 
 
 class OnGPU(MXLite):
@@ -36,12 +38,12 @@ class OnGPU(MXLite):
 
     def versions(self) -> dict[str, str]:
         device = backend_of(self.context).device
-        from mxlite.backends.gpu import nvrtc
-
         return {
             "mxlite": mx.__version__,
             "GPU": f"{device.name}, {device.architecture}, {device.memory()[1] / 2**30:.0f} GiB",
             "NVRTC": ".".join(map(str, nvrtc.version())) if nvrtc.available() else "absent",
+            "cuBLASLt": cublaslt_version(),
+            "cuDNN": cudnn_version(),
         }
 
     def build(self, spec: dict[str, Any], **options: Any) -> None:
@@ -64,7 +66,11 @@ class OnGPU(MXLite):
 
     def memory(self) -> dict[str, Any]:
         gone = self.free_before - self.device.memory()[0]
-        return {**super().memory(), "gone": gone, "host_s": self.host_s}
+        return {**super().memory(), "gone": gone}
+
+    def host(self) -> float:
+        """Seconds of the host for a step of the last run."""
+        return self.host_s
 
     def graphs(self) -> dict[str, Any]:
         """What is captured, and what is not."""
@@ -76,20 +82,51 @@ class OnGPU(MXLite):
             "as": hosted,
         }
 
-    def largest(self, symbol: str, nbytes: int, most_extra: float, most: int = 4096) -> int:
-        """The largest batch of images for which a plan within `nbytes` takes no more extra time than this."""
+    def largest(
+        self,
+        symbol: str,
+        shapes: dict[str, list[int]],
+        nbytes: int,
+        most_extra: float,
+        amp: str | None = None,
+        first: int = 0,
+        most: int = 4096,
+    ) -> int:
+        """The largest batch for which a plan within `nbytes` takes no more extra time than this; no device is
+        needed. first: if not 0, the largest one that is looked at.
+        """
         net = mx.sym.load(symbol)
         sgd = mx.optimizer.SGD(momentum=0.9)
 
         def fits(batch: int) -> bool:
-            shapes = {"data": (batch, 3, 224, 224), "softmax_label": (batch,)}
+            sizes = {n: (batch, *s[1:]) for n, s in shapes.items()}
+            asked: dict[str, Any] = dict(memory_budget=nbytes, optimizer=sgd, amp=amp, **sizes)
             try:
-                plan = net.memory_plan(self.context, memory_budget=nbytes, optimizer=sgd, **shapes)
+                plan = net.memory_plan(self.context, **asked)
             except mx.MemoryBudgetError:
                 return False
             return bool(plan.extra_time <= most_extra)
 
-        return bisected(fits, most)
+        return downwards(fits, first) if first else bisected(fits, most)
+
+
+def cublaslt_version() -> str:
+    """As 13.0.2; of the library that products would use."""
+    found = cublaslt.library()
+    if found is None:
+        return "absent"
+    return f"{found.version // 10000}.{found.version // 100 % 100}.{found.version % 100}"
+
+
+def cudnn_version() -> str:
+    """Of the library and of the front end that opens it."""
+    found = cudnn.library()
+    if found is None:
+        return "absent"
+    front = "of unknown version"
+    with suppress(importlib.metadata.PackageNotFoundError):
+        front = importlib.metadata.version("nvidia-cudnn-frontend")
+    return f"{found.backend_version()}, front end {front}"
 
 
 if __name__ == "__main__":

@@ -99,9 +99,13 @@ class OnGPU(Peer):
         self.wait()
         return float(first.elapsed_time(last)) / 1e3 / count
 
+    def host(self) -> float:
+        """Seconds of the host for a step of the last run."""
+        return self.host_s
+
     def memory(self) -> dict[str, Any]:
         """The allocator's own count of one step's peak, and what it has taken of the device."""
-        found: dict[str, Any] = {"host_s": self.host_s}
+        found: dict[str, Any] = {}
         if DEVICE == "cuda":
             gc.collect()
             torch.cuda.reset_peak_memory_stats()

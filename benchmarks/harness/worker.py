@@ -73,9 +73,15 @@ class Worker:
                 return json.loads(line[len(REPLY) :])
             if time.monotonic() > end:
                 self.process.kill()
-                raise RuntimeError(f"It took longer than {limit:g} s.")
+                error = RuntimeError(f"It took longer than {limit:g} s.")
+                error.add_note(f"Its process had said:\n{self._said()}")
+                raise error
+        raise RuntimeError(f"The process for {request} ended:\n{self._said()}")
+
+    def _said(self) -> str:
+        """What it has written to its error output, the last of it."""
         self.errors.seek(0)
-        raise RuntimeError(f"The process for {request} ended:\n{self.errors.read()[-2000:]}")
+        return self.errors.read()[-2000:]
 
     def _line(self, end: float) -> str | None:
         """The next line of its output; an empty one at the time `end`, None where none will come."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "narrow": 0.05}
 SETTLE_S = 0.05  # for threads that look for work before they sleep
 PATIENCE_S = 2.5  # where a step takes longer, there are only FEW rounds
 FEW = 3
+SAID = 2000  # characters of an error that are said, its last
 REFERENCES = ("eager", "channels_last", "mxnet")
 
 
@@ -41,7 +43,8 @@ class Entry:
     """What is known of one column. `note`: why it was not timed, or what is wrong with it.
 
     `beside`: seconds of other columns in the same rounds, for ratios round by round. `processor`: seconds of
-    a step that all threads together have run, waiting for one another in a kernel included. `asked`: the
+    a step that all threads together have run, waiting for one another in a kernel included. `host`: seconds
+    that the host took to push a step, by round, where it does not wait for the device. `asked`: the
     bytes it had to stay within, `least`: those of the least plan known where there was none for so few.
     `part`: the number of the run that measured it.
     """
@@ -54,6 +57,7 @@ class Entry:
     steps: int = 1
     seconds: Spread | None = None
     processor: Spread | None = None
+    host: Spread | None = None
     beside: dict[str, Spread] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     profile: dict[str, Any] | None = None
@@ -114,7 +118,7 @@ def load(spec: Mapping[str, Any], e: Entry, net: Net, workers: dict[str, Worker]
         e.first_s = time.perf_counter() - start
         say(f"  {e.column.title}: {e.first_s:.1f} s to load and {STEPS} steps, losses {brief(e.losses)}")
     except RuntimeError as error:
-        e.note = reason(error)
+        e.note = told(error)
         say(f"  {e.column.title}: {e.note}")
         workers.pop(name).__exit__(None, None, None)
 
@@ -179,7 +183,7 @@ def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
     try:
         seconds: float = worker.ask(do="run", count=e.steps)
     except RuntimeError as error:
-        e.note = reason(error)
+        e.note = told(error)
         say(f"  {e.column.title}: {e.note}")
         del values[e.column.name]
         return 0.0
@@ -297,6 +301,14 @@ def reason(error: RuntimeError) -> str:
     lines = [x.strip() for x in str(error).splitlines() if x.strip()]
     named = [x for x in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", x)]
     return ([*lines, *named] or ["it ended"])[-1][:200].replace("|", "/")
+
+
+def told(error: Exception) -> str:
+    """The reason of an error on one line. What else is known of it is said on the error output, not lost."""
+    own = isinstance(error, RuntimeError)  # of a worker: its words are what its process said
+    lines = [str(error), *getattr(error, "__notes__", ())] if own else traceback.format_exception(error)
+    say("\n".join(lines)[-SAID:])
+    return reason(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"[:200]
 
 
 def say(text: str) -> None:
