@@ -25,6 +25,8 @@ from networks.suite import MOMENTUM, Net
 from planning.at_least import least_extra_time
 
 import mxlite as mx
+from mxlite.backends.gpu.rates import H200
+from mxlite.executor.graph_program import program_order
 
 GIB = 2**30
 PRECISIONS = {"float32": None, "bfloat16": "bfloat16"}
@@ -42,6 +44,12 @@ GiB. A step is forward, cross entropy, backward and SGD with momentum; parameter
 counted. mxlite: what the plan says, the batch that waits (staging) included, and without recomputation
 beyond what a step without a budget always has. floor: no plan takes less (all that no plan changes, and what
 one step must have at hand). PyTorch eager: an estimate, not a measurement; see gpu_columns/torch_peak.py.
+
+"""
+
+STREAMS = """\
+Predicted milliseconds of a step without a budget, and what a second stream could spare: if kernels get the
+device one after the other while launches go on beside them, and at most, if they do not hinder each other.
 
 """
 
@@ -103,6 +111,37 @@ def budgets(net: Net, limits: dict[str, int]) -> str:
     return markdown(columns, rows)
 
 
+def streams(nets: Sequence[Net]) -> str:
+    """What two streams of kernels could spare of a step: its order, by the plan's own times."""
+    rows = []
+    for net in nets:
+        for title, amp in PRECISIONS.items():
+            plan = planned(net, amp)
+            for_one, shared, alone = (ending(plan, n, s) for n, s in ((1, True), (2, True), (2, False)))
+            spared = [f"{100 * (1 - x / for_one):.1f} %" for x in (shared, alone)]
+            rows.append([f"{net.title}, {title}", f"{1e3 * for_one:.3f}", *spared])
+            print(*rows[-1], flush=True)
+    return markdown(["step", "ms on one", "two spare", "at most"], rows)
+
+
+def ending(plan: Any, kernels: int, shared: bool) -> float:
+    """When a step on so many streams ends. A launch of one goes on beside what others do; `shared`: kernels
+    get the device one after the other, else they do not hinder each other.
+    """
+    order, tasks = program_order(plan, kernels), plan.problem.tasks
+    ends: list[float] = []
+    last: dict[int, float] = {}
+    device = 0.0
+    for s, t in enumerate(plan.schedule.task):
+        ready = max([last.get(order.stream[s], 0.0), *(ends[p] for p in order.waits[s])])
+        launch = min(H200.launch_s, tasks[t].seconds)
+        start = max(ready + launch, device) if shared else ready + launch
+        ends.append(start + tasks[t].seconds - launch)
+        last[order.stream[s]] = ends[s]
+        device = max(device, ends[s])
+    return max(ends)
+
+
 def batches(net: Net, nbytes: int) -> str:
     """The largest batch within `nbytes`."""
     from gpu_columns import torch_peak
@@ -133,7 +172,7 @@ def main() -> None:
     start = perf_counter()
     nets = known.small() if args.quick else known.nets()
     text = heading("Planned memory on a GPU", {"PyTorch (nothing of it is run)": torch.__version__})
-    parts = {"Peak of a step": ABOUT + peaks(nets)}
+    parts = {"Peak of a step": ABOUT + peaks(nets), "Streams of kernels": STREAMS + streams(nets)}
     if not args.quick:
         (resnet,) = (n for n in nets if n.name == "resnet50")
         deep = known.deep()
