@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 
 import pytest
 from emulated_device import compiler
@@ -86,3 +87,23 @@ def test_updates_read_gradients_of_16_bits_and_make_the_same_bits(optimizer, mon
         wide, more, want = trained()
     assert (narrow, wide) == (1, 5) and nbytes <= more  # the gradient of data is one that is asked for
     same(got, want)
+
+
+def test_16_bit_copies_of_weights_are_held_where_there_is_room_for_them():
+    """A launch for each costs more than they are worth; on the CPU they are made again in any case."""
+    side = 700
+    net = mx.sym.Variable("data")
+    for i in range(4):
+        net = mx.sym.FullyConnected(net, num_hidden=side, no_bias=True, name=f"fc{i}")
+    net = mx.sym.LinearRegressionOutput(net, name="out")
+    shapes = dict(data=(8, side), out_label=(8, side))
+    ask = dict(optimizer=SGD, amp="bfloat16", **shapes)
+    found = {}
+    for ctx in (GPU, mx.cpu()):
+        plan = net.memory_plan(ctx, memory_budget=WHOLE, **ask)
+        found[ctx] = plan
+        again = [plan.problem.tasks[t].op for t, n in Counter(plan.schedule.task).items() if n > 1]
+        assert set(again) == (set() if ctx == GPU else {"Cast"})
+    tight = net.memory_plan(GPU, memory_budget=found[GPU].peak_bytes - 2 * side * side * 2, **ask)
+    check(tight)
+    assert {"Cast"} == {tight.problem.tasks[t].op for t, n in Counter(tight.schedule.task).items() if n > 1}

@@ -223,8 +223,9 @@ class Backend:
     within a budget that the other exceeds, plans are made of both (see `memplan/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
-    are. `rates` is what seconds are reckoned for where no device is described; `identity()` are the facts
-    that measured ones depend on.
+    are. `copies_again`: whether 16-bit copies of weights are always made again rather than held; else that is
+    for `lighten` and the planner to say. `rates` is what seconds are reckoned for where no device is
+    described; `identity()` are the facts that measured ones depend on.
 
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
@@ -259,6 +260,7 @@ class Backend:
     )
     spare: Callable[[Graph], Graph] = lambda graph: graph
     spared: str = ""
+    copies_again: bool = True
     rates: Device = DEFAULT
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto

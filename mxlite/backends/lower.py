@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.dtype import float32
 from ..graph import Entry, Graph, Node, Shape, Shapes
+from ..graph.mixed_precision import NARROW_COPY
 from ..memplan import Device, Task, Value
 from .base import Backend, ChosenKernel
 from .facts import flops_of
@@ -174,7 +175,7 @@ def lower_graph(
                 recomputable=op.recomputable,
                 cheap=op.cheap,
                 update=is_update,
-                mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
+                mirror=node.forward is None and _is_mirrored(node, backend),
                 stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
                 always=tuple(o for n, o in zip(names, outs) if o >= 0 and n in kernel.always),
@@ -183,6 +184,13 @@ def lower_graph(
     return LoweredGraph(
         tuple(tasks), tuple(values), tuple(calls), tuple(shape), tuple(dtype), tuple(key), numbers
     )
+
+
+def _is_mirrored(node: Node, backend: Backend) -> bool:
+    """Whether no plan holds what the node makes: by the user's word, or as a copy that is cheap to make."""
+    if backend.copies_again and NARROW_COPY in node.annotations:
+        return True
+    return _is_true(node.annotations.get("__force_mirroring__"))
 
 
 def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:

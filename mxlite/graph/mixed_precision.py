@@ -22,9 +22,9 @@ types that the user chose) are left alone, and so is every operator that compute
 
 A variable may be **stored** in 16 bits: then those who read 16 bits read it as it is, and others a wide copy.
 
-There is one cast for each (entry, dtype), right before its first user. Casts of variables are marked to be
-dropped after forward and made again before backward: the 16-bit copies of all weights would else be kept,
-which for a large network and a small batch is more than the activations save.
+There is one cast for each (entry, dtype), right before its first user. Casts of variables are marked, since
+the 16-bit copies of all weights are for a large network and a small batch more than the activations save: a
+device may have them dropped after forward and made again before backward (`Backend.copies_again`).
 
 **Loss scaling** (float16 cannot hold gradients below 6e-8) needs no word of the loss. The 16-bit part of the
 graph is an island: gradients are multiplied by the scale S on their way in and divided by it on their way
@@ -44,6 +44,10 @@ from .opdef import DType, Op
 
 LOSS_SCALE = "_loss_scale"
 """Variable of shape (2,), float32: the scale S of gradients on the island, and 1 / S."""
+
+
+NARROW_COPY = "__narrow_copy__"
+"""Marks a node that makes a 16-bit copy of a variable: a device says whether it is held or made again."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +260,7 @@ class _Pass:
                 op.Attrs(dtype=str(kind), **more),
                 tuple(inputs),
                 f"{_entry_name(source)}_{kind}",
-                annotations={} if source.node.op is not None else {"__force_mirroring__": "True"},
+                annotations={} if source.node.op is not None else {NARROW_COPY: "True"},
             )
             self.order.append(node)
             self.casts[key] = Entry(node)

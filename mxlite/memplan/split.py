@@ -139,7 +139,7 @@ def thinned(cuts: Cuts, most: int) -> Cuts:
 
 
 def forced(problem: Problem) -> list[int]:
-    """Counts of what is marked: by the user with `force_mirroring`, or 16-bit copies by mixed precision."""
+    """Counts of what is marked: by the user with `force_mirroring`, or as 16-bit copies on the CPU."""
     return [int(t.mirror) for t in problem.tasks[: problem.num_forward]]
 
 

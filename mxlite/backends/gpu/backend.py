@@ -45,6 +45,7 @@ class GPUBackend(Backend):
             place=device,
             is_remote=True,
             device=device,
+            copies_again=False,
             rates=H200,
             identity=lambda: (f"device={device.name}",),
             simplify=passes.simplify,
