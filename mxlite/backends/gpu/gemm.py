@@ -227,7 +227,6 @@ def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
         stage = _Stage(device, p, max(_own_workspace(p), *(w.choice.workspace for w in plans)))
     except OutOfMemoryError:
         return plans[0]
-
     return ways[autotune.fastest(repr((*facts, p)), names, lambda i: stage.seconds(ways[i]))]
 
 

@@ -193,9 +193,10 @@ class Pool:
         for size, found in self._free.items():
             if size >= SMALL:
                 while found:
-                    address, since = found.pop()
-                    self._device.wait_for(since)
+                    address, since = found[-1]
+                    self._device.wait_for(since)  # raises a fault, with all accounts as they are
                     self._driver.free(address)
+                    found.pop()
                     self._taken -= size
 
     def _take(self, size: int) -> tuple[int, int]:
