@@ -28,7 +28,7 @@ MOST_BLOCKS = 65535  # of the second and third axis of a grid
 def source(dtype: str, pack: int) -> Source:
     """The kernels "depthwise_gather" and "depthwise_correlate"."""
     head = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
-    bounds = f'extern "C" __global__ void __launch_bounds__({THREADS})'
+    bounds = f'extern "C" __global__ void __launch_bounds__({THREADS}, 4)'
     text = (
         f"{bounds} depthwise_gather(\n"
         f"    Convolution g, int lanes, const T *x, const T *w, const T *bias, const T *addend, T *y) {{\n"

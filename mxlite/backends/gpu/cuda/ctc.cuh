@@ -21,7 +21,7 @@ __device__ __forceinline__ double log_sum(double a, double b) {
     return low == -1.0 / 0.0 ? high : high + log1p(exp(low - high));
 }
 
-extern "C" __global__ void __launch_bounds__(128) ctc_stats(Paths p) {
+extern "C" __global__ void __launch_bounds__(128, 8) ctc_stats(Paths p) {
     __shared__ double shared_numbers[128];
     int64 row = (int64)blockIdx.x * p.classes;
     double most = -1.0 / 0.0, sum = 0;

@@ -56,7 +56,7 @@ __device__ __forceinline__ void leave(double sum, double count, const Metric &s)
 }
 
 // One block: the sums of the others. Of `differences` a batch counts once, however many pairs it has.
-extern "C" __global__ void __launch_bounds__(256) add_up(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) add_up(Metric s) {
     double sum = 0, count = 0;
     for (int b = threadIdx.x; b < s.blocks; b += 256) {
         sum += s.parts[2 * b];
@@ -85,7 +85,7 @@ __device__ __forceinline__ bool is_hit(const Metric &s, int64 row, int64 at) {
 }
 
 // How often the first of the largest is the label: a warp for each row, or a thread where there are few classes.
-extern "C" __global__ void __launch_bounds__(256) hits(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) hits(Metric s) {
     int lane = threadIdx.x % 32;
     double sum = 0;
     MX_ROWS(row, 32) {
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(256) hits(Metric s) {
     leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-extern "C" __global__ void __launch_bounds__(256) few_hits(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) few_hits(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) {
         const T *mine = row_of(s, row);
@@ -128,7 +128,7 @@ __device__ __forceinline__ bool is_before(A x, int64 k, A own, int64 label) {
 }
 
 // How often fewer than `top` scores come before the label's; as `hits`.
-extern "C" __global__ void __launch_bounds__(256) ranks(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) ranks(Metric s) {
     int lane = threadIdx.x % 32;
     double sum = 0;
     MX_ROWS(row, 32) {
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(256) ranks(Metric s) {
     leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
-extern "C" __global__ void __launch_bounds__(256) few_ranks(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) few_ranks(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) {
         const T *mine = row_of(s, row);
@@ -159,14 +159,14 @@ extern "C" __global__ void __launch_bounds__(256) few_ranks(Metric s) {
 }
 
 // Rows that are one class each.
-extern "C" __global__ void __launch_bounds__(256) alike(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) alike(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) sum += (int)whole(s.label, s.kind, row) == (int)cut(to<double>(((const T *)s.pred)[row]));
     leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
 // One prediction of each row.
-extern "C" __global__ void __launch_bounds__(256) chosen(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) chosen(Metric s) {
     double sum = 0, count = 0;
     MX_ROWS(row, 1) {
         if (s.ignores && number(s.label, s.kind, row) == s.ignore) continue;
@@ -181,14 +181,14 @@ extern "C" __global__ void __launch_bounds__(256) chosen(Metric s) {
 }
 
 // All elements.
-extern "C" __global__ void __launch_bounds__(256) total(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) total(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) sum += to<double>(((const T *)s.pred)[row]);
     leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
 }
 
 // All pairs.
-extern "C" __global__ void __launch_bounds__(256) differences(Metric s) {
+extern "C" __global__ void __launch_bounds__(256, 4) differences(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) {
         double d = (double)((A)number(s.label, s.kind, row) - to<A>(((const T *)s.pred)[row]));

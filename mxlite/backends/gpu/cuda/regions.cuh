@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(256) roi_mean(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) roi_mean_gradient(
+extern "C" __global__ void __launch_bounds__(256, 4) roi_mean_gradient(
     int64 n, const T *d_out, const T *rois, const A *weights_y, const A *weights_x, T *d_data, Regions m) {
     MX_EACH(at, n) {
         uint32 plane = m.h * m.w, map = (uint32)at / plane, pixel = (uint32)at - map * plane;
