@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
+from grouped_programs import bind_with, network
 
 import mxlite as mx
 from mxlite.backends import Backend
-from mxlite.backends.gpu.group_updates import GROUP_BYTES, group_updates, SMALL_BYTES
+from mxlite.backends.gpu.group_updates import group_updates
+from mxlite.backends.gpu.groups import GROUP_BYTES, SMALL_BYTES
 from mxlite.backends.gpu.joining import join
 from mxlite.backends.gpu.kernels import gradients, lamb, update
 from mxlite.backends.gpu.kernels.update import Step
@@ -37,19 +38,10 @@ def backend(monkeypatch):
         made = Backend("emulated", np, table, join=join)
         if grouped:
             made = dataclasses.replace(made, combine=group_updates)
-        for place in ("bind", "candidates", "link"):
-            monkeypatch.setattr(sys.modules[f"mxlite.executor.{place}"], "backend_of", lambda context: made)
+        bind_with(monkeypatch, made)
         return device
 
     return use
-
-
-def network(layers=5, hidden=8):
-    x = mx.sym.Variable("data")
-    for i in range(layers):
-        x = mx.sym.FullyConnected(x, num_hidden=hidden, name=f"fc{i}")
-        x = mx.sym.Activation(x, act_type="tanh")
-    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="score"), name="softmax")
 
 
 def trained(optimizer, steps=3, net=None, **how):

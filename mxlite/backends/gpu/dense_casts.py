@@ -14,14 +14,13 @@ from typing import Any
 
 from ...core.dtype import as_dtype
 from .device import Arguments, Device, InOrder, nothing, Run
+from .kinds import FLOATS
 from .source import kernel, NAMES, shared, Source
 
 THREADS = 256
 CHUNK = 2 * THREADS  # packs of a block: two loads are under way
 CAPACITY = 64  # arrays of a launch: 32 bytes each in its arguments
 MOST_BLOCKS = 2**31 - 1
-
-_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 class _Part(ctypes.Structure):
@@ -125,11 +124,11 @@ def conversion(given: str, made: str, x: str) -> str:
     if given == made:
         return x
     wide = "double" if given in ("float64", "int32", "int64") or made == "float64" else "float"
-    if given in _FLOATS:
+    if given in FLOATS:
         number = f"to<{wide}>({x})"
-        if made in _FLOATS:
+        if made in FLOATS:
             return f"from<{NAMES[made]}>({number})"
         return f"{number} != 0" if made == "bool" else f"({NAMES[made]})(int64){number}"
-    if made in _FLOATS:
+    if made in FLOATS:
         return f"from<{NAMES[made]}>(({wide}){x})"
     return f"{x} != 0" if made == "bool" else f"({NAMES[made]}){x}"

@@ -20,7 +20,7 @@ from ...ops.cast import Cast
 from ..cast_group import _fused_casts, CastGroupAttrs
 from ..passes.rewritten import renewed, rewritten
 from ..passes.ways import is_stage
-from .group_updates import GROUP_BYTES, SMALL_BYTES
+from .groups import Groups, SMALL_BYTES
 
 
 def group_casts(
@@ -67,30 +67,20 @@ def group_casts(
 
 def _groups(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[list[Node]]:
     """Casts of the forward pass that read variables, as they follow each other, in groups of one kind."""
-    forward = [n for n in graph.nodes if n.op is not None][:num_forward]
+    forward = [(n, n.op) for n in graph.nodes if n.op is not None][:num_forward]
     written = {
-        e
-        for n in forward
-        for name, e in zip(n.input_names, n.inputs)
-        if name in n.op.mutated(n.attrs)  # type: ignore[union-attr]
+        e for n, op in forward for name, e in zip(n.input_names, n.inputs) if name in op.mutated(n.attrs)
     }
     shown = kept.union(graph.outputs)
-    groups: list[list[Node]] = []
-    opened: dict[object, tuple[list[Node], int]] = {}  # kind -> the group that grows, its bytes
-    for node in forward:
+    groups = Groups()
+    for node, op in forward:
         e = Entry(node)
-        if node.op is not Cast or node.inputs[0].node.op is not None or is_stage(node):
+        if op is not Cast or node.inputs[0].node.op is not None or is_stage(node):
             continue
         if e in shown or node.inputs[0] in written or graph.nbytes(e) > SMALL_BYTES:
             continue
-        kind = graph.dtypes[node.inputs[0]], graph.dtypes[e]
-        group, total = opened.get(kind, ([], 0))
-        if not group or total + graph.nbytes(e) > GROUP_BYTES:
-            group, total = [], 0
-            groups.append(group)
-        group.append(node)
-        opened[kind] = group, total + graph.nbytes(e)
-    return [g for g in groups if len(g) > 1]
+        groups.add(node, (graph.dtypes[node.inputs[0]], graph.dtypes[e]), graph.nbytes(e))
+    return groups.joined()
 
 
 def _joined(graph: Graph, group: list[Node]) -> Node:

@@ -23,9 +23,7 @@ from dataclasses import replace
 
 from ...graph import Entry, Graph, Node
 from ..update_group import _fused_updates, GroupAttrs
-
-SMALL_BYTES = 256 * 1024  # of a gradient: at 4 TB/s the memory traffic of its update takes less than a launch
-GROUP_BYTES = 1024 * 1024  # of all gradients of a group
+from .groups import Groups, SMALL_BYTES
 
 
 def group_updates(
@@ -34,21 +32,15 @@ def group_updates(
     """`graph` with its updates in groups; see `Backend.combine`. O(nodes)."""
     place = {node: i for i, node in enumerate(graph.nodes)}
     updates = [n for n in graph.effects if n.op is not None and getattr(n.op, "form", "") == "fused"]
-    groups: list[list[Node]] = []
-    opened: dict[object, tuple[list[Node], int]] = {}  # kind -> the group that grows, its bytes
+    groups = Groups()
     for node in sorted(updates, key=lambda n: place[n.inputs[1].node]):
         nbytes = graph.nbytes(node.inputs[1])
         waits = node.inputs[-1].node.op is not None  # for rates that are made of all gradients
         if nbytes > SMALL_BYTES and not waits:
             continue
         kind = (node.op, replace(node.attrs, row=0), node.inputs[-1], *(graph.dtypes[e] for e in node.inputs))
-        group, total = opened.get(kind, ([], 0))
-        if not group or (total + nbytes > GROUP_BYTES and not waits):
-            group, total = [], 0
-            groups.append(group)
-        group.append(node)
-        opened[kind] = group, total + nbytes
-    return _joined(graph, [g for g in groups if len(g) > 1]), {}, num_forward
+        groups.add(node, kind, 0 if waits else nbytes)  # what lives until then anyway costs nothing here
+    return _joined(graph, groups.joined()), {}, num_forward
 
 
 def _joined(graph: Graph, groups: list[list[Node]]) -> Graph:

@@ -55,6 +55,11 @@ __device__ __forceinline__ void leave(double sum, double count, const Metric &s)
     }
 }
 
+// The same where the batch counts for `count`, whatever its rows are.
+__device__ __forceinline__ void leave_batch(double sum, double count, const Metric &s) {
+    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? count : 0, s);
+}
+
 // One block: the sums of the others. Of `differences` a batch counts once, however many pairs it has.
 extern "C" __global__ void __launch_bounds__(256, 4) add_up(Metric s) {
     double sum = 0, count = 0;
@@ -103,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) hits(Metric s) {
         }
         if (lane == 0) sum += is_hit(s, row, at);
     }
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+    leave_batch(sum, (double)s.rows, s);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) few_hits(Metric s) {
@@ -118,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) few_hits(Metric s) {
         }
         sum += is_hit(s, row, at);
     }
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+    leave_batch(sum, (double)s.rows, s);
 }
 
 // Whether a score comes before the label's.
@@ -141,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) ranks(Metric s) {
         for (int by = 16; by; by /= 2) before += __shfl_xor_sync(0xffffffffu, before, by);
         if (lane == 0) sum += known && before < s.top;
     }
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+    leave_batch(sum, (double)s.rows, s);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) few_ranks(Metric s) {
@@ -155,14 +160,14 @@ extern "C" __global__ void __launch_bounds__(256, 4) few_ranks(Metric s) {
         for (int64 k = 0; known && k < s.classes; ++k) before += is_before(to<A>(mine[k * s.inner]), k, own, label);
         sum += known && before < s.top;
     }
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+    leave_batch(sum, (double)s.rows, s);
 }
 
 // Rows that are one class each.
 extern "C" __global__ void __launch_bounds__(256, 4) alike(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) sum += (int)whole(s.label, s.kind, row) == (int)cut(to<double>(((const T *)s.pred)[row]));
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+    leave_batch(sum, (double)s.rows, s);
 }
 
 // One prediction of each row.
@@ -184,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) chosen(Metric s) {
 extern "C" __global__ void __launch_bounds__(256, 4) total(Metric s) {
     double sum = 0;
     MX_ROWS(row, 1) sum += to<double>(((const T *)s.pred)[row]);
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? (double)s.rows : 0, s);
+    leave_batch(sum, (double)s.rows, s);
 }
 
 // All pairs.
@@ -194,5 +199,5 @@ extern "C" __global__ void __launch_bounds__(256, 4) differences(Metric s) {
         double d = (double)((A)number(s.label, s.kind, row) - to<A>(((const T *)s.pred)[row]));
         sum += s.of == ABSOLUTE ? (d < 0 ? -d : d) : d * d;
     }
-    leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? 1 : 0, s);
+    leave_batch(sum, 1, s);
 }
