@@ -7,7 +7,7 @@ ARGS ?=
 PYTHON ?=
 export PYTHON
 
-.PHONY: help demo test check bench docs cudnn-plans clean
+.PHONY: help demo test check bench torture docs cudnn-plans clean
 .NOTPARALLEL:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test    everything CI runs: format, lint, types, layers, tests"
 	@echo "make check   the same without the tests"
 	@echo "make bench   every benchmark in benchmarks/"
+	@echo "make torture every long random check, 30 minutes"
 	@echo "make docs    the documentation, into docs/_build/html"
 	@echo "make cudnn-plans   cuDNN plans every graph of ours, without a GPU; 1.3 GB to download, not part of CI"
 	@echo "make clean   remove .venv, caches and everything that was built"
@@ -33,6 +34,10 @@ bench:
 	@scripts/bootstrap viz
 	@scripts/bootstrap compile
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python "$$file"; done
+
+torture:
+	@scripts/bootstrap dev
+	.venv/bin/python -m torture $(ARGS)
 
 docs:
 	@scripts/bootstrap docs

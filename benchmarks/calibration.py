@@ -160,7 +160,7 @@ def kernels_of(executor: Any, plan: MemoryPlan) -> str:
         mx.profiler.set_state("run")
         step()
         mx.profiler.set_state("stop")
-        for row in json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]:
+        for row in json.loads(mx.profiler.dumps(reset=True, format="json"))["Kernels"]:
             times[row["Operator"], row["Kernel"]].append(row["Total"])
     for key, of_steps in times.items():
         found[key] += (0, 0, median(of_steps))

@@ -44,7 +44,9 @@ from .core import (
     format_bytes as format_bytes,
     FormatError as FormatError,
     gpu as gpu,
+    IndexingError as IndexingError,
     MemoryBudgetError as MemoryBudgetError,
+    MissingMethodError as MissingMethodError,
     MXLiteError as MXLiteError,
     MXNetError as MXNetError,
     OpAttributeError as OpAttributeError,
@@ -53,6 +55,8 @@ from .core import (
     parse_bytes as parse_bytes,
     PlaceError as PlaceError,
     PlanError as PlanError,
+    RangeError as RangeError,
+    RewriteError as RewriteError,
     ScheduledRateError as ScheduledRateError,
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
@@ -60,10 +64,13 @@ from .core import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .core.npshape import (
+from .core.util_names import (
+    is_np_array as is_np_array,
     is_np_shape as is_np_shape,
+    np_array as np_array,
     np_shape as np_shape,
     set_np_shape as set_np_shape,
+    use_np as use_np,
     use_np_shape as use_np_shape,
 )
 from .executor import Executor as Executor
@@ -98,7 +105,7 @@ from .symbol import (
     var as var,
     Variable as Variable,
 )
-from .tools import draw as visualization
+from .tools import draw as visualization, runtime as runtime
 
 # MXNet's short names, and the modules where its programs look for errors and devices.
 base = core
@@ -113,7 +120,9 @@ rnd = random
 viz = visualization
 name = symbol.naming
 img = image
-util = core.npshape
+util = core.util_names
+# MXNet's has this name, and tests of its users get it by `from mxnet.test_utils import *`.
+test_utils.mx = _sys.modules[__name__]  # type: ignore[attr-defined]
 
 # Modules that lie deeper here than in MXNet: `from mxlite.recordio import pack` finds them all the same.
 for _module in (
@@ -136,6 +145,7 @@ for _module in (
     random,
     recordio,
     rnn,
+    runtime,
     visualization,
 ):
     _name = "visualization" if _module is visualization else _module.__name__.rpartition(".")[2]
@@ -163,3 +173,9 @@ for _name, _found in {
     _sys.modules.setdefault(f"{__name__}.{_name}", _found)  # type: ignore[arg-type]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    from .core.absent import absent
+
+    raise UnknownAttributeError(absent("mx", name), name, lambda: sorted(globals()))

@@ -29,16 +29,24 @@ PREFIX = "count: "
 
 LONG = (
     "test_node_cases_of_the_standard",
+    "test_networks_give_what_the_oracle_gives",
+    "test_a_plan_without_the_gpu_is_the_one_with_it",
     "test_random_bodies_are_their_unrolled_loops",
     "test_pytorch_has_the_same_losses",
     "test_a_stopped_example_resumes",
     "test_commands_print_what_the_page_says",
+    "test_python_blocks_run_and_print_what_the_page_says[README.md]",
     "test_a_step_of_lenet_is_measured",
     "test_model_cases_of_the_standard",
     "test_every_budget_is_kept_or_refused",
+    "test_fit_batch_with_a_limit_on_time_is_smaller",
+    "test_a_budget_that_fits_is_0",
+    "test_bits_are_the_same_and_planned_bytes_are_measured",
+    "test_row[RNN-long]",
+    "test_what_is_missing",
     "test_generated_kernels_of_a_lesser_processor",
 )
-"""Tests of ten seconds and more. They begin first: for one that begins last all other processes wait."""
+"""Tests of six seconds and more. They begin first: for one that begins last all other processes wait."""
 
 
 def pytest_collection_modifyitems(items):

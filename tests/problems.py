@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
 
-from mxlite.memplan import Problem, Task, Value
+from mxlite.memplan import HostLink, Problem, Task, Value
 
 
 def chain(length: int, size: int = 1000, update: bool = False) -> Problem:
@@ -250,3 +251,38 @@ def busy_problem(seed: int, forward: int = 12) -> Problem:
     tasks = [replace(t, outputs=tuple(v if v in there else -1 for v in t.outputs)) for t in tasks]
     values = [replace(v, nbytes=0) if not v.fixed and rng.random() < 0.02 else v for v in values]
     return Problem(tuple(tasks), tuple(values), n, plain.fixed_bytes)
+
+
+def several_results(seed: int) -> Problem:
+    """A few tasks with up to three results each: results of many sizes that may lie where inputs lay, in any
+    order of preference, results that each run makes, that nobody reads, that are the user's, of no bytes;
+    inputs read twice; scratch; some that run once; copies to the host, at times.
+    """
+    rng = random.Random(seed)
+    values, tasks, arena = [Value("data", 640, True)], [], list[int]()
+    forward = rng.randint(2, 4)
+    for t in range(forward + rng.randint(1, 3)):
+        ins = rng.sample(arena, min(len(arena), rng.randint(0, 3)))
+        ins += [0] * (rng.random() < 0.3)
+        if ins and rng.random() < 0.1:
+            ins.append(ins[0])
+        outs = []
+        for k in range(rng.choice([1, 1, 2, 3])):
+            like = rng.choice(ins) if ins and rng.random() < 0.6 else None
+            nbytes = rng.choice([0, 64, 100, 128, 512, 1024]) if like is None else values[like].nbytes
+            outs.append(len(values))
+            values.append(Value(f"v{t}_{k}", nbytes, rng.random() < 0.07))
+        pairs = [(o, i) for o in outs for i in dict.fromkeys(ins) if rng.random() < 0.5]
+        rng.shuffle(pairs)
+        arena += outs
+        tasks.append(
+            Task(
+                f"t{t}", "op", tuple(ins), tuple(outs), tuple(pairs), workspace=rng.choice([0, 0, 70, 400]),
+                seconds=float(rng.randint(1, 5)), recomputable=t < forward and rng.random() < 0.85,
+                always=tuple(o for o in outs if rng.random() < 0.15),
+            )
+        )  # fmt: skip
+    there = {v for t in tasks for v in (*t.inputs, *t.always)} | {i for i, v in enumerate(values) if v.fixed}
+    tasks = [replace(t, outputs=tuple(v if v in there else -1 for v in t.outputs)) for t in tasks]
+    host = HostLink() if seed % 5 == 0 else None
+    return Problem(tuple(tasks), tuple(values), forward, {"arguments": 640}, host=host)

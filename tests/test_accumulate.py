@@ -9,8 +9,11 @@ import pytest
 from small_networks import fill
 
 import mxlite as mx
-from mxlite.backends import guard
-from mxlite.executor import lower as lower_module
+from mxlite.backends import backend_of, guard, lower_graph
+from mxlite.executor import accumulate, lower as lower_module
+from mxlite.graph import Entry, Graph, Node, variable
+from mxlite.graph.gradient import _grad_add
+from mxlite.ops.unary import _copy
 
 OPTIONS: dict[str, Any] = dict(steps=5, layers=2, hidden=32, classes=5, features=4)
 
@@ -67,3 +70,39 @@ def test_guards_leave_sums_alone(monkeypatch):
     _, expected = gradients()
     monkeypatch.setattr(guard, "on", True)
     assert gradients()[1] == expected
+
+
+def sums(*more):
+    """total = (a + b) + c, kept as the gradient of `w`, and nodes `more` that read a + b as well."""
+    a, b, c = (variable(n) for n in "abc")
+    first = Entry(Node(_grad_add, _grad_add.Attrs(), (a, b), "first"))
+    total = Entry(Node(_grad_add, _grad_add.Attrs(), (first, c), "total"))
+    others = tuple(Entry(make(first)) for make in more)
+    graph = Graph((total, *others))
+    shapes, dtypes = (dict.fromkeys(graph.entries(), x) for x in ((3,), np.dtype("float32")))
+    graph = Graph(graph.outputs, shapes=shapes, dtypes=dtypes)
+    storage = {total: ("grad", "w"), **{e: ("out", i) for i, e in enumerate(others)}}
+    found = accumulate.accumulated(lower_graph(graph, storage, backend_of(mx.cpu())), 0)
+    return {v.name: key for v, key in zip(found.values, found.key)}
+
+
+def test_a_sum_of_another_shape_stays_where_it_is():
+    """An array has one shape; a gradient that is reshaped in place comes from a value of another."""
+    w = mx.sym.Variable("w", shape=(2, 3))
+    parts = [mx.sym.Reshape(w, shape=(6,)) * mx.sym.Variable(n) for n in "abc"]
+    net = mx.sym.MakeLoss(mx.sym.add_n(*parts))
+    exe = net.simple_bind(mx.cpu(), grad_req={"w": "write"}, a=(6,), b=(6,), c=(6,))
+    for value, name in enumerate("abc", 1):
+        exe.arg_dict[name][:] = value * np.arange(6)
+    exe.forward(is_train=True)
+    exe.backward()
+    np.testing.assert_array_equal(exe.grad_dict["w"].asnumpy(), 6 * np.arange(6).reshape(2, 3))
+
+
+def test_a_sum_that_somebody_else_reads_stays_where_it_is():
+    """The gradient is written over its first sum: who reads that afterwards would see the gradient."""
+    assert sums()["first"] == ("grad", "w")
+    for op in (_grad_add, _copy):
+        reads = {_grad_add: 2, _copy: 1}[op]
+        found = sums(lambda e, op=op, n=reads: Node(op, op.Attrs(), (e,) * n, "other"))
+        assert found["total"] == ("grad", "w") and found["first"] is None

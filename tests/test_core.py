@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import contextlib
+import errno
 import gc
 import io
 import os
 import stat
 import threading
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +28,7 @@ from mxlite.core import (
     DeviceError,
     DTypeError,
     errors,
+    files,
     flag_of,
     FLAGS,
     format_bytes,
@@ -34,6 +40,7 @@ from mxlite.core import (
     replacing,
 )
 from mxlite.core.collection import no_collection
+from mxlite.core.files import check_writable
 
 # -- bytes -----------------------------------------------------------------------------------------------
 
@@ -190,7 +197,9 @@ def test_contexts_are_equal_by_kind_and_number():
     assert mx.cpu() != "cpu(0)"
     assert len({mx.cpu(), mx.cpu(0), mx.gpu(0), mx.gpu(1)}) == 3
     assert (repr(mx.gpu(2)), str(mx.cpu())) == ("gpu(2)", "cpu(0)")
-    assert (mx.cpu().device_typeid, mx.gpu().device_typeid, Context("cpu_pinned").device_typeid) == (1, 2, 3)
+    kinds = ("cpu", "gpu", "cpu_pinned", "cpu_shared")
+    assert [Context(kind).device_typeid for kind in kinds] == [1, 2, 3, 5]
+    assert mx.nd.zeros((2,), ctx=Context("cpu_shared", 0)).context == Context("cpu_shared")
     assert Context(mx.gpu(3)).device_id == 3
 
 
@@ -287,6 +296,7 @@ def test_what_the_user_told_blas_stands_unless_told_otherwise_here(environment, 
         ("MXLITE_BULK_SIZE", config.bulk_size, " ", "whole number"),
         ("MXLITE_CHECK_PLAN", config.check_plan, "yes", "whole number"),
         ("MXLITE_CHECK_PLAN", config.check_plan, "-1", "at least 0"),
+        ("MXLITE_CHECK_REWRITES", config.check_rewrites, "yes", "whole number"),
         ("MXLITE_ENGINE", config.engine_kind, "naiv", "Did you mean 'naive'"),
         ("MXLITE_ENGINE", config.engine_kind, "NaiveEngine", "'threaded' or 'naive'"),
     ],
@@ -310,8 +320,119 @@ def test_every_error_is_an_mxlite_error_and_in_the_tree_of_the_docstring():
             for base in kind.__bases__:
                 if base.__module__ == "builtins" and kind is not MXLiteError:
                     line = next(x for x in errors.__doc__.splitlines() if f" {name} " in x)
-                    assert f"({base.__name__})" in line
+                    assert base.__name__ in line.partition(" (")[2].partition(")")[0].split(", ")
     assert errors.MXNetError is MXLiteError
+
+
+# What may raise an exception of Python's own, and why. All else raises one of `core.errors`.
+OF_THE_SYSTEM = {"OSError", "FileNotFoundError", "IsADirectoryError", "PermissionError", "ImportError"}
+OF_PROTOCOLS = {
+    "AttributeError",
+    "BufferError",
+    "EOFError",
+}  # callers of getattr, dlpack and read expect these
+OF_OURS = {"AssertionError"}  # "for ourselves only", and of helpers of tests
+SIGNALS = {"StopIteration", "KeyboardInterrupt", "LookupError", "NotImplementedError"}  # without a message
+BUILTIN_RAISES = {
+    "backends/cpu/onednn/primitive.py": {"RuntimeError"},  # a mistake of ours
+    "backends/gpu/array.py": {
+        "TypeError",
+        "ValueError",
+        "IndexError",
+    },  # what numpy's arrays raise, for kernels
+    "backends/gpu/elements.py": {"ValueError"},  # likewise
+    "backends/gpu/trace.py": {"TypeError", "ValueError"},  # likewise
+    "core/native.py": {"KeyError"},  # a mistake of ours
+    "graph/attrs.py": {"TypeError", "ValueError"},  # `parse` makes an OpAttributeError of them
+    "memplan/cache.py": {"TypeError", "ValueError"},  # `load` takes them for "not kept"
+    "memplan/compiled.py": {"NotImplementedError"},  # ours: code that the compiler does not know
+    "ndarray/functions.py": {"KeyError"},  # of a Mapping
+    "ops/control.py": {"NotImplementedError"},  # a mistake of ours
+    "ops/subgraph.py": {"ValueError"},  # as those of graph/attrs.py
+}
+
+
+def builtin_raises(text):
+    """(name, line) of the exceptions of Python's own that are raised and not caught by the same function."""
+    kinds = {n for n, x in vars(builtins).items() if isinstance(x, type) and issubclass(x, BaseException)}
+    found = []
+
+    def look(node, caught):
+        for child in ast.iter_child_nodes(node):
+            inside = caught
+            if isinstance(child, (ast.FunctionDef, ast.Lambda)):
+                inside = frozenset()
+            elif isinstance(node, ast.Try) and child in node.body:
+                types = (h.type for h in node.handlers if h.type)
+                inside = caught | {n.id for t in types for n in ast.walk(t) if isinstance(n, ast.Name)}
+            if isinstance(child, ast.Raise) and child.exc is not None:
+                called = isinstance(child.exc, ast.Call)
+                made = child.exc.func if called else child.exc
+                if (
+                    isinstance(made, ast.Name)
+                    and made.id in kinds - inside
+                    and (called or made.id not in SIGNALS)
+                ):
+                    found.append((made.id, child.lineno))
+            look(child, inside)
+
+    look(ast.parse(text), frozenset())
+    return found
+
+
+def test_nobody_meets_an_error_that_is_not_of_the_tree():
+    root, used = Path(mx.__file__).parent, set()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        allowed = BUILTIN_RAISES.get(name, set())
+        for kind, line in builtin_raises(path.read_text(encoding="utf-8")):
+            used.add((name, kind))
+            known = allowed | OF_THE_SYSTEM | OF_PROTOCOLS | OF_OURS
+            assert kind in known, f"mxlite/{name}:{line} raises {kind}: take an error of mxlite.core.errors."
+    listed = {(name, kind) for name, kinds in BUILTIN_RAISES.items() for kind in kinds}
+    assert listed <= used, f"no longer raised: {sorted(listed - used)}"
+
+
+def test_the_search_for_builtin_errors_finds_them():
+    caught = "try:\n    raise ValueError('x')\nexcept (KeyError, ValueError):\n    raise TypeError('y')"
+    assert builtin_raises(caught) == [("TypeError", 4)]
+    nested = "try:\n    def f():\n        raise ValueError\nexcept ValueError:\n    raise"
+    assert builtin_raises(nested) == [("ValueError", 3)]
+    assert builtin_raises("def f():\n    raise NotImplementedError\n    raise ShapeError('x')") == []
+
+
+@pytest.mark.parametrize(
+    "wrong, kind, says",
+    [
+        (lambda: mx.nd.ones((2, 3))[5], IndexError, "index 5"),
+        (lambda: mx.nd.ones((2, 3))[None, ..., ...], IndexError, "at most one"),
+        (lambda: mx.sym.Variable("x")[3], IndexError, "1 outputs; there is no number 3"),
+        (lambda: mx.nd.ones(2) + "a", TypeError, "not with str"),
+        (lambda: len(mx.nd.array(1.0)), TypeError, "without axes"),
+        (
+            lambda: mx.optimizer.Optimizer().update(0, None, None, None),
+            NotImplementedError,
+            "must define update",
+        ),
+        (lambda: mx.mod.BaseModule().bind([]), NotImplementedError, r"its class must define bind\(\)"),
+        (lambda: mx.lr_scheduler.FactorScheduler(5, 1.5), ValueError, "above 1"),
+        (lambda: mx.recordio.MXRecordIO("x", "a"), ValueError, "'r' to read"),
+        (lambda: mx.nd.save("x", {1: mx.nd.ones(2)}), TypeError, "names of saved arrays are str, got 1"),
+    ],
+)
+def test_errors_of_the_tree_are_what_python_would_raise(wrong, kind, says):
+    with pytest.raises(kind, match=says) as caught:
+        wrong()
+    assert isinstance(caught.value, MXLiteError)
+
+
+def test_a_key_that_a_file_lacks_is_said_without_quotes(tmp_path):
+    with mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w") as file:
+        file.write_idx(3, b"x")
+    with mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "r") as file:
+        with pytest.raises(KeyError, match=r"^.*a\.idx has no record 4; it has 1 keys\.$") as caught:
+            file.read_idx(4)
+    assert isinstance(caught.value, mx.UnknownNameError)
 
 
 def test_nearest_suggests_one_candidate_or_nothing():
@@ -421,6 +542,55 @@ def test_a_target_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError), replacing(tmp_path / "folder") as file:
         file.write(b"x")
     assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks into /proc")
+@pytest.mark.parametrize("lasting", [True, False])
+def test_files_that_are_written_leave_nothing_open(tmp_path, lasting):
+    (tmp_path / f".x.mxlite-{files._machine()}-abc.tmp").touch()  # of a process that was killed
+    (tmp_path / "folder").mkdir()
+    before = sorted(os.listdir("/proc/self/fd"))
+    with replacing(tmp_path / "x", lasting=lasting) as file:
+        file.write(b"x")
+    with pytest.raises(OSError), replacing(tmp_path / "folder", lasting=lasting) as file:
+        file.write(b"x")
+    with pytest.raises(KeyError), replacing(tmp_path / "x", lasting=lasting) as file:
+        raise KeyError
+    check_writable(tmp_path / "x")
+    assert sorted(os.listdir("/proc/self/fd")) == before and sorted(os.listdir(tmp_path)) == ["folder", "x"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_writable(path)
+        with replacing(path) as file:
+            file.write(b"through")
+        assert os.read(reader, 99) == b"through"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(path.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are synced on POSIX")
+@pytest.mark.parametrize("code, says", [(errno.EIO, True), (errno.EINVAL, False)])
+def test_a_name_that_did_not_reach_the_disk_is_told(tmp_path, monkeypatch, code, says):
+    """Some file systems cannot sync a folder; that is no failure."""
+    fsync = os.fsync
+
+    def failing(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match=os.strerror(code)) if says else contextlib.nullcontext():
+        with replacing(tmp_path / "x") as file:
+            file.write(b"x")
+    assert (tmp_path / "x").read_bytes() == b"x"
 
 
 def test_collection_pauses_until_the_last_one_has_left():

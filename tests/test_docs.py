@@ -24,20 +24,21 @@ from mxlite.core import config, errors
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MISTAKES = ROOT / "docs" / "mistakes.md"  # its blocks raise
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
     ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib
     core cpu cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine
     EngineError Executor executor_manager format_bytes FormatError formats get_num_threads gpu
-    gpu_memory_info image img init initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError
-    memplan metric misc mod model models module mon monitor MXLiteError MXNetError name nd NDArray ndarray
-    np_shape num_gpus OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes
-    PlaceError PlanError profiler random recordio rnd rnn ScheduledRateError SearchLimitError
-    set_gpu_memory_limit
-    set_np_shape set_num_threads
-    ShapeError StateError sym symbol Symbol test_utils tools UnknownAttributeError UnknownNameError
-    use_np_shape util var Variable visualization viz
+    gpu_memory_info image img IndexingError init initializer io is_np_array is_np_shape kv kvstore
+    lr_scheduler MemoryBudgetError memplan metric misc MissingMethodError mod model models module mon
+    monitor MXLiteError MXNetError name nd NDArray ndarray np_array np_shape num_gpus OpAttributeError
+    operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlaceError PlanError profiler random
+    RangeError recordio RewriteError rnd rnn runtime ScheduledRateError SearchLimitError
+    set_gpu_memory_limit set_np_shape set_num_threads ShapeError StateError sym Symbol symbol test_utils
+    tools UnknownAttributeError UnknownNameError use_np use_np_shape util var Variable
+    visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 
@@ -81,7 +82,7 @@ def printed_blocks(page):
     mx.nd.waitall()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [p for p in PAGES if p != MISTAKES], ids=name_of)
 def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
     """With numpy's kernels: the bytes of a plan depend on which there are, and pages show bytes."""
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
@@ -181,6 +182,21 @@ def test_commands_print_what_the_page_says(monkeypatch):
     assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/write_tool_docs.py"
 
 
+def test_mistakes_are_told_as_the_page_says(monkeypatch):
+    """Each by an error of ours or a warning in the log; the script raises Silent for one that is not."""
+    script = script_called("write_mistake_docs", monkeypatch)
+    written = script.page()
+    assert script.PAGE.read_text(encoding="utf-8") == written, "run scripts/write_mistake_docs.py"
+    assert len(script.MISTAKE.findall(written)) - 1 >= 50
+
+
+def test_a_mistake_that_passes_in_silence_is_noticed(monkeypatch):
+    script = script_called("write_mistake_docs", monkeypatch)
+    for program in ("x = 1", "1 / 0"):
+        with pytest.raises(script.Silent):
+            script.said("", program)
+
+
 def listed_in_api():
     """What docs/api.md shows: name -> object, members of modules that it lists with their own names."""
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -266,7 +282,7 @@ def test_links_between_pages_lead_somewhere(page):
 def test_files_that_a_page_names_exist(page):
     """A path from the repository, `mxlite/` or a package that the page is about; or a name alone."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    parts = "mxlite", "tests", "scripts", "examples", "benchmarks"
+    parts = "mxlite", "tests", "scripts", "examples", "benchmarks", "torture"
     sources = {p.relative_to(ROOT).as_posix() for part in parts for p in (ROOT / part).rglob("*.py")}
     for named in re.findall(r"`(?:python )?([\w/]+\.py)(?: [^`]*)?`", text):
         assert any(f"/{path}".endswith(f"/{named}") for path in sources), f"{name_of(page)} names {named}"

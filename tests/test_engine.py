@@ -728,14 +728,35 @@ def test_a_script_that_falls_off_its_end_finishes_its_work(kind: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "last 500\n", "")
 
 
-def test_a_failure_that_nobody_waited_for_is_printed_at_exit() -> None:
-    done = run_script("""
-        from mxlite.engine import get_engine, Var
+@pytest.mark.parametrize("how", ["", "import sys; sys.exit(0)", "import sys; sys.stderr.flush()"])
+@pytest.mark.parametrize("kind", ["naive", "threaded"])
+def test_a_failure_that_nobody_waited_for_is_printed_at_exit_and_is_no_success(kind: str, how: str) -> None:
+    done = run_script(f"""
+        import atexit, sys
+        atexit.register(lambda: print("first in, last out", file=sys.stderr, flush=True))
+        from mxlite.engine import get_engine, set_engine, Var
+        set_engine({kind!r})
         get_engine().push(lambda: 1 / 0, (), (Var(),), name="halve")
+        print("last line")
+        {how}
         """)
-    assert done.returncode == 0
-    assert "nobody waited" in done.stderr and "halve, called at <string>:3" in done.stderr
-    assert "ZeroDivisionError" in done.stderr
+    assert (done.returncode, done.stdout) == (120, "last line\n")
+    assert "nobody waited" in done.stderr and "halve, called at <string>:6" in done.stderr
+    assert "ZeroDivisionError" in done.stderr and done.stderr.endswith("first in, last out\n")
+
+
+@pytest.mark.parametrize("ending", ["e.wait_all()", "e.wait_for(v)", "e.push(lambda: 1, (), (v,))"])
+def test_a_failure_that_was_seen_and_one_that_was_written_over_end_as_they_should(ending: str) -> None:
+    done = run_script(f"""
+        from mxlite.engine import get_engine, Var
+        e, v = get_engine(), Var()
+        e.push(lambda: 1 / 0, (), (v,), name="halve")
+        try:
+            {ending}
+        except Exception:
+            pass
+        """)
+    assert done.returncode == (120 if "push" in ending else 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -867,14 +888,13 @@ def test_ctrl_c_interrupts_a_wait_at_once_and_the_engine_stays_usable() -> None:
             while True:
                 e.push(lambda: None, (v,), (v,))
         for wait in (lambda: e.wait_for(v), lambda: e.wait_to_write(v), e.wait_all, e.stop, push_until_full):
-            go = threading.Event()
-            e.push(lambda: go.wait(30), (v,), (v,))
+            go, late = threading.Event(), []
+            e.push(lambda: go.wait(40) or late.append(1), (v,), (v,))
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-            start = time.monotonic()
             try:
                 wait()
             except KeyboardInterrupt:
-                assert time.monotonic() - start < 5
+                assert not late
             else:
                 raise SystemExit("not interrupted")
             go.set()
@@ -902,8 +922,7 @@ def test_a_storm_of_interrupts_breaks_no_schedule() -> None:
                 raise KeyboardInterrupt
         signal.signal(signal.SIGALRM, interrupt)
         random.seed(5)
-        end = time.monotonic() + 4
-        while time.monotonic() < end:
+        while interrupts < 600:
             try:
                 armed = True
                 signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.002))
@@ -926,7 +945,6 @@ def test_a_storm_of_interrupts_breaks_no_schedule() -> None:
         stats = e.stats()
         assert stats["pending"] == 0 and stats["pushed"] == sum(map(len, seen)), stats
         e.stop()
-        assert interrupts > 500, interrupts
         """)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -949,14 +967,17 @@ def test_a_gpu_has_one_worker_for_kernels_and_two_for_copies():
         engine = get_engine()
         for kind, wanted in (("compute", 1), ("copy", 2)):
             met = threading.Semaphore(0)
-            peak, now, lock = 0, 0, threading.Lock()
+            peak, now, lock, together = 0, 0, threading.Lock(), threading.Event()
 
-            def work(met=met, lock=lock):
+            def work(met=met, lock=lock, together=together, wanted=wanted):
                 nonlocal peak, now
                 with lock:
                     now += 1
                     peak = max(peak, now)
-                met.acquire(timeout=0.05)
+                    if now == wanted:
+                        together.set()
+                together.wait(20)
+                met.acquire(timeout=0.05)  # time enough for one too many
                 with lock:
                     now -= 1
 

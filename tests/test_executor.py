@@ -487,13 +487,30 @@ def test_backward_needs_its_own_forward(layer):
         exe.backward(head)
 
 
-def test_backward_without_a_forward_computes_it():
+def test_backward_without_a_forward_is_refused_and_a_second_one_computes_it():
     exe = (mx.sym.Variable("x") * mx.sym.Variable("y")).simple_bind(mx.cpu(), x=(2,), y=(2,))
     exe.arg_dict["x"][:] = [2, 3]
+    with pytest.raises(mx.StateError, match=r"call forward\(is_train=True\) first"):
+        exe.backward(mx.nd.array([1, 10]))
+    exe.forward(is_train=True)
     exe.backward(mx.nd.array([1, 10]))
     assert exe.grad_dict["y"].asnumpy().tolist() == [2, 30]
     exe.backward(mx.nd.array([1, 1]))
     assert exe.grad_dict["y"].asnumpy().tolist() == [2, 3]
+
+
+def test_a_second_backward_moves_no_statistics():
+    net = mx.sym.BatchNorm(mx.sym.Variable("x"), fix_gamma=False, name="bn") ** 2
+    exe = net.simple_bind(mx.cpu(), x=(8, 3))
+    exe.arg_dict["x"][:] = mx.nd.random.normal(shape=(8, 3))
+    exe.arg_dict["bn_gamma"][:] = 1
+    exe.forward(is_train=True)
+    exe.backward(mx.nd.ones((8, 3)))
+    once = {n: a.asnumpy() for n, a in exe.aux_dict.items()}
+    gradient = exe.grad_dict["x"].asnumpy()
+    exe.backward(mx.nd.ones((8, 3)))
+    assert all((a.asnumpy() == once[n]).all() for n, a in exe.aux_dict.items())
+    assert (exe.grad_dict["x"].asnumpy() == gradient).all() and abs(gradient).max() > 0
 
 
 def test_a_second_backward_has_the_random_numbers_of_the_first():

@@ -335,6 +335,29 @@ def test_a_point_whose_placing_loses_bytes_is_passed_over(monkeypatch):
     assert next_best.extra_time > found.points[middle].seconds / problem.step_seconds
 
 
+def test_the_least_plan_has_the_smallest_placed_arena_of_all_points(monkeypatch):
+    """Whichever point that is: here the last ones lose bytes to gaps; of equals the fastest counts."""
+    honest = Frontier.plan
+    problem = residual(4, 1)
+    points = frontier(problem).points
+    assert len(points) > 5
+    for lost in ({}, {-1: 10**6}, {-1: 10**6, -2: 10**6}, dict.fromkeys(range(1, len(points)), 10**6)):
+
+        def wasteful(self, i, lost=lost):
+            plan = honest(self, i)
+            return replace(plan, placed_bytes=plan.placed_bytes + lost.get(i - len(points), lost.get(i, 0)))
+
+        monkeypatch.setattr(Frontier, "plan", wasteful)
+        found = Frontier(problem, "sharing", points)
+        placed = [wasteful(found, i).placed_bytes for i in range(len(points))]
+        assert found.least().placed_bytes == min(placed), lost
+        assert found.least().schedule.copy == honest(found, placed.index(min(placed))).schedule.copy
+    least = points[-1].live_bytes
+    monkeypatch.setattr(Frontier, "plan", lambda self, i: replace(honest(self, i), placed_bytes=2 * least))
+    flat = Frontier(problem, "sharing", tuple(p for p in points if p.live_bytes <= 2 * least))
+    assert flat.least().schedule.copy == honest(flat, 0).schedule.copy, "all are alike: the first is fastest"
+
+
 def test_the_least_plan_may_be_faster_where_another_pass_needs_the_arena():
     problem = residual(5, 2)
     least = frontier_of(problem).least()

@@ -25,7 +25,7 @@ def backend(monkeypatch):
         device = EmulatedDevice()
         made = Backend("emulated", np, casts.rows(device) if kernels else {})
         if grouped:
-            made = dataclasses.replace(made, combine=group_casts)
+            made = dataclasses.replace(made, combine=lambda: (group_casts,))
         bind_with(monkeypatch, made)
         return device
 

@@ -37,7 +37,7 @@ def backend(monkeypatch):
                 table.setdefault(op, []).extend(listed)
         made = Backend("emulated", np, table, join=join)
         if grouped:
-            made = dataclasses.replace(made, combine=group_updates)
+            made = dataclasses.replace(made, combine=lambda: (group_updates,))
         bind_with(monkeypatch, made)
         return device
 

@@ -17,6 +17,7 @@ from mxlite.backends.cpu import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.core.dtype import as_dtype
 from mxlite.memplan import check
+from mxlite.memplan.split import kept_bytes
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
@@ -84,7 +85,7 @@ def test_a_step_learns_the_same_in_fewer_bytes(amp, monkeypatch):
     assert not set(NEW).intersection(operators(plain))
     # In place of the convolution's result there is what pooling took of it, and the sums, in float32.
     less = (2 if amp else 4) * (5 * 11 * 10 - 5 * 6 * 5) * 20 - 4 * (20 + 1) * 3 * 5 * 5
-    assert kept_bytes(plain) - kept_bytes(found) > 0.95 * less > 0
+    assert kept(plain) - kept(found) > 0.95 * less > 0
     want = trained(plain, steps)
     for name, x in want.items():
         np.testing.assert_array_equal(got[name], same[name], err_msg=name)
@@ -93,10 +94,8 @@ def test_a_step_learns_the_same_in_fewer_bytes(amp, monkeypatch):
         assert np.linalg.norm(got[name] - x) <= most, name
 
 
-def kept_bytes(exe: Any) -> int:
-    from mxlite.memplan.kept import kept_bound
-
-    return kept_bound(exe.memory_plan.problem).kept
+def kept(exe: Any) -> int:
+    return kept_bytes(exe.memory_plan.problem)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_resuming_sets_numpys_generator_back() -> None:
         ({"carried": np.array([10])}, "carried"),
         ({"cursor": 99}, "cursor 99"),
         ({"cursor": -2}, "cursor -2"),
-        ({"more": 1}, "not the state"),
+        ({"more": 1}, "'more' is unknown"),
     ],
 )
 def test_damaged_iterator_states_are_refused(change: dict[str, Any], words: str) -> None:

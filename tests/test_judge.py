@@ -11,6 +11,7 @@ from plan_mutants import Broken, Machine, mutants, order_of
 from problems import random_problem, residual
 
 from mxlite.core import FormatError, PlanError
+from mxlite.executor.program import bridged, step_order
 from mxlite.memplan import (
     check,
     FETCH,
@@ -554,3 +555,101 @@ def test_no_order_goes_through_a_preview(previewed):
     check(previewed, before)
     refuse(previewed, "nothing makes it wait for step 1 ", [(), (0,), (1,), (2,), (3,)])
     refuse(previewed, "nothing makes it wait for step 2 ", [(), (0,), (1,), (1,), (3,)])
+
+
+def test_a_preview_may_wait_through_another():
+    """Both run or neither: the second writes where b was, which the first has read."""
+    names = ("a", "b", "one", "two", "c")
+    values = [Value(n, 64, fixed=n in ("one", "two")) for n in names]
+    tasks = [
+        Task("a", "op", (), (0,)),
+        Task("b", "op", (0,), (1,)),
+        Task("one", "op", (1,), (2,), workspace=64, preview=True),
+        Task("two", "op", (2,), (3,), workspace=64, preview=True),
+        Task("c", "op", (1,), (4,), workspace=64),
+        Task("end", "op", (4,), ()),
+    ]
+    plan = plan_of(tasks, values, num_forward=4)
+    offsets, scratch = plan.offsets, plan.liveness.workspace_of
+    assert offsets[scratch[2]] == offsets[scratch[3]] == offsets[plan.liveness.range_of[0]]
+    check(plan, [(), (0,), (1,), (2,), (1, 2, 3), (4,)])
+    refuse(plan, "nothing makes it wait for step 1 ", [(), (0,), (1,), (2,), (2, 3), (4,)])
+    refuse(plan, "nothing makes it wait for step 2 ", [(), (0,), (1,), (1,), (1, 2, 3), (4,)])
+    check(plan, step_order(plan, 1))
+
+
+def test_the_order_of_segments_does_not_go_through_previews(previewed):
+    """As the executor makes it: who comes behind a preview comes behind those whom that waits for."""
+    assert bridged([(), (0,), (1,), (2,), (2, 3)], {2}) == [(), (0,), (1,), (2, 1), (2, 3, 1)]
+    assert bridged([(), (0,), (1,), (2,)], {1, 2}) == [(), (0,), (1, 0), (2, 1, 0)]
+    check(previewed, step_order(previewed, 1))
+
+
+# -- what no other rule sees --------------------------------------------------------------------------
+
+
+def test_a_second_run_that_writes_what_the_user_has(plan):
+    """Into an instance of its own, so that nothing is written twice by name."""
+    values = (Value("x", 64, True), Value("a", 64), Value("seen", 64, True), Value("d", 64, True))
+    tasks = (
+        Task("a", "op", (0,), (1, 2)),
+        Task("mid", "op", (1,), ()),
+        Task("d", "op", (1,), (3,)),
+    )
+    made = plan_of(tasks, values, num_forward=2, counts=[1, 0])
+    check(made, made.predecessors)
+    s = made.schedule
+    again = s.copy.index(1)
+    more = (s.outputs[again][0], len(s.value_of))
+    live = replace(made.liveness, range_of=(*made.liveness.range_of, -1))
+    wrong = broken(made, outputs=changed(s.outputs, again, more), value_of=(*s.value_of, 2))
+    refuse(replace(wrong, liveness=live), "writes 'seen' a second time")
+
+
+def test_an_instance_in_the_arena_and_in_host_memory(away):
+    """A program would look for it in one of both."""
+    i = away.host_ranges[0].members[0]
+    b = len(away.liveness.ranges)
+    ranges = (*away.liveness.ranges, replace(away.liveness.ranges[0], members=(i,)))
+    both = replace(away.liveness, ranges=ranges, range_of=changed(away.liveness.range_of, i, b))
+    refuse(replace(away, liveness=both, offsets=(*away.offsets, 0)), "is not there alone")
+
+
+def test_an_update_that_runs_twice():
+    """It writes no instance, so no other rule sees it."""
+    values = (Value("x", 64, True), Value("w", 64, True), Value("d", 64))
+    tasks = (Task("d", "op", (0,), (2,)), Task("u", "sgd", (1, 2), (), mutates=(1,), update=True))
+    made = plan_of(tasks, values, num_forward=1)
+    check(made, made.predecessors)
+    refuse(steps_of_runs(made, 0, 1, 1), "runs copy 0 of 'u' again")
+
+
+def steps_of_runs(plan, *order):
+    s = plan.schedule
+    rows = {f: tuple(getattr(s, f)[k] for k in order) for f in ("task", "copy", "inputs", "outputs")}
+    return broken(plan, **rows)
+
+
+def test_an_instance_that_two_runs_write(plan):
+    """The second run has one of its own, and whoever reads it means that."""
+    s = plan.schedule
+    again = s.copy.index(1)
+    first = s.outputs[s.task.index(s.task[again])]
+    refuse(broken(plan, outputs=changed(s.outputs, again, first)), "writes .* again")
+
+
+def test_a_writer_of_fixed_storage_waits_for_each_reader_and_for_the_last_writer():
+    """The second writer reads nothing, so that only what it writes holds it back."""
+    values = (Value("w", 64, True), Value("p", 64, True), Value("q", 64, True))
+    tasks = (
+        Task("p", "op", (0,), (1,)),
+        Task("q", "op", (0,), (2,)),
+        Task("u", "op", (), (), mutates=(0,)),
+        Task("v", "op", (), (), mutates=(0,)),
+    )
+    made = plan_of(tasks, values)
+    check(made, [(), (), (0, 1), (2,)])
+    check(made, made.predecessors)
+    refuse(made, "'u' writes 'w', but nothing makes it wait for step 1", [(), (), (0,), (2,)])
+    refuse(made, "'u' writes 'w', but nothing makes it wait for step 0", [(), (), (1,), (2,)])
+    refuse(made, "'v' writes 'w', but nothing makes it wait for step 2", [(), (), (0, 1), (0, 1)])

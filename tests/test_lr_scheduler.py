@@ -75,6 +75,58 @@ def test_rates_are_mxnets(
     assert [float(f"{schedule(n):.17g}") for n in updates] == rates
 
 
+def test_numbers_of_updates_need_not_be_whole() -> None:
+    """Rates of MXNet 1.9.1; its own programs reckon such steps from epochs and batches."""
+    falling = FactorScheduler(2.5, 0.5, base_lr=1)
+    assert [falling(n) for n in range(1, 12)] == [
+        *(1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.125, 0.0625)
+    ]
+    several = MultiFactorScheduler([2.5, 4.0], 0.5, base_lr=1)
+    assert [several(n) for n in range(1, 7)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    assert FactorScheduler(937.5, 0.1)(938) == FactorScheduler(937, 0.1)(938) == 0.001
+
+
+class Halving:
+    """A user's own schedule, with a state and nothing that MXNet asks for beyond a call."""
+
+    def __init__(self) -> None:
+        self.rate, self.log = 1.0, ["not a number"]
+
+    def __call__(self, num_update: int) -> float:
+        self.rate /= 2 if num_update % 2 else 1
+        return self.rate
+
+    def method(self, num_update: int) -> float:
+        return 1 / num_update
+
+
+@pytest.mark.parametrize("make", [Halving, lambda: Halving().method, lambda: lambda n: 0.1 / n])
+def test_whatever_can_be_called_is_a_schedule_and_is_saved_and_resumed(make: Any, tmp_path: Any) -> None:
+    def module() -> Any:
+        net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc")
+        made = mx.mod.Module(mx.sym.LinearRegressionOutput(net, name="softmax"))
+        made.bind([("data", (2, 2))], [("softmax_label", (2, 2))])
+        made.init_params(mx.init.One())
+        made.init_optimizer(optimizer_params={"lr_scheduler": make(), "learning_rate": 1.0, "momentum": 0.9})
+        return made
+
+    def train(module: Any, steps: int) -> Any:
+        for _ in range(steps):
+            module.train_step(mx.io.DataBatch([mx.nd.ones((2, 2))], [mx.nd.zeros((2, 2))]))
+        return module.get_params()[0]["fc_weight"].asnumpy()
+
+    expected = train(module(), 5)
+    first, second, third = module(), module(), module()
+    train(first, 3)
+    first.save_checkpoint(str(tmp_path / "c"), 1, save_optimizer_states=True)
+    second.load_params(str(tmp_path / "c-0001.params"))
+    second.load_optimizer_states(str(tmp_path / "c-0001.states"))
+    assert (train(second, 2) == expected).all()
+    first.save_resume_state(str(tmp_path / "r"), 0, 3, None)
+    third.load_resume_state(str(tmp_path / "r"), None)
+    assert (train(third, 2) == expected).all()
+
+
 @pytest.mark.parametrize("cls, kwargs, updates, rates", MXNET)
 def test_a_schedule_continues_from_its_state(
     cls: type[LRScheduler], kwargs: dict[str, Any], updates: list[int], rates: list[float]
@@ -96,7 +148,9 @@ def test_state_of_another_schedule_is_refused() -> None:
     "make, error, words",
     [
         (lambda: FactorScheduler(0), ValueError, "step must be at least 1, got 0"),
-        (lambda: FactorScheduler(1.5), TypeError, "whole number"),  # type: ignore[arg-type]
+        (lambda: FactorScheduler(0.5), ValueError, "step must be at least 1, got 0.5"),
+        (lambda: FactorScheduler("9"), TypeError, "number of updates"),  # type: ignore[arg-type]
+        (lambda: FactorScheduler(float("nan")), ValueError, "finite"),
         (lambda: FactorScheduler(1, 1.1), ValueError, "factor"),
         (lambda: MultiFactorScheduler([]), TypeError, "one or more"),
         (lambda: MultiFactorScheduler([3, 3]), ValueError, "increase"),

@@ -310,6 +310,15 @@ def held(exe):
     return {n: a.asnumpy().copy() for n, a in own.items()}
 
 
+def test_a_loss_scale_that_moves_is_that_of_every_shape():
+    exe, _ = overflowing(mx.optimizer.SGD())
+    exe.loss_scale = 4.0
+    other = exe.reshape(data=(1, 4))
+    assert other.loss_scale == 4.0
+    other.loss_scale = 2.0
+    assert exe.loss_scale == 2.0
+
+
 @pytest.mark.parametrize(
     "optimizer", [mx.optimizer.SGD(momentum=0.9), mx.optimizer.Adam(), mx.optimizer.LAMB()]
 )
@@ -373,7 +382,14 @@ def test_both_ways_to_scale_train_the_same_bits_and_count_the_same_updates(monke
             scales.append(module.loss_scale)
         assert module.is_fused == fused and len(set(scales)) > 2
         module._training.settle(module._binding)
-        found.append((scales, params(module), module._training.optimizer.num_update, module._state_bytes()))
+        found.append(
+            (
+                scales,
+                params(module),
+                module._training.optimizer.num_update,
+                bytes(module._training.updater.get_states()),
+            )
+        )
     assert found[0][0] == found[1][0] and found[0][2] == found[1][2] < 12
     for name, value in found[0][1].items():
         assert value.tobytes() == found[1][1][name].tobytes(), name

@@ -333,6 +333,48 @@ def test_outputs_come_in_lists_over_devices_unless_merged():
     assert merged is alone
 
 
+@pytest.mark.filterwarnings("ignore:Module. 2 CPUs are one")
+def test_each_of_several_cpus_has_its_part_of_the_batch_along_its_layout():
+    net = mx.sym.Activation(mx.sym.Variable("data"), act_type="relu", __layout__="TNC")
+    module = mx.mod.Module(net, label_names=None, context=[mx.cpu(0), mx.cpu(1)])
+    module.bind([mx.io.DataDesc("data", (3, 5, 2), layout="TNC")], inputs_need_grad=True)
+    module.init_params()
+    values = np.arange(1, 31, dtype="float32").reshape(3, 5, 2)
+    module.forward(mx.io.DataBatch([mx.nd.array(values)]), is_train=True)
+    module.backward([mx.nd.array(values)])
+    for found in (module.get_outputs, module.get_input_grads):
+        (parts,), (whole,) = found(merge_multi_context=False), found()
+        assert [p.shape for p in parts] == [(3, 2, 2), (3, 3, 2)]
+        np.testing.assert_array_equal(np.concatenate([p.asnumpy() for p in parts], 1), values)
+        np.testing.assert_array_equal(whole.asnumpy(), values)
+
+
+@pytest.mark.filterwarnings("ignore:Module. 2 CPUs are one")
+def test_states_are_set_from_the_parts_of_several_cpus():
+    state = mx.sym.Variable("s")
+    net = mx.sym.Group([mx.sym.Variable("data") + state])
+    module = mx.mod.Module(net, label_names=None, state_names=["s"], context=[mx.cpu(0), mx.cpu(1)])
+    module.bind([("data", (5, 2))], for_training=False)
+    module.init_params()
+    batch = mx.io.DataBatch([mx.nd.ones((5, 2))])
+    module.set_states(value=1)
+    module.forward(batch)
+    first = module.get_outputs()
+    module.set_states(states=module.get_outputs(merge_multi_context=False))
+    module.forward(batch)
+    assert (first[0].asnumpy() == 2).all() and (module.get_outputs()[0].asnumpy() == 3).all()
+
+
+def test_a_batch_is_counted_along_the_n_of_its_layout():
+    net = mx.sym.SwapAxis(mx.sym.Variable("data"), dim1=0, dim2=1)
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(net, num_hidden=3), name="softmax")
+    module = mx.mod.Module(net)
+    module.bind([mx.io.DataDesc("data", (5, 8, 7), layout="TNC")], [("softmax_label", (8,))])
+    module.init_params()
+    module.init_optimizer()
+    assert module._optimizer.rescale_grad == 1 / 8 and module._exec_group.batch_size == 8
+
+
 def test_fixed_parameters_stay():
     module = mx.mod.Module(mlp(), fixed_param_names=["fc1_weight"])
     fit(module, epochs=2)
@@ -360,7 +402,7 @@ def test_calls_in_the_wrong_order_are_state_errors():
     "act, error, text",
     [
         (lambda: mx.mod.Module(mlp(), data_names=["dta"]), mx.BindError, "Did you mean 'data'"),
-        (lambda: mx.mod.Module(mlp(), context=[mx.cpu(0), mx.cpu(1)]), mx.MXLiteError, "one device"),
+        (lambda: mx.mod.Module(mlp(), context=[mx.gpu(0), mx.gpu(1)]), mx.MXLiteError, "one device"),
         (lambda: mx.mod.Module(mlp()).bind([("date", (4, 8))]), mx.BindError, "lacks 'data'"),
         (lambda: mx.mod.Module(mlp()).bind("data"), mx.BindError, "DataDesc or .name, shape."),
         (lambda: mx.mod.Module(mlp()).bind([("data",)]), mx.BindError, "data_shapes must be a list"),
@@ -473,6 +515,9 @@ def test_gradients_of_the_data_that_nobody_asked_for_are_none():
     module.backward([mx.nd.ones((2,))])
     a, b = module.get_input_grads()
     assert a is None and b.asnumpy().tolist() == [3, 3]
+    module.bind(shapes, inputs_need_grad=True, grad_req="null", force_rebind=True)
+    module.forward(mx.io.DataBatch([mx.nd.ones((2,)), mx.nd.ones((2,))]))
+    assert module.get_input_grads() == [None, None]
 
 
 def test_a_module_without_parameters_runs_its_loop():
@@ -589,3 +634,23 @@ def test_a_loop_after_mxnets_fit_may_prepare_its_batches():
             module.prepare(None)
     module = fit(mx.mod.Module(mlp()), epochs=1)
     module.prepare(next(iter(iterator())), sparse_row_id_fn=None)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_parameter_that_no_gradient_reaches_decays_in_the_step_as_in_the_loop(momentum):
+    x = mx.sym.var("data")
+    loss = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="fc"), name="softmax")
+    net = mx.sym.Group([loss, mx.sym.BlockGrad(mx.sym.FullyConnected(x, num_hidden=3, name="blocked"))])
+    found = []
+    for fused in (True, False):
+        mod = mx.mod.Module(net, fused_update=fused)
+        mod.bind([("data", (4, 5))], [("softmax_label", (4,))])
+        mod.init_params(mx.init.One())
+        rates = dict(learning_rate=0.1, wd=0.1, momentum=momentum)
+        mod.init_optimizer(optimizer="sgd", optimizer_params=rates)
+        for _ in range(2):
+            mod.forward_backward(mx.io.DataBatch([mx.nd.ones((4, 5))], [mx.nd.zeros((4,))]))
+            mod.update()
+        found.append(mod.get_params()[0]["blocked_weight"].asnumpy())
+    assert found[0].max() < 0.99
+    np.testing.assert_array_equal(*found)

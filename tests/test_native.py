@@ -99,7 +99,7 @@ def test_directory_that_cannot_be_made_is_no_cache(tmp_path, monkeypatch, compil
 @needs_compiler
 def test_cache_can_be_off(tmp_path, monkeypatch, compilations):
     monkeypatch.setenv("MXLITE_CACHE_DIR", "off")
-    monkeypatch.setattr(native.kept, "replacing", None)  # nothing is written
+    monkeypatch.setattr(native.kept, "leave", None)  # nothing is written
     with native.forgotten():
         assert plus(3, 1) == 4
     assert len(compilations) == 1

@@ -1086,6 +1086,8 @@ def test_methods_take_what_the_functions_take():
     like = mx.nd.ones((1, 5))
     assert mx.nd.ones((1, 9)).broadcast_like(rhs=like, lhs_axes=(0,), rhs_axes=(0,)).shape == (1, 9)
     assert mx.nd.ones((4, 1)).broadcast_like(like, lhs_axes=(1,), rhs_axes=(1,)).shape == (4, 5)
+    with pytest.raises(mx.ShapeError, match="name no axis"):
+        mx.nd.ones((1, 5)).broadcast_like(like, lhs_axes=(), rhs_axes=())
     assert mx.nd.hypot(3, a).asnumpy()[1, 1] == mx.nd.hypot(a, mx.nd.array([3]))[1, 1] == 5
     assert a.reshape_like(rhs=mx.nd.ones((4,))).shape == (4,)
 

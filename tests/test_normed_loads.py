@@ -15,8 +15,8 @@ from mxlite.backends.cpu import passes, winograd
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.threads import set_num_threads
 from mxlite.memplan import check
-from mxlite.memplan.kept import kept_bound
 from mxlite.memplan.problem import padded
+from mxlite.memplan.split import kept_bytes
 
 pytestmark = pytest.mark.skipif(
     not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),
@@ -222,7 +222,7 @@ def test_a_step_has_the_same_bits_with_and_without_and_under_any_budget(net, two
         if "1x1" not in net and "skip" not in name:  # products are added up in another order
             np.testing.assert_array_equal(x, got[name], err_msg=name)
         np.testing.assert_allclose(x, got[name], rtol=0, atol=2e-5 * np.abs(x).max(), err_msg=name)
-    assert kept_bound(plan.problem).kept < kept_bound(plain.memory_plan.problem).kept
+    assert kept_bytes(plan.problem) < kept_bytes(plain.memory_plan.problem)
 
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
@@ -281,7 +281,7 @@ def two_threads():
 def kept(symbol: Any, **shapes: tuple[int, ...]) -> int:
     """Bytes kept by the step that budgets are for, which makes no sums again."""
     asked = dict(memory_budget="1TiB", optimizer=mx.optimizer.SGD(), **shapes)
-    return kept_bound(symbol.memory_plan(mx.cpu(), **asked).problem).kept
+    return kept_bytes(symbol.memory_plan(mx.cpu(), **asked).problem)
 
 
 ARRAYS = {1: {32: 6, 16: 5, 8: 5}, 2: {32: 7, 16: 6, 8: 5}}

@@ -45,6 +45,24 @@ def test_a_variables_shape_is_read_as_the_scope_says():
             net.infer_shape(b=(2, 3))
 
 
+def test_a_file_says_what_0_means_in_it():
+    old = (mx.sym.Variable("a", shape=(0, 10)) + mx.sym.Variable("b")).tojson()
+    with mx.util.np_shape():
+        new = (mx.sym.Variable("a", shape=(0, 10)) + mx.sym.Variable("b")).tojson()
+        assert mx.sym.load_json(old).infer_shape(b=(2, 10))[1] == [(2, 10)]
+        with pytest.raises(ShapeError):
+            mx.sym.load_json(new).infer_shape(b=(2, 10))
+    assert new.endswith(
+        '"attrs": {\n    "is_np_shape": ["int", 1], \n    "mxnet_version": ["int", 10901]\n  }\n}'
+    )
+    assert "is_np_shape" not in old and mx.sym.load_json(old).tojson() == old
+
+
+def test_open_lengths_of_a_constant_come_back_through_a_transpose():
+    net = mx.sym.ones((2, 3)) + mx.sym.transpose(mx.sym.ones((-1, -1)))
+    assert net.bind(mx.cpu(), {}).forward()[0].shape == (2, 3)
+
+
 def test_negative_axes_are_refused_outside():
     with pytest.raises(ShapeError, match="0 for unknown"):
         dense().infer_shape(data=(-1, 3))

@@ -42,7 +42,7 @@ def test_the_default_context_is_set_as_in_mxnets_older_programs():
     try:
         assert mx.current_context() == mx.nd.ones((1,)).context == mx.cpu(3)
         with mx.cpu(1):
-            assert mx.current_context() == mx.cpu(1) and mx.Context.default_ctx == mx.cpu(3)
+            assert mx.current_context() == mx.cpu(1) == mx.Context.default_ctx
     finally:
         mx.Context.default_ctx = mx.cpu(0)
     assert mx.current_context() == mx.cpu(0)

@@ -455,7 +455,7 @@ def test_16_bit_weights_learn_through_a_float32_copy(kind: str) -> None:
     updater, weight = optimizer.get_updater(opt), array(np.ones(2), dtype=kind)
     for _ in range(20):
         updater("w", array(np.ones(2), dtype=kind), weight)
-    master = updater.states["w"][0].asnumpy()
+    master = updater.states["w"][1].asnumpy()
     np.testing.assert_allclose(master, 1 - 20e-4, rtol=1e-6)
     np.testing.assert_array_equal(weight.asnumpy(), master.astype(weight.asnumpy().dtype))
 

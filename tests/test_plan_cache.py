@@ -14,6 +14,7 @@ import pytest
 from problems import chain
 
 from mxlite.core import kept
+from mxlite.core.remembered import Remembered
 from mxlite.memplan import arena, cache, check, findings, plan_memory, reorder, search
 from mxlite.memplan.liveness import LiveRange
 
@@ -38,8 +39,8 @@ def searches(monkeypatch):
         return real(problem, strategy)
 
     monkeypatch.setattr(search, "frontier", counted)
-    monkeypatch.setattr(search, "_plans", {})
-    monkeypatch.setattr(search, "_frontiers", {})
+    monkeypatch.setattr(search, "_plans", Remembered(8))
+    monkeypatch.setattr(search, "_frontiers", Remembered(4))
     return made
 
 

@@ -12,6 +12,7 @@ from small_networks import fill, mlp
 
 import mxlite as mx
 from mxlite.engine import get_engine, use_engine
+from mxlite.executor.program import bridged
 from mxlite.ndarray import random as nd_random
 
 sym = mx.sym
@@ -418,3 +419,25 @@ def test_states_of_the_optimizer_cost_the_engine_one_var():
     assert all(not array.asnumpy().any() for array in states.values())
     weights = [executor.arg_dict[f"fc{n}_weight"] for n in range(3)]
     assert len({array.var for array in weights}) == 3
+
+
+def reached(before, left_out=()):
+    """Who comes surely before whom, if those of `left_out` do not run."""
+    found = []
+    for row in before:
+        seen = {p for p in row if p not in left_out}
+        found.append(seen.union(*(found[p] for p in seen)))
+    return found
+
+
+def test_an_order_through_segments_that_are_left_out_holds_without_them():
+    """Two previews behind one another, and random orders with any of their segments left out."""
+    assert bridged([(), (0,), (1,), (2,)], {1, 2})[3] == (2, 1, 0)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(rng.integers(2, 12))
+        before = [tuple(np.flatnonzero(rng.random(i) < 0.3).tolist()) for i in range(count)]
+        left_out = set(np.flatnonzero(rng.random(count) < 0.4).tolist())
+        whole, rest = reached(before), reached(bridged(before, left_out), left_out)
+        for segment in set(range(count)) - left_out:
+            assert rest[segment] == whole[segment] - left_out

@@ -100,3 +100,23 @@ def test_parameters_of_operators_are_records():
     """So that importing all operators does not make the classes of all: write @record."""
     kinds = {op.Attrs for op in ops.ALL} - {NoAttrs}
     assert [f"{k.__module__}.{k.__qualname__}" for k in kinds if "__new__" not in vars(k)] == []
+
+
+def test_a_record_that_an_interrupt_left_half_made_is_made_by_the_next(monkeypatch):
+    kind = record(
+        type("Record", (), {"__annotations__": {"x": int, "y": int}, "y": dataclasses.field(default=1)})
+    )
+    whole = dataclasses._process_class
+
+    def interrupted(cls, *args, **kwargs):
+        whole(cls, *args, **kwargs)
+        del cls.__hash__
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dataclasses, "_process_class", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kind(1)
+    assert kind(1) == kind(1, 1) and hash(kind(1)) == hash(kind(1, 1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kind(1).x = 2

@@ -11,8 +11,8 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.memplan import check
-from mxlite.memplan.kept import kept_bound
 from mxlite.memplan.problem import padded
+from mxlite.memplan.split import kept_bytes
 
 ROWS, WIDTH, HIDDEN = 256, 520, 840
 
@@ -101,7 +101,7 @@ def test_it_is_made_again_with_the_same_bits_in_fewer_bytes(net, monkeypatch):
     for other in (tight, plain):
         for name, x in step(other).items():
             np.testing.assert_array_equal(x, got[name], err_msg=name)
-    kept, before = (kept_bound(p.problem).kept for p in (plan, plain.memory_plan))
+    kept, before = (kept_bytes(p.problem) for p in (plan, plain.memory_plan))
     assert before - kept == padded(4 * ROWS * WIDTH)
     assert plan.arena_bytes <= plain.memory_plan.arena_bytes
 

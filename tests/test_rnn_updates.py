@@ -41,7 +41,7 @@ def joined(monkeypatch):
     return use
 
 
-def network(mode="lstm", layers=2, states=False, below=0, **attrs):
+def network(mode="lstm", layers=2, states=False, below=0, hidden=HIDDEN, **attrs):
     """`below`: dense layers under the recurrent ones."""
     x = mx.sym.var("data")
     for i in range(below):
@@ -50,7 +50,7 @@ def network(mode="lstm", layers=2, states=False, below=0, **attrs):
     names = ["state", "state_cell"] if mode == "lstm" else ["state"]
     given = {n: mx.sym.var(n) for n in names}
     made = mx.sym.RNN(
-        x, mx.sym.var("weights"), mode=mode, num_layers=layers, state_size=HIDDEN,
+        x, mx.sym.var("weights"), mode=mode, num_layers=layers, state_size=hidden,
         state_outputs=states, name="rnn", **given, **attrs,
     )  # fmt: skip
     heads = [mx.sym.mean(mx.sym.square(made[i] - 0.25)) for i in range(len(made.list_outputs()))]
@@ -165,6 +165,19 @@ def test_rows_of_a_table_are_looked_up_again_for_the_update(mode, joined, monkey
         found.append(({n: a.asnumpy().tobytes() for n, a in arrays.items()}, exe.memory_plan.peak_bytes))
     assert found[0][0] == found[1][0]
     assert found[0][1] < found[1][1]
+
+
+@pytest.mark.parametrize("mode, hidden", [("lstm", 5), ("gru", 7), ("gru", 1)])
+def test_few_hidden_states_have_the_bits_of_a_whole_gradient(joined, mode, hidden):
+    """A plan that keeps no gates makes that one; products of few columns are oneDNN's in both."""
+    net = network(mode, hidden=hidden, bidirectional=True)
+    now, plan = trained(net, amp="bfloat16")
+    joined(1 << 30)
+    before, whole = trained(net, amp="bfloat16")
+    kernels = {t.op: t.kernel for t in plan.problem.tasks}
+    assert "rows at a time" in kernels["_rnn_update"] and "_rnn_update" not in operators(whole)
+    for name in before:
+        np.testing.assert_array_equal(now[name], before[name], err_msg=name)
 
 
 def test_every_budget_gives_the_same_bits(joined):

@@ -49,6 +49,23 @@ def test_rows_are_those_of_all_uses():
     assert rows_of(loss(third)) == [1, 4]
 
 
+def test_two_tables_that_are_read_by_the_same_numbers_have_their_rows_each():
+    data = mx.sym.Variable("data")
+    one, other = (
+        mx.sym.Embedding(data, input_dim=6, output_dim=2, sparse_grad=True, name=name) for name in "ab"
+    )
+    exe = loss(one, other * 3).simple_bind(
+        mx.cpu(), data=(3,), grad_req={"a_weight": "write", "b_weight": "write"}
+    )
+    exe.arg_dict["data"][:] = DATA
+    exe.forward(is_train=True)
+    exe.backward()
+    for name, each in (("a_weight", 1), ("b_weight", 3)):
+        grad = exe.grad_dict[name]
+        assert grad.indices.asnumpy().tolist() == [1, 4]
+        np.testing.assert_array_equal(grad.data.asnumpy(), [[2 * each] * 2, [each] * 2])
+
+
 def test_a_csr_matrix_stays_one_through_what_is_0_at_0():
     data, weight = mx.sym.Variable("data", stype="csr"), mx.sym.Variable("weight")
     x = np.zeros((2, 4), "float32")

@@ -10,9 +10,11 @@ import pytest
 from problems import chain, random_problem, residual
 
 from mxlite.core import MemoryBudgetError
+from mxlite.core.remembered import Remembered
 from mxlite.memplan import (
     check,
     find_cuts,
+    HostLink,
     LiveRange,
     make_plan,
     make_schedule,
@@ -24,10 +26,12 @@ from mxlite.memplan import (
     plan_memory,
     Problem,
     search as search_module,
+    Steps,
     Task,
     Value,
 )
 from mxlite.memplan.arena import greedy_by_size, greedy_by_time, lowest_offset_first
+from mxlite.memplan.search import frontier_of
 from mxlite.memplan.split import by_bytes, cheap
 
 
@@ -320,7 +324,7 @@ def test_only_what_is_placed_counts_not_what_the_search_hopes(monkeypatch):
         return Placement(tuple(o + 640 for o in placed.offsets), placed.nbytes + 640)
 
     monkeypatch.setattr(plan_module, "place", wasteful)
-    monkeypatch.setattr(search_module, "_plans", {})
+    monkeypatch.setattr(search_module, "_plans", Remembered(8))
     problem = residual(12, 2)
     full = plan_memory(problem).peak_bytes
     kept = 0
@@ -457,3 +461,31 @@ def test_an_output_that_each_run_makes_is_there_in_a_second_run_too():
     assert len(runs) == 2 and all(o >= 0 for o in (runs[0][0], runs[1][0], runs[1][1])) and runs[0][1] == -1
     bare = Problem((replace(tasks[0], always=()), *tasks[1:]), values, 2)
     assert make_schedule(bare, [1, 0]).outputs[-2][0] == -1
+
+
+def test_problems_that_differ_anywhere_have_digests_of_their_own():
+    """By them plans are remembered, in the process and on disk."""
+    problem = residual(2, 1)
+    values = (*problem.values[:-1], replace(problem.values[-1], nbytes=problem.values[-1].nbytes + 1))
+    tasks = (replace(problem.tasks[0], workspace=problem.tasks[0].workspace + 1), *problem.tasks[1:])
+    slower = (replace(problem.tasks[0], seconds=10.5), *problem.tasks[1:])
+    others = [
+        replace(problem, values=values), replace(problem, tasks=tasks), replace(problem, tasks=slower),
+        replace(problem, num_forward=problem.num_forward - 1), replace(problem, fixed_bytes={"arguments": 1}),
+        replace(problem, least_arena=64), replace(problem, host=HostLink()),
+        replace(problem, host=HostLink(capacity=1)), replace(problem, base_seconds=1.0),
+        replace(problem, cache_bytes=64),
+    ]  # fmt: skip
+    assert len({p.digest for p in (problem, *others)}) == len(others) + 1
+    assert replace(problem).digest == problem.digest
+
+
+def test_of_several_steps_that_fit_the_fastest_is_taken():
+    """The second makes again what takes hardly any time; both fit."""
+    first = residual(3, 1)
+    quick = tuple(replace(t, seconds=t.seconds / 100) if not t.update else t for t in first.tasks)
+    second = replace(first, tasks=quick, base_seconds=first.step_seconds, instead="quickly")
+    least = frontier_of(first).least().peak_bytes
+    for order in ((first, second), (second, first)):
+        plan = plan_memory(Steps(lambda order=order: order[0], lambda order=order: order), least)
+        assert plan.problem.instead == "quickly" and plan.peak_bytes <= least

@@ -163,7 +163,7 @@ def test_a_budgets_plan_is_the_fastest_of_all_steps():
     slower = tuple(replace(t, seconds=1.05 * t.seconds) for t in first.tasks)
     smaller = tuple(replace(v, nbytes=v.nbytes // 2) for v in first.values)
     second = replace(first, tasks=slower, values=smaller, base_seconds=first.step_seconds)
-    steps, full = Steps(lambda: first, (first, second)), make_plan(first).peak_bytes
+    steps, full = Steps(lambda: first, lambda: (first, second)), make_plan(first).peak_bytes
     with pytest.raises(mx.MemoryBudgetError) as error:
         plan_memory(steps, 1)
     extra, better = [], set()
@@ -367,7 +367,7 @@ def test_threads_may_ask_a_plan_for_its_steps_at_once():
             sleep(0.01)
             yield problem
 
-    steps = Steps(lambda: residual(2, 1), slowly())
+    steps = Steps(lambda: residual(2, 1), slowly)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: len(list(steps)), range(4)))
     assert found == [2] * 4

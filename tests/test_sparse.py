@@ -176,6 +176,23 @@ def test_a_matrix_of_scipy_becomes_a_csr_array():
         assert made.indices.dtype == np.int64
 
 
+def test_what_scipy_has_twice_or_in_another_order_is_summed_and_ordered():
+    matrix = FakeScipyMatrix()
+    matrix.data, matrix.indices, matrix.indptr = (
+        np.arange(1.0, 6),
+        np.array([2, 0, 2, 1, 1]),
+        np.array([0, 3, 5]),
+    )
+    made = mx.nd.sparse.csr_matrix(matrix)
+    made.check_format()
+    assert made.asnumpy().tolist() == [[2, 0, 4], [0, 9, 0]] and made._num_aux == 2
+
+
+def test_columns_that_no_element_tells_are_asked_for():
+    with pytest.raises(mx.ShapeError, match="how many columns the 3 rows have; give shape"):
+        mx.nd.sparse.csr_matrix(([], [], [0, 0, 0, 0]))
+
+
 @pytest.mark.parametrize("handle", ["pad", "discard", "roll_over"])
 def test_batches_of_a_csr_matrix_are_those_of_the_dense_one(handle):
     draw = np.random.RandomState(1)
@@ -200,8 +217,8 @@ def test_random_sparse_arrays_are_as_dense_as_is_said():
     rows, (data, indices) = mx.test_utils.rand_sparse_ndarray((9, 2), "row_sparse", rsp_indices=[1, 4])
     assert rows.stype == "row_sparse" and indices.tolist() == [1, 4] and data.shape == (2, 2)
     assert mx.test_utils.rand_ndarray((3, 4), "csr", density=1.0, modifier_func=lambda x: 2).sum() == 24
-    with pytest.raises(mx.OpAttributeError, match="uniform"):
-        mx.test_utils.rand_sparse_ndarray((3, 4), "csr", distribution="powerlaw")
+    with pytest.raises(mx.OpAttributeError, match="'uniform' or 'powerlaw', got 'normal'"):
+        mx.test_utils.rand_sparse_ndarray((3, 4), "csr", distribution="normal")
 
 
 def test_a_row_sparse_array_may_have_one_axis():

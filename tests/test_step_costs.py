@@ -40,18 +40,18 @@ def test_each_call_of_a_step_is_timed_where_it_stands_in_two_plans(monkeypatch):
             super().__init__(lowered, plans)
 
     monkeypatch.setattr(calibration, "Rehearsal", Looked)
-    lowered, budget, seen = rehearsed(monkeypatch, chain(12))
+    lowered, budget, seen = rehearsed(monkeypatch, chain(8))
     keep, least = made[0]
     assert budget is None and keep.recomputed == 0 < least.recomputed
     assert least.arena_bytes < keep.arena_bytes
     assert set(seen) == set(calibration.distinct_calls(lowered))
     assert all(0 < s.warm <= s.usual for s in seen.values())
-    problem = chain(12).memory_plan(data=(16, 32), device="measured").problem
+    problem = chain(8).memory_plan(data=(16, 32), device="measured").problem
     assert {t.seconds for t in problem.tasks} == {s.usual for s in seen.values()}
 
 
 def test_a_step_is_run_on_the_bytes_of_its_plan_and_gives_the_numbers_of_each_plan(monkeypatch):
-    lowered, _, _ = rehearsed(monkeypatch, chain(12))
+    lowered, _, _ = rehearsed(monkeypatch, chain(8))
     keep = plan_memory(lowered.problem)
     least = calibration.frontier_of(lowered.problem).least()
     taken = []
@@ -69,7 +69,7 @@ def test_a_step_is_run_on_the_bytes_of_its_plan_and_gives_the_numbers_of_each_pl
 
 
 def test_no_more_than_the_budget_is_taken_to_run_steps(monkeypatch):
-    net, most = chain(12), []
+    net, most = chain(8), []
     whole = net.memory_plan(data=(16, 32))
     budget = whole.problem.fixed_total + whole.arena_bytes // 2
 
@@ -101,7 +101,7 @@ def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
     monkeypatch.setattr(trials, "MOST_OVER", 1e9)
     monkeypatch.setattr(trials, "in_turns", look)
     monkeypatch.setattr(calibration, "in_turns", look)
-    net = chain(12)
+    net = chain(8)
     plan = net.memory_plan(**ask)
     assert tried == [2, 1]
     assert plan.predicted_seconds == plan.rehearsed_seconds == len(plan.schedule.task)
@@ -158,7 +158,7 @@ def test_plans_that_were_disturbed_together_keep_what_they_took_against_one_anot
         plans = [plan for _, plans in steps for plan in plans]
         return [trials.Tried([len(p.schedule.task) * 2.0**r for r in range(5)], []) for p in plans]
 
-    net = chain(12)
+    net = chain(8)
     monkeypatch.setattr(trials, "in_turns", in_turns)
     whole = net.memory_plan(data=(16, 32), device="measured")
     budget = whole.problem.fixed_total + whole.arena_bytes // 2
@@ -189,7 +189,7 @@ def test_plans_of_budgets_are_tried_in_turns_and_known_when_they_are_bound(monke
             ran.append((self, p))
             return 1.0 / (100 + len(ran)) * len(self._programs[p].plan.schedule.task)
 
-    net, ask = chain(12), {"data": (16, 32)}
+    net, ask = chain(8), {"data": (16, 32)}
     whole = net.memory_plan(device="measured", **ask)
     arena, fixed = whole.arena_bytes, whole.problem.fixed_total
     budgets = [fixed + arena * 3 // 4, fixed + arena // 2]
@@ -218,7 +218,7 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_tried(monkeypa
 
 
 def test_what_is_said_to_work_works_whichever_budget_was_asked_for_first(monkeypatch):
-    net, ask, made = chain(12), {"data": (64, 32), "device": "measured"}, []
+    net, ask, made = chain(8), {"data": (64, 32), "device": "measured"}, []
 
     class Looked(Rehearsal):
         def __init__(self, lowered, plans):

@@ -623,7 +623,7 @@ def test_groups_on_one_device_and_dense_arrays_are_what_a_program_has_anyway(a):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"group2ctx": {"first": cpu(1)}}, r"group2ctx puts 'first' on cpu\(1\), .* here cpu\(0\): put all"),
+        ({"group2ctx": {"a": mx.gpu(1)}}, r"group2ctx puts 'a' on gpu\(1\), .* here cpu\(0\): put all"),
         ({"group2ctx": {"x": [cpu(), mx.gpu(0)]}}, r"group2ctx puts 'x' on gpu\(0\)"),
         ({"group2ctx": "cpu"}, "group2ctx must be a dict of groups and devices"),
         ({"stype_dict": {"a": "csr"}}, "stype_dict wants 'a' as 'csr', but in a program arrays are dense"),
@@ -665,9 +665,9 @@ def chain():
     ],
 )
 def test_a_long_chain_is_ordinary(chain, work):
-    began = time.perf_counter()
+    began = time.process_time()
     assert work(chain)
-    assert time.perf_counter() - began < 20  # about 1 s; quadratic work would take minutes
+    assert time.process_time() - began < 20  # about 1 s; quadratic work would take minutes
 
 
 def test_a_long_chain_is_collected():

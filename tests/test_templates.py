@@ -10,6 +10,7 @@ import pytest
 from problems import chain, random_problem, residual
 
 import mxlite as mx
+from mxlite.core.remembered import Remembered
 from mxlite.memplan import check, MemoryPlan, plan_memory, Problem, search, structure, Template
 
 
@@ -49,7 +50,7 @@ def searches(monkeypatch):
     made = []
     real = search._search
     monkeypatch.setattr(search, "_search", lambda *a: made.append(a) or real(*a))
-    monkeypatch.setattr(search, "_plans", {})
+    monkeypatch.setattr(search, "_plans", Remembered(8))
     return made
 
 

@@ -27,6 +27,8 @@ def vectors(tmp_path):
 def test_tokens_are_counted():
     found = text.utils.count_tokens_from_str(" Life is great ! \n life is good . \n", to_lower=True)
     assert found == Counter({"life": 2, "is": 2, "great": 1, "!": 1, "good": 1, ".": 1})
+    apart = text.utils.count_tokens_from_str("One_AND_two_and_Two", "_AND_", "_and_", to_lower=True)
+    assert apart == Counter({"two": 2, "one": 1})
     more = text.utils.count_tokens_from_str("is|it", token_delim=r"\|", counter_to_update=found)
     assert more["is"] == 3 and found["is"] == 2
 

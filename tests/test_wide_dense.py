@@ -3,6 +3,7 @@ numbers."""
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -98,7 +99,7 @@ def network(reader: Any = None, bias: bool = True, flatten: bool = True) -> Any:
     x = mx.sym.FullyConnected(data, num_hidden=HIDDEN, no_bias=not bias, name="first", **more)
     x = mx.sym.FullyConnected(mx.sym.tanh(x), num_hidden=3, name="second")
     made = mx.sym.SoftmaxOutput(x, name="softmax")
-    return mx.sym.Group([made, reader(data)]) if reader else made
+    return mx.sym.Group([made, mx.sym.MakeLoss(reader(data))]) if reader else made
 
 
 def learned(net: Any, shapes: Any = SHAPES, **how: Any) -> tuple[dict[str, Any], Any]:
@@ -204,3 +205,26 @@ def test_a_perceptron_takes_fewer_bytes_than_in_float32(monkeypatch):
         net.memory_plan(mx.cpu(), optimizer=sgd, amp=kind, data=(8242, 784)) for kind in (None, "bfloat16")
     )
     assert mixed.peak_bytes < 0.9 * full.peak_bytes
+
+
+def test_a_copy_that_backward_alone_reads_is_made_there(monkeypatch):
+    """Forward has a kernel that narrows, the gradient in the weight has none."""
+    hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=HIDDEN, name="fc")
+    net = mx.sym.SoftmaxOutput(hidden, name="softmax")
+    found = []
+    for more in ((), (partial(rule.wide_dense, has_kernel=lambda r: r.op is _wide_dense),)):
+        monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, *more))
+        exe = net.simple_bind(mx.cpu(), amp="bfloat16", data=(COUNT, WIDTH), softmax_label=(COUNT,))
+        problem = exe.memory_plan.problem
+        copies = [
+            i
+            for i, t in enumerate(problem.tasks)
+            if t.op == "Cast" and problem.values[t.outputs[0]].nbytes == 2 * COUNT * WIDTH
+        ]
+        assert [i >= problem.num_forward for i in copies] == [bool(more)]
+        for name, array in exe.arg_dict.items():
+            array[:] = np.random.default_rng(1).standard_normal(array.shape) if name != "softmax_label" else 1
+        exe.forward(is_train=True)
+        exe.backward()
+        found.append((exe.outputs[0].asnumpy().tobytes(), exe.grad_dict["fc_weight"].asnumpy().tobytes()))
+    assert found[0] == found[1]

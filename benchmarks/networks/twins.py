@@ -320,6 +320,43 @@ class LSTM(nn.Module):
         return self.score(self.lstm(self.embed(x))[0].flatten(0, 1))
 
 
+class DenseNet(nn.Module):
+    """`mx.models.densenet` of 121 layers."""
+
+    def __init__(self, classes: int, width: int = 64, growth: int = 32) -> None:
+        super().__init__()
+        self.stem_conv, self.stem_bn = convolution(3, width, 7, 2), nn.BatchNorm2d(width)
+        self.layers = (6, 12, 24, 16)
+        for b, count in enumerate(self.layers, 1):
+            for i in range(1, count + 1):
+                name = f"block{b}_layer{i}"
+                self.add_module(f"{name}_bn1", nn.BatchNorm2d(width))
+                self.add_module(f"{name}_conv1", convolution(width, 4 * growth, 1))
+                self.add_module(f"{name}_bn2", nn.BatchNorm2d(4 * growth))
+                self.add_module(f"{name}_conv2", convolution(4 * growth, growth, 3))
+                width += growth
+            self.add_module(f"block{b}_bn", nn.BatchNorm2d(width))
+            if b < len(self.layers):
+                self.add_module(f"block{b}_conv", convolution(width, width // 2, 1))
+                width //= 2
+        self.fc = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(self.normed("stem_bn", self.stem_conv(x)), 3, 2, 1)
+        for b, count in enumerate(self.layers, 1):
+            for i in range(1, count + 1):
+                name = f"block{b}_layer{i}"
+                out = getattr(self, f"{name}_conv1")(self.normed(f"{name}_bn1", x))
+                x = torch.cat([x, getattr(self, f"{name}_conv2")(self.normed(f"{name}_bn2", out))], 1)
+            x = self.normed(f"block{b}_bn", x)
+            if b < len(self.layers):
+                x = F.avg_pool2d(getattr(self, f"block{b}_conv")(x), 2)
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+    def normed(self, name: str, x: Tensor) -> Tensor:
+        return F.relu(getattr(self, name)(x), inplace=True)
+
+
 class TransformerBlock(nn.Module):
     """networks/transformer_block.py. (N, L, width) -> (N, classes)."""
 
@@ -344,7 +381,8 @@ class TransformerBlock(nn.Module):
 
 
 TWINS = {
-    c.__name__: c for c in (ResNet, DeepResNet, UNet, UnrolledLSTM, VGG, LeNet, MLP, LSTM, TransformerBlock)
+    c.__name__: c
+    for c in (ResNet, DeepResNet, UNet, UnrolledLSTM, VGG, LeNet, MLP, LSTM, DenseNet, TransformerBlock)
 }
 
 

@@ -58,16 +58,13 @@ def memory(results: Results, precision: str) -> str:
         ours = best(entries, "ours", precision)
         if ours is None:
             continue
-        plan, least = ours.plan or {}, least_peak(entries, precision)
-        floor = plan.get("floor")
-        row = [net.title, *(mib(plan.get(k)) for k in ("fixed", "kept", "floor"))]
+        plan = ours.plan or {}
+        row = [net.title, *(mib(plan.get(k)) for k in ("fixed", "kept"))]
         row += [mib(ours.memory.get(k)) for k in ("planned", "measured")]
         row += [mib(entries[n].peak) if n in entries else "-" for n in columns]
-        row.append(share_of(floor / least if floor and least else None))
         rows.append([*row, share_of(lightness(entries, precision))])
     titles = [c.title for c in columns.values()]
-    ratios = ["floor / least PyTorch", "measured / least PyTorch"]
-    head = ["MiB", "fixed", "kept", "floor", "planned", "measured", *titles, *ratios]
+    head = ["MiB", "fixed", "kept", "planned", "measured", *titles, "measured / least PyTorch"]
     return markdown(head, rows) if rows else ""
 
 

@@ -21,7 +21,7 @@ import mxlite as mx
 from mxlite.backends.cpu import onednn
 from mxlite.executor import Executor
 from mxlite.memplan import MemoryPlan
-from mxlite.memplan.kept import kept_bound
+from mxlite.memplan.split import kept_bytes
 from peers.peer import Arrays, inferred, Peer, trained
 
 
@@ -146,17 +146,15 @@ class MXLite(Peer):
         return found.hexdigest()
 
     def plan(self) -> dict[str, Any]:
-        """What a budget has cost; and bytes that no plan does without: what is fixed, all that backward reads
-        of the forward pass, and the proven least of a step in which nothing runs twice."""
+        """What a budget has cost; and bytes that no plan does without in which nothing runs twice: what is
+        fixed, and all that backward reads of the forward pass."""
         plan = self.module.memory_plan
-        bound = kept_bound(plan.problem)
         return {
             "method": plan.how,
             "extra_time": plan.extra_time,
             "recomputed": plan.recomputed,
             "fixed": plan.problem.fixed_total,
-            "kept": bound.kept,
-            "floor": plan.problem.fixed_total + bound.arena,
+            "kept": kept_bytes(plan.problem),
         }
 
     def budgeted(self) -> MemoryPlan:
@@ -230,7 +228,7 @@ class MXLite(Peer):
                 "flops": row["Flops"] / count,
                 "nbytes": row["Bytes"] / count,
             }
-            for row in found["Time"]
+            for row in found["Kernels"]
         ]
         return {"step": seconds, "kinds": kinds, "peak": found["Peak"]}
 

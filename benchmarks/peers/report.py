@@ -38,9 +38,7 @@ and workspaces. PyTorch: the peak of its allocator, which counts tensors and not
 its back. No plan recomputes here, and no product runs twice; kernels of mxlite normalize, add and rectify
 again while they read, and what is cheap is made again backwards (`..._remade`), as always without a budget.
 fixed: weights, states of the optimizer, batch and outputs, which no plan changes. kept: what backward reads
-of the forward pass. floor: proven; no step of these kernels that runs nothing twice takes less, in whatever
-order its calls run: fixed, and what is there at the fullest call: kept values that it or later calls read,
-its outputs, its workspace.
+of the forward pass. No step of these kernels that runs nothing twice takes less than both.
 
 """
 WITHIN = """\

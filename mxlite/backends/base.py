@@ -26,6 +26,7 @@ from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
 from ..memplan.device import DEFAULT, Precision
 from . import guard
+from .rewrite import ForwardPass, StepPass
 
 MOST_ELEMENTS = 2**36
 """Of an array in a call that a tuned kernel is asked for. Libraries count in fewer bits than Python: asked
@@ -41,6 +42,7 @@ they begin at pages. An arena that begins at a page, too, makes some networks sl
 
 
 Run = Callable[[], None]
+Pack = Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class ChosenKernel:
     `is_reference`: all threads it has are those of the array module. `always` are outputs that every run
     makes if the node has them, also a run that is there to make others again: a kernel that can only make all
     at once would else make those in another way, with other roundings. `twice` are inputs that it
-    reads in two passes over memory.
+    reads in two passes over memory. `bits`: kernels for one call that differ in threads
+    give the same results to the bit where these are equal, and not None: how sums are parted among threads,
+    or () where none is.
     """
 
     run: Callable[..., None]
@@ -93,6 +97,7 @@ class ChosenKernel:
     precision: Precision = ""
     twice: tuple[str, ...] = ()
     launches: int = 1
+    bits: tuple[Any, ...] | None = None
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may be written over: the operator's, then this kernel's."""
@@ -144,13 +149,15 @@ def connected(
     precision: Precision = "",
     twice: tuple[str, ...] = (),
     launches: int = 1,
+    bits: tuple[Any, ...] | None = None,
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes. `always`, `in_place`, `precision`, `twice`, `launches`: see ChosenKernel.
+    comes. `always`, `in_place`, `precision`, `twice`, `launches`, `bits`: see
+    ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -180,6 +187,7 @@ def connected(
         precision=precision,
         twice=twice,
         launches=launches,
+        bits=bits,
     )
 
 
@@ -209,18 +217,18 @@ class Backend:
     connects and runs inside: what was chosen for one number must not be run on another. `in_turn(n)` says
     whether two such kernels would fight for the cores. `join(calls)` may make fewer calls of a list of calls:
     pairs of a place in the list, and the call of what is there and behind it up to the next place.
+    `with_threads(kernel, n)` is a kernel chosen inside `running(n)`, for programs that run inside another.
     `rouse(n)` wakes the `n` threads of this thread's kernels, which sleep after a pause: who times a kernel
     does so first.
 
-    `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes) before it is differentiated,
-    into one that computes the same outputs from the same variables faster. `combine(graph, kept,
-    num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
-    mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
-    `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
-    longer. `divide`, alike, is asked where somebody does: what runs again sooner with small results of its
-    own at hand is two nodes then, of which one runs once. `spare(graph)` takes back of a simplified forward
-    graph what keeps more than it must for the sake of time, and `spared` says what the step does instead:
-    within a budget that the other exceeds, plans are made of both (see `memplan/steps.py`).
+    Passes rewrite graphs and run in `backends/rewrite.py`, in the order of these lists. Those of `simplify()`
+    rewrite a forward graph (with shapes and dtypes) before it is differentiated, into one that computes the
+    same outputs from the same variables faster; those of `combine()` a whole step.
+    Those of `lighten()` come after these where nobody names a budget: the step holds less and takes a little
+    longer. Those of `divide()` come where somebody does: what runs again sooner with small results of its
+    own at hand is two nodes then, of which one runs once. Those of `spare()` take back of a simplified
+    forward graph what keeps more than it must for the sake of time, and `spared` says what the step does
+    instead: within a budget that the other exceeds, plans are made of both (see `memplan/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `copies_again`: whether 16-bit copies of weights are always made again rather than held; else that is
@@ -246,27 +254,20 @@ class Backend:
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
     in_turn: Callable[[int], bool] = lambda threads: False
+    with_threads: Callable[[ChosenKernel, int], ChosenKernel] = lambda kernel, threads: kernel
     join: Callable[[Sequence[Run]], Sequence[tuple[int, Run]]] = lambda calls: list(enumerate(calls))
     rouse: Callable[[int], None] = lambda threads: None
-    simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
-    combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
-        lambda graph, kept, num_forward: (graph, {}, num_forward)
-    )
-    lighten: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
-        lambda graph, kept, num_forward: (graph, {}, num_forward)
-    )
-    divide: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
-        lambda graph, kept, num_forward: (graph, {}, num_forward)
-    )
-    spare: Callable[[Graph], Graph] = lambda graph: graph
+    simplify: Callable[[], Sequence[ForwardPass]] = lambda: ()
+    combine: Callable[[], Sequence[StepPass]] = lambda: ()
+    lighten: Callable[[], Sequence[StepPass]] = lambda: ()
+    divide: Callable[[], Sequence[StepPass]] = lambda: ()
+    spare: Callable[[], Sequence[ForwardPass]] = lambda: ()
     spared: str = ""
     copies_again: bool = True
     rates: Device = DEFAULT
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
-    pack: Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]] = (
-        lambda graph, constant, in_place: (graph, {}, {})
-    )
+    pack: Pack | None = None
 
     def choose(
         self,

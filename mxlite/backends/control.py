@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, S
 from ..graph.opdef import DType
 from ..memplan import Device
 from ..ops.control import Control, Plug
-from ..ops.control_shapes import subgraphs, typed_subgraphs
+from ..ops.control_shapes import typed_subgraphs
 from ..ops.philox import RandomStream
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..ops.subgraph import gradient_graph
@@ -122,7 +123,8 @@ class _Kernel:
         self.rows = attrs.num_outputs - len(self.state_args)  # outputs that are no states
         self.count = op.iterations(attrs, shapes)
         self.graphs = graphs
-        self.subs = subgraphs(op, attrs)
+        # Of the graphs, not of `attrs`: their shapes may have been found for an equal subgraph read before.
+        self.inputs = [g.variables for g in graphs]
         self.streams: dict[Node, int] = {}  # numbered by the subgraphs, so that both directions agree
         for g in graphs:
             for n in g.nodes:
@@ -131,8 +133,8 @@ class _Kernel:
         self.deciding = op.num_deciding()
         self.every_part: list[Part] = []
         rows = {}
-        for plugs, sub, g in zip(self.plugs, self.subs, graphs):
-            for (kind, i), n in zip(plugs, sub.inputs):
+        for plugs, nodes, g in zip(self.plugs, self.inputs, graphs):
+            for (kind, i), n in zip(plugs, nodes):
                 if kind == "data":
                     rows[i] = (g.shapes[Entry(n)], g.dtypes[Entry(n)])
         self.row_pieces: list[Piece] = [rows[i] for i in self.data]
@@ -161,9 +163,9 @@ class _Kernel:
 
     def seconds(self, device: Device) -> float:
         """Modelled time of a call on `device`: all iterations, of branches the slowest."""
-        first = len(self.every_part) - (len(self.subs) - self.deciding)
+        first = len(self.every_part) - (len(self.inputs) - self.deciding)
         times = [p.seconds(device) for p in self.every_part]
-        return self.count * (max(times[first:]) + sum(times[:first]))
+        return self.count * (max(times[first:]) + fsum(times[:first]))
 
     def link(self, *args: Any, **keywords: Any) -> Run:
         raise NotImplementedError
@@ -185,11 +187,11 @@ class _Forward(_Kernel):
         kept = [i for i in range(attrs.num_outputs) if i >= self.rows or f"output{i}" in used]
         self.kept = kept
         self.parts = []
-        for k, (g, sub) in enumerate(zip(graphs, self.subs)):
+        for k, (g, nodes) in enumerate(zip(graphs, self.inputs)):
             if k >= self.deciding:
-                states = [sub.inputs[j] for j, (kind, _) in enumerate(self.plugs[k]) if kind == "state"]
+                states = [nodes[j] for j, (kind, _) in enumerate(self.plugs[k]) if kind == "state"]
                 g = apart(g, tuple(g.outputs[i] for i in kept), states)
-            self.parts.append(Part(backend, g, sub.inputs, self.streams))
+            self.parts.append(Part(backend, g, nodes, self.streams))
         self.every_part = self.parts
         self.made = [p.pieces() for p in self.parts]
         arena = max(p.nbytes for p in self.parts)
@@ -277,8 +279,8 @@ class _Backward(_Kernel):
         super().__init__(backend, op, attrs, shapes, dtypes, graphs)
         self.wanted = frozenset(i for i in range(len(shapes)) if f"d_arg{i}" in used)
         self.branches = [
-            _Gradient(self, g, sub.inputs, plugs)
-            for g, sub, plugs in list(zip(graphs, self.subs, self.plugs))[self.deciding :]
+            _Gradient(self, g, nodes, plugs)
+            for g, nodes, plugs in list(zip(graphs, self.inputs, self.plugs))[self.deciding :]
         ]
         self.every_part = [b.part for b in self.branches]
         floating = [i for i, d in enumerate(dtypes) if is_floating(d)]

@@ -5,9 +5,8 @@ After lowering every byte is known: shapes, dtypes, workspaces, what may be in p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..graph import Entry, Graph, Node, Shape, Shapes
 from ..graph.mixed_precision import NARROW_COPY
 from ..memplan import Device, Task, Value
 from .base import Backend, ChosenKernel
+from .crews import Crews
 from .facts import flops_of
 
 Key = tuple[str, Any]
@@ -29,7 +29,7 @@ class Call:
 
     `inputs` and `outputs` have one value number for each name the operator knows, -1 where there is none.
     `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes, as
-    often as it does.
+    often as it does. `forms` are kernels for the same call with fewer threads than `kernel`, by their number.
     """
 
     node: Node
@@ -40,6 +40,11 @@ class Call:
     stream: int
     flops: float
     nbytes: int
+    forms: Mapping[int, ChosenKernel] = field(default_factory=dict)
+
+    def with_threads(self, threads: int) -> ChosenKernel:
+        """The kernel that has so many threads, as a plan says it; see `memplan.Task`."""
+        return self.forms.get(threads, self.kernel)
 
     def seconds(self, device: Device) -> float:
         """Modelled time on `device`: the kernel's own estimate where it has one, else of flops and bytes."""
@@ -106,7 +111,7 @@ def lower_graph(
         return number[entry]
 
     # Equal nodes get one kernel; what else a choice depends on stays as it is meanwhile.
-    choose: Callable[..., ChosenKernel] = cache(backend.choose)
+    crews = Crews(backend)
     read = {e for n in graph.nodes for e in n.inputs}
     tasks: list[Task] = []
     calls: list[Call] = []
@@ -138,16 +143,13 @@ def lower_graph(
         dtypes = tuple(graph.dtypes[e] for e in forward.inputs)
         first = dtypes[0] if dtypes else next((dtype[v] for v in ins.values()), float32)
         wanted = [n for n, o in zip(names, outs) if o >= 0]
-        kernel = choose(
-            op,
-            node.attrs,
-            shapes[0],
-            shapes[1],
-            first,
-            dtypes,
-            frozenset((*ins, *wanted)),
-            train,
+        flops = flops_of(op, node.attrs, shapes, wanted)
+        crew = crews.of(
+            (op, node.attrs, shapes[0], shapes[1], first, dtypes, frozenset((*ins, *wanted)), train),
+            flops,
+            sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0),
         )
+        kernel = crew.kernel
         twice = [ins[n] for n in kernel.twice if n in ins]
         call = Call(
             node,
@@ -156,8 +158,9 @@ def lower_graph(
             tuple(outs),
             shapes,
             numbers.get(forward, -1),
-            flops_of(op, node.attrs, shapes, wanted),
+            flops,
             sum(values[v].nbytes for v in (*ins.values(), *outs, *twice) if v >= 0),
+            crew.fewer,
         )
         calls.append(call)
         mutated = op.mutated(node.attrs)
@@ -179,6 +182,8 @@ def lower_graph(
                 stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
                 always=tuple(o for n, o in zip(names, outs) if o >= 0 and n in kernel.always),
+                threads=crew.threads if crew.threads != crews.most else 0,
+                forms=crew.forms if "work" in kernel.signature.services else (),
             )
         )
     return LoweredGraph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import fsum
 from typing import Any
 
 from ..core import config
@@ -44,7 +45,7 @@ class Part:
 
     def seconds(self, device: Device) -> float:
         """Modelled time of all calls on `device`."""
-        return sum(call.seconds(device) for call in self.lowered.calls)
+        return fsum(call.seconds(device) for call in self.lowered.calls)
 
     def pieces(self) -> list[Piece]:
         """The arrays of `made`."""

@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         ("BLAS threads", _setting(config.blas_threads) or "as OPENBLAS_NUM_THREADS or OMP_NUM_THREADS say"),
         ("plans judged before they run",
          _setting(lambda: "yes" if config.check_plan() else "no; MXLITE_CHECK_PLAN=1 does")),
+        ("passes checked at bind",
+         _setting(lambda: "yes" if config.check_rewrites() else "no; MXLITE_CHECK_REWRITES=1 does")),
         ("guard bytes", "yes" if config.guard() else "no; MXLITE_GUARD=1 puts them around arrays"),
         *((f"backend of {device}", _backend(device)) for device in (cpu(), Context("gpu"))),
         ("cache folder", _cache()),

@@ -9,10 +9,10 @@ import ast
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from .. import models, symbol
+from ..core.cached import cached_property
 from ..core.errors import FormatError, MXLiteError, OpAttributeError, ShapeError
 from ..graph import Entry, infer_shapes, Shape
 from ..symbol import Symbol

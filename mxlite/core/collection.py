@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
-_inside = 0  # how many are
-_was_enabled = False  # before the first of them came
+from .together import Together
+
+_was_enabled = False  # before the first came who is inside now
+
+
+def _begin() -> None:
+    global _was_enabled
+    _was_enabled = gc.isenabled()
+    gc.disable()
+
+
+def _end() -> None:
+    if _was_enabled:
+        gc.enable()
+
+
+_together = Together(_begin, _end)
 
 
 @contextmanager
@@ -19,16 +32,8 @@ def no_collection() -> Iterator[None]:
     The collector goes over all objects each time there are a quarter more of them. Passes over a deep network
     make millions that all stay, and no cycle: 40 % of their time was its.
     """
-    global _inside, _was_enabled
-    with _lock:
-        if _inside == 0:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _inside += 1
+    _together.enter()
     try:
         yield
     finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0 and _was_enabled:
-                gc.enable()
+        _together.leave()

@@ -9,6 +9,8 @@
 | MXLITE_MAX_PENDING  | 4096            | pushes that may wait to run before a further push blocks          |
 | MXLITE_BULK_SIZE    | 64              | steps of a bound program that one push to the engine runs         |
 | MXLITE_CHECK_PLAN   | 0               | 1: every plan passes the judge before it runs                     |
+| MXLITE_CHECK_REWRITES | 0             | 1: what each pass makes of a graph is computed before and after   |
+|                     |                 | it, by reference kernels on random inputs; for small networks     |
 | MXLITE_KERNELS      | onednn,compiled | what may run besides numpy's reference kernels: any of these two,  |
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
@@ -174,6 +176,11 @@ def num_threads() -> int:
     return available_cores()
 
 
+def openmp_waits() -> bool:
+    """Whether the user says how long OpenMP's threads look for work before they sleep."""
+    return "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ
+
+
 def max_pending() -> int:
     """Operations that may be pending before `push` blocks."""
     return _integer("MXLITE_MAX_PENDING", 4096, 1)
@@ -187,6 +194,11 @@ def bulk_size() -> int:
 def check_plan() -> bool:
     """Whether every plan passes the judge before it runs."""
     return _integer("MXLITE_CHECK_PLAN", 0, 0) > 0
+
+
+def check_rewrites() -> bool:
+    """Whether every pass has to show that the graph it has made says what the one before says."""
+    return _integer("MXLITE_CHECK_REWRITES", 0, 0) > 0
 
 
 def plan_cache() -> bool:

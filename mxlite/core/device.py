@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from .errors import DeviceError, nearest
 
-_TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3}
+_TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 
 
 class _Devices(type):
@@ -18,8 +18,9 @@ class _Devices(type):
 
     @property
     def default_ctx(cls) -> Context:
-        """What this thread uses outside of all `with` blocks."""
-        found: Context = getattr(Context._stack, "default", _CPU0)
+        """What this thread uses: the innermost `with` block's, as in MXNet, else what was set."""
+        stack = getattr(Context._stack, "contexts", None)
+        found: Context = stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
         return found
 
     @default_ctx.setter
@@ -101,8 +102,7 @@ def gpu(device_id: int = 0) -> Context:
 
 def current_context() -> Context:
     """The innermost `with` context of this thread, else its default, which is `cpu(0)` at first."""
-    stack = getattr(Context._stack, "contexts", None)
-    return stack[-1] if stack else Context.default_ctx
+    return Context.default_ctx
 
 
 def set_default_context(ctx: Context) -> None:

@@ -1,27 +1,34 @@
 """Every error mxlite raises on purpose.
 
-* MXLiteError (RuntimeError)       also known as MXNetError
-  + DefinitionError                an operator or pass is declared wrongly (the author's fault)
-  + DerivativeError                a gradient of a gradient is wanted of an operator that has none
-  + ShapeError (ValueError)        shapes do not fit (the caller's fault)
-  + DTypeError (TypeError)         element types do not fit or are not supported
-  + OpAttributeError (TypeError)   an operator's parameter is unknown, missing or has a wrong value
-  + ArgumentError (TypeError)      a function was given something of another kind than it wants
-  + UnknownNameError (ValueError)  a name that nothing has; suggests the nearest one
-  + UnknownAttributeError (AttributeError) the same, of a module
-  + BindError (ValueError)         arrays given to bind do not match the symbol's lists
-  + BudgetError (ValueError)       `memory_budget` is not a number of bytes
-  + MemoryBudgetError              no plan that mxlite can find fits the budget
-  + OutOfMemoryError (MemoryError) an array is larger than the memory there is
-  + SearchLimitError               an exact search ended at its limit without an answer
-  + PlanError                      a memory plan breaks a rule (mxlite's own fault: please report)
-  + FormatError (ValueError)       a file is truncated, corrupt or of an unknown version
-  + StateError (AssertionError)    calls in the wrong order (forward before bind, ...)
-    + ScheduledRateError (UserWarning) a learning rate is set that a scheduler decides
-  + DeviceError                    the device is not there, or has no backend
-  + EngineError                    the engine was misused (push after stop, wait inside an operation)
-  + OperatorError                  an operation failed while running
-    + PlaceError (IndexError)      as an index is out of range
+* MXLiteError (RuntimeError)                     also known as MXNetError
+  + DefinitionError                              an operator or pass is declared wrongly (the author's fault)
+  + DerivativeError                              a second gradient is wanted of an operator that has none
+  + ShapeError (ValueError, AssertionError)      shapes do not fit (the caller's fault)
+  + DTypeError (TypeError)                       element types do not fit or are not supported
+  + OpAttributeError (TypeError, AssertionError) an operator's parameter is unknown, missing or wrong
+  + ArgumentError (TypeError, AssertionError)    a function was given something of another kind than it wants
+  + RangeError (ValueError, AssertionError)      a function was given a value outside what it takes
+  + UnknownNameError (ValueError, KeyError)      a name that nothing has; suggests the nearest one
+  + UnknownAttributeError (AttributeError)       the same, of a module
+  + IndexingError (IndexError)                   what stands in brackets is no index of the array or list
+  + MissingMethodError (NotImplementedError)     a user's class lacks a method that it must define
+  + BindError (ValueError)                       arrays given to bind do not match the symbol's lists
+  + BudgetError (ValueError)                     `memory_budget` is not a number of bytes
+  + MemoryBudgetError                            no plan that mxlite can find fits the budget
+  + OutOfMemoryError (MemoryError)               an array is larger than the memory there is
+  + SearchLimitError                             an exact search ended at its limit without an answer
+  + PlanError                                    a memory plan breaks a rule (mxlite's fault: please report)
+  + RewriteError                                 a pass changed what a graph computes (please report)
+  + FormatError (ValueError, AssertionError)     a file is truncated, corrupt or of an unknown version
+  + StateError (AssertionError)                  calls in the wrong order (forward before bind, ...)
+    + ScheduledRateError (UserWarning)           a learning rate is set that a scheduler decides
+  + DeviceError                                  the device is not there, or has no backend
+  + EngineError                                  the engine was misused, as by a push behind its stop
+  + OperatorError                                an operation failed while running
+    + PlaceError (IndexError)                    as an index is out of range
+
+What a caller gave wrongly is an AssertionError too: MXNet's Python checks what it is given by `assert`, and
+programs catch that.
 """
 
 from __future__ import annotations
@@ -46,7 +53,7 @@ class DerivativeError(MXLiteError):
     """An operator's gradient cannot be differentiated again."""
 
 
-class ShapeError(MXLiteError, ValueError):
+class ShapeError(MXLiteError, ValueError, AssertionError):
     """Shapes do not fit the operator or each other."""
 
 
@@ -54,16 +61,22 @@ class DTypeError(MXLiteError, TypeError):
     """Element types do not fit the operator, each other, or the backend."""
 
 
-class OpAttributeError(MXLiteError, TypeError):
+class OpAttributeError(MXLiteError, TypeError, AssertionError):
     """An operator's parameter is unknown, missing, or not of the right kind."""
 
 
-class ArgumentError(MXLiteError, TypeError):
+class ArgumentError(MXLiteError, TypeError, AssertionError):
     """A function was given something of another kind than it wants."""
 
 
-class UnknownNameError(MXLiteError, ValueError):
+class RangeError(MXLiteError, ValueError, AssertionError):
+    """A function was given a value outside what it takes: a number, a length or a choice."""
+
+
+class UnknownNameError(MXLiteError, ValueError, KeyError):
     """A name that nothing has."""
+
+    __str__ = Exception.__str__  # a KeyError's would be the message in quotation marks
 
 
 class UnknownAttributeError(MXLiteError, AttributeError):
@@ -80,6 +93,14 @@ class UnknownAttributeError(MXLiteError, AttributeError):
     def __str__(self) -> str:
         name, candidates = self._asked
         return f"{super().__str__()}{nearest(name, candidates())}"
+
+
+class IndexingError(MXLiteError, IndexError):
+    """What stands in brackets is out of range, or of a kind that is no index."""
+
+
+class MissingMethodError(MXLiteError, NotImplementedError):
+    """A class lacks a method that whoever derives one has to define."""
 
 
 class BindError(MXLiteError, ValueError):
@@ -155,7 +176,11 @@ class PlanError(MXLiteError):
     """A memory plan lets two live buffers overlap, reads a dead one, or leaves an order open."""
 
 
-class FormatError(MXLiteError, ValueError):
+class RewriteError(MXLiteError):
+    """A pass has made a graph that cannot run, or that computes something else than the one it was given."""
+
+
+class FormatError(MXLiteError, ValueError, AssertionError):
     """A file is truncated, corrupt, or of a version that cannot be read."""
 
 
@@ -191,8 +216,23 @@ class PlaceError(OperatorError, IndexError):
     """An operation failed as an index, which it saw only while running, is out of range."""
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` for the candidate most like `name`, or an empty string."""
+def nearest(name: str, candidates: Iterable[str], likeness: float = 0.6) -> str:
+    """`" Did you mean 'x'?"` for the candidate most like `name`, or an empty string.
+
+    likeness: the share of letters in common, from 0 to 1, that a candidate has at least.
+    """
     names = [c for c in candidates if isinstance(c, str)]
-    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def refuse_misspelt(what: str, given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise UnknownNameError for a name given that is none of `names` but much like one that is not given.
+
+    What is like none is left out without a word, as in MXNet: programs give one dict to several networks.
+    """
+    known, said = set(names), set(given)
+    open_names = sorted(known - said)
+    for name in sorted(said - known, key=str):
+        if meant := nearest(name, open_names, likeness=0.8) if isinstance(name, str) else "":
+            raise UnknownNameError(f"{what} has {name!r}, which the network does not have.{meant}")

@@ -2,6 +2,12 @@
 
 Nothing depends on them but time. Where a file cannot be left (a full disk, a folder that cannot be written or
 that others may write) the process goes on without, and warns once, naming the folder.
+
+Machine code is among them, so a file is believed only if nobody but this user can have written it: its folder
+and it itself are the user's, neither can be written by others, and neither is a symbolic link, a pipe or a
+device. That is asked of the opened folder and of the opened file that is then read, by descriptor, and never
+of a name, behind which something else may lie a moment later. What is left is 0600 in a folder of 0700. The
+digest in a file's head tells what is cut, damaged or of another key; it is no proof of who wrote it.
 """
 
 from __future__ import annotations
@@ -11,13 +17,16 @@ import hashlib
 import os
 import stat
 import sys
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from . import config
-from .files import replacing
+from .files import read_at_most
 
 DIGEST_BYTES = 32
+_POSIX = sys.platform != "win32"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _told: set[str] = set()  # folders that were warned of
 
@@ -31,20 +40,24 @@ def folder(name: str, make: bool = False) -> str | None:
     root = config.cache_dir()
     if root is None:
         return None
-    directory = os.path.join(root, name)
+    directory = root
     try:
         if make:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-        found = os.stat(directory)
+            _make_root(root)
+        fault = _root_fault(os.stat(root))
+        if fault is None:
+            directory = os.path.join(root, name)
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(directory, 0o700)
+            fault = _fault(os.lstat(directory), stat.S_ISDIR, "folder")
     except OSError as error:
-        if make:
-            _warn(root, directory, error.strerror or str(error))
-        return None
-    if (fault := _fault(found)) is not None:
-        if make:
-            _warn(root, directory, fault)
-        return None
-    return directory
+        fault = error.strerror or str(error)
+    if fault is None:
+        return directory
+    if make:
+        _warn(root, directory, fault)
+    return None
 
 
 def fault() -> str | None:
@@ -63,18 +76,41 @@ def fault() -> str | None:
         return f"{above!r}: {error.strerror or error}"
     if not stat.S_ISDIR(found.st_mode):
         return f"{above!r} is no folder"
-    if above == config.cache_dir() and (seen := _fault(found)) is not None:
+    if above == config.cache_dir() and (seen := _root_fault(found)) is not None:
         return seen
     return None if os.access(above, os.W_OK | os.X_OK) else f"{above!r} cannot be written"
 
 
-def _fault(found: os.stat_result) -> str | None:
-    """Why what lies in this directory is not believed: somebody else may have put it there."""
-    if sys.platform == "win32":
-        return None
-    if found.st_uid != os.geteuid():
+def _make_root(root: str) -> None:
+    """A folder of this user alone, whatever the umask; those above it are like any new folder."""
+    if os.path.isdir(root):
+        return
+    os.makedirs(os.path.dirname(root), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(root, 0o700)
+
+
+def _root_fault(found: os.stat_result) -> str | None:
+    """Why nothing below this folder is believed: somebody else may put other folders there.
+
+    It may belong to the system, and others may add to it where they cannot take away, as in /tmp.
+    """
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is no folder"
+    if _POSIX and found.st_uid not in (os.geteuid(), 0):
         return "it belongs to another user"
-    return "other users may write there" if stat.S_IMODE(found.st_mode) & 0o022 else None
+    if _POSIX and found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
+        return "other users may write there"
+    return None
+
+
+def _fault(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str | None:
+    """Why this is not believed: somebody else may have put there what it holds."""
+    if not is_kind(found.st_mode):
+        return "it is a symbolic link" if stat.S_ISLNK(found.st_mode) else f"it is no {kind}"
+    if _POSIX and found.st_uid != os.geteuid():
+        return "it belongs to another user"
+    return "other users may write there" if _POSIX and found.st_mode & _OTHERS_WRITE else None
 
 
 @contextlib.contextmanager
@@ -106,8 +142,8 @@ def make_room(directory: str, most_bytes: int) -> None:
     with os.scandir(directory) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
-                if entry.is_file():
-                    found = entry.stat()
+                if entry.is_file(follow_symlinks=False):
+                    found = entry.stat(follow_symlinks=False)
                     files.append((found.st_mtime_ns, found.st_size, entry.path))
     files.sort()
     total = sum(nbytes for _, nbytes, _ in files)
@@ -120,27 +156,64 @@ def make_room(directory: str, most_bytes: int) -> None:
 
 
 def read(path: str, magic: bytes, key: str, most_bytes: int = 2**30) -> bytes | None:
-    """What `write` left at `path` for `key`; None where that is not there, or not whole."""
+    """What `write` left at `path` for `key`; None where that is not there, not whole or not ours alone."""
     size = head_bytes(magic)
-    try:
-        if os.path.getsize(path) > size + most_bytes:
-            return None
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError:
+    data = content(path, size + most_bytes)
+    if data is None:
         return None
     blob = data[size:]
     if not blob or data[:size] != head(magic, key, blob):
         return None
     with contextlib.suppress(OSError):  # a cache that can only be read is one too
-        os.utime(path)  # the least recently used goes first
+        os.utime(path, follow_symlinks=not _POSIX)  # the least recently used goes first
     return blob
+
+
+def content(path: str, most_bytes: int) -> bytes | None:
+    """All bytes of a file of at most so many; None where there is none that this user alone can have written.
+
+    The folder and the file are looked at after they were opened. No link is followed, no pipe waited for.
+    """
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        if _POSIX:
+            where = os.open(
+                os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
+            stack.callback(os.close, where)
+            if _fault(os.fstat(where), stat.S_ISDIR, "folder") is not None:
+                return None
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            file = os.fdopen(os.open(os.path.basename(path), flags, dir_fd=where), "rb")
+        else:
+            file = open(path, "rb")
+        stack.enter_context(file)
+        found = os.fstat(file.fileno())
+        if _fault(found, stat.S_ISREG, "file") is None and found.st_size <= most_bytes:
+            data = read_at_most(file, most_bytes + 1)
+            return data if len(data) <= most_bytes else None
+    return None
 
 
 def write(path: str, magic: bytes, key: str, blob: bytes) -> None:
     """Put `blob` there for `key`. Raises OSError."""
-    with replacing(path, lasting=False) as file:  # what is not whole is seen by its digest
-        file.write(head(magic, key, blob) + blob)
+    leave(path, head(magic, key, blob) + blob)
+
+
+def leave(path: str, data: bytes) -> None:
+    """Put a file there that others may neither read nor write, all of it at once. Raises OSError.
+
+    Nobody waits for the disk: what a power cut leaves is seen by its digest, or is no JSON.
+    """
+    where, name = os.path.split(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=where)  # 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
 
 
 def head(magic: bytes, key: str, blob: bytes) -> bytes:

@@ -20,12 +20,11 @@ import ctypes
 import functools
 import hashlib
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import config, kept, level, llvm, processor
+from . import config, forks, kept, level, llvm, processor
 from .errors import MXLiteError
 from .llvm import Engine, Target
 from .objectfile import Image, Unsuitable
@@ -140,7 +139,7 @@ def write(key: str, blob: bytes) -> None:
         _make_room(os.path.dirname(path), len(blob))
 
 
-_lock = threading.RLock()
+_lock = forks.rlock()
 _symbols: dict[str, int] = {}
 _loaded: OrderedDict[str, Code] = OrderedDict()
 _unseen = MOST_BYTES  # bytes written since the cache was last counted; the first write counts it

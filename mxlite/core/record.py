@@ -11,26 +11,36 @@ that imports them all pays for those that it uses.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, dataclass_transform, TypeVar
 
+from . import forks
+
 _Class = TypeVar("_Class", bound=type)
-_lock = threading.RLock()  # a class is made while its base is, too
+_lock = forks.rlock()  # a class is made while its base is, too
 
 
 @dataclass_transform(frozen_default=True)
 def record(cls: _Class) -> _Class:
     """`cls`, which its first instance, or whoever looks at its fields, makes a frozen dataclass."""
     made = False
+    before: dict[str, Any] | None = None  # what the class had when somebody began to make it
 
     def make() -> None:
-        nonlocal made
+        nonlocal made, before
         with _lock:
-            if not made:
-                dataclass(frozen=True)(cls)
-                made = True
+            if made:
+                return
+            if before is not None:  # an interrupt, or a fork, left it half made
+                for name in [n for n in vars(cls) if n not in before and not n.startswith("__annot")]:
+                    delattr(cls, name)
+                for name, value in before.items():
+                    if vars(cls)[name] is not value:
+                        setattr(cls, name, value)
+            before = dict(vars(cls))
+            dataclass(frozen=True)(cls)
+            made = True
 
     def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
         if not made:

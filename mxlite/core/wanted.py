@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import ArgumentError
+from .errors import ArgumentError, RangeError
 
 LONGEST = 199  # bits of a number of 60 digits
 
@@ -55,7 +55,7 @@ def whole(name: str, value: Any, least: int, unit: str = "") -> int:
     if isinstance(value, bool) or number is None:
         raise ArgumentError(f"{name} must be a whole number{unit and f' of {unit}'}, got {found(value)}.")
     if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}.")
+        raise RangeError(f"{name} must be at least {least}, got {number}.")
     return number
 
 
@@ -66,7 +66,7 @@ def number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         raise ArgumentError(f"{name} must be a number, got {found(value)}.") from None
     if not math.isfinite(result):
-        raise ValueError(f"{name} must be finite, got {value!r}.")
+        raise RangeError(f"{name} must be finite, got {value!r}.")
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from ..core.errors import ArgumentError
 from .failure import Failure, Journal
 from .source_line import SourceLine
 from .var import Var
@@ -128,12 +129,14 @@ class Vars(tuple[Var, ...]):
 
 
 def check_vars(vars: Iterable[Var]) -> tuple[Var, ...]:
-    """`vars` as a tuple without duplicates, or a TypeError while the caller is still there to read it."""
+    """`vars` as a tuple without duplicates, or an ArgumentError while the caller is there to read it."""
     return vars if type(vars) is Vars else _looked_at(tuple(vars))
 
 
 def _looked_at(found: tuple[Var, ...]) -> tuple[Var, ...]:
     for var in found:
         if not isinstance(var, Var):
-            raise TypeError(f"an operation reads and writes engine Vars, got {type(var).__name__}: {var!r}.")
+            raise ArgumentError(
+                f"an operation reads and writes engine Vars, got {type(var).__name__}: {var!r}."
+            )
     return found if len(found) < 2 else tuple(dict.fromkeys(found))

@@ -2,7 +2,8 @@
 
 **End.** A script that pushes and falls off its end has asked for work, and gets it: at exit each engine
 finishes what is pending and joins its workers, so that no thread is left for the dying interpreter to trip
-over. A failure that nobody waited for is printed, since there is nobody left to raise it to.
+over. A failure that nobody waited for is printed, since there is nobody left to raise it to, and the process
+ends with status 120: Python's own for what fails behind the last line.
 
 **Fork.** A forked child has the memory of its parent but only the thread that forked: no workers. So
 each engine first comes to rest (which may take as long as its operations do), and the child starts with an
@@ -19,6 +20,7 @@ import sys
 import traceback
 import weakref
 from threading import get_ident
+from typing import Any
 
 from ..core.errors import MXLiteError
 from .engine import Engine
@@ -46,6 +48,28 @@ def _at_exit() -> None:
         except MXLiteError:
             print("mxlite: operations failed, and nobody waited for them.", file=sys.stderr)
             traceback.print_exc()
+            sys.stderr = _Unflushed(sys.stderr)
+
+
+class _Unflushed:
+    """Stands for stderr in an interpreter that ends, and fails when the interpreter flushes it at last.
+
+    What raises in a handler at exit changes no status, and a handler that ends the process keeps those from
+    running that were registered before it. A standard stream that cannot be flushed makes the status 120:
+    see `sys.exit` in Python's documentation. The error itself is not shown.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+        if sys.is_finalizing():  # other handlers at exit have run
+            raise OSError("operations failed, and nobody waited for them")
 
 
 def _before_fork() -> None:

@@ -12,8 +12,9 @@ by it, as long as a segment runs.
 from __future__ import annotations
 
 import sys
-import threading
 from types import TracebackType
+
+from ..core.together import Together
 
 INTERVAL_S = 0.0002
 
@@ -25,26 +26,27 @@ class Switching:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
+        self._together = Together(self._begin, self._end)
         self._before = 0.0  # the interval to go back to; 0.0 where it was short enough
 
     def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1 and (interval := sys.getswitchinterval()) > INTERVAL_S:
-                self._before = interval
-                sys.setswitchinterval(INTERVAL_S)
+        self._together.enter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside and self._before:
-                if abs(sys.getswitchinterval() - INTERVAL_S) < 1e-9:
-                    sys.setswitchinterval(self._before)
-                self._before = 0.0
+        self._together.leave()
+
+    def _begin(self) -> None:
+        if (interval := sys.getswitchinterval()) > INTERVAL_S:
+            self._before = interval
+            sys.setswitchinterval(INTERVAL_S)
+
+    def _end(self) -> None:
+        if self._before:
+            if abs(sys.getswitchinterval() - INTERVAL_S) < 1e-9:
+                sys.setswitchinterval(self._before)
+            self._before = 0.0
 
 
 SWITCHING = Switching()

@@ -12,7 +12,12 @@ from ..memplan.difference import first_difference
 
 def is_of(plan: MemoryPlan, problem: Problem) -> bool:
     """Whether `plan` is one of `problem`."""
-    return isinstance(plan, MemoryPlan) and first_difference(plan.problem, problem) is None
+    return isinstance(plan, MemoryPlan) and first_difference(plan.problem, _alike(problem, plan)) is None
+
+
+def _alike(problem: Problem, plan: MemoryPlan) -> Problem:
+    """`problem` with as many threads for each kernel as in the plan, where it has such kernels."""
+    return problem.in_forms(plan.problem.threads) or problem
 
 
 def adopted(plan: MemoryPlan, problem: Problem, budget: int | None) -> MemoryPlan:
@@ -21,6 +26,7 @@ def adopted(plan: MemoryPlan, problem: Problem, budget: int | None) -> MemoryPla
         raise BindError(
             f"plan must be a MemoryPlan, as MemoryPlan.from_json gives it; got {type(plan).__name__}."
         )
+    problem = _alike(problem, plan)
     if (found := first_difference(plan.problem, problem)) is not None:
         raise PlanError(
             f"The plan was made for another step: {found}. Network, shapes, types, grad_req, optimizer, amp "

@@ -15,7 +15,6 @@ goes away.)
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -26,12 +25,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core import forks
 from ..core.errors import MXLiteError
 from ..engine import get_engine
 from ..memplan import MemoryPlan
 from ..ndarray import NDArray
 
-LOCK = threading.RLock()
+LOCK = forks.rlock()
 """Held while arrays go away or come back, and by a program from making sure of its weights until what reads
 them is pushed. Nobody waits for the engine inside."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..backends import backend_of
 from ..core import BindError, Context, current_context, DTypeError, parse_bytes, ShapeError
 from ..core.collection import no_collection
-from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
+from ..graph import Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
 from ..memplan import Device, MemoryPlan, Steps, Template
 from ..memplan.device import MEASURED
@@ -21,7 +21,7 @@ from .candidates import Candidates
 from .executor import Executor
 from .given import by_name, check_apart, plain, shared_arrays
 from .group import Arrival, ExecutorGroup, Expected
-from .infer import shapes_of_variables
+from .infer import known_shapes, shapes_of_variables
 from .link import arena_bytes, link
 from .lower import Lowered
 from .metrics import Counted
@@ -231,7 +231,7 @@ def simple_bind(
         like=None if like is None else like.lowered,
         forward_only=forward_only,
     )
-    amp, scale, shapes = candidates.amp, candidates.scale, shapes_of_variables(graph, shapes)
+    amp, scale, shapes = candidates.amp, candidates.scale, known_shapes(graph, shapes)
     there_is = None if place is None else group.expected.get(place.owner)
     if there_is is not None and there_is.candidates.is_like(candidates):
         planning = Planning(there_is.candidates, plan=plan, choose=choose, room=room, steps=there_is.steps)
@@ -291,11 +291,6 @@ def bind(
     amp, scale = _amp(amp, loss_scale, optimizer)
     shapes, types = {n: a.shape for n, a in everything.items()}, {n: a.dtype for n, a in everything.items()}
     inferred, stored = typed(graph, shapes, types, amp)
-    for n in inferred.variables:
-        if everything[n.name].shape != inferred.shapes[Entry(n)]:
-            raise ShapeError(
-                f"{n.name!r} must be {inferred.shapes[Entry(n)]}, but it is {everything[n.name].shape}."
-            )
     for name, grad in grads.items():
         if grad.shape != given[name].shape:
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
@@ -303,7 +298,7 @@ def bind(
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
     sparse = SparseGradients(grads, requests)
     grads |= sparse.dense
-    check_apart(grads, requests)
+    check_apart(grads, requests, everything)
     data = (
         {n for n, r in requests.items() if r == "null"}
         if any(r != "null" for r in requests.values())
@@ -328,6 +323,8 @@ def bind(
             stored=stored,
             device=device,
             host=host_link(offload),
+            in_place=False,  # the arrays are the user's
+            knows_inputs=bool(data),
         ),
         plan=plan,
         room=room,

@@ -59,7 +59,7 @@ def call_of(
         work = block[offsets[b] : offsets[b] + task.workspace]
     assert call.node.op is not None
     return bind_call(
-        call.kernel,
+        call.with_threads(task.threads),
         lowered.backend.xp,
         call.node.op,
         call.node.attrs,

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any
 
 from ..backends import Backend, backend_of, guard
 from ..backends.elementwise.late import is_of_use
 from ..backends.gpu import planning_backend
+from ..backends.rewrite import simplified
 from ..core import BindError, Context, current_context
+from ..core.cached import cached_property
 from ..core.errors import DeviceError, MemoryBudgetError
 from ..graph import Entry, Graph, LOSS_SCALE, UpdateRule
-from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, Template
+from ..memplan import (
+    Device,
+    HostLink,
+    leanest,
+    MemoryPlan,
+    plan_memory,
+    Problem,
+    reorder_within,
+    Steps,
+    Template,
+)
 from ..memplan.device import device_of
 from .amp import LossScale, mixed
 from .calibration import with_measured_costs
@@ -32,6 +43,7 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
 
 
 CHAINS_IN_TWO = "chains in two"
+ANOTHER_ORDER = "tasks in another order"
 """What a step does whose backward pass makes what nobody else reads of chains."""
 
 NO_STEPS = {"measure", "in_place", "made", "_inference"}
@@ -55,8 +67,9 @@ class Candidates:
     were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels where
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
     they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
-    arrays that can be away. `forward_only`: inference is all that will ever be run, beside programs that
-    train.
+    arrays that can be away. `knows_inputs`: whether arguments that are data are among those `given`, or
+    labels; else none is known to be a parameter, which stays from call to call. `forward_only`: inference is
+    all that will ever be run, beside programs that train.
     """
 
     inferred: Graph
@@ -76,6 +89,7 @@ class Candidates:
     like: tuple[Lowered, Lowered] | None = None
     metrics: Sequence[Counted] = ()
     in_place: bool = True
+    knows_inputs: bool = True
     watch: Watch | None = None
     forward_only: bool = False
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
@@ -137,8 +151,8 @@ class Candidates:
     def simple(self) -> Graph:
         """That graph as the backend prefers to train it."""
         if self.forward_only:
-            return self.backend.simplify(self.looked.forward, False)
-        return self.backend.simplify(self.looked.training, True)
+            return simplified(self.backend.simplify(), self.looked.forward, False)
+        return simplified(self.backend.simplify(), self.looked.training, True)
 
     @cached_property
     def data(self) -> set[str]:
@@ -169,12 +183,14 @@ class Candidates:
         """Inference, lowered and planned."""
         found = self._inference.get(constants)
         if found is None:
-            graph = self.backend.simplify(self.looked.forward, False)
+            graph = simplified(self.backend.simplify(), self.looked.forward, False)
             step = forward_step(graph, self.data, train=False)
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
             lowered = lower(step, self.backend, constants=constants, in_place=in_place, like=like)
             plan = plan_memory(lowered.problem, strategy=self.strategy, template=self.template)
+            if (self.trains or self.budget is not None) and self.strategy == "sharing":
+                plan = leanest(plan)  # training shares its arena, and could not have less
             found = self._inference[constants] = lowered, plan
         return found
 
@@ -182,7 +198,7 @@ class Candidates:
         """A step of training, with inference beside it."""
         # What inference keeps of its constants costs as much as the weights: not within a budget, nor where
         # steps of training change them.
-        keeps = light and self.watch is None and not self.trains and not self.forward_only
+        keeps = light and self.knows_inputs and self.watch is None and not (self.trains or self.forward_only)
         infer, infer_plan = self._infer(keeps)
         held = constant_bytes(infer.step)
         found = lower(
@@ -208,13 +224,13 @@ class Candidates:
         def usual() -> Problem:
             return self._lowered(self.usual_step, order, free).problem
 
-        return Steps(usual, self._within(order, bounded), self.strategy, advise)
+        return Steps(usual, lambda: self._within(order, bounded), self.strategy, advise)
 
     def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
         """The quickest first: a small step that keeps less may be that, as it also moves less."""
         usual = self._lowered(self.usual_step, order, light)
         found = [(usual.problem, "")]
-        if (spared := self.backend.spare(self.simple)) is not self.simple:
+        if (spared := simplified(self.backend.spare(), self.simple, True)) is not self.simple:
             found.append((self._lowered(self._step(spared), order, light).problem, self.backend.spared))
         step = usual.step
         if is_of_use(step.graph, frozenset(step.storage), step.num_forward):
@@ -222,9 +238,19 @@ class Candidates:
             found.append((late.problem, CHAINS_IN_TWO))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
+        other = reorder_within(usual.listed, usual.order, usual.step.num_constant)
+        if other != usual.order:
+            found.append((self._in_order(usual, other), ANOTHER_ORDER))
         for problem, instead in found:
             if problem is not first:
                 yield self._against(problem, first, instead or f"no {how}")
+
+    def _in_order(self, lowered: Lowered, order: tuple[int, ...]) -> Problem:
+        """A step that is made, with its tasks in another order."""
+        made = next(m for m in self.made if m.train is lowered)
+        found = lowered.in_order(order)
+        self.made.append(replace(made, train=found))
+        return found.problem
 
     def _against(self, problem: Problem, first: Problem, instead: str) -> Problem:
         """`problem` whose times count from those of `first`."""
@@ -236,4 +262,5 @@ class Candidates:
 
     def of(self, problem: Problem) -> Candidate:
         """The step whose plan is of `problem`."""
-        return next(m for m in self.made if m.train.problem.tasks is problem.tasks)
+        tasks = (problem.whole or problem).tasks
+        return next(m for m in self.made if m.train.problem.tasks is tasks)

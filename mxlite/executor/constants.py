@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
+from ..backends.rewrite import Rewrite, told
 from ..graph import Entry, Graph, Node, Shape
 from .step import Key, Step
+
+PACK, CONSTANTS = "pack", "constants"
+"""The names of these rewrites."""
 
 
 def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
@@ -28,7 +32,9 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
     if not inputs:
         return step
     known = {Entry(n, i) for n in _constant(step.graph, inputs) for i in range(n.num_outputs)}
-    graph, moved, forms = backend.pack(step.graph, known, in_place)
+    graph, moved, forms = backend.pack(step.graph, known, in_place) if backend.pack else (step.graph, {}, {})
+    kept = frozenset(step.storage)
+    graph = told(Rewrite(PACK, step.graph, graph, kept, moved, step.train, forms=forms))
     if moved:
         storage = {moved.get(e, e): k for e, k in step.storage.items()}
         away = {storage.get(e, ("var", e.node.name)): form for e, form in forms.items()}
@@ -52,6 +58,7 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
     if not count:
         return step
     order = replace(step.graph, order=(*first, *rest))
+    order = told(Rewrite(CONSTANTS, step.graph, order, frozenset(step.storage), {}, step.train))
     added = sum(1 for n in graph.nodes if n.op is not None) - step.num_forward
     return replace(
         step,

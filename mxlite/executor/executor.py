@@ -21,8 +21,9 @@ from .arena import Arena
 from .away import held_bytes, with_copies
 from .feed import Feed
 from .graph_program import GraphProgram, make_program
-from .listing import listing
+from .listing import listing, totals
 from .lower import Lowered
+from .masters import follow, note
 from .metrics import sums_key, taken_key
 from .modes import is_alike_in_training
 from .planned import Planned
@@ -81,8 +82,11 @@ class Executor:
         self._feed = Feed(planned, context, backend, self._arrays)
         self._train: Program | None = None
         self._infer: Program | None = None
+        self._with_masters = self._masters_here()
         if self.updated:
             self._rates = Rates(arrays["var", HYPER].shape)
+        self.has_run = False  # a forward pass: outputs have values
+        self.has_gradients = False
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._monitor: Callable[[str, NDArray], Any] | None = None
         self._sparse: SparseGradients | None = None
@@ -244,6 +248,7 @@ class Executor:
         values that backward needs are kept as the memory plan says.
         """
         self._feed.inputs(inputs)
+        self.has_run = True
         if is_train:
             program = self._training_program(anew=True)
         else:
@@ -273,25 +278,34 @@ class Executor:
         `out_grads` are head gradients, one for each output that is not a loss (or for each output). Where no
         output depends on what asked for a gradient there is nothing to do: those were set to 0 by binding.
 
-        A backward without a forward of its own, as a second one after the same forward, computes the forward
-        pass again, from the arguments as they are now and with the same random numbers. So does one after a
-        forward(is_train=False) that gives the same as one for training: StateError where a node looks at the
-        mode, draws random numbers or has an auxiliary state, or where another forward pass waits in the arena
-        for its own backward. `is_train` is accepted for MXNet's sake.
+        A second backward after the same forward computes the forward pass again, from the arguments as they
+        are now and with the same random numbers; auxiliary states stay as the first pass left them. So does
+        one after a forward(is_train=False) that gives the same as one for training: StateError where a node
+        looks at the mode, draws random numbers or has an auxiliary state, or where another forward pass waits
+        in the arena for its own backward; and where there was no forward pass at all. `is_train` is accepted
+        for MXNet's sake.
         """
         if not self._has_backward:
             return
         self._check_backward()
+        if not self.has_run:
+            raise StateError(
+                "backward: call forward(is_train=True) first; there are no values to go back from."
+            )
         self._feed.heads(out_grads)
+        moved: list[NDArray] = []
         holder = self._arena.holder
         inferred = self._infer is not None and holder is self._infer
         if holder is None or (inferred and is_alike_in_training(self._planned.graph)):
             program = self._training_program(anew=True)
             self._feed.draw(program, again=True)
+            moved = [a.copy() for a in self.aux_arrays]
             program.push_forward(self._feed.take())
         if self._sparse is not None:
             self._sparse.before()
         self._push_backward()
+        for state, before in zip(self.aux_arrays, moved):
+            before.copyto(state)  # the plan may move statistics in either pass
         if self._sparse is not None:
             self._sparse.after()
 
@@ -306,7 +320,9 @@ class Executor:
         values = self._rates.checked(hyper)
         self._feed.inputs(inputs)
         self._prepare_update(values)
-        return self._push_step()
+        outputs = self._push_step()
+        self._note_masters()
+        return outputs
 
     def finish_step(self, hyper: Any) -> None:
         """The rest of a fused step after forward(is_train=True): backward and update; see `step`."""
@@ -314,13 +330,21 @@ class Executor:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
         self._prepare_update(self._rates.checked(hyper))
         self._push_backward()
+        self._note_masters()
+
+    @property
+    def unlearned(self) -> tuple[str, ...]:
+        """The arguments that asked for a gradient, where no output gives any of them one; else nothing."""
+        step = self._planned.train.step
+        return () if step.learns else step.no_gradient
 
     def _prepare_update(self, hyper: np.ndarray) -> None:
-        if not self._masters.made:
-            self.refresh_masters()
+        self._feed.refuse_heads()
+        self.refresh_masters()
         self._feed.send(self._arrays["var", HYPER], hyper, "hyper", merged=True)
 
     def _push_step(self) -> list[NDArray]:
+        self.has_run = self.has_gradients = True
         program = self._training_program(anew=True)
         self._feed.draw(program)
         program.push_step(self._feed.take())
@@ -329,16 +353,27 @@ class Executor:
         return self.outputs
 
     def refresh_masters(self) -> None:
-        """Make the float32 copies of 16-bit weights anew from the weights. O(weights).
+        """Let the float32 copies of 16-bit weights follow what was written to the weights; see `masters.py`.
 
-        Done before the first step and by `copy_params_from`; who changes weights by other means calls this.
+        Each step does so by itself.
         """
-        self._masters.made = False
-        for name in self.updated:
-            master = self._arrays.get(("var", state_name(name, MASTER)))
-            if master is not None:
-                self._arrays["var", name].astype("float32").copyto(master)
+        for weight, master in self._with_masters:
+            if self._masters.made:
+                follow(weight, master)
+            else:
+                weight.astype("float32").copyto(master)
+                note(weight, master)
         self._masters.made = True  # all of them: an interrupt may come while a push waits for room
+
+    def _note_masters(self) -> None:
+        """A step has been pushed: weights and masters are one again."""
+        for weight, master in self._with_masters:
+            note(weight, master)
+
+    def _masters_here(self) -> list[tuple[NDArray, NDArray]]:
+        """The weights that have masters, and these."""
+        pairs = ((n, self._arrays.get(("var", state_name(n, MASTER)))) for n in self.updated)
+        return [(self._arrays["var", n], master) for n, master in pairs if master is not None]
 
     def _check_backward(self) -> None:
         if self.updated:
@@ -355,6 +390,7 @@ class Executor:
                 "the arena since."
             )
         program.push_backward(self._feed.take())
+        self.has_gradients = True
         self._show(backward=True)
 
     def templates(self) -> tuple[Template, Template]:
@@ -402,9 +438,11 @@ class Executor:
     ) -> None:
         """Call `callback(name, array)` for every inner result after each pass; None: no longer.
 
-        Names are `fc1_output` for what nodes give, with `monitor_all` also `fc1_data` for what they read,
-        before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what fc1 reads
-        in second place. The array holds that result until the next pass overwrites it.
+        Names are `fc1_output` for what nodes give, `bn1_mean` and `bn1_var` (1 / std) for the statistics of
+        BatchNorm, with `monitor_all` also `fc1_data` for what they read (`relu1_input0` where MXNet has no
+        name
+        for it), before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what
+        fc1 reads in second place. The array holds that result until the next pass overwrites it.
 
         What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
         the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
@@ -416,10 +454,19 @@ class Executor:
             watch = Watch(".*" if pattern is None else pattern, monitor_all)
             kept = pattern is None and self._given["grouped"] and self._given["watch"] is not None
             if self._given["watch"] != watch and not kept:
+                if (through := self._given.get("monitor_by")) is not None:
+                    through(callback, watch)
+                    return
                 from .rewatch import rewatch
 
                 rewatch(self, watch)
         self._monitor = callback
+
+    def monitor_by(self, through: Callable[[Any, Watch], None]) -> None:
+        """Let `through(callback, watch)` do what `set_monitor_callback` cannot: plan a module's executors
+        anew.
+        """
+        self._given["monitor_by"] = through
 
     def _show(self, backward: bool) -> None:
         if self._monitor is None:
@@ -432,6 +479,7 @@ class Executor:
         """Run what is in `planned`, with these arrays, from the next pass on."""
         self._planned = planned
         self._arrays = dict(arrays)
+        self._with_masters = self._masters_here()
         self._feed.renew(planned, self._arrays)
         self._given["watch"] = watch
         self._train = self._infer = None
@@ -445,7 +493,6 @@ class Executor:
         allow_extra_params: bool = False,
     ) -> None:
         """Copy values into arguments and auxiliary states by name."""
-        self._masters.made = False
         for given, have in ((arg_params, self.arg_dict), (aux_params or {}, self.aux_dict)):
             wanted("copy_params_from: parameters", given, "a dict of names and arrays", Mapping)
             for name, value in given.items():
@@ -470,9 +517,13 @@ class Executor:
         return rebind(self, shapes, partial_shaping, allow_up_sizing)
 
     def debug_str(self) -> str:
-        """The steps of the training program with kernels and places, and the plan's table."""
-        lines = listing(self.memory_plan)
+        """The steps of the training program with kernels and places, the plan's table, and last MXNet's two
+        lines:
+        the arena in whole MB (2**20 bytes), and how many of the steps have scratch of their own in it.
+        """
+        plan = self.memory_plan
+        lines = listing(plan)
         for program in (self._train, self._infer):
             if isinstance(program, GraphProgram):
                 lines += program.describe()
-        return "\n".join(lines)
+        return "\n".join([*lines, *totals(plan)])

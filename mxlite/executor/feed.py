@@ -6,7 +6,7 @@ small goes along with the next program's launch: `take` gives what that program 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,19 @@ from ..core.wanted import found
 from ..engine import get_engine, Var
 from ..graph import output_name
 from ..ndarray import array, NDArray, random as nd_random
+from .class_numbers import class_numbers, ClassNumbers
 from .graph_segment import Told
 from .lower import is_gpu, STAGING
 from .planned import Planned
 from .program import Program
 from .step import Key
 from .storage import staging_of
+
+
+def _listed(names: Iterable[str], most: int = 12) -> list[str]:
+    """The first of them, and how many more there are."""
+    found = list(names)
+    return found if len(found) <= most else [*found[:most], f"and {len(found) - most} more"]
 
 
 class Feed:
@@ -51,6 +58,7 @@ class Feed:
         self.random: Any = None
         self.random_var: Var | None = None
         self._drawn: tuple[int, int] | None = None
+        self._heads_checked: Sequence[str | None] | None = None
         self.nbytes = 0  # of the random state
         if planned.train.uses_rng or planned.infer.uses_rng:
             state: Any = backend.array((2,), np.dtype(np.uint64))
@@ -63,6 +71,7 @@ class Feed:
         """From now on feed `arrays` of the same inputs."""
         self._planned, self._arrays = planned, arrays
         self._arguments = dict.fromkeys(n.name for n in planned.graph.arguments)
+        self._classes = class_numbers(planned.graph)
 
     def take(self) -> list[Told]:
         """What the next program is told."""
@@ -113,7 +122,10 @@ class Feed:
         waiting: list[tuple[str, NDArray]] = []
         for name, value in values.items():
             if name not in self._arguments:
-                raise TypeError(f"{name!r} is no argument of this symbol.{nearest(name, self._arguments)}")
+                raise ArgumentError(
+                    f"forward: {name!r} is no argument of this symbol."
+                    f"{nearest(name, self._arguments) or f' It has {_listed(self._arguments)}.'}"
+                )
             target = self._arrays["var", name]
             if not isinstance(value, NDArray):
                 value = array(value, cpu() if self._is_gpu else None, target.dtype)
@@ -124,6 +136,8 @@ class Feed:
                     f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "
                     f"reshape() makes an executor for other shapes."
                 )
+            if name in self._classes and value.context.device_type != "gpu":
+                self._look(self._classes[name], value)
             if self._staging is not None and name in self._staging.inputs and value.context != self._ctx:
                 waiting.append((name, value))
             elif value is target:
@@ -134,6 +148,11 @@ class Feed:
                 value.copyto(target)
         if waiting:
             self._stage(waiting)
+
+    def _look(self, expected: ClassNumbers, labels: NDArray) -> None:
+        if not expected.told:
+            run = partial(expected.look, labels.storage)
+            get_engine().push(run, (labels.var,), (), name=f"labels of {expected.reader}")
 
     def _take_over(self, target: NDArray, value: NDArray) -> None:
         """Copy on the device in the next program's operation: one of its own costs the host more."""
@@ -152,6 +171,26 @@ class Feed:
         writes = tuple(self._arrays["var", n].var for n in names)
         self._told.append(Told(partial(staging.receive, names), (var,), writes))
 
+    def refuse_heads(self) -> None:
+        """Raise BindError where an output waits for a gradient: with the update in the step there is none."""
+        names = self._planned.train.step.head_names
+        if self._heads_checked is names:
+            return
+        needed = zip(self._planned.graph.outputs, self._needed(names))
+        if outputs := [output_name(e) for e, is_needed in needed if is_needed]:
+            raise BindError(
+                f"{outputs} defines no gradient: only losses (SoftmaxOutput, LinearRegressionOutput, "
+                f"MakeLoss, ...) do, so nothing would be learnt from it. End the network in one of them, "
+                f"such as mx.sym.SoftmaxOutput(network, name='softmax'). Wrap an output that is only looked "
+                f"at in BlockGrad. To give gradients yourself, to backward(out_grads), have the update "
+                f"outside the step: fused_update=False in Module, no optimizer= in simple_bind."
+            )
+        self._heads_checked = names
+
+    def _needed(self, names: Sequence[str | None]) -> list[bool]:
+        """Of each output whether its gradient has to be given."""
+        return [n is not None and is_floating(self._arrays["out", i].dtype) for i, n in enumerate(names)]
+
     def heads(self, out_grads: Any) -> None:
         """Copy head gradients: of each output, or of each that is no loss; by place or by name.
 
@@ -161,7 +200,7 @@ class Feed:
         graph, names = self._planned.graph, self._planned.train.step.head_names
         titles = [output_name(e) for e in graph.outputs]
         wanted = [n for n in names if n is not None]
-        needed = [n is not None and is_floating(self._arrays["out", i].dtype) for i, n in enumerate(names)]
+        needed = self._needed(names)
         if out_grads is None:
             if any(needed):
                 outputs = [o for o, is_needed in zip(titles, needed) if is_needed]

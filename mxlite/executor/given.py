@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core import BindError, nearest
+from ..core.errors import refuse_misspelt
 from ..core.wanted import wanted
 from ..ndarray import NDArray
 from .executor import Executor
@@ -13,12 +14,24 @@ from .planned import Planned
 from .step import Key
 
 
-def check_apart(grads: Mapping[str, NDArray], requests: Mapping[str, str]) -> None:
-    """Raise BindError where a gradient would be written over another: neither would be what it is called."""
+def check_apart(
+    grads: Mapping[str, NDArray], requests: Mapping[str, str], others: Mapping[str, NDArray]
+) -> None:
+    """Raise BindError where a gradient would be written over another, or over one of the `others`, arguments
+    and auxiliary states: neither would be what it is called."""
     by_var: dict[Any, list[str]] = {}
+    read: dict[Any, list[str]] = {}
+    for name, array in others.items():
+        read.setdefault(array.var, []).append(name)
     for name, grad in grads.items():
         if requests[name] == "null":
             continue
+        for other in read.get(grad.var, ()):
+            if grad.backend.overlap(grad.storage, others[other].storage):
+                raise BindError(
+                    f"args_grad: the gradient of {name!r} has memory in common with {other!r} itself, and "
+                    f"would be written over it. Give it an array of its own."
+                )
         for other in by_var.setdefault(grad.var, []):
             overlap = grad.backend.overlap(grad.storage, grads[other].storage)
             if overlap and "write" in (requests[name], requests[other]):
@@ -58,6 +71,8 @@ def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dic
         arrays = {}
     if isinstance(arrays, Mapping):
         result = {n: arrays[n] for n in names if n in arrays}
+        if not complete:
+            refuse_misspelt(what, arrays, names)
     else:
         wanted(what, arrays, "a list or a dict of NDArrays", list, tuple)
         if len(arrays) != len(names):

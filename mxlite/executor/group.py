@@ -31,7 +31,7 @@ import numpy as np
 from ..backends import Backend
 from ..core.errors import MemoryBudgetError, ShapeError
 from ..graph import Entry, Graph, Shape
-from ..memplan import MemoryPlan, plan_memory, Steps, structure, Template
+from ..memplan import MemoryPlan, plan_memory, Problem, Steps, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
@@ -122,9 +122,12 @@ class ExecutorGroup:
         """
         wanted: dict[Key, str] = {}
         owned: dict[Key, tuple[Shape, np.dtype[Any]]] = {}
+        inputs: dict[str, Shape] = {}
         for program in lowered:
             wanted |= _shared(program.step)
             owned |= program.step.owned
+            category = program.step.category
+            inputs |= {k[1]: owned[k][0] for k, c in category.items() if k[0] == "var" and c == "inputs"}
         result: dict[Key, NDArray] = {}
         for arrays in (self.held, *map(_lendable, self.members.values())):
             for key, array in arrays.items():
@@ -134,7 +137,7 @@ class ExecutorGroup:
                 if (array.shape, array.storage.dtype) == (shape, dtype):
                     result[key] = array
                 elif wanted[key] in ("arguments", "auxiliary"):
-                    raise _other_shape(key, array, shape, dtype)
+                    raise _other_shape(key, array, shape, dtype, inputs)
         return result
 
     def hold(self, graph: Graph, inputs: Container[str], allocator: Callable[[Wanted], Allocator]) -> None:
@@ -159,7 +162,8 @@ class ExecutorGroup:
         for key, (shape, dtype) in kinds.items():
             array = there[key] if key in there else made.make(key, shape, dtype, category)
             if (array.shape, array.storage.dtype) != (shape, dtype):
-                raise _other_shape(key, array, shape, dtype)
+                fed = {n.name: graph.shapes[Entry(n)] for n in graph.arguments if n.name in inputs}
+                raise _other_shape(key, array, shape, dtype, fed)
             found[key] = array
         self.held |= found
 
@@ -236,7 +240,7 @@ class ExecutorGroup:
         backend, train = member._backend, member._planned.train
         template = self.templates[key[0]][0]
         arrival = self.plan(*key, member._planned.asked, _steps_of(member.memory_plan), train, template)
-        if arrival.plan.problem.tasks is not train.problem.tasks:
+        if _whole(arrival.plan).tasks is not train.problem.tasks:
             return False
         planned = replace(member._planned, train_plan=arrival.plan)
         require_room(planned, backend, lambda _: member._arrays, *self.arena_bytes(arrival, backend))
@@ -277,12 +281,13 @@ class ExecutorGroup:
         """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
         plan = member.memory_plan
         problem, steps = replace(plan.problem, fixed_bytes=fixed), _steps_of(plan).owning(fixed)
+        whole = replace(_whole(plan), fixed_bytes=fixed)
         plan = replace(
             plan, schedule=replace(plan.schedule, problem=problem), budget_bytes=budget, steps=steps
         )
         if budget is None or plan.peak_bytes <= budget:
             return plan
-        return replace(plan_memory(problem, budget, template=self.templates[owner][0]), steps=steps)
+        return replace(plan_memory(whole, budget, template=self.templates[owner][0]), steps=steps)
 
     def _refused(
         self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, Steps]], fixed: Fixed
@@ -349,12 +354,12 @@ def _least(steps: Steps, budget: int) -> tuple[MemoryBudgetError | None, int]:
 
 def _steps_of(plan: MemoryPlan) -> Steps:
     """Those that `plan` is of, or its own alone."""
-    return Steps.of(plan.problem) if plan.steps is None else plan.steps
+    return Steps.of(_whole(plan)) if plan.steps is None else plan.steps
 
 
 def _as_it_is(plan: MemoryPlan) -> Steps:
     """The step of `plan` alone, as its program is lowered, with advice of those who know its network."""
-    return Steps.of(plan.problem) if plan.steps is None else plan.steps.only(plan.problem)
+    return Steps.of(_whole(plan)) if plan.steps is None else plan.steps.only(_whole(plan))
 
 
 class Arrival:
@@ -388,8 +393,17 @@ def _lendable(member: Executor) -> dict[Key, NDArray]:
     return {k: a for k, a in member._arrays.items() if k in shared}
 
 
-def _other_shape(key: Key, array: NDArray, shape: Shape, dtype: np.dtype[Any]) -> ShapeError:
+def _other_shape(
+    key: Key, array: NDArray, shape: Shape, dtype: np.dtype[Any], inputs: Mapping[str, Shape]
+) -> ShapeError:
+    fed = ", ".join(f"{n} {s}" for n, s in inputs.items())
     return ShapeError(
         f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.storage.dtype} for all "
-        f"shapes and buckets, but here it would be {shape} {dtype}."
+        f"shapes and buckets, but here it would be {shape} {dtype}, as follows from {fed}. Inputs may differ "
+        f"from those bound first only in axes on which no parameter's shape depends."
     )
+
+
+def _whole(plan: MemoryPlan) -> Problem:
+    """The problem of a plan, with all forms of its kernels."""
+    return plan.problem.whole or plan.problem

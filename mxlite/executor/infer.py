@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 from ..core import BindError, nearest, ShapeError, UnknownNameError
+from ..core.errors import refuse_misspelt
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, infer_shapes, infer_types, Shape
 from ..graph.opdef import known_shape
 
 MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
 
+
+_log = logging.getLogger(__name__)
 
 OPTIONS = (
     "grad_req", "type_dict", "memory_budget", "optimizer", "amp", "loss_scale", "device", "plan", "offload",
@@ -23,17 +27,28 @@ OPTIONS = (
 
 
 def shapes_of_variables(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-    """The shapes that a user gave. What is of no variable is left out, as in MXNet, but an option that is
-    misspelt: no shape, and a name that is nearly one of `OPTIONS`."""
+    """The shapes that a user gave. What is of no variable is left out, as in MXNet; logged if it is no shape.
+
+    Raises UnknownNameError for an option that is misspelt: no shape, and nearly one of `OPTIONS`; and for a
+    name much like that of a variable that has no shape yet.
+    """
     names = {n.name for n in graph.variables}
     for name, shape in shapes.items():
         if name in names or isinstance(shape, (tuple, list)):
             continue
+        said = (
+            f"{name!r} is neither an input of the network nor an option, and {str(shape)[:80]!r} is no shape."
+        )
         if meant := nearest(name, OPTIONS):
-            raise UnknownNameError(
-                f"{name!r} is neither an input of the network nor an option, and {str(shape)[:80]!r} is no "
-                f"shape.{meant}"
-            )
+            raise UnknownNameError(said + meant)
+        _log.warning("%s It is left out. The options are %s.", said, ", ".join(OPTIONS))
+    refuse_misspelt("What gives shapes to inputs", shapes, names)
+    return known_shapes(graph, shapes)
+
+
+def known_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    """Those of variables alone."""
+    names = {n.name for n in graph.variables}
     return {n: from_user(s, n) for n, s in shapes.items() if n in names}
 
 
@@ -53,7 +68,7 @@ def infer(
         double = next(n for n, c in Counter(names).items() if c > 1)
         raise BindError(
             f"{double!r} names {names.count(double)} different variables; a bound array needs a "
-            f"name of its own."
+            f"name of its own: give each operator another name=, or both the same variable to share it."
         )
     if not isinstance(types, Mapping):
         raise BindError(f"type_dict must be a dict of names and dtypes, got {types!r}.")

@@ -67,7 +67,7 @@ def link(
                 form = planned.infer.step.forms.get(key)
                 Resident(array, 0 if form is None else form.nbytes)
     for name in planned.train.step.no_gradient:
-        if requests[name] != "add":
+        if ("grad", name) in result and requests[name] != "add":
             allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes

@@ -23,4 +23,15 @@ def listing(plan: MemoryPlan) -> list[str]:
         ]
         again = f" (run {k + 1})" if k else " (where forward is called by itself)" if task.preview else ""
         lines.append(f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}")
-    return [*lines, plan.summary(), f"Total {plan.arena_bytes >> 20} MB allocated"]
+    return [*lines, plan.summary()]
+
+
+def totals(plan: MemoryPlan) -> list[str]:
+    """The two lines at the end of MXNet's text, which programs read: arena bytes, and steps with scratch."""
+    schedule, tasks = plan.schedule, plan.problem.tasks
+    steps = [tasks[t] for t, kind in zip(schedule.task, schedule.kinds) if kind == RUN]
+    scratch = sum(task.workspace > 0 for task in steps)
+    return [
+        f"Total {plan.arena_bytes >> 20} MB allocated",
+        f"Total {scratch} TempSpace resource requested",
+    ]

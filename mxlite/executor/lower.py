@@ -5,7 +5,7 @@ After lowering every byte is known: shapes, dtypes, workspaces, what may be in p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -16,13 +16,14 @@ from ..backends import Backend, Call, lower_graph
 from ..backends.elementwise.late import late_results
 from ..backends.gpu.graph_inputs import layout
 from ..backends.lower import LoweredGraph
-from ..graph import Entry, Graph, LOSS_SCALE, Shape
+from ..backends.rewrite import combined, name_of, StepPass
+from ..graph import LOSS_SCALE, Shape
 from ..memplan import Device, MemoryPlan, Problem, reorder, structure
+from ..memplan.bound import forward_bound
 from ..memplan.device import DEFAULT
-from ..memplan.kept import forward_bound
 from .accumulate import accumulated
-from .constants import hoist
-from .preview import with_previews
+from .constants import CONSTANTS, hoist, PACK
+from .preview import makes_late, PREVIEWS, with_previews
 from .step import Key, Step
 
 RNG_BYTES = 16  # seed and step, uint64 each
@@ -53,6 +54,13 @@ class Lowered:
     listed: Problem
     order: tuple[int, ...]
     light: bool = False
+
+    def in_order(self, order: tuple[int, ...]) -> Lowered:
+        """The same step with its tasks in another order."""
+        place = {t: i for i, t in enumerate(self.order)}
+        at = [place[t] for t in order]
+        problem = replace(self.problem, tasks=tuple(self.problem.tasks[i] for i in at))
+        return replace(self, problem=problem, calls=tuple(self.calls[i] for i in at), order=order)
 
     @property
     def kind(self) -> str:
@@ -87,10 +95,7 @@ def lower(
     """
     device = device or backend.rates
     threads = backend.threads()
-    step = _rewritten(step, backend.combine)
-    step = _rewritten(step, backend.lighten if light else backend.divide)
-    if late:
-        step = _rewritten(step, late_results)
+    step = _rewritten(step, passes_of(backend, light, late))
     step = with_previews(step)
     if is_gpu(backend):
         step = _with_staging(step)
@@ -184,11 +189,24 @@ def _with_staging(step: Step) -> Step:
     return replace(step, owned=owned, category={**step.category, STAGING: "staging"})
 
 
-def _rewritten(
-    step: Step, work: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]]
-) -> Step:
+def passes_of(backend: Backend, light: bool, late: bool) -> tuple[StepPass, ...]:
+    """The passes over a step, in their order."""
+    more = backend.lighten() if light else backend.divide()
+    return (*backend.combine(), *more, *((late_results,) if late else ()))
+
+
+def rewrites(backend: Backend) -> tuple[str, ...]:
+    """The names of all passes that may run while a program is bound on `backend`."""
+    steps = (*passes_of(backend, True, True), *backend.divide())
+    names = [name_of(work) for works in (backend.simplify(), backend.spare(), steps) for work in works]
+    own = ((PACK, backend.pack is not None), (PREVIEWS, makes_late(steps)), (CONSTANTS, True))
+    return tuple(dict.fromkeys((*names, *(name for name, runs in own if runs))))
+
+
+def _rewritten(step: Step, passes: Sequence[StepPass]) -> Step:
     """`step` as the backend prefers to run it."""
-    graph, moved, num_forward = work(step.graph, frozenset(step.storage), step.num_forward)
+    kept = frozenset(step.storage)
+    graph, moved, num_forward = combined(passes, step.graph, kept, step.num_forward, step.train)
     if graph is step.graph:
         return step
     storage = {moved.get(e, e): key for e, key in step.storage.items()}

@@ -12,10 +12,21 @@ Both write to the arrays of the outputs, the same numbers. Previews are planned 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from ..backends.passes import loss_updates
+from ..backends.rewrite import name_of, Rewrite, StepPass, told
 from ..graph import Entry, Node
 from .step import Step
+
+PREVIEWS = "previews"
+"""The name of this rewrite."""
+
+
+def makes_late(passes: Iterable[StepPass]) -> bool:
+    """Whether one of `passes` moves outputs behind the forward pass; else nothing is shown before."""
+    return any(name_of(work) == loss_updates.__name__ for work in passes)
 
 
 def with_previews(step: Step) -> Step:
@@ -46,9 +57,11 @@ def with_previews(step: Step) -> Step:
                 storage[e] = storage[was]
     variables = [n for n in graph.nodes if n.op is None]
     order = (*variables, *operators[:count], *made, *late)
+    new = replace(graph, order=order, shapes=shapes, dtypes=dtypes)
+    counts = count, count + len(made)
     return replace(
         step,
-        graph=replace(graph, order=order, shapes=shapes, dtypes=dtypes),
+        graph=told(Rewrite(PREVIEWS, graph, new, frozenset(shown), shown, step.train, counts)),
         storage=storage,
         num_forward=count + len(made),
         previews=frozenset(made),

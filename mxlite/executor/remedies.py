@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..core import current_context
 from ..core.bytesize import format_bytes
+from ..core.cached import cached_property
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
 from ..graph import Entry, Graph, Shape, UpdateRule

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from ..backends import Facts, flops_of
+from ..core.cached import cached_property
 from ..memplan import MemoryPlan, RUN, STORE
 from .lower import Lowered
 

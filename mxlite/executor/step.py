@@ -32,6 +32,7 @@ from ..graph import (
     NoAttrs,
     Node,
     Op,
+    parse_attrs,
     Scaling,
     Shape,
     state_name,
@@ -39,6 +40,7 @@ from ..graph import (
     variable,
 )
 from ..graph.update import HISTORY, HYPER
+from ..ops import find_op
 from .row_gradients import is_row_sparse, touched_rows
 
 Key = tuple[str, Any]
@@ -82,7 +84,8 @@ class Step:
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
     `points` are the gradients that are watched, by name, and where they are stored. `previews` are those
     nodes of the forward pass that a whole step leaves out (see `preview.py`).
-    `no_gradient` are arguments that asked for a gradient on which no output depends. The first `num_constant`
+    `no_gradient` are arguments that asked for a gradient on which no output depends; `learns`: whether any of
+    those that asked has one. The first `num_constant`
     operator nodes need running only when an argument has changed (see `constants.py`). `forms` are those of
     variables that are kept in another form in their own bytes (see `away.py`).
     """
@@ -95,6 +98,7 @@ class Step:
     category: Mapping[Key, str]
     head_names: tuple[str | None, ...] = ()
     no_gradient: tuple[str, ...] = ()
+    learns: bool = False
     updated: tuple[str, ...] = ()
     num_constant: int = 0
     forms: Mapping[Key, Any] = field(default_factory=dict)
@@ -194,6 +198,8 @@ def training_step(
         owned.add(("var", e.node.name), graph, e, "inputs")
 
     found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
+    if rule is not None and found:
+        trained, found = _with_zeros(trained, rule, list(zip(wanted, grads)))
     flags, made = touched_rows(graph, [x for x, _ in found])
     if rule is not None:
         lazy = (x for x in flags if rule.lazy_always or is_row_sparse(x))
@@ -220,7 +226,8 @@ def training_step(
         head_names=tuple(
             heads[i].node.name if i in heads else None for i in range(len(graph.outputs[:count]))
         ),
-        no_gradient=tuple(x.node.name for x, g in zip(wanted, grads) if g is None) if rule is None else (),
+        no_gradient=tuple(x.node.name for x, g in zip(wanted, grads) if g is None),
+        learns=bool(found),
         updated=tuple(x.node.name for x, _ in found) if rule is not None else (),
         points=shown,
     )
@@ -250,6 +257,27 @@ def _head_gradients(graph: Graph, count: int | None) -> tuple[Graph, dict[int, E
             heads[i] = variable(f"{e.node.name}_head_gradient{i}")
             shapes[heads[i]], dtypes[heads[i]] = shapes[e], dtypes[e]
     return replace(graph, shapes=shapes, dtypes=dtypes), heads
+
+
+def _with_zeros(
+    trained: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry, Entry | None]]
+) -> tuple[Graph, list[tuple[Entry, Entry]]]:
+    """Parameters with their gradients; zeros for one that no output's gradient reaches. It is updated like
+    all others, as it decays and has momentum, but for one whose rows are updated where a gradient is.
+    """
+    shapes, dtypes, order = dict(trained.shapes), dict(trained.dtypes), list(trained.nodes)
+    found: list[tuple[Entry, Entry]] = []
+    for weight, gradient in gradients:
+        if gradient is None:
+            if rule.lazy is not None and is_row_sparse(weight):
+                continue
+            shape, dtype = shapes[weight], dtypes[weight]
+            attrs = parse_attrs(find_op("_zeros"), {"shape": str(shape), "dtype": dtype.name})
+            order.append(Node(find_op("_zeros"), attrs, (), f"{weight.node.name}_gradient"))
+            gradient = Entry(order[-1])
+            shapes[gradient], dtypes[gradient] = shape, dtype
+        found.append((weight, gradient))
+    return replace(trained, order=tuple(order), shapes=shapes, dtypes=dtypes), found
 
 
 def _with_updates(

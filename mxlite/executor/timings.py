@@ -9,8 +9,8 @@ Of each call there are three times: with what it touches out of the cache, with 
 time in steps, 0 where none was run. Of the cache there is how many bytes it holds, and how many others touch
 in a second.
 
-Nothing in it is more than a number, and a file that is not exactly so is as good as none: the worst that a
-forged one does is a slow plan. A directory that cannot be written is no cache.
+Nothing in it is more than a number, and a file that is not exactly so, or that others may have written (see
+core/kept.py), is as good as none. A directory that cannot be written is no cache.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import hashlib
 import json
 import os
 import re
-import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..backends import Backend
-from ..core import config, kept
-from ..core.files import replacing
+from ..core import config, forks, kept
 
+FOLDER = "timings"
 VERSION = 7  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache, 4 the
 # quickest of runs that found everything in the nearest cache, 5 none of calls in a step, 6 those of plans
 # whose kernels were run one by one
@@ -54,13 +53,13 @@ class Seconds(NamedTuple):
         if lost:
             matters = min(matters, STEEPEST * usual / lost)
         warm = usual - matters * lost
-        return Seconds(warm + matters, warm, usual)
+        return Seconds(max(warm + matters, 0.0), max(warm, 0.0), usual)  # a file may say that warm is slower
 
 
 Cache = tuple[int, float]
 """Bytes that it holds, and bytes of it that others touch in a second."""
 _KEY = re.compile("[0-9a-f]{64}")
-_lock = threading.Lock()
+_lock = forks.lock()
 _made: dict[tuple[str, str | None], Timings] = {}
 
 
@@ -77,7 +76,7 @@ class Timings:
         facts = (f"backend={backend.name}", *backend.identity())
         name = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
         root = config.cache_dir()
-        path = None if root is None else os.path.join(root, "timings", f"{name}.json")
+        path = None if root is None else os.path.join(root, FOLDER, f"{name}.json")
         with _lock:
             if (name, path) not in _made:
                 _made[name, path] = cls(facts, path)
@@ -99,12 +98,11 @@ class Timings:
             merged.update(found)
             self.seconds = dict(list(merged.items())[-MOST_CALLS:])
             if self.path is not None:
-                with kept.attempt(os.path.dirname(self.path)):
-                    os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-                    with replacing(self.path, "w") as file:
-                        content = {"mxlite_timings": VERSION, "facts": self.facts}
-                        content |= {"cache": self.cache, "seconds": self.seconds}
-                        json.dump(content, file)
+                content = {"mxlite_timings": VERSION, "facts": self.facts}
+                content |= {"cache": self.cache, "seconds": self.seconds}
+                if kept.folder(FOLDER, make=True) is not None:
+                    with kept.attempt(os.path.dirname(self.path)):
+                        kept.leave(self.path, json.dumps(content).encode())
 
     def _read(self) -> tuple[dict[str, Seconds], Cache | None]:
         """What the file holds; nothing where it is not as it should be."""
@@ -112,11 +110,8 @@ class Timings:
         if self.path is None:
             return nothing
         try:
-            if os.path.getsize(self.path) > MOST_BYTES:
-                return nothing
-            with open(self.path, encoding="utf-8") as file:
-                data = json.load(file)
-        except (OSError, ValueError, RecursionError):
+            data = json.loads(kept.content(self.path, MOST_BYTES) or b"")
+        except (ValueError, RecursionError):
             return nothing
         if not isinstance(data, dict) or data.get("mxlite_timings") != VERSION:
             return nothing

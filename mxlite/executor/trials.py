@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from math import fsum
 from statistics import median
 from time import perf_counter
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -87,7 +88,7 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
     missing = [sum(of[s] for s in rows.left_out) for rows, of in zip(rounds, modelled)]
     took = _seconds([[s + more for s in rows.turns] for rows, more in zip(rounds, missing)])
-    total, calls = sum(map(sum, modelled)), sum(map(len, modelled))
+    total, calls = fsum(chain.from_iterable(modelled)), sum(map(len, modelled))
     if sum(took) > MOST_OVER * total + CALL_S * calls:  # others took the cores all the while, from all alike
         took = [total * (s / sum(took)) for s in took]
     timings = Timings.of(pairs[can[0]][0].backend)

@@ -97,13 +97,29 @@ def watched(graph: Graph, watch: Watch | None, names: Sequence[str], wanted: Seq
             for key, entry in zip(node.input_names, node.inputs):
                 if entry.node.op is None:
                     show(entry.node.name, entry)
-                show(f"{node.name}_{key}", entry)
-        for i in range(node.num_visible_outputs):
+                show(f"{node.name}_{_read_as(node, key)}", entry)
+        statistics = node.op is not None and node.op.op_name == "BatchNorm"  # mean and 1 / std, as in MXNet
+        for i in range(node.num_outputs if statistics else node.num_visible_outputs):
             entry = Entry(node, i)
             show(output_name(entry), entry)
     forward = replace(graph, outputs=(*graph.outputs, *more), order=graph.nodes)
     training, points = _with_points(forward, watch, nodes, wanted)
     return Watched(forward, training, count, tuple(shown), points)
+
+
+_NAMED = frozenset(
+    "Dropout L2Normalization LRN LeakyReLU MakeLoss Pad Pooling SequenceLast SequenceMask SequenceReverse "
+    "SliceChannel SwapAxis log_softmax repeat reverse softmax squeeze tile".split()
+)
+
+
+def _read_as(node: Node, key: str) -> str:
+    """What MXNet calls an input when it shows it: most operators of one array there have no name for it."""
+    assert node.op is not None
+    if node.op.variadic and node.input_names == ("data",):
+        return "arg0"
+    nameless = node.input_names == ("data",) and node.op.op_name not in _NAMED
+    return "input0" if nameless else key
 
 
 def gradient_name(node: Node, place: int) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TypeVar
 
 from ..core import FormatError
 from ..ndarray import load, NDArray, save
+from ..ndarray.persistence import load_stored, Stored
 
 _KINDS = ("arg", "aux")
+Array = TypeVar("Array", bound=Stored)
 
 
 def load_params(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
@@ -16,8 +19,18 @@ def load_params(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray], dict[
 
     Raises FormatError for a file that is no container, or that has a name of another form.
     """
-    found: dict[str, dict[str, NDArray]] = {kind: {} for kind in _KINDS}
-    arrays = load(path)
+    return _by_kind(load(path), path)
+
+
+def stored_params(path: str | os.PathLike[str]) -> tuple[dict[str, Stored], dict[str, Stored]]:
+    """`load_params` whose arrays are still in the file, except sparse ones: to be copied to others."""
+    return _by_kind(load_stored(path), path)
+
+
+def _by_kind(
+    arrays: list[Array] | dict[str, Array], path: str | os.PathLike[str]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    found: dict[str, dict[str, Array]] = {kind: {} for kind in _KINDS}
     if isinstance(arrays, list):
         if arrays:
             raise FormatError(

@@ -26,7 +26,7 @@ from .opdef import (
     Signature as Signature,
     Touched as Touched,
 )
-from .rewrite import Rewriter as Rewriter
+from .rewrite import in_order as in_order, Rewriter as Rewriter
 from .update import (
     fuse_updates as fuse_updates,
     Scaling as Scaling,

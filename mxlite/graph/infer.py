@@ -7,8 +7,9 @@ than these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,8 @@ class _Shapes:
                 merged = s if found is None else agreed_shape(found, s)
                 if merged is None:
                     raise ShapeError(
-                        f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r})."
+                        f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r}); the "
+                        f"broadcast_ operators take shapes that broadcast."
                     )
                 found = merged
         if found is None:
@@ -246,25 +248,37 @@ def _sweep(
 
     waiting = [is_open(node) for node in nodes]
 
-    def wake(news: list[Entry], but: int) -> None:
+    def wake(news: list[Entry], but: int) -> Iterator[int]:
+        """Those that wait from now on, as of `news`."""
         for e in news:
             maker = place.get(e.node, but)
             for i in (maker, *readers.get(e, ())):
-                if i != but:
+                if i != but and not waiting[i]:
                     waiting[i] = True
+                    yield i
 
-    wake(learned, -1)
-    order = range(len(nodes))
-    while any(waiting):
-        for i in order:
-            if waiting[i]:
-                waiting[i] = False
-                learned.clear()
-                visit(nodes[i])
-                if learned:
-                    wake(learned, i)
-                    waiting[i] = is_open(nodes[i])  # it may find out more with what it has found out
-        order = order[::-1]
+    # A sweep meets who waits ahead of it, in a heap of `sign` times the places; who is behind waits for the
+    # next, the other way. So a sweep costs what it visits: some graphs take as many sweeps as nodes.
+    list(wake(learned, -1))
+    sign, ahead = 1, [i for i, waits in enumerate(waiting) if waits]
+    while ahead:
+        behind: list[int] = []
+        while ahead:
+            i = sign * heappop(ahead)
+            waiting[i] = False
+            learned.clear()
+            visit(nodes[i])
+            if learned:
+                for k in wake(learned, i):
+                    if sign * k > sign * i:
+                        heappush(ahead, sign * k)
+                    else:
+                        behind.append(-sign * k)
+                if is_open(nodes[i]):  # it may find out more with what it has found out
+                    waiting[i] = True
+                    behind.append(-sign * i)
+        heapify(behind)
+        sign, ahead = -sign, behind
     learned.clear()
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 import numpy as np
+
+from ..core.cached import cached_property
 
 if TYPE_CHECKING:
     from .opdef import Op

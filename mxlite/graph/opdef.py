@@ -225,6 +225,11 @@ class Op:
         return frozenset()
 
     @classmethod
+    def class_numbers(cls, a: Any, inputs: Shapes) -> Mapping[str, tuple[int, float | None]]:
+        """Inputs that hold class numbers -> (how many classes, the label whose rows are left out or None)."""
+        return {}
+
+    @classmethod
     def touched_rows(
         cls, a: Any, ins: Mapping[str, Entry], out_rows: Touched | None, csr: frozenset[Entry]
     ) -> Mapping[str, Touched]:
@@ -423,12 +428,16 @@ def agreed_shape(a: Shape, b: Shape) -> Shape | None:
 
 MOST_ELEMENTS = 2**58
 """Elements of one array: their bytes still fit a signed 64-bit number."""
+MOST_AXES = 32
+"""Axes of one array, which every version of numpy takes."""
 
 
 def require_possible(shape: Shape, name: str) -> None:
-    """Raise ShapeError if no array can have `shape`: a length below UNKNOWN, or more than any memory
-    holds.
+    """Raise ShapeError if no array can have `shape`: a length below UNKNOWN, more than MOST_AXES axes, or
+    more than any memory holds.
     """
+    if len(shape) > MOST_AXES:
+        raise ShapeError(f"{name!r} cannot have {len(shape)} axes: arrays have at most {MOST_AXES}.")
     if any(d < UNKNOWN for d in shape):
         raise ShapeError(f"{name!r} would be {shape}; no axis can have a negative length.")
     if prod(abs(d) or 1 for d in shape) > MOST_ELEMENTS:  # numpy leaves zeros out, too

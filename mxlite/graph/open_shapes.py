@@ -17,10 +17,11 @@ from one input to another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
+from ..core.cached import cached_property
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.npshape import is_np_shape, UNKNOWN
 from .ir import Shape

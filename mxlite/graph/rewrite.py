@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..core.errors import RewriteError
 from .ir import Entry, Graph, Node
 from .opdef import Op
 
@@ -66,3 +67,36 @@ class Rewriter:
         if outputs == self.old.outputs:
             return self.old
         return Graph(outputs, shapes=self.shapes, dtypes=self.dtypes)
+
+
+def in_order(graph: Graph, made_by: str) -> Graph:
+    """`graph` in an order in which every node stands behind all that it reads or waits for. O(inputs).
+
+    A pass that puts a new node where one of several old ones was may leave a variable behind its reader, or
+    forget to list one: variables take no time, so they are put in front. An operator that is read before it
+    is made is a mistake of the pass `made_by`: RewriteError.
+    """
+    if graph.order is None:
+        return graph  # follows from the inputs
+    seen: set[Node] = set()
+    early: dict[Node, None] = {}
+    for node in graph.order:
+        for e in (*node.inputs, *node.after):
+            if e.node in seen or e.node in early:
+                continue
+            if e.node.op is not None:
+                raise RewriteError(
+                    f"{node.name!r} reads {e.node.name!r}, which comes behind it or is missing, in the graph "
+                    f"made by {made_by}. This is a bug in mxlite; please report it."
+                )
+            early[e.node] = None
+        seen.add(node)
+    listed = {e.node for e in graph.outputs} | set(graph.effects)
+    if missing := listed - seen - early.keys():
+        raise RewriteError(
+            f"{sorted(n.name for n in missing)[:8]} are asked for, but not in the graph made by {made_by}. "
+            f"This is a bug in mxlite; please report it."
+        )
+    if not early:
+        return graph
+    return replace(graph, order=(*early, *(n for n in graph.order if n not in early)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, ShapeError
+from ..core.errors import FormatError, RangeError, ShapeError
 from ..core.wanted import wanted, whole
 from .iterator import DataDesc
 from .row_iter import Lines, RowIter
@@ -45,7 +45,7 @@ class CSVIter(RowIter):
     ) -> None:
         self._dtype = np.dtype("float32" if dtype is None else dtype)
         if self._dtype.name not in _TYPES:
-            raise ValueError(f"dtype is one of {_TYPES}, got {dtype!r}.")
+            raise RangeError(f"dtype is one of {_TYPES}, got {dtype!r}.")
         self._shapes = [shape_of("data_shape", data_shape), shape_of("label_shape", label_shape)]
         if self._shapes[1] == (1,):
             self._shapes[1] = ()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, nearest
+from ..core.errors import FormatError, nearest, RangeError
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM", "GIF")
 _UNCHANGED, _GRAY, _COLOR = -1, 0, 1
@@ -41,7 +41,7 @@ def decode(
     """
     Image = pillow()
     if flag not in (_UNCHANGED, _GRAY, _COLOR):
-        raise ValueError(f"flag is 1 for colour, 0 for gray or -1 for what the file has, got {flag!r}.")
+        raise RangeError(f"flag is 1 for colour, 0 for gray or -1 for what the file has, got {flag!r}.")
     try:
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as image:
             if flag == _GRAY and image.format == "JPEG":
@@ -113,16 +113,16 @@ def encode(pixels: np.ndarray, quality: int = 95, img_fmt: str = ".jpg") -> byte
         if image.mode == "RGBA":
             image = image.convert("RGB")
         if not 0 <= quality <= 100:
-            raise ValueError(f"The quality of a JPEG is 0 to 100, got {quality}.")
+            raise RangeError(f"The quality of a JPEG is 0 to 100, got {quality}.")
         image.save(file, "JPEG", quality=quality, subsampling="4:2:0" if image.mode == "RGB" else -1)
     elif kind == "png":
         if not 0 <= quality <= 9:
-            raise ValueError(
+            raise RangeError(
                 f"For a PNG quality is how hard it is packed, 0 to 9, got {quality}; pass quality=3 or so."
             )
         image.save(file, "PNG", compress_level=quality)
     else:
-        raise ValueError(
+        raise RangeError(
             f"img_fmt is '.jpg' or '.png', got {img_fmt!r}.{nearest(img_fmt, ('.jpg', '.png', '.jpeg'))}"
         )
     return file.getvalue()

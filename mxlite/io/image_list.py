@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import FormatError
+from .keys import whole_key
 
 _LONGEST_LINE = 1 << 20
 
@@ -35,7 +36,11 @@ def read_image_list(path: str | os.PathLike[str]) -> list[ListedImage]:
                 if len(fields) < 3:
                     raise ValueError
                 images.append(
-                    ListedImage(int(fields[0]), np.array(fields[1:-1], dtype=np.float32), fields[-1].strip())
+                    ListedImage(
+                        whole_key(int(fields[0])),
+                        np.array(fields[1:-1], dtype=np.float32),
+                        fields[-1].strip(),
+                    )
                 )
             except ValueError:
                 raise FormatError(

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core import schema
 from ..core.dtype import as_dtype
-from ..core.errors import FormatError, StateError
+from ..core.errors import ArgumentError, MissingMethodError, RangeError, StateError
 from ..core.wanted import wanted
 from ..ndarray import NDArray
 
@@ -78,7 +79,7 @@ class DataBatch:
     ) -> None:
         for what, arrays in (("data", data), ("label", label)):
             if arrays is not None and not isinstance(arrays, (list, tuple)):
-                raise TypeError(
+                raise ArgumentError(
                     f"A batch's {what} is a list of NDArrays, got {type(arrays).__name__}; write [{what}]."
                 )
         self.data = data
@@ -119,11 +120,11 @@ class DataIter:
 
     def iter_next(self) -> bool:
         """Move to the next batch; False at the end."""
-        raise NotImplementedError(f"{type(self).__name__} must define iter_next() or next().")
+        raise MissingMethodError(f"{type(self).__name__} must define iter_next() or next().")
 
     def getdata(self) -> list[NDArray]:
         """The present batch's data."""
-        raise NotImplementedError(f"{type(self).__name__} must define getdata().")
+        raise MissingMethodError(f"{type(self).__name__} must define getdata().")
 
     def getlabel(self) -> list[NDArray] | None:
         """The present batch's labels; None without any."""
@@ -188,7 +189,7 @@ class ResizeIter(WholeBatches):
 
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"An epoch has at least 1 batch, got size {size!r}.")
+            raise RangeError(f"An epoch has at least 1 batch, got size {size!r}.")
         wanted("ResizeIter: data_iter", data_iter, "a DataIter", has=("provide_data", "next", "reset"))
         super().__init__(data_iter.batch_size)
         self.data_iter = data_iter
@@ -222,7 +223,7 @@ class ResizeIter(WholeBatches):
         return {"cur": self.cur, "data_iter": self.data_iter.state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        if set(state) != {"cur", "data_iter"} or not 0 <= int(state["cur"]) <= self.size:
-            raise FormatError(f"This is not the state of a ResizeIter of {self.size} batches: {state!r:.80}.")
+        kinds = schema.fields({"cur": schema.whole(0, self.size), "data_iter": schema.anything})
+        kinds(state, f"The state of a ResizeIter of {self.size} batches")
         self.data_iter.set_state(state["data_iter"])
-        self.cur = int(state["cur"])
+        self.cur = state["cur"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, ShapeError
+from ..core.errors import FormatError, RangeError, ShapeError
 from ..ndarray import from_numpy, NDArray
 from ..ndarray.sparse_array import sparse_array
 from ..ndarray.sparse_form import CSRForm, index_type, stacked
@@ -50,12 +50,12 @@ class LibSVMIter(RowIter):
         stype: str = "csr",
     ) -> None:
         if stype not in ("csr", "default"):
-            raise ValueError(f"LibSVMIter: stype is 'csr' or 'default', got {stype!r}.")
+            raise RangeError(f"LibSVMIter: stype is 'csr' or 'default', got {stype!r}.")
         self._stype = stype
         if not round_batch:
-            raise ValueError("LibSVMIter fills its last batch from the front: round_batch must be True.")
+            raise RangeError("LibSVMIter fills its last batch from the front: round_batch must be True.")
         if not 0 <= part_index < num_parts:
-            raise ValueError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
+            raise RangeError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
         self._shapes = [shape_of("data_shape", data_shape), shape_of("label_shape", label_shape)]
         if any(len(s) != 1 for s in self._shapes):
             raise ShapeError(

@@ -9,7 +9,6 @@ the file are compared with the bytes that are there before anything of that size
 from __future__ import annotations
 
 import gzip
-import logging
 import math
 import os
 import struct
@@ -19,9 +18,14 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..core.errors import FormatError, ShapeError
+from ..core.errors import FormatError, RangeError, ShapeError
+from ..core.log import Log
 from ..core.wanted import wanted_path
+from ..ndarray import NDArray
+from .iterator import DataBatch
 from .ndarray_iter import NDArrayIter
+
+_log = Log(__name__)
 
 _MAX_AXES = 8
 _DEFLATE_RATIO = 1032  # no deflate stream grows by more
@@ -101,7 +105,7 @@ class MNISTIter(NDArrayIter):
         data_shape: Sequence[int] | None = None,
     ) -> None:
         if not 0 <= part_index < num_parts:
-            raise ValueError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
+            raise RangeError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
         images, labels = read_idx(image, axes=3), read_idx(label, axes=1)
         if len(images) != len(labels):
             raise FormatError(
@@ -132,4 +136,17 @@ class MNISTIter(NDArrayIter):
             label_name=label_name,
         )
         if not silent:
-            logging.info("MNISTIter: %d images of %dx%d", len(rows), *images.shape[1:])
+            _log.info("MNISTIter: %d images of %dx%d", len(rows), *images.shape[1:])
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch([self.getdata()], [self.getlabel()], self.getpad())
+
+    def getdata(self) -> NDArray:  # type: ignore[override]  # an array as MXNet's, not a list
+        """The present batch's images."""
+        return super().getdata()[0]
+
+    def getlabel(self) -> NDArray:  # type: ignore[override]
+        """The present batch's labels."""
+        return super().getlabel()[0]

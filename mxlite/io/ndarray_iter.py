@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, nearest, ShapeError, StateError
+from ..core import schema
+from ..core.errors import ArgumentError, FormatError, nearest, RangeError, ShapeError, StateError
 from ..ndarray import from_numpy, NDArray
 from ..ndarray.sparse import CSRNDArray
 from ..ndarray.sparse_form import CSRForm
@@ -53,9 +54,9 @@ class NDArrayIter(DataIter):
         seed: int | None = None,
     ) -> None:
         if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__") or batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+            raise RangeError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
         if last_batch_handle not in _HANDLES:
-            raise ValueError(
+            raise RangeError(
                 f"last_batch_handle is one of {_HANDLES}, got {last_batch_handle!r}."
                 f"{nearest(str(last_batch_handle), _HANDLES)}"
             )
@@ -229,8 +230,7 @@ class NDArrayIter(DataIter):
         FormatError if the state is of other data, another batch size or damaged; nothing is changed then.
         """
         mine = self.state()
-        if not isinstance(state, Mapping) or set(state) != set(mine):
-            raise FormatError("This is not the state of an NDArrayIter.")
+        _STATE(state, "The state of an NDArrayIter")
         for key in ("num_data", "batch_size", "last_batch_handle"):
             if state[key] != mine[key]:
                 raise FormatError(
@@ -239,9 +239,9 @@ class NDArrayIter(DataIter):
         if (state["generator"] is None) == self.shuffle:
             raise FormatError(f"The state is of an iterator with shuffle={not self.shuffle}.")
         order, permutation = (_permutation(state[k], k, self.num_data) for k in ("order", "permutation"))
-        carried, cursor = np.asarray(state["carried"], dtype=np.int64), int(state["cursor"])
+        carried, cursor = state["carried"].astype(np.int64), state["cursor"]
         awaited = -cursor if cursor > -self.batch_size else -cursor - self.batch_size
-        if carried.ndim != 1 or (carried.size and not 0 <= carried.min() <= carried.max() < self.num_data):
+        if carried.size and not 0 <= carried.min() <= carried.max() < self.num_data:
             raise FormatError(f"The state's 'carried' must be rows in [0, {self.num_data}).")
         if not -2 * self.batch_size < cursor < self.num_data + self.batch_size or (
             cursor < 0 and carried.size != awaited
@@ -260,14 +260,14 @@ def _named(arrays: Any, what: str, default_name: str) -> list[tuple[str, Source]
         arrays = [arrays]
     if isinstance(arrays, (list, tuple)):
         if not all(isinstance(a, (np.ndarray, NDArray)) for a in arrays):
-            raise TypeError(
+            raise ArgumentError(
                 f"{what} given as a list must hold arrays, got {[type(a).__name__ for a in arrays][:5]}; "
                 f"make one array of it with numpy.array."
             )
         single = len(arrays) == 1
         arrays = {default_name if single else f"_{i}_{default_name}": a for i, a in enumerate(arrays)}
     if not isinstance(arrays, Mapping):
-        raise TypeError(
+        raise ArgumentError(
             f"{what} must be an NDArray, a numpy array, a list of them or a dict of them by name, "
             f"got {type(arrays).__name__}."
         )
@@ -284,7 +284,7 @@ def _host(what: str, name: str, source: Any) -> Source:
     try:
         return np.asarray(source, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} {name!r} cannot become an array of float32: {error}.") from None
+        raise ArgumentError(f"{what} {name!r} cannot become an array of float32: {error}.") from None
 
 
 def _taken(source: Source, rows: np.ndarray, axis: int) -> NDArray:
@@ -296,28 +296,38 @@ def _taken(source: Source, rows: np.ndarray, axis: int) -> NDArray:
 
 def _generator_state(values: Any) -> tuple[Any, ...]:
     """What numpy's `set_state` takes, checked: it would read past the end of a short key."""
-    try:
-        kind, keys, position, has_gauss, gauss = values
-        keys = np.asarray(keys)
-        if (
-            kind == "MT19937"
-            and keys.shape == (624,)
-            and keys.dtype.kind == "u"
-            and 0 <= int(position) <= 624
-            and int(has_gauss) in (0, 1)
-        ):
-            return kind, keys.astype(np.uint32), int(position), int(has_gauss), float(gauss)
-    except (TypeError, ValueError):
-        pass
-    raise FormatError("The state's random generator is damaged: it is not a Mersenne twister's state.")
+    kind, keys, *rest = values
+    if keys.shape != (624,):
+        raise FormatError(
+            f"The state's random generator is damaged: {keys.size} words; a Mersenne twister has 624."
+        )
+    return kind, keys.astype(np.uint32), *rest
 
 
 def _permutation(values: Any, key: str, n: int) -> np.ndarray:
-    order = np.asarray(values)
-    if (
-        order.shape != (n,)
-        or order.dtype.kind not in "iu"
-        or not np.array_equal(np.sort(order), np.arange(n))
-    ):
+    if values.shape != (n,) or not np.array_equal(np.sort(values), np.arange(n)):
         raise FormatError(f"The state's {key!r} is not an order of {n} rows.")
-    return order.astype(np.int64)
+    order: np.ndarray = values.astype(np.int64)
+    return order
+
+
+_STATE = schema.fields(
+    {
+        "num_data": schema.whole(),
+        "batch_size": schema.whole(),
+        "last_batch_handle": schema.text(),
+        "cursor": schema.whole(-schema.MOST),
+        "order": schema.array("iu", 1),
+        "permutation": schema.array("iu", 1),
+        "carried": schema.array("iu", 1),
+        "generator": schema.optional(
+            schema.row(
+                schema.exactly("MT19937"),
+                schema.array("u", 1),
+                schema.whole(0, 624),
+                schema.whole(0, 1),
+                schema.real(),
+            )
+        ),
+    }
+)

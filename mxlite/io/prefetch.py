@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from ..core.errors import FormatError, ShapeError, StateError
+from ..core import schema
+from ..core.errors import RangeError, ShapeError, StateError
 from ..core.wanted import wanted
 from .iterator import DataBatch, DataDesc, DataIter, WholeBatches
 
@@ -27,12 +28,12 @@ class PrefetchingIter(WholeBatches):
     ) -> None:
         self.iters: list[Any] = list(iters) if isinstance(iters, (list, tuple)) else [iters]
         if not self.iters:
-            raise ValueError("PrefetchingIter needs at least one iterator.")
+            raise RangeError("PrefetchingIter needs at least one iterator.")
         for i in self.iters:
             wanted("PrefetchingIter: iters", i, "DataIters", has=("provide_data", "next", "reset"))
         for what, names in (("rename_data", rename_data), ("rename_label", rename_label)):
             if names is not None and len(names) != len(self.iters):
-                raise ValueError(
+                raise RangeError(
                     f"{what} needs one dict for each of {len(self.iters)} iterators, got {len(names)}."
                 )
         self.rename_data = rename_data
@@ -128,8 +129,8 @@ class PrefetchingIter(WholeBatches):
         return {"iters": list(self._consumed)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        if not isinstance(state, Mapping) or len(state.get("iters", ())) != len(self.iters):
-            raise FormatError(f"This is not the state of a PrefetchingIter over {len(self.iters)} iterators.")
+        kinds = schema.fields({"iters": schema.row(*[schema.anything] * len(self.iters))})
+        kinds(state, f"The state of a PrefetchingIter over {len(self.iters)} iterators")
         self._settle()
         try:
             for i, s in zip(self.iters, state["iters"]):

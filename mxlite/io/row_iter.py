@@ -8,12 +8,13 @@ not              the last batch is filled with zeros, `pad` counts them
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, ShapeError, StateError
+from ..core import schema
+from ..core.errors import FormatError, RangeError, ShapeError, StateError
 from ..core.wanted import wanted_path
 from ..ndarray import from_numpy, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
@@ -60,7 +61,7 @@ class RowIter(DataIter):
         self, batch_size: int, round_batch: bool, descs: list[DataDesc], labels: list[DataDesc]
     ) -> None:
         if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__") or batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+            raise RangeError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
         super().__init__(int(batch_size))
         self.round_batch = round_batch
         self.provide_data = descs
@@ -157,14 +158,13 @@ class RowIter(DataIter):
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from `state()` of an iterator over the same files."""
         kind = type(self).__name__
-        if not isinstance(state, Mapping) or set(state) != set(self.state()):
-            raise FormatError(f"This is not the state of a {kind}.")
+        _STATE(state, f"The state of a {kind}")
         if state["batch_size"] != self.batch_size:
             raise FormatError(
                 f"The state is of a {kind} with batch_size {state['batch_size']!r}, not {self.batch_size}."
             )
         self._rewind()
-        left = int(state["read"])
+        left = state["read"]
         while left > 0:
             skipped = len(self._take(min(left, self.batch_size))[0])
             if not skipped:
@@ -172,5 +172,15 @@ class RowIter(DataIter):
                     f"The state is {left} rows behind the end of the file: it is of another file."
                 )
             left -= skipped
-        self._read, self._next_epoch_at = int(state["read"]), int(state["next_epoch_at"])
-        self._ended, self._present = bool(state["ended"]), None
+        self._read, self._next_epoch_at = state["read"], state["next_epoch_at"]
+        self._ended, self._present = state["ended"], None
+
+
+_STATE = schema.fields(
+    {
+        "batch_size": schema.whole(),
+        "read": schema.whole(),
+        "ended": schema.flag,
+        "next_epoch_at": schema.whole(),
+    }
+)

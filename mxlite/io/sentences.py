@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from bisect import bisect_left
 from collections import Counter
@@ -11,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, MXLiteError
+from ..core import schema
+from ..core.errors import FormatError, MXLiteError, RangeError
+from ..core.log import Log
 from ..core.wanted import wanted, whole
 from ..ndarray import array, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
+
+_log = Log(__name__)
 
 
 def encode_sentences(
@@ -83,7 +86,7 @@ class BucketSentenceIter(DataIter):
     ) -> None:
         super().__init__(batch_size)
         if layout.find("N") not in (0, 1):
-            raise ValueError(f"layout must be 'NT' (batch, length) or 'TN' (length, batch), got {layout!r}.")
+            raise RangeError(f"layout must be 'NT' (batch, length) or 'TN' (length, batch), got {layout!r}.")
         wanted("BucketSentenceIter: sentences", sentences, "a list of lists of numbers", Sequence)
         for sentence in sentences:
             wanted("BucketSentenceIter: sentences", sentence, "a list of lists of numbers", has=("__len__",))
@@ -102,14 +105,14 @@ class BucketSentenceIter(DataIter):
             row[: len(sentence)] = sentence
             rows[b].append(row)
         if left_out:
-            logging.warning(
+            _log.warning(
                 "Left out %d of %d sentences, longer than the largest bucket.",
                 left_out,
                 len(sentences),
             )
         self.buckets = [length for length, r in zip(lengths, rows) if r]
         if not self.buckets:
-            raise ValueError(
+            raise RangeError(
                 f"None of {len(sentences)} sentences is in a bucket of {lengths or 'no length at all'}; "
                 f"without buckets a length counts that {batch_size} sentences (a batch) have."
             )
@@ -185,17 +188,23 @@ class BucketSentenceIter(DataIter):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        problem = f"This is not the state of a BucketSentenceIter over {len(self.idx)} batches"
-        try:
-            batches = [(int(i), int(j)) for i, j in state["batches"]]
-            order = [np.asarray(o, np.int64) for o in state["order"]]
-            at = int(state["curr_idx"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{problem}: {type(error).__name__}: {error}.") from None
-        whole = len(order) == len(self._order) and all(
+        problem = f"The state of a BucketSentenceIter over {len(self.idx)} batches"
+        _STATE(state, problem)
+        batches = [(i, j) for i, j in state["batches"].reshape(-1, 2).tolist()]
+        order, at = state["order"], state["curr_idx"]
+        complete = len(order) == len(self._order) and all(
             np.array_equal(np.sort(o), np.arange(len(d))) for o, d in zip(order, self.data)
         )
-        if not whole or sorted(batches) != sorted(self.idx) or not 0 <= at <= len(self.idx):
-            raise FormatError(f"{problem}: its sentences or batches are others.")
+        if not complete or sorted(batches) != sorted(self.idx) or not 0 <= at <= len(self.idx):
+            raise FormatError(f"{problem} has other sentences or batches.")
         self.idx, self._order, self.curr_idx = batches, order, at
         self._lay_out()
+
+
+_STATE = schema.fields(
+    {
+        "batches": schema.array("iu", 2),
+        "curr_idx": schema.whole(),
+        "order": schema.several(schema.array("iu", 1)),
+    }
+)

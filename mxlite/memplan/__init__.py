@@ -18,7 +18,7 @@ from .problem import (
     Task as Task,
     Value as Value,
 )
-from .reorder import reorder as reorder
+from .reorder import reorder as reorder, reorder_within as reorder_within
 from .schedule import (
     FETCH as FETCH,
     make_schedule as make_schedule,
@@ -37,4 +37,5 @@ from .split import (
     partial as partial,
 )
 from .steps import Steps as Steps
+from .teams import leanest as leanest
 from .template import structure as structure, Template as Template

@@ -65,7 +65,9 @@ class Labels:
         return len(self.budget)
 
     def __getitem__(self, some: Array | slice) -> Labels:
-        return Labels(self.table[:, some])
+        if isinstance(some, slice):
+            return Labels(self.table[:, some])
+        return Labels(self.table.take(np.flatnonzero(some) if some.dtype == bool else some, axis=1))
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:
@@ -230,21 +232,34 @@ class Beam:
 
     def _best(self, labels: Labels, j: int, price: Array, width: int, final: bool = False) -> Labels:
         """Of each budget the labels that go on, where stages from j on are still to come."""
-        stages = self.stages
         self.looked_at += len(labels)
-        missing = stages.missing(labels.after, stages.later[j])
-        total = labels.now + stages.cost(missing)
-        use = ((missing & ~stages.free) == 0) & (total < self.upper[labels.budget])
-        labels, missing, total = labels[use], missing[use], total[use]
-        needed = stages.later[j] | stages.read_by(missing)
-        held = labels.after & needed
-        some = np.flatnonzero(price.any(axis=0) & (any_of(held) >> np.arange(stages.number) & 1 == 1))
-        total += np.einsum("ij,ij->i", held[:, None] >> some & 1, price[:, some][labels.budget])
+        labels, total = self._hopeful(labels, j, price)
         some = self._ranked(labels, total, 2 * width if final else width)
         if final:
             some = some[self._undominated(labels[some])]
             some = some[self._ranked(labels[some], total[some], width)]
         return labels[some]
+
+    def _hopeful(self, labels: Labels, j: int, price: Array) -> tuple[Labels, Array]:
+        """The labels that can still beat their budget's seconds, and what they take, with what is held."""
+        stages = self.stages
+        if stages.loops is not None:
+            which, total = np.empty((2, len(labels)), np.int64)
+            rows = map(np.ascontiguousarray, (labels.budget, labels.after, labels.now))
+            found = stages.loops["hopeful"](
+                len(labels), stages.number, *rows, stages.later[j], ~stages.free, stages.rows["reads"],
+                stages.rows["seconds"], np.ascontiguousarray(self.upper), np.ascontiguousarray(price), which,
+                total,
+            )  # fmt: skip
+            return labels[which[:found]], total[:found]
+        missing = stages.missing(labels.after, stages.later[j])
+        total = labels.now + stages.cost(missing)
+        use = ((missing & ~stages.free) == 0) & (total < self.upper[labels.budget])
+        labels, missing, total = labels[use], missing[use], total[use]
+        held = labels.after & (stages.later[j] | stages.read_by(missing))
+        some = np.flatnonzero(price.any(axis=0) & (any_of(held) >> np.arange(stages.number) & 1 == 1))
+        total += np.einsum("ij,ij->i", held[:, None] >> some & 1, price[:, some][labels.budget])
+        return labels, total
 
     def _ranked(self, labels: Labels, total: Array, width: int) -> Array:
         """Of each budget the `width` labels of the least `total`, each set and seconds once."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
+from math import fsum
 
 import numpy as np
 
+from ..core.cached import cached_property
 from .liveness import live_buffers
 from .problem import padded, Problem
 from .schedule import make_schedule
@@ -192,8 +193,8 @@ class Blocks:
         return (
             tuple(t - begin for t in added),
             float(nbytes),
-            sum(tasks[t].seconds for t in sorted(running)),
-            sum(tasks[t].seconds for t in passing if tasks[t].cheap and self.needed[t]),
+            fsum(tasks[t].seconds for t in running),
+            fsum(tasks[t].seconds for t in passing if tasks[t].cheap and self.needed[t]),
         )
 
     def _sorted(self, b: int, demanded: Sequence[int], kept: set[int]) -> list[list[int]]:

@@ -12,7 +12,6 @@ Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -45,22 +44,16 @@ def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
     if path is None:
         return None
     try:
-        if os.path.getsize(path) > MOST_FILE_BYTES:
-            return None
-        with open(path, "rb") as file:
-            data = file.read()
-        size = kept.head_bytes(_MAGIC)
-        if data[:size] != kept.head(_MAGIC, os.path.basename(path), data[size:]):
+        blob = kept.read(path, _MAGIC, os.path.basename(path), MOST_FILE_BYTES)
+        if blob is None:
             return None
         unpack = zlib.decompressobj()
-        text = unpack.decompress(data[size:], MOST_TEXT_BYTES)
+        text = unpack.decompress(blob, MOST_TEXT_BYTES)
         if not unpack.eof:
             return None
         points = tuple(_point(row, problem.num_forward) for row in json.loads(text))
         _judge(problem, strategy, points)
-        with contextlib.suppress(OSError):  # a cache that can only be read is one too
-            os.utime(path)
-    except (OSError, zlib.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+    except (zlib.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return None
     return points
 
@@ -72,7 +65,7 @@ def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
         return
     rows = [_row(p) for p in points]
     blob = zlib.compress(json.dumps(rows).encode(), 1)
-    if len(blob) > MOST_FILE_BYTES - kept.head_bytes(_MAGIC):
+    if len(blob) > MOST_FILE_BYTES:
         return
     with kept.attempt(os.path.dirname(path)):
         kept.write(path, _MAGIC, os.path.basename(path), blob)

@@ -27,11 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ..core.cached import cached_property
 from .blocks import Blocks
 
 FAR = 1e30  # seconds of what cannot be done

@@ -15,11 +15,11 @@ made by then and must be read then or later is alive. That bounds what a search 
 
 from __future__ import annotations
 
-from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
 
+from ..core.cached import cached_property
 from .section import joined_bytes, Memory, Section
 
 State = tuple[int, int, int, int, int, int]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
+from ..core.cached import cached_property
 from . import stepwise
 from .liveness import live_buffers
 from .problem import padded, Problem

@@ -8,6 +8,7 @@ the least budget that works is the smallest placed arena.
 from __future__ import annotations
 
 import itertools
+from math import inf
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from .plan import make_plan, MemoryPlan
 from .pool import Point, Pool
 from .problem import Problem
 from .squeeze import squeeze
+from .teams import Teams
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 WIDEST = 8  # values that cross a cut within a block
@@ -51,12 +53,18 @@ EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
 class Frontier:
-    """The plans of one problem. `points` ascend in recompute time and fall in bytes before placing."""
+    """The plans of one problem. `points` ascend in recompute time and fall in bytes before placing.
+
+    Where kernels may have fewer threads they are those of the leanest problem, and a point stands for the
+    plans with its schedule: each takes longer than the point says by what its kernels do for want of
+    threads.
+    """
 
     def __init__(self, problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
         self.problem = problem
         self.strategy = strategy
         self.points = points
+        self._teams = Teams(problem, strategy) if problem.has_forms else None
         self._placed: dict[int, int] = {}
         self._least: tuple[int, MemoryPlan] | None = None  # whoever is told its bytes asks for it next
 
@@ -64,12 +72,34 @@ class Frontier:
         """The fastest plan whose placed arena is within `arena_budget` bytes; None if there is none."""
         if self.problem.least_arena > arena_budget:
             return None
+        if self._teams is not None:
+            return self._in_forms(arena_budget, self._teams)
         for i, point in enumerate(self.points):
             if point.live_bytes <= arena_budget and self._placed.get(i, 0) <= arena_budget:
                 plan = self.plan(i)
                 if plan.placed_bytes <= arena_budget:
                     return plan
         return None
+
+    def _in_forms(self, arena_budget: int, teams: Teams) -> MemoryPlan | None:
+        """`at`, where points differ in what their kernels take for want of threads."""
+        best: MemoryPlan | None = None
+        quickest = inf
+        for i, point in enumerate(self.points):
+            if point.seconds >= quickest:
+                break
+            if max(point.live_bytes, self._placed.get(i, 0)) > arena_budget:
+                continue
+            if point.seconds + teams.within(i, point, arena_budget)[0] >= quickest:
+                continue
+            plan = teams.plan(i, point, arena_budget)
+            if plan is None:
+                self._placed[i] = max(self._placed.get(i, 0), arena_budget + 1)
+                continue
+            seconds = plan.problem.step_seconds - self.problem.step_seconds + plan.schedule.extra_seconds
+            if seconds < quickest:
+                best, quickest = plan, seconds
+        return best
 
     def least(self) -> MemoryPlan:
         """The plan with the smallest placed arena; of equals the fastest."""
@@ -92,10 +122,15 @@ class Frontier:
         return self.plan(found[-1]) if found else None
 
     def plan(self, i: int) -> MemoryPlan:
-        """Point i, placed."""
-        if self._least is not None and self._least[0] == i:
-            return self._least[1]
+        """Point i, placed; where kernels may have fewer threads, in the fewest bytes."""
+        least = self._least  # another thread may replace it
+        if least is not None and least[0] == i:
+            return least[1]
         point = self.points[i]
+        if self._teams is not None:
+            plan = self._teams.least(point)
+            self._placed[i] = plan.placed_bytes
+            return self._teams.plan(i, point, plan.placed_bytes) or plan
         plan = make_plan(
             self.problem,
             point.choice,
@@ -109,6 +144,7 @@ class Frontier:
 
 def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     """The frontier of `problem`, from recomputing nothing to the least bytes known. Deterministic."""
+    whole, problem = problem, problem.leanest
     pool = Pool(problem, strategy)
     n = problem.num_forward
     pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
@@ -129,7 +165,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         _search_runs(pool)
         if problem.host is not None:
             offload.extend(pool, counted)
-    return Frontier(problem, strategy, tuple(pool.points))
+    return Frontier(whole, strategy, tuple(pool.points))
 
 
 def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:

@@ -15,6 +15,7 @@ before the last one are not told apart.
 
 from __future__ import annotations
 
+from math import fsum
 from typing import NamedTuple, TYPE_CHECKING
 
 from .problem import Task
@@ -34,7 +35,7 @@ class Found(NamedTuple):
 
 def step_seconds(plan: MemoryPlan) -> float:
     """Predicted seconds of one step behind others, copies to host memory not counted. O(steps log steps)."""
-    return sum(call.seconds for call in walk(plan))
+    return fsum(call.seconds for call in walk(plan))
 
 
 def walk(plan: MemoryPlan) -> list[Found]:
@@ -46,7 +47,7 @@ def walk(plan: MemoryPlan) -> list[Found]:
         for kind, t, row in zip(schedule.kinds, schedule.task, rows):
             bytes_found = reuse.touch(row)
             nbytes = sum(x.nbytes for x in bytes_found)
-            lost = sum(x.missing(problem.cache_bytes) for x in bytes_found) / nbytes if nbytes else 0.0
+            lost = fsum(x.missing(problem.cache_bytes) for x in bytes_found) / nbytes if nbytes else 0.0
             seconds = _seconds(problem.tasks[t], lost) if kind == RUN else 0.0
             reuse.others(int(problem.others_bytes_per_s * seconds))
             result.append(Found(lost, seconds))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import parse_bytes
+from ..core.cached import cached_property
 from ..core.errors import MemoryBudgetError
+from ..core.files import PIECE
 from ..core.table import printable
 from . import locality
 from .arena import place, place_disjoint
@@ -19,6 +20,8 @@ from .schedule import Choice, make_schedule, Schedule
 from .steps import Steps
 
 STRATEGIES = ("none", "inplace", "sharing")
+CHECKPOINT_BYTES = 2 * PIECE
+"""What a checkpoint takes beside the plan while it is written or read: a piece, and that as an array."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class MemoryPlan:
     def arena_bytes(self) -> int:
         """Size of the one block that holds all temporaries; inference shares it."""
         return max(self.placed_bytes, self.problem.least_arena)
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """What a checkpoint of this training takes beside the peak while it is written or read; else 0."""
+        return CHECKPOINT_BYTES if len(self.problem.tasks) > self.problem.num_forward else 0
 
     @property
     def peak_bytes(self) -> int:

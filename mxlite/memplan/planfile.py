@@ -27,11 +27,14 @@ from .schedule import FETCH, RUN, Schedule
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
-VERSION = 7  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
-# time of a call in a step beside those in and out of the cache, 6 no proof of what inference needs
+VERSION = 8  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
+# time of a call in a step beside those in and out of the cache, 6 no proof of what inference needs, 7 sums
+# that were rounded as some versions of Python do
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
-_APART = ("schedule", "liveness", "offsets", "host_ranges", "steps")
-"""Of a plan: written in a form of their own, or not at all."""
+_APART = ("schedule", "liveness", "offsets", "host_ranges", "steps", "forms", "whole")
+"""Of a plan, its problem and its tasks: written in a form of their own, or not at all."""
+_SELDOM = {"threads": 0}
+"""What is written only where it is something else."""
 
 
 def dumps(plan: MemoryPlan) -> str:
@@ -84,7 +87,8 @@ def _encode(plan: MemoryPlan) -> dict[str, Any]:
 
 
 def _record(item: Any, *without: str) -> dict[str, Any]:
-    return {f.name: getattr(item, f.name) for f in fields(item) if f.name not in without}
+    found = {f.name: getattr(item, f.name) for f in fields(item) if f.name not in (*_APART, *without)}
+    return {name: x for name, x in found.items() if name not in _SELDOM or x != _SELDOM[name]}
 
 
 def _decode(data: Mapping[str, Any]) -> MemoryPlan:
@@ -187,6 +191,8 @@ def _fields(cls: type, data: Any, what: str) -> dict[str, Any]:
         if (read := _READERS.get(str(f.type))) is None or f.name in _APART:
             continue
         if f.name not in data:
+            if f.name in _SELDOM:
+                continue
             raise FormatError(f"The memory plan: {what} has no {f.name}.")
         with _reading(f"{f.name} of {what}"):
             result[f.name] = read(data[f.name])
@@ -216,6 +222,7 @@ def _check_problem(problem: Problem) -> None:
     _within((problem.num_forward,), 0, len(tasks) + 1, "the number of forward tasks")
     _within([v.nbytes for v in values], 0, MOST, "the size of a value,")
     _within([problem.least_arena, *(t.workspace for t in tasks)], 0, MOST, "a size,")
+    _within(problem.threads, 0, MOST, "a number of threads,")
     _within([problem.least_bound], 0, problem.least_arena + 1, "the lower bound of inference,")
     made: set[int] = set()
     for task in tasks:

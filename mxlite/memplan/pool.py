@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
 
+from ..core.cached import cached_property
 from . import split
 from .evaluate import Evaluator
 from .holds import Held, Holds

@@ -8,13 +8,15 @@ argument, a gradient the user can see, an output) and otherwise has to be given 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum
 
+from ..core.cached import cached_property
 from ..core.errors import BindError
 from ..core.wanted import found
 from .device import FASTEST, is_rate, SLOWEST
+from .overwrite import most_overwritten
 
 CATEGORIES = (
     "arguments",
@@ -53,7 +55,9 @@ class Task:
     `seconds` is the time of the call by which plans are chosen, `workspace` its scratch in bytes. `warm` and
     `cold` are its times where all and where nothing of what it touches is in the cache, 0 where nobody has
     measured that. A `preview` runs where the forward pass is called by itself; a whole step leaves it out,
-    and its time does not count.
+    and its time does not count. `threads` are those of the kernel where it has fewer than others, else 0.
+    `forms` are (threads, workspace) of the kernel as it is and with ever fewer threads, for less workspace
+    and in as many times the time: a plan chooses among them. Results are equal to the bit.
     """
 
     name: str
@@ -74,6 +78,24 @@ class Task:
     warm: float = 0.0
     cold: float = 0.0
     preview: bool = False
+    threads: int = 0
+    forms: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+
+    def with_form(self, form: tuple[int, int]) -> Task:
+        """The task whose kernel has the threads and the workspace of one of its forms."""
+        threads, workspace = form
+        if threads == self.forms[0][0]:
+            return self
+        longer = self.forms[0][0] / threads
+        return replace(
+            self,
+            workspace=workspace,
+            seconds=longer * self.seconds,
+            warm=longer * self.warm,
+            cold=longer * self.cold,
+            threads=threads,
+            forms=(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +136,7 @@ class Problem:
     for backward in host memory. `cache_bytes` is what a cache holds where that was measured, else 0, and
     `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds` are those of the step that
     would be run if it fitted, where that is another one, else 0, and `instead` says what this one does in
-    place of it.
+    place of it. `whole` is the problem whose tasks these are in other forms, if it is not this one.
     """
 
     tasks: tuple[Task, ...]
@@ -129,6 +151,7 @@ class Problem:
     others_bytes_per_s: float = 0.0
     base_seconds: float = 0.0
     instead: str = ""
+    whole: Problem | None = field(default=None, compare=False, repr=False)
 
     @property
     def fixed_total(self) -> int:
@@ -147,6 +170,50 @@ class Problem:
         if self.base_seconds:
             text += f" base {self.base_seconds!r}"
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def has_forms(self) -> bool:
+        """Whether any kernel could have fewer threads."""
+        return any(t.forms for t in self.tasks)
+
+    @cached_property
+    def leanest(self) -> Problem:
+        """The problem whose kernels have the least workspaces that they can do with, and take no longer for
+        it: no plan in any forms takes fewer bytes or less time than this one's with the same schedule.
+        """
+        if not self.has_forms:
+            return self
+        tasks = tuple(replace(t, workspace=t.forms[-1][1], forms=()) if t.forms else t for t in self.tasks)
+        return replace(self, tasks=tasks, whole=None)
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """Of each task the threads, see `Task`."""
+        return tuple(t.threads for t in self.tasks)
+
+    def in_forms(self, threads: Sequence[int]) -> Problem | None:
+        """The problem whose kernels have so many threads; itself where these are its own, None where it does
+        not know such forms.
+        """
+        if len(threads) != len(self.tasks):
+            return None
+        tasks, fewer = list(self.tasks), 0
+        for i, (task, n) in enumerate(zip(self.tasks, threads)):
+            if n != task.threads:
+                form = next((f for f in task.forms if f[0] == n), None)
+                if form is None:
+                    return None
+                tasks[i], fewer = task.with_form(form), fewer + 1
+        if not fewer:
+            return self
+        what = f"fewer threads for {fewer} kernel{'' if fewer == 1 else 's'}"
+        return replace(
+            self,
+            tasks=tuple(tasks),
+            base_seconds=self.base_seconds or self.step_seconds,
+            instead=f"{self.instead}, {what}" if self.instead else what,
+            whole=self,
+        )
 
     @cached_property
     def producer(self) -> tuple[int, ...]:
@@ -208,7 +275,7 @@ class Problem:
     @cached_property
     def step_seconds(self) -> float:
         """Modelled time of one step without any recomputation."""
-        return sum(t.seconds for t in self.tasks)
+        return fsum(t.seconds for t in self.tasks)
 
     @property
     def slowdown(self) -> float:
@@ -222,6 +289,11 @@ class Problem:
         return (1 + extra_time) * (self.base_seconds or self.step_seconds) - self.step_seconds
 
     @cached_property
+    def made(self) -> frozenset[int]:
+        """Values that somebody reads, or that each run makes: no others are ever written in the arena."""
+        return frozenset(v for t in self.tasks for v in (*t.inputs, *t.always))
+
+    @cached_property
     def task_bound(self) -> tuple[int, int]:
         """(bytes, task): the most arena bytes that a single task needs by itself.
 
@@ -230,10 +302,12 @@ class Problem:
         runs first, but what only backward reads may wait for other runs, each for one by itself. No schedule
         of these tasks gets below it.
         """
+        if self.has_forms:
+            return self.leanest.task_bound
         by_forward = {v for t in self.tasks[: self.num_forward] for v in t.inputs}
         best, at = 0, 0
         for t, task in enumerate(self.tasks):
-            outputs = {v for v in task.outputs if v >= 0 and not self.values[v].fixed}
+            outputs = {v for v in task.outputs if v in self.made and not self.values[v].fixed}
             runs = [outputs]
             if t < self.num_forward and task.recomputable and not task.mutates:
                 always = outputs.intersection(task.always)
@@ -255,18 +329,15 @@ class Problem:
         `held`, which are counted elsewhere; nothing may lie where one of `stay` lies.
         """
         task, values = self.tasks[t], self.values
-        made = {v for v in (task.outputs if outputs is None else outputs) if v >= 0 and not values[v].fixed}
+        outputs = task.outputs if outputs is None else outputs
+        made = {v for v in outputs if v in self.made and not values[v].fixed}
         nbytes = padded(task.workspace)
         for v in {*task.inputs, *made}:
             if not values[v].fixed and not (held and held(v)):
                 nbytes += padded(values[v].nbytes)
-        donors: set[int] = set()
-        for out, inp in task.in_place:
-            if out in made and inp not in donors and inp not in stay and not values[inp].fixed:
-                made.discard(out)
-                donors.add(inp)
-                nbytes -= min(padded(values[out].nbytes), padded(values[inp].nbytes))
-        return nbytes
+        size = {v: padded(values[v].nbytes) for v in made}
+        pairs = ((task.outputs[o], task.inputs[i]) for o, i in self.joins[t])
+        return nbytes - most_overwritten(((o, i) for o, i in pairs if o in made and i not in stay), size)
 
     @cached_property
     def lower_bound_bytes(self) -> int:

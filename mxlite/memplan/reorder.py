@@ -52,15 +52,34 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
 
     A permutation: entry i is the number of the task that is to be the i-th. Forward tasks stay before all
     others, the first `num_constant` stay where they are, updates go to the end. The peak of the plan that
-    keeps everything is never larger than with the given order. Near-linear in tasks. What an earlier process
-    found is used again; see `findings.py`.
+    keeps everything is never larger than with the given order, where kernels have the least scratch they can
+    do with: so the order, and with it the least budget, is the same for any number of threads. Near-linear in
+    tasks. What an earlier process found is used again; see `findings.py`.
     """
+    problem = problem.leanest
     return found(
         f"order {problem.digest} {num_constant}",
         len(problem.tasks),
         lambda: _reordered(problem, num_constant),
         lambda order: _is_order(problem, order),
     )
+
+
+def reorder_within(problem: Problem, order: Order, num_constant: int = 0) -> Order:
+    """The order for budgets in which `order`, which is that of `reorder`, has to recompute: `order` itself
+    where no other is known that needs fewer bytes then. Long passes have but one, which weighs both.
+    """
+    problem = problem.leanest
+    tasks = problem.tasks[problem.num_forward :]
+    if problem.num_forward == len(problem.tasks) or sum(not t.update for t in tasks) > SMALL:
+        return order
+    other = found(
+        f"order within {problem.digest} {num_constant}",
+        len(problem.tasks),
+        lambda: _reordered(problem, num_constant, recomputes=True),
+        lambda order: _is_order(problem, order),
+    )
+    return other if _recomputed(problem, other) < _recomputed(problem, order) else order
 
 
 def _is_order(problem: Problem, order: np.ndarray) -> bool:
@@ -83,8 +102,8 @@ def _is_order(problem: Problem, order: np.ndarray) -> bool:
     return True
 
 
-def _reordered(problem: Problem, num_constant: int) -> Order:
-    """The order, searched for."""
+def _reordered(problem: Problem, num_constant: int, recomputes: bool = False) -> Order:
+    """The order, searched for; `recomputes`: the one whose plans that recompute take the fewest bytes."""
     n, forward = len(problem.tasks), problem.num_forward
     backward = section_of(problem, forward, n)
     backs = _ordered(backward, 0)
@@ -96,11 +115,11 @@ def _reordered(problem: Problem, num_constant: int) -> Order:
         return (*start, *(num_constant + t for t in fore), *(forward + t for t in (*back, *updates)))
 
     is_large = len(backward.order) > SMALL
-    if is_large and len({kept for kept, _, _ in backs.values()}) > 1:
+    if recomputes or (is_large and len({kept for kept, _, _ in backs.values()}) > 1):
         # A lower peak may have its price below a budget: what waits for less to be alive is itself alive.
         given = range(forward - num_constant)
         low = {back: _recomputed(problem, joined(given, back)) for back in backs}
-        back = min(backs, key=lambda o: (backs[o][0] * low[o], backs[o]))
+        back = min(backs, key=lambda o: (low[o] if recomputes else backs[o][0] * low[o], backs[o]))
     else:
         back = min(backs, key=backs.__getitem__)
     section = section_of(problem, num_constant, forward)

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from ..core.cached import cached_property
 from .problem import Problem
 
 RUN, STORE, FETCH = 0, 1, 2

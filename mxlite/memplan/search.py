@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..core.remembered import Remembered
 from . import cache, split
 from .frontier import Frontier, frontier
 from .plan import make_plan, MemoryPlan
@@ -19,8 +20,8 @@ from .template import Template
 REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
 FRONTIERS = 4  # kept for other budgets of the same problem
 
-_plans: dict[tuple[str, int | None, str], MemoryPlan | None] = {}
-_frontiers: dict[tuple[str, str], Frontier] = {}
+_plans = Remembered[tuple[str, int | None, str], MemoryPlan | None](REMEMBERED)
+_frontiers = Remembered[tuple[str, str], Frontier](FRONTIERS)
 
 
 def plan_memory(
@@ -66,16 +67,17 @@ def plan_memory(
 
 def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
     """`frontier(problem, strategy)`, remembered for the problems asked for last, and on disk for others."""
-    key = (problem.digest, strategy)
-    if key not in _frontiers:
-        points = cache.load(problem, strategy)
-        found = frontier(problem, strategy) if points is None else Frontier(problem, strategy, points)
-        if points is None:
-            cache.store(problem, strategy, found.points)
-        if len(_frontiers) >= FRONTIERS:
-            _frontiers.pop(next(iter(_frontiers)))
-        _frontiers[key] = found
-    return _frontiers[key]
+
+    def make() -> Frontier:
+        lean = problem.leanest
+        points = cache.load(lean, strategy)
+        if points is not None:
+            return Frontier(problem, strategy, points)
+        found = frontier(problem, strategy)
+        cache.store(lean, strategy, found.points)
+        return found
+
+    return _frontiers.of((problem.digest, strategy), make)
 
 
 def _kept(problem: Problem, strategy: str, template: Template | None) -> MemoryPlan:
@@ -91,17 +93,13 @@ def _kept(problem: Problem, strategy: str, template: Template | None) -> MemoryP
 
 def _within(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan | None:
     """The fastest plan of one step within a budget; None if there is none."""
-    key = (problem.digest, budget, strategy)
-    if key not in _plans:
-        found = _search(problem, budget, strategy)
-        if len(_plans) >= REMEMBERED:
-            _plans.pop(next(iter(_plans)))
-        _plans[key] = found
-    found = _plans[key]
+    found = _plans.of((problem.digest, budget, strategy), lambda: _search(problem, budget, strategy))
     if found is None:
         return None
     # Names of two equal problems are equal too, but the graph behind is the caller's own.
-    return replace(found, schedule=replace(found.schedule, problem=problem))
+    mine = problem.in_forms(found.problem.threads)
+    assert mine is not None
+    return replace(found, schedule=replace(found.schedule, problem=mine))
 
 
 def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan | None:

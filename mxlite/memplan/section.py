@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
+from ..core.cached import cached_property
 from .problem import padded, Problem
 
 Rows = list[tuple[int, ...]]

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
+from ..core.cached import cached_property
 from .problem import padded, Problem
 
 WIDEST = 0.2
@@ -243,3 +243,12 @@ def strides(cuts: Cuts) -> Iterator[int]:
 def total_bytes(problem: Problem) -> int:
     """Arena bytes of all forward values together."""
     return sum(_arena_bytes(problem, t) for t in range(problem.num_forward))
+
+
+def kept_bytes(problem: Problem) -> int:
+    """Arena bytes of what backward reads of the forward pass, without what the user marked to be made again:
+    where nothing else runs again, all of it is there when backward begins.
+    """
+    n, made = problem.num_forward, problem.arena_producer
+    read = {v for t in problem.tasks[n:] for v in t.inputs if 0 <= made[v] < n}
+    return sum(padded(problem.values[v].nbytes) for v in read if not problem.tasks[made[v]].mirror)

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from .compiled import Fixed
 from .problem import padded, Problem
 from .profiles import Profiles
+from .stage_loops import machine_code
 
 Array = np.ndarray
 
@@ -106,6 +108,18 @@ class Stages:
         self._read_backward(problem, profiles, nbytes, readers)
         self.cost = Sums(self.seconds)
         self.bytes = [Sums(row) for row in self.size.tolist()]
+        self.loops = machine_code()  # or numpy's, with the same results
+        self.rows = {
+            name: Fixed(np.array(row, np.int64))
+            for name, row in (
+                ("reads", self.reads),
+                ("seconds", self.seconds),
+                ("donors", self.donors),
+                ("saved", self.saved),
+                ("scratch", self.scratch),
+            )
+        }
+        self._sizes = [Fixed(row) for row in self.size]
 
     def _with_inputs(self, tasks: int) -> int:
         """`tasks`, and what they need to run again."""
@@ -151,6 +165,11 @@ class Stages:
 
     def missing(self, held: Array, wanted: Array | int) -> Array:
         """The tasks that must run, with `held` there, for the results `wanted` to be there too."""
+        if self.loops is not None:
+            every = np.empty(len(held), np.int64)
+            every[:] = wanted
+            self.loops["missing"](len(held), np.ascontiguousarray(held), every, self.rows["reads"], every)
+            return every
         there = ~held
         found: Array = wanted & there
         some = any_of(found)  # of which all labels have none need not be looked at
@@ -180,6 +199,14 @@ class Stages:
         """Live bytes at the fullest step of stage j, where `held` is there when it begins and `after` when
         it ends.
         """
+        if self.loops is not None:
+            found, rows = np.empty(len(held), np.int64), self.rows
+            self.loops["most_bytes"](
+                len(held), np.ascontiguousarray(held), np.ascontiguousarray(after), self.asked[j],
+                self.own_donors[j], self.own_saved[j], self.during[j], self.before[j], rows["reads"],
+                rows["donors"], rows["saved"], rows["scratch"], self._sizes[j], found,
+            )  # fmt: skip
+            return found
         nbytes, seen = self.bytes[j], after | self.asked[j]
         live = nbytes(seen)
         overwritten = (seen & ~after & self.own_donors[j]) != 0

@@ -20,9 +20,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
-from threading import Lock
+from functools import partial
 
+from ..core import forks
+from ..core.cached import cached_property
 from ..core.errors import MemoryBudgetError
 from .problem import Problem
 
@@ -32,6 +33,9 @@ Fixed = Mapping[str, int]
 class Steps:
     """Problems of one network, the one that is run if it fits first; the others are made when asked for.
 
+    `within()` makes them one by one, the same ones each time. It is called again where it did not end well:
+    its error went to somebody else, or this is a forked child and a thread of the parent was making the next.
+
     `free` is the step that is run where nobody names a budget. `besides` are bytes, by category, that lie
     outside the arena next to those of the step itself. `advise(error, besides)` is what would help where no
     plan fits, from those who know the network.
@@ -40,7 +44,7 @@ class Steps:
     def __init__(
         self,
         free: Callable[[], Problem],
-        within: Iterable[Problem],
+        within: Callable[[], Iterable[Problem]],
         strategy: str = "sharing",
         advise: Callable[[MemoryBudgetError, Fixed], str] | None = None,
         besides: Callable[[], Fixed] = dict,
@@ -48,15 +52,16 @@ class Steps:
         self._free = free
         self._advise = advise
         self._besides = besides
-        self._rest = iter(within)
+        self._within = within
+        self._rest: Iterator[Problem] | None = None
         self._made: list[Problem] = []
-        self._lock = Lock()
+        self._lock = forks.lock()
         self.strategy = strategy
 
     @classmethod
     def of(cls, problem: Problem, strategy: str = "sharing") -> Steps:
         """The steps of somebody who has but one."""
-        return cls(lambda: problem, (problem,), strategy)
+        return cls(lambda: problem, lambda: (problem,), strategy)
 
     @cached_property
     def free(self) -> Problem:
@@ -72,11 +77,18 @@ class Steps:
         while True:
             with self._lock:  # a plan may be asked by several threads
                 if at == len(self._made):
-                    self._made += itertools.islice(self._rest, 1)
+                    self._make_next()
             if at == len(self._made):
                 return
             yield self._made[at]
             at += 1
+
+    def _make_next(self) -> None:
+        if self._rest is None:
+            self._rest = itertools.islice(self._within(), len(self._made), None)
+        rest, self._rest = self._rest, None  # who does not come back from it leaves none
+        self._made += itertools.islice(rest, 1)
+        self._rest = rest
 
     @cached_property
     def lower_bound_bytes(self) -> int:
@@ -95,7 +107,7 @@ class Steps:
 
     def only(self, problem: Problem) -> Steps:
         """`problem`, which is one of these, as if there were no other."""
-        return Steps(lambda: problem, (problem,), self.strategy, self._advise, self._besides)
+        return Steps(lambda: problem, lambda: (problem,), self.strategy, self._advise, self._besides)
 
     def owning(self, fixed_bytes: Fixed) -> Steps:
         """The same steps where so many bytes, by category, lie outside the arena."""
@@ -108,7 +120,8 @@ class Steps:
             found = {c: n - own.get(c, 0) + more.get(c, 0) for c, n in fixed_bytes.items()}
             return {c: n for c, n in found.items() if n}
 
-        return Steps(lambda: owning(self.free), map(owning, self), self.strategy, self._advise, besides)
+        within = partial(map, owning, self)
+        return Steps(lambda: owning(self.free), within, self.strategy, self._advise, besides)
 
     def __reduce__(self) -> tuple[object, ...]:
         """For another process: without advice, as the network stays here."""
@@ -116,4 +129,4 @@ class Steps:
 
 
 def _known(free: Problem, within: tuple[Problem, ...], strategy: str) -> Steps:
-    return Steps(lambda: free, within, strategy)
+    return Steps(lambda: free, lambda: within, strategy)

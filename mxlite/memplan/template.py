@@ -26,10 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
+from ..core.cached import cached_property
+from ..core.remembered import Remembered
 from . import split
 from .arena import place
 from .evaluate import Evaluator
@@ -72,7 +73,7 @@ class Template:
         self.first = plan
         self.has_ladder = any(plan.schedule.copy)  # a search was made for it
         self._ladder: list[Point] | None = None
-        self._stackings: dict[_Key, list[Stacking]] = {}
+        self._stackings = Remembered[_Key, list[Stacking]](REMEMBERED)
 
     @cached_property
     def structure(self) -> Structure:
@@ -105,8 +106,13 @@ class Template:
         if problem.least_arena > room or not self.has_ladder:
             return None
         if self._ladder is None:
-            self._ladder = _spread(frontier_of(self.first.problem).points)
-        live, seconds = Evaluator(problem).choices([p.choice for p in self._ladder])
+            first = self.first.problem
+            self._ladder = _spread(frontier_of(first.whole or first).points)
+        live, seconds = Evaluator(problem.leanest).choices([p.choice for p in self._ladder])
+        if problem.has_forms:
+            costs = zip(self._ladder, live.tolist(), seconds.tolist())
+            points = [replace(p, live_bytes=nbytes, seconds=s) for p, nbytes, s in costs]
+            return Frontier(problem, "sharing", tuple(sorted(points, key=lambda p: p.seconds))).at(room)
         fitting = [i for i in np.lexsort((live, seconds)).tolist() if live[i] <= room]
         for i in fitting[:PLACED]:
             plan = self._with_choice(problem, self._ladder[i].choice, self._ladder[i].method)
@@ -118,19 +124,18 @@ class Template:
         key = choice if isinstance(choice, Runs) else tuple(choice)
         known = self._stackings.get(key)
         if known is None and key in self._own:
-            known = self._stackings[key] = [Stacking(self.first)]
+            known = [Stacking(self.first)]
+            self._stackings.put(key, known)
         if known is None:
             plan = make_plan(problem, choice, method=method)
-            if len(self._stackings) >= REMEMBERED:
-                self._stackings.pop(next(iter(self._stackings)))
-            self._stackings[key] = [Stacking(plan)]
+            self._stackings.put(key, [Stacking(plan)])
             return plan
         for stacking in known:
             found = stacking.plan(problem)
             if found is not None:
                 return found
         plan = known[0].placed(problem)
-        self._stackings[key] = [Stacking(plan), *known[: PILES - 1]]
+        self._stackings.put(key, [Stacking(plan), *known[: PILES - 1]])
         return plan
 
     @cached_property

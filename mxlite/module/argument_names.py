@@ -43,6 +43,9 @@ class ArgumentNames:
         for kind, names in (("data_names", data), ("fixed_param_names", fixed), ("state_names", states)):
             for n in names:
                 if n not in arguments:
-                    raise BindError(f"Module: {kind} has {n!r}, which is no argument.{nearest(n, arguments)}")
+                    raise BindError(
+                        f"Module: {kind} has {n!r}, which is no argument of the network."
+                        f"{nearest(n, arguments) or f' It has {arguments[:12]}.'}"
+                    )
         inputs = {*data, *label, *states}
         return cls(data, label, states, fixed, [n for n in arguments if n not in inputs])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from typing import Any
 
 from ..core import StateError
+from ..core.bytesize import format_bytes
+from ..core.files import check_writable, room
 from ..core.wanted import wanted, whole
 from . import metric as metric_module
 from .callback import BatchEndParam
 from .initializer import Uniform
 from .interrupt import Interrupt
+from .module_contract import as_list
 from .scored_module import Callbacks, check_callbacks, check_data, ScoredModule
 
 
@@ -54,7 +58,10 @@ class BaseModule(ScoredModule):
 
         With `checkpoint_prefix`, Ctrl-C finishes the batch at hand, writes `PREFIX.resume` and
         raises KeyboardInterrupt; the file is also written after each epoch. `resume=True` continues from it,
-        to bitwise the same weights as a run that was never stopped. A second Ctrl-C stops at once.
+        to bitwise the same weights as a run that was never stopped. A second Ctrl-C stops at once. In
+        callbacks at the end of an epoch and in its evaluation the first one does; they are run again when
+        resumed.
+        Where nothing can be written there, OSError is raised before the first step.
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
@@ -74,6 +81,9 @@ class BaseModule(ScoredModule):
             check_callbacks(f"fit: {what}_callback", given)
         if resume and checkpoint_prefix is None:
             raise StateError("fit: resume=True needs the checkpoint_prefix of the run to continue.")
+        written = [c.writes for c in as_list(epoch_end_callback) if hasattr(c, "writes")]
+        for path in (*written, *(() if checkpoint_prefix is None else (f"{checkpoint_prefix}.resume",))):
+            _check_room(path, 0)
         self.prepare_fit(train_data)
         self.bind(
             data_shapes=train_data.provide_data,
@@ -96,6 +106,8 @@ class BaseModule(ScoredModule):
         with self.expecting(train_data, eval_data):
             self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
 
+        if checkpoint_prefix is not None:
+            _check_room(f"{checkpoint_prefix}.resume", self.resume_bytes)
         done = 0  # batches of the first epoch that an earlier run has done
         if resume:
             assert checkpoint_prefix is not None
@@ -118,31 +130,75 @@ class BaseModule(ScoredModule):
                     self._call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
                     nbatch += 1
                     if interrupt.asked:
-                        if checkpoint_prefix is not None:
-                            self.save_resume_state(checkpoint_prefix, epoch, nbatch, train_data)
-                            self.logger.info(
-                                "Interrupted in epoch %d after batch %d; resume=True continues here.",
-                                epoch,
-                                nbatch,
-                            )
+                        self._stop(checkpoint_prefix, epoch, nbatch, train_data)
                         raise KeyboardInterrupt
+                if nbatch > done or not done:  # else an earlier run has told it
+                    for name, value in eval_metric.get_global_name_value():
+                        self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
+                    self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
                 done = 0
-                for name, value in eval_metric.get_global_name_value():
-                    self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
-                self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
-                if epoch_end_callback is not None:
-                    arg, aux = self.get_params()
-                    self._call(epoch_end_callback, epoch, self.symbol, arg, aux)
-                if eval_data is not None:
-                    result = self.score(
-                        eval_data,
-                        validation_metric,
-                        score_end_callback=eval_end_callback,
-                        batch_end_callback=eval_batch_end_callback,
-                        epoch=epoch,
-                    )
-                    for name, value in result:
-                        self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+                moment = None
+                if checkpoint_prefix is not None:  # evaluation may draw random numbers
+                    moment = self.resume_moment(train_data)
+                try:
+                    with interrupt.at_once():
+                        self._end_epoch(epoch_end_callback, epoch)
+                        if eval_data is not None:
+                            result = self.score(
+                                eval_data,
+                                validation_metric,
+                                score_end_callback=eval_end_callback,
+                                batch_end_callback=eval_batch_end_callback,
+                                epoch=epoch,
+                            )
+                            for name, value in result:
+                                self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+                except KeyboardInterrupt:
+                    self._stop(checkpoint_prefix, epoch, nbatch, train_data, moment)
+                    raise
                 train_data.reset()
                 if checkpoint_prefix is not None:
                     self.save_resume_state(checkpoint_prefix, epoch + 1, 0, train_data)
+                if interrupt.asked:
+                    raise KeyboardInterrupt
+
+    def _stop(self, prefix: str | None, epoch: int, nbatch: int, train_data: Any, moment: Any = None) -> None:
+        """Write where training stands, for `resume=True`."""
+        if prefix is not None:
+            more = {} if moment is None else {"moment": moment}
+            self.save_resume_state(prefix, epoch, nbatch, train_data, **more)
+            self.logger.info(
+                "Interrupted in epoch %d after batch %d; resume=True continues here.", epoch, nbatch
+            )
+
+    def _end_epoch(self, callbacks: Callbacks, epoch: int) -> None:
+        """Call what was given for the end of an epoch: with copies of the parameters, made once if at all."""
+        copies: Any = None
+        for callback in as_list(callbacks):
+            if getattr(callback, "only_reads", False):
+                callback(epoch, self.symbol, *self._parameters())
+            else:
+                copies = self.get_params() if copies is None else copies
+                callback(epoch, self.symbol, *copies)
+
+    def _parameters(self) -> tuple[Any, Any]:
+        """As `get_params`, the arrays themselves where that can be: to be read."""
+        return self.get_params()
+
+    @property
+    def resume_bytes(self) -> int:
+        """About how many bytes `save_resume_state` writes; 0 if nobody can tell."""
+        return 0
+
+
+def _check_room(path: str, nbytes: int) -> None:
+    """Raise OSError if no file of so many bytes can be written there, as far as can be seen before it is."""
+    try:
+        check_writable(path)
+    except OSError as error:
+        told = f"fit could not write its checkpoints: {error.strerror}"
+        raise type(error)(error.errno, told, path) from None
+    free = room(path)
+    if free is not None and free < nbytes:
+        told = f"fit could not write its checkpoints: they take {format_bytes(nbytes)}, free are"
+        raise OSError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core import BindError, Context, is_floating, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
+from ..core.placement import label
 from ..core.wanted import wanted
 from ..executor import amp_types, Executor, ExecutorGroup, expect, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
@@ -35,6 +36,7 @@ class Binding:
     def __init__(self, symbol: Any, context: Context, names: ArgumentNames, **options: Any) -> None:
         self.symbol = symbol
         self.context = context
+        self.places: Any = None  # what names the CPUs of groups; see core/placement.py
         self.names = names
         self.options = options  # of every `simple_bind`: amp, device, offload, streams
         self.owner = object()  # a name in the group, which then does not keep this alive
@@ -61,6 +63,7 @@ class Binding:
         """The same with nothing bound, in a group of its own."""
         new = Binding(self.symbol, self.context, self.names, **self.options)
         new.metrics, new.monitor = self.metrics, self.monitor
+        new.places = self.places
         new.narrow_params = self.narrow_params
         new.owner, new.others = self.owner, self.others
         return new
@@ -71,8 +74,9 @@ class Binding:
 
     @property
     def samples(self) -> int:
-        """Of a batch."""
-        return int(self.data_shapes[0].shape[0])
+        """Of a batch: its length along the N of the layout of the first data."""
+        first = self.data_shapes[0]
+        return int(first.shape[max(0, DataDesc.get_batch_axis(first.layout))])
 
     @property
     def executor(self) -> Executor:
@@ -270,11 +274,20 @@ class Binding:
         found = [d.name for d in descs]
         for name in names:
             if name not in found:
-                raise BindError(f"bind: {kind}_shapes lacks {name!r}; it has {found}.{nearest(name, found)}")
+                raise BindError(
+                    f"bind: {kind}_shapes lacks {name!r}; it has {found}.{nearest(name, found)} An "
+                    f"iterator's names are those of the network's arguments: {kind}_name= gives them."
+                )
         for d in descs:
             if d.name not in known and kind == "data":
                 raise BindError(
                     f"bind: {kind}_shapes has {d.name!r}, but the module's {kind} names are {names}."
+                )
+            if d.name in self.names.parameters:
+                raise BindError(
+                    f"bind: {kind}_shapes has {d.name!r}, an argument of the network that the module takes "
+                    f"for a parameter, as its {kind} names are {names}. "
+                    f"Module(symbol, {kind}_names=({d.name!r},)) makes it an input."
                 )
         return [d for d in descs if d.name in known]
 
@@ -358,7 +371,9 @@ class Binding:
         asked |= dict(arrays=arrays, streams=self.options["streams"])
         metrics = () if self.forward_only else self.metrics
         try:
-            return simple_bind(graph, self.context, shapes, metrics=metrics, **asked)
+            made = simple_bind(graph, self.context, shapes, metrics=metrics, **asked)
+            label(graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), self.places)
+            return made
         except MemoryBudgetError as error:
             if metrics:
                 # A budget without room for their sums.

@@ -21,6 +21,7 @@ from ..executor.offload import Offload
 from ..memplan import Device, MemoryPlan
 from ..ndarray import NDArray
 from ..symbol.naming import NameManager
+from . import parameters
 from .base_module import BaseModule
 from .declared_buckets import Buckets, declared, DeclaredBuckets
 from .evaluation import Shapes
@@ -76,7 +77,7 @@ class BoundBuckets(BaseModule):
         self._grad_req: Any = "write"
         self._monitor: Any = None
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
-        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
+        self._preloaded: tuple[parameters.Given, parameters.Given] | None = None
         self._buckets: dict[Any, Module] = {}
         self._asked = None if buckets is None else declared("BucketingModule: buckets", buckets)
         self._declared = self._asked or {}
@@ -392,8 +393,8 @@ class BoundBuckets(BaseModule):
 
     def set_params(
         self,
-        arg_params: Mapping[str, NDArray],
-        aux_params: Mapping[str, NDArray],
+        arg_params: parameters.Given,
+        aux_params: parameters.Given,
         allow_missing: bool = False,
         force_init: bool = True,
         allow_extra: bool = False,

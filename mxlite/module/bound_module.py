@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -11,11 +11,12 @@ from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup
 from ..io import DataDesc
 from ..memplan import MemoryPlan
-from ..ndarray import NDArray
+from ..ndarray import concat, NDArray
 from . import parameters
 from .base_module import BaseModule
 from .binding import Binding
 from .bound_arrays import BoundArrays
+from .callback_monitor import CallbackMonitor
 from .evaluation import Evaluation, other_shapes, Shapes, shapes_of
 from .initializer import Uniform
 from .module_contract import as_list, by_device
@@ -31,7 +32,7 @@ class BoundModule(BaseModule):
     def __init__(self, binding: Binding, training: Training, memory_budget: int | None, logger: Any) -> None:
         super().__init__(logger)
         self._symbol = binding.symbol
-        self._context: Context = binding.context
+        self._context: list[Context] = [binding.context]
         self._names = binding.names
         # By their names in MXNet, as programs read them there.
         self._data_names, self._label_names = binding.names.data, binding.names.label
@@ -43,7 +44,7 @@ class BoundModule(BaseModule):
         self._training = training
         self._evaluation = Evaluation()
         self._only_evaluates = False  # plan no step before somebody trains
-        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
+        self._preloaded: tuple[parameters.Given, parameters.Given] | None = None
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -116,10 +117,34 @@ class BoundModule(BaseModule):
     def _exec_group(self) -> BoundArrays:
         """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
         self.need()
-        batch = self._binding.data_shapes[0].shape[0]
+        self._executor.monitor_by(self._monitor_by)
         return BoundArrays(
-            self._executor, self._names.parameters, self._names.data, batch, self.install_monitor
+            self._executor,
+            self._names.parameters,
+            self._names.data,
+            self._binding.samples,
+            self.install_monitor,
         )
+
+    @property
+    def _updater(self) -> Any:
+        """The updater, None before there is an optimizer."""
+        return self._training.updater if self.optimizer_initialized else None
+
+    @property
+    def _kvstore(self) -> Any:
+        """The key-value store that was given to `init_optimizer`, None without one."""
+        return self._training._store
+
+    @property
+    def _grad_req(self) -> Any:
+        """What `bind` was told of gradients."""
+        return self._binding.grad_req
+
+    @property
+    def _total_exec_bytes(self) -> int:
+        """The bytes of `planned_bytes`, by the name that MXNet 1.0 has for those of its executors."""
+        return self.planned_bytes
 
     @property
     def _arg_params(self) -> dict[str, NDArray] | None:
@@ -294,6 +319,10 @@ class BoundModule(BaseModule):
         self._binding.monitor = mon
         self._training.remake(self._binding)
 
+    def _monitor_by(self, callback: Any, watch: Any) -> None:
+        """What `_exec_group.execs[0].set_monitor_callback` comes to: this module is planned anew for it."""
+        self.install_monitor(CallbackMonitor(callback, watch))
+
     # -- parameters ----------------------------------------------------------------------------
 
     def init_params(
@@ -334,8 +363,8 @@ class BoundModule(BaseModule):
 
     def set_params(
         self,
-        arg_params: Mapping[str, NDArray],
-        aux_params: Mapping[str, NDArray],
+        arg_params: parameters.Given,
+        aux_params: parameters.Given,
         allow_missing: bool = False,
         force_init: bool = True,
         allow_extra: bool = False,
@@ -370,7 +399,10 @@ class BoundModule(BaseModule):
         """The arrays of `state_names`, in that order; as `get_outputs` gives them."""
         self.need(params=True)
         here = self._present.executor.arg_dict
-        return by_device([here[n] for n in self._names.states], merge_multi_context)
+        return self._by_device([here[n] for n in self._names.states], merge_multi_context)
+
+    def _by_device(self, arrays: list[Any], merged: bool, axes: Sequence[int] = ()) -> list[Any]:
+        return by_device(arrays, merged, len(self._context), self._binding.samples, axes)
 
     def set_states(self, states: Any = None, value: float | None = None) -> None:
         """Assign all states: from a list of arrays, as `get_states` or `get_outputs` gives it, or one number.
@@ -385,7 +417,7 @@ class BoundModule(BaseModule):
             for name in self._names.states:
                 here[name][:] = value
             return
-        given = [s[0] if isinstance(s, (list, tuple)) and len(s) == 1 else s for s in as_list(states)]
+        given = [concat(*s, dim=0) if isinstance(s, (list, tuple)) and s else s for s in as_list(states)]
         if len(given) != len(self._names.states):
             raise StateError(f"set_states: {len(given)} arrays were given for {self._names.states}.")
         for name, state in zip(self._names.states, given):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core import MXLiteError, StateError
 from ..core.wanted import wanted
-from ..formats import load_params
+from ..formats import load_params, stored_params
 from ..ndarray import array, load as load_arrays, NDArray, save as save_arrays
 from ..symbol import load as load_symbol
 from .bound_buckets import BoundBuckets
@@ -124,7 +124,7 @@ class BucketingModule(BoundBuckets):
 
     def load_params(self, fname: str) -> None:
         """Read what `save_params`, or MXNet, wrote."""
-        self.set_params(*load_params(fname))
+        self.set_params(*stored_params(fname))
 
     def save_optimizer_states(self, fname: str) -> None:
         """See Module.save_optimizer_states."""
@@ -182,9 +182,21 @@ class BucketingModule(BoundBuckets):
         module._preloaded = dict(arg_params), dict(aux_params)
         return module
 
-    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
+    @property
+    def resume_bytes(self) -> int:
+        return self._first.resume_bytes
+
+    def _parameters(self) -> tuple[Any, Any]:
+        return self._first._parameters()
+
+    def resume_moment(self, train_data: Any) -> Any:
+        return self._first.resume_moment(train_data)
+
+    def save_resume_state(
+        self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
+    ) -> None:
         """See Module.save_resume_state."""
-        self._first.save_resume_state(prefix, epoch, nbatch, train_data)
+        self._first.save_resume_state(prefix, epoch, nbatch, train_data, moment)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """See Module.load_resume_state."""

@@ -6,14 +6,16 @@ aux_params), the epoch counted from 0.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..core.log import Log
 from ..core.wanted import number, wanted, wanted_path, whole
 from .checkpoint import save_checkpoint
+
+_log = Log(__name__)
 
 
 class BatchEndParam(NamedTuple):
@@ -23,6 +25,15 @@ class BatchEndParam(NamedTuple):
     nbatch: int
     eval_metric: Any
     locals: Any
+
+
+def _writing(callback: Any, prefix: str) -> Any:
+    """Tells `fit` that the callback only reads the arrays that it is given, so that no copies are made for
+    it, and where it writes, so that a folder that is missing is told of before the first epoch.
+    """
+    callback.only_reads = True
+    callback.writes = f"{prefix}-0001.params"
+    return callback
 
 
 def _at_least_one(name: str, value: Any) -> int:
@@ -38,7 +49,7 @@ def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
         if (epoch + 1) % period == 0:
             save_checkpoint(prefix, epoch + 1, symbol, arg_params, aux_params)
 
-    return save
+    return _writing(save, prefix)
 
 
 def module_checkpoint(
@@ -52,7 +63,7 @@ def module_checkpoint(
         if (epoch + 1) % period == 0:
             mod.save_checkpoint(prefix, epoch + 1, save_optimizer_states)
 
-    return save
+    return _writing(save, prefix)
 
 
 def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEndParam], None]:
@@ -62,17 +73,29 @@ def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEn
     def log(param: BatchEndParam) -> None:
         if param.nbatch % period == 0 and param.eval_metric is not None:
             for name, value in param.eval_metric.get_name_value():
-                logging.info("Iter[%d] Batch[%d] Train-%s=%f", param.epoch, param.nbatch, name, value)
+                _log.info("Iter[%d] Batch[%d] Train-%s=%f", param.epoch, param.nbatch, name, value)
             if auto_reset:
                 param.eval_metric.reset_local()
 
     return log
 
 
+def _pairs(param: BatchEndParam) -> list[tuple[str, float]] | None:
+    """Names and values of the metric; None if there is none. Waits for the batches so far in either case."""
+    if param.eval_metric is not None:
+        found: list[tuple[str, float]] = param.eval_metric.get_name_value()
+        return found
+    module: Any = (param.locals or {}).get("self")
+    for output in module.get_outputs() if hasattr(module, "get_outputs") else ():
+        output.wait_to_read()
+    return None
+
+
 class Speedometer:
     """Batch-end callback: log samples per second and the metric every `frequent` batches.
 
-    With `auto_reset` the metric shows those batches only, else all of the epoch so far.
+    With `auto_reset` the metric shows those batches only, else all of the epoch so far. Where it logs, and
+    there alone, it waits for the batches that it counts: the steps run behind the loop that pushes them.
     """
 
     def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True) -> None:
@@ -91,19 +114,20 @@ class Speedometer:
         if self._since is None:
             self._since = time.perf_counter()
         elif count % self.frequent == 0:
-            self._log(param, time.perf_counter() - self._since)
-            self._since = time.perf_counter()
+            pairs = _pairs(param)  # first: this waits for the batches that the clock counts
+            now = time.perf_counter()
+            self._tell(param, pairs, now - self._since)
+            self._since = now
 
-    def _log(self, param: BatchEndParam, elapsed_s: float) -> None:
+    def _tell(self, param: BatchEndParam, pairs: list[tuple[str, float]] | None, elapsed_s: float) -> None:
         count = param.nbatch
         speed = self.frequent * self.batch_size / elapsed_s if elapsed_s > 0 else math.inf
-        if param.eval_metric is None:
-            logging.info("Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", param.epoch, count, speed)
+        if pairs is None:
+            _log.info("Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", param.epoch, count, speed)
             return
-        pairs = param.eval_metric.get_name_value()
         if self.auto_reset:
             param.eval_metric.reset_local()
-        logging.info(
+        _log.info(
             "Epoch[%d] Batch [%d-%d]\tSpeed: %.2f samples/sec" + "\t%s=%f" * len(pairs),
             param.epoch,
             count - self.frequent if self.auto_reset else 0,
@@ -125,7 +149,7 @@ class ProgressBar:
         done = param.nbatch / float(self.total)
         filled = round(self.bar_len * done)
         bar = "=" * filled + "-" * (self.bar_len - filled)
-        logging.info("[%s] %s%s\r", bar, math.ceil(100.0 * param.nbatch / float(self.total)), "%")
+        _log.info("[%s] %s%s\r", bar, math.ceil(100.0 * param.nbatch / float(self.total)), "%")
 
 
 class LogValidationMetricsCallback:
@@ -134,4 +158,4 @@ class LogValidationMetricsCallback:
     def __call__(self, param: BatchEndParam) -> None:
         if param.eval_metric is not None:
             for name, value in param.eval_metric.get_name_value():
-                logging.info("Epoch[%d] Validation-%s=%f", param.epoch, name, value)
+                _log.info("Epoch[%d] Validation-%s=%f", param.epoch, name, value)

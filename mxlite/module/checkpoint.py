@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.log import Log
 from ..core.wanted import wanted
 from ..formats import load_params as load_file
 from ..ndarray import NDArray, save
 from ..symbol import load as load_symbol
+
+_log = Log(__name__)
 
 
 def save_checkpoint(
@@ -29,7 +31,7 @@ def save_checkpoint(
         wanted(f"save_checkpoint: {what}", given, "a dict of names and NDArrays", Mapping)
     named = {f"arg:{k}": v for k, v in arg_params.items()} | {f"aux:{k}": v for k, v in aux_params.items()}
     save(path, named)
-    logging.info('Saved checkpoint to "%s"', path)
+    _log.info('Saved checkpoint to "%s"', path)
 
 
 def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, NDArray], dict[str, NDArray]]:

@@ -1,10 +1,26 @@
 """`mx.contrib`: operators whose names begin with `_contrib_`, on symbols and arrays; `text`, `autograd`,
 `onnx`."""
 
+from typing import Any
+
+from ..core.absent import absent
+from ..core.errors import UnknownAttributeError
 from ..formats import onnx as onnx
 from ..io import text as text
 from ..ndarray import contrib as nd, old_autograd
 from ..symbol import contrib as sym
+
+_ABSENT = {
+    "amp": "mixed precision is Module(..., amp='bfloat16'), or simple_bind(..., amp=)",
+    "quantization": "there are no kernels of 8 bits; Module(..., amp='bfloat16') halves activations",
+    "tensorboard": "metrics go where a callback of fit writes them",
+    "svrg_optimization": "the optimizers are those of mx.optimizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    raise UnknownAttributeError(absent("mx.contrib", name, _ABSENT), name, lambda: sorted(globals()))
+
 
 autograd = old_autograd
 ndarray = nd

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import warnings
 from collections import Counter
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError, Context, cpu, MXLiteError, StateError
-from ..core.errors import nearest
+from ..core.errors import ArgumentError, nearest
+from ..core.log import logger_of
 from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import array_data, metric as metrics, optimizer as optimizers
@@ -63,7 +63,7 @@ class FeedForward:
         self.symbol: Any = symbol if isinstance(symbol, Symbol) else None
         self.sym_gen = None if isinstance(symbol, Symbol) else symbol
         if self.sym_gen is not None and not callable(self.sym_gen):
-            raise TypeError(f"FeedForward takes a symbol, or a function that makes one; got {symbol!r}.")
+            raise ArgumentError(f"FeedForward takes a symbol, or a function that makes one; got {symbol!r}.")
         self.ctx = [ctx] if isinstance(ctx, Context) else list(ctx or [cpu()])
         self.num_epoch = num_epoch
         self.epoch_size = epoch_size
@@ -119,7 +119,7 @@ class FeedForward:
         """
         if self.num_epoch is None:
             raise StateError("FeedForward.fit needs num_epoch, the number of epochs: give it to FeedForward.")
-        logger = logger if logger is not None else logging
+        logger = logger_of(logger)
         data = array_data.iterator(X, y, self.numpy_batch_size, for_training=True)
         held_out = array_data.held_out(eval_data, self.numpy_batch_size)
         if self.sym_gen is not None:
@@ -180,7 +180,7 @@ class FeedForward:
         elif isinstance(optimizer, optimizers.Optimizer):
             module.init_optimizer(kvstore, optimizer)
         else:
-            raise TypeError(f"FeedForward: optimizer is a name or an Optimizer, got {optimizer!r}.")
+            raise ArgumentError(f"FeedForward: optimizer is a name or an Optimizer, got {optimizer!r}.")
 
     def _epoch(
         self,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import ndarray as nd
-from ..core.errors import nearest, ShapeError, UnknownNameError
+from ..core.errors import nearest, RangeError, ShapeError, UnknownNameError
+from ..core.log import Log
 from ..core.wanted import wanted, wanted_function, wanted_names
 from ..ndarray import NDArray
+
+_log = Log(__name__)
 
 
 class Load:
@@ -42,7 +44,7 @@ class Load:
         else:
             self.default_init(name, arr)
         if self.verbose:
-            logging.info("Initialized %s by %s", name, "default" if found is None else "loading")
+            _log.info("Initialized %s by %s", name, "default" if found is None else "loading")
 
 
 class Mixed:
@@ -54,7 +56,7 @@ class Mixed:
         for initializer in initializers:
             wanted_function("Mixed: initializers", initializer, "a list of initializers")
         if len(patterns) != len(initializers):
-            raise ValueError(f"{len(patterns)} patterns need as many initializers, got {len(initializers)}.")
+            raise RangeError(f"{len(patterns)} patterns need as many initializers, got {len(initializers)}.")
         self.map = [(re.compile(p), i) for p, i in zip(patterns, initializers)]
 
     def __call__(self, name: str, arr: NDArray) -> None:

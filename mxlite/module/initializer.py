@@ -9,7 +9,6 @@ numbers are `mx.random`'s: `mx.random.seed` makes them repeat.
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -17,12 +16,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import ndarray as nd
-from ..core.errors import ArgumentError, nearest, ShapeError, UnknownNameError
+from ..core.errors import ArgumentError, MissingMethodError, nearest, RangeError, ShapeError, UnknownNameError
+from ..core.log import Log
 from ..core.wanted import number, wanted
 from ..ndarray import NDArray
 from .fused_weights import FusedWeights
 from .given_values import Load as Load, Mixed as Mixed
 from .registry import Registry
+
+_log = Log(__name__)
 
 Class = TypeVar("Class", bound=type)
 
@@ -97,7 +99,7 @@ class Initializer:
             else:
                 self._init_default(desc, arr)
         if self._verbose:
-            logging.info("Initialized %s as %s: %s", desc, own or self.dumps(), self._print_func(arr))
+            _log.info("Initialized %s as %s: %s", desc, own or self.dumps(), self._print_func(arr))
 
     def _init_zero(self, name: str, arr: NDArray) -> None:
         arr[:] = 0.0
@@ -115,7 +117,7 @@ class Initializer:
         arr[:] = 0.0
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
-        raise NotImplementedError(f"{type(self).__name__} must define _init_weight(name, array).")
+        raise MissingMethodError(f"{type(self).__name__} must define _init_weight(name, array).")
 
     def _init_default(self, name: str, arr: NDArray) -> None:
         raise UnknownNameError(
@@ -359,7 +361,7 @@ class FusedRNN(Initializer):
 
 def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{what} is one of {choices}, got {value!r}.{nearest(str(value), choices)}")
+        raise RangeError(f"{what} is one of {choices}, got {value!r}.{nearest(str(value), choices)}")
 
 
 def _at_least_2d(init: Initializer, name: str, arr: NDArray) -> None:

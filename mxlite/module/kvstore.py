@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
-from ..core.errors import ArgumentError
+from ..core.errors import ArgumentError, RangeError
 from ..core.wanted import wanted
 from ..ndarray import NDArray
 from ..ndarray.sparse import retain
+from ..ndarray.stored import Source
 from .optimizer_base import Optimizer
-from .updater import get_updater
+from .updater import get_updater, Updater
 
 TYPES = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
 
@@ -24,7 +25,7 @@ def create(name: str = "local") -> KVStore:
     Raises MXLiteError for 'dist_sync' and its like, which need several machines.
     """
     if not isinstance(name, str):
-        raise TypeError(f"The type of a KVStore is text such as 'local', got {name!r}.")
+        raise ArgumentError(f"The type of a KVStore is text such as 'local', got {name!r}.")
     kind = name.lower()
     if "dist" in kind or kind in ("p3", "horovod", "byteps"):
         raise MXLiteError(
@@ -70,7 +71,7 @@ class KVStore:
     def is_capable(self, capability: str) -> bool:
         """Whether the store can do that; 'optimizer': updates inside it."""
         if capability.lower() != "optimizer":
-            raise ValueError(f"A capability of a KVStore is 'optimizer', got {capability!r}.")
+            raise RangeError(f"A capability of a KVStore is 'optimizer', got {capability!r}.")
         return True
 
     # -- arrays --------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class KVStore:
         With `ignore_sparse` sparse arrays in `out` stay as they are; `row_sparse_pull` writes those.
         """
         if out is None:
-            raise TypeError("KVStore.pull needs out=, the arrays to be written.")
+            raise ArgumentError("KVStore.pull needs out=, the arrays to be written.")
         for k, outs in _keyed(key, out):
             for target in outs:
                 if not (ignore_sparse and target.stype != "default"):
@@ -134,7 +135,7 @@ class KVStore:
         row_ids: the numbers of the rows, an NDArray for each of `out`, or one for all.
         """
         if out is None or row_ids is None:
-            raise TypeError("KVStore.row_sparse_pull needs out=, the arrays to be written, and row_ids=.")
+            raise ArgumentError("KVStore.row_sparse_pull needs out=, the arrays to be written, and row_ids=.")
         for k, outs in _keyed(key, out):
             ids = _at_key(row_ids, key, k)
             rows = ids if isinstance(ids, (list, tuple)) else [ids] * len(outs)
@@ -167,15 +168,21 @@ class KVStore:
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Write the states of the optimizer; see `Updater.get_states`."""
-        states = self._states().get_states(dump_optimizer)
+        updater = self._states()
         with replacing(fname) as file:
-            file.write(states)
+            if isinstance(updater, Updater):
+                updater.packed(dump_optimizer).write(file)
+            else:
+                file.write(updater.get_states(dump_optimizer))
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read what `save_optimizer_states` wrote."""
         updater = self._states()
-        with open(fname, "rb") as file:
-            updater.set_states(file.read())
+        if isinstance(updater, Updater):
+            updater.take_states(Source.opened(fname))
+        else:
+            with open(fname, "rb") as file:
+                updater.set_states(file.read())
 
     def _states(self) -> Any:
         if not hasattr(self._updater, "get_states"):
@@ -197,7 +204,7 @@ class KVStore:
 
     def _check_kind(self, key: Any) -> None:
         if isinstance(key, bool):
-            raise TypeError(f"A key of a KVStore is a number or text, got {key!r}.")
+            raise ArgumentError(f"A key of a KVStore is a number or text, got {key!r}.")
         first = next(iter(self._stored), key)
         if isinstance(first, str) != isinstance(key, str):
             raise BindError(f"KVStore: its keys are like {first!r}, all numbers or all text; got {key!r}.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from ..core.errors import ShapeError
+from ..core.errors import RangeError, ShapeError
 from ..ops.metric_sums import (
     _metric_chosen,
     _metric_difference,
@@ -92,7 +92,7 @@ class TopKAccuracy(Measured):
         label_names: Names = None,
     ) -> None:
         if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 2:
-            raise ValueError(f"top_k must be a whole number above 1 (1 is Accuracy), got {top_k!r}.")
+            raise RangeError(f"top_k must be a whole number above 1 (1 is Accuracy), got {top_k!r}.")
         super().__init__(name, output_names, label_names, top_k=top_k, has_global_stats=True)
         self.top_k = top_k
         self.name += f"_{top_k}"
@@ -314,7 +314,7 @@ def _chosen(name: str, label: numpy.ndarray, pred: numpy.ndarray) -> numpy.ndarr
         )
     classes = label.ravel().astype("int64")
     if classes.size and not (0 <= classes.min() and classes.max() < pred.shape[1]):
-        raise ValueError(
+        raise RangeError(
             f"{name}: labels run from {classes.min()} to {classes.max()}, there are {pred.shape[1]} classes."
         )
     return pred[numpy.arange(len(pred)), classes]

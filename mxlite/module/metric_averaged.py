@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..core.errors import RangeError
 from .metric_base import EvalMetric
 
 Names = Sequence[str] | None
@@ -39,7 +40,7 @@ class Averaged(EvalMetric):
         average: str = "macro",
     ) -> None:
         if average not in ("macro", "micro"):
-            raise ValueError(f"average is 'macro' or 'micro', got {average!r}.")
+            raise RangeError(f"average is 'macro' or 'micro', got {average!r}.")
         self.average = average
         super().__init__(name, output_names, label_names, has_global_stats=True)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy
 
-from ..core.errors import ShapeError, UnknownNameError
+from ..core.errors import MissingMethodError, ShapeError, UnknownNameError
 from ..core.wanted import wanted, wanted_function
 from ..ndarray import NDArray
 from .registry import Registry
@@ -86,7 +86,7 @@ class EvalMetric:
 
     def update(self, labels: Any, preds: Any) -> None:
         """Add a batch: lists of as many labels as predictions."""
-        raise NotImplementedError(f"{type(self).__name__} must define update(labels, preds).")
+        raise MissingMethodError(f"{type(self).__name__} must define update(labels, preds).")
 
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
         """As `update_dict`, but it need not be over when this returns: whoever asks for the value waits."""
@@ -288,7 +288,7 @@ class CustomMetric(EvalMetric):
             self._add(*value) if isinstance(value, tuple) else self._add(value, 1)
 
     def get_config(self) -> dict[str, Any]:
-        raise NotImplementedError(f"A function has no configuration: {self.name!r} cannot be written down.")
+        raise MissingMethodError(f"A function has no configuration: {self.name!r} cannot be written down.")
 
 
 def fetched(array: Any) -> numpy.ndarray:

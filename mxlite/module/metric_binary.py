@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from ..core.errors import ShapeError
+from ..core.errors import RangeError, ShapeError
 from .metric_averaged import Averaged, Names
 from .metric_base import check_label_shapes, fetched, register
 
@@ -53,7 +53,7 @@ class _Binary(Averaged):
                 f"{self.name} needs predictions (N, 2) for N labels, got {pred.shape} for {len(label)}."
             )
         if len(numpy.unique(label)) > 2:
-            raise ValueError(f"{self.name} is for two classes, got labels {numpy.unique(label).tolist()}.")
+            raise RangeError(f"{self.name} is for two classes, got labels {numpy.unique(label).tolist()}.")
         said, true = numpy.argmax(pred, axis=1) == 1, label == 1
         return numpy.array([x.sum() for x in (said & true, said & ~true, ~said & true, ~said & ~true)])
 

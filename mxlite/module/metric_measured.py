@@ -22,7 +22,7 @@ class Measured(EvalMetric):
     _tally: Tally
 
     def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
-        """(sum, count) of one batch. Raises ShapeError or ValueError."""
+        """(sum, count) of one batch. Raises ShapeError or RangeError."""
         raise NotImplementedError
 
     def suits(self, label: Any, pred: Any) -> bool:

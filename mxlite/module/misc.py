@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.errors import RangeError
 from ..core.wanted import number, whole
 from .lr_scheduler import LRScheduler as LearningRateScheduler
 
@@ -16,7 +17,7 @@ class FactorScheduler(LearningRateScheduler):
         self.step = whole("step", step, 1, "updates")
         self.factor = number("factor", factor)
         if self.factor >= 1.0:
-            raise ValueError(f"factor must be below 1, so that the rate falls; got {factor}.")
+            raise RangeError(f"factor must be below 1, so that the rate falls; got {factor}.")
 
     def __call__(self, num_update: int) -> float:
         rate: float = self.base_lr * self.factor ** (num_update // self.step)

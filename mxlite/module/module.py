@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, StateError
+from ..core.log import logger_of
 from ..core.placement import on_one_device
 from ..core.wanted import wanted
 from ..executor.amp import amp_dtype
 from ..executor.bind import check_streams
 from ..executor.offload import host_link, Offload
-from ..formats import load_params
+from ..formats import stored_params
+from ..io import DataDesc
 from ..memplan import Device
 from ..memplan.device import device_of
 from ..symbol import load as load_symbol, Symbol
@@ -23,9 +26,21 @@ from .binding import Binding
 from .counting import Counting
 from .loss_scale import LossScale
 from .metric_base import EvalMetric
-from .module_contract import as_list, by_device
+from .module_contract import as_list
 from .saved_module import SavedModule
 from .training import Training
+
+
+def _on_the_first(contexts: Sequence[Context]) -> None:
+    """Warn that one device does the work of several CPUs; MXLiteError where one of them is no CPU."""
+    if any(c.device_type == "gpu" for c in contexts):
+        raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {list(contexts)}.")
+    warnings.warn(
+        f"Module: {len(contexts)} CPUs are one here: the whole batch runs on {contexts[0]}, not a part of it "
+        f"on each. Numbers are the same but for statistics of a batch, such as BatchNorm's, which MXNet "
+        f"takes of each part.",
+        stacklevel=3,
+    )
 
 
 class Module(SavedModule):
@@ -85,7 +100,7 @@ class Module(SavedModule):
         for c in contexts:
             wanted("Module: context", c, "a device such as mx.cpu()", Context)
         if len(contexts) != 1:
-            raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {contexts}.")
+            _on_the_first(contexts)
         on_one_device(group2ctxs, contexts[0], "group2ctxs")
         wanted("Module: symbol", symbol, "a Symbol", Symbol)
         names = ArgumentNames.of(symbol, data_names, label_names, state_names, fixed_param_names)
@@ -93,13 +108,15 @@ class Module(SavedModule):
         device_of(device)  # these raise now what binding would raise
         host_link(offload)
         check_streams(streams)
-        training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger)
+        training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
         options = dict(amp=amp_dtype(amp), device=device, offload=offload, streams=streams)
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
         binding = Binding(symbol, contexts[0], names, **options)
         binding.narrow_params = narrow_params
+        binding.places = group2ctxs
         super().__init__(binding, training, budget, logger)
+        self._context = contexts  # a list in MXNet, whose programs read it
         self._stepped = False
         self._fed: dict[str, Any] | None = None  # arrays of the last batch
         self._counting = Counting()
@@ -146,7 +163,9 @@ class Module(SavedModule):
         optimizer = self._training.named(optimizer, optimizer_params, self._binding)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
-        self._training.start(optimizer, None if isinstance(kvstore, str) else store, self._binding)
+        if isinstance(kvstore, str) and len(self._context) == 1:
+            store = None  # several devices have one in MXNet, whose programs look for its updater
+        self._training.start(optimizer, store, self._binding)
         self.optimizer_initialized = True
         if self._preload_states is not None:
             self.load_optimizer_states(self._preload_states)
@@ -164,7 +183,7 @@ class Module(SavedModule):
     # -- metrics -------------------------------------------------------------------------------
 
     def prepare_metric(self, metric: EvalMetric) -> None:
-        if self._context.device_type != "gpu" or type(self).update_metric is not Module.update_metric:
+        if self._binding.context.device_type != "gpu" or type(self).update_metric is not Module.update_metric:
             return
         labels = {d.name: d.shape for d in self._binding.label_shapes}
         counting = Counting()
@@ -290,17 +309,27 @@ class Module(SavedModule):
             raise StateError("update: run forward and backward first.")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """Outputs of the last forward; each in a list of its own without `merge_multi_context`."""
+        """Outputs of the last forward; without `merge_multi_context` each as a list of the devices' parts."""
         self.need(params=True)
-        return by_device(list(self._present.executor.outputs), merge_multi_context)
+        executor = self._present.executor
+        if not executor.has_run:
+            raise StateError("get_outputs: call forward first; there are no outputs yet.")
+        axes = [
+            DataDesc.get_batch_axis(e.node.annotations.get("__layout__"))
+            for e in self._binding.symbol.graph.outputs
+        ]
+        return self._by_device(list(executor.outputs), merge_multi_context, axes)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
-        grads = self._executor.grad_dict
-        return by_device([grads[n] for n in self._names.data], merge_multi_context)
+        grads = [self._executor.grad_dict[name] for name in self._names.data]
+        if any(grad is not None for grad in grads) and not self._executor.has_gradients:
+            raise StateError("get_input_grads: call forward and backward first; there are no gradients yet.")
+        axes = [DataDesc.get_batch_axis(d.layout) for d in self._binding.data_shapes]
+        return self._by_device(grads, merge_multi_context, axes)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
@@ -318,7 +347,7 @@ class Module(SavedModule):
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
         """A module from a checkpoint; `kwargs` go to the constructor. Bind it before use."""
         module = Module(load_symbol(f"{prefix}-symbol.json"), **kwargs)
-        module._preloaded = load_params(f"{prefix}-{epoch:04d}.params")
+        module._preloaded = stored_params(f"{prefix}-{epoch:04d}.params")
         if load_optimizer_states:
             module._preload_states = f"{prefix}-{epoch:04d}.states"
         return module

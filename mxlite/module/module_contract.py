@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 from ..core import StateError
+from ..core.errors import MissingMethodError
+from ..core.log import logger_of
 from ..ndarray import NDArray
 from .metric_base import EvalMetric
 
@@ -18,9 +22,33 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def by_device(arrays: list[Any], merged: bool) -> list[Any]:
-    """`arrays`, or as MXNet gives them unmerged: for each a list over devices, of which there is one."""
-    return arrays if merged else [[a] for a in arrays]
+def by_device(
+    arrays: list[Any], merged: bool, devices: int = 1, samples: int = 0, axes: Sequence[int] = ()
+) -> list[Any]:
+    """`arrays`, or as MXNet gives them unmerged: for each a list over devices.
+
+    Several devices are one here, and what each would have is its part of the batch, as a copy: of each array
+    along its number in `axes` (0 if that is empty), which belongs to `samples` samples. What is not of the
+    batch, every device has. Merged, arrays are copies too, which the next batch leaves alone.
+    """
+    if devices == 1:
+        return arrays if merged else [[a] for a in arrays]
+    if merged:
+        return [None if a is None else a.copy() for a in arrays]
+    return [_parts(a, devices, samples, axes[i] if axes else 0) for i, a in enumerate(arrays)]
+
+
+def _parts(array: Any, devices: int, samples: int, axis: int) -> list[Any]:
+    if array is None or axis < 0 or axis >= array.ndim or samples < devices or array.shape[axis] % samples:
+        return [array] * devices
+    each = array.shape[axis] // samples  # rows of a sample
+    ends = [each * (samples * i // devices) for i in range(devices + 1)]
+    return [array.slice_axis(axis=axis, begin=i, end=j) for i, j in pairwise(ends)]
+
+
+def missing(module: Any, what: str, name: str) -> MissingMethodError:
+    """The error of a module that "does not say how to bind", since its class has no `name`."""
+    return MissingMethodError(f"{type(module).__name__} {what}: its class must define {name}.")
 
 
 class ModuleContract:
@@ -31,7 +59,7 @@ class ModuleContract:
     """
 
     def __init__(self, logger: Any = logging) -> None:
-        self.logger = logger
+        self.logger = logger_of(logger)
         self.binded = False
         self.for_training = False
         self.inputs_need_grad = False
@@ -44,55 +72,55 @@ class ModuleContract:
     @property
     def data_names(self) -> Any:
         """Names of the data that a batch feeds."""
-        raise TypeError(f"{type(self).__name__} does not say what its data is called.")
+        raise missing(self, "does not say what its data is called", "data_names")
 
     @property
     def output_names(self) -> Any:
         """Names of the outputs."""
-        raise TypeError(f"{type(self).__name__} does not say what its outputs are called.")
+        raise missing(self, "does not say what its outputs are called", "output_names")
 
     @property
     def data_shapes(self) -> Any:
         """What it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
-        raise TypeError(f"{type(self).__name__} does not say what its data is.")
+        raise missing(self, "does not say what its data is", "data_shapes")
 
     @property
     def label_shapes(self) -> Any:
         """What it is bound for of labels; nothing where it has none."""
-        raise TypeError(f"{type(self).__name__} does not say what its labels are.")
+        raise missing(self, "does not say what its labels are", "label_shapes")
 
     @property
     def output_shapes(self) -> Any:
         """(name, shape) of each output."""
-        raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+        raise missing(self, "does not say what its outputs are", "output_shapes")
 
     def bind(self, data_shapes: Any, label_shapes: Any = None, **options: Any) -> None:
         """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
-        raise TypeError(f"{type(self).__name__} does not say how to bind.")
+        raise missing(self, "does not say how to bind", "bind()")
 
     def init_params(self, *args: Any, **options: Any) -> None:
         """Give every parameter a value."""
-        raise TypeError(f"{type(self).__name__} does not say how to initialise parameters.")
+        raise missing(self, "does not say how to initialise parameters", "init_params()")
 
     def init_optimizer(self, *args: Any, **options: Any) -> None:
         """Make what updates the parameters."""
-        raise TypeError(f"{type(self).__name__} does not say how to make an optimizer.")
+        raise missing(self, "does not say how to make an optimizer", "init_optimizer()")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run forward on a batch; `is_train` None: as it was bound."""
-        raise TypeError(f"{type(self).__name__} does not say how to run forward.")
+        raise missing(self, "does not say how to run forward", "forward()")
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward, with the gradients of the outputs unless they are losses."""
-        raise TypeError(f"{type(self).__name__} does not say how to run backward.")
+        raise missing(self, "does not say how to run backward", "backward()")
 
     def update(self) -> None:
         """Apply the optimizer to all parameters."""
-        raise TypeError(f"{type(self).__name__} does not say how to update.")
+        raise missing(self, "does not say how to update", "update()")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """Outputs of the last forward."""
-        raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+        raise missing(self, "does not say what its outputs are", "get_outputs()")
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """The arrays named by `state_names`, if the module has any."""
@@ -109,15 +137,15 @@ class ModuleContract:
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward."""
-        raise TypeError(f"{type(self).__name__} does not say how to update a metric.")
+        raise missing(self, "does not say how to update a metric", "update_metric()")
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Copies of (arguments, auxiliary states) by name."""
-        raise TypeError(f"{type(self).__name__} does not say what its parameters are.")
+        raise missing(self, "does not say what its parameters are", "get_params()")
 
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into this module."""
-        raise TypeError(f"{type(self).__name__} has nothing that a monitor could look into.")
+        raise missing(self, "has nothing that a monitor could look into", "install_monitor()")
 
     def prepare_fit(self, train_data: Any = None) -> None:
         """Called by `fit` before bind."""
@@ -131,13 +159,19 @@ class ModuleContract:
     def await_optimizer(self) -> None:
         """Called before bind by who is sure to call `init_optimizer`: a budget is for its states too."""
 
-    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
-        """Write what `load_resume_state` reads."""
-        raise TypeError(f"{type(self).__name__} cannot be resumed.")
+    def resume_moment(self, train_data: Any) -> Any:
+        """Where random numbers and data stand now, for `save_resume_state`; None where nobody can say."""
+        return None
+
+    def save_resume_state(
+        self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
+    ) -> None:
+        """Write what `load_resume_state` reads: as things are, or were at a `resume_moment`."""
+        raise missing(self, "cannot be resumed", "save_resume_state()")
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Go on from there: (epoch, batches done in it); None if nothing was written."""
-        raise TypeError(f"{type(self).__name__} cannot be resumed.")
+        raise missing(self, "cannot be resumed", "load_resume_state()")
 
     # -- using it ------------------------------------------------------------------------------
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
 from ..core import StateError
+from ..core.log import Log
 from ..core.wanted import wanted, wanted_function, whole
 from ..ndarray import NDArray, norm
+
+_log = Log(__name__)
 
 
 def root_mean_square(array: NDArray) -> NDArray:
@@ -24,8 +26,13 @@ class Monitor:
         monitor = mx.mon.Monitor(100, pattern=".*weight|.*output")
         module.fit(..., monitor=monitor)            # or install, then tic and toc_print around each batch
 
-    Names are those of arguments, of states, `fc1_output` for what nodes give, `fc1_backward_output1` for the
-    gradient of what fc1 reads in second place; with `monitor_all` also `fc1_data` for what nodes read.
+    Names are those of arguments, of states, `fc1_output` for what nodes give, `bn1_mean` and `bn1_var` (1 /
+    std)
+    for the statistics of BatchNorm, `fc1_backward_output1` for the gradient of what fc1 reads in second
+    place;
+    with `monitor_all` also `fc1_data` for what nodes read, `relu1_input0` where MXNet has no name for it.
+    MXNet also lists gradients that nobody asked for, such as those of the data and the label, whose arrays
+    hold no gradient there; they are not listed here.
     stat_func gives an NDArray or a list of them; by default the root of the mean square. `sort`: by name,
     instead of in the order of the network.
 
@@ -90,7 +97,7 @@ class Monitor:
     def toc_print(self) -> None:
         """Log what `toc` gives."""
         for step, name, text in self.toc():
-            logging.info("Batch: %7d %-30s %s", step, name, text)
+            _log.info("Batch: %7d %-30s %s", step, name, text)
 
 
 def _text(name: str, stat: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..core.schema import optional as _optional, real as _real
 from ..core.wanted import number
 from . import optimizer_contrib as _contrib
 from .optimizer_base import alike, create as create, Optimizer as Optimizer, register as register
@@ -35,6 +36,8 @@ ccSGD = SGD  # its name in older programs
 
 class _AdamLike(_OperatorOptimizer):
     """Family: decaying means of the gradient and of its square."""
+
+    limits = {"beta1": _real(0, below=1), "beta2": _real(0, below=1)}
 
     def __init__(
         self, learning_rate: float | None, beta1: float, beta2: float, epsilon: float, **kwargs: Any
@@ -128,6 +131,7 @@ class LAMB(_AdamLike):
     """
 
     counts = True
+    limits = {"lower_bound": _optional(_real()), "upper_bound": _optional(_real())}
 
     def __init__(
         self,
@@ -250,6 +254,8 @@ class RMSProp(_OperatorOptimizer):
     d = gamma2 d - lr * g / sqrt(n - a^2 + epsilon);  weight += d`. The state is (n,) or (n, a, d).
     `clip_weights` then cuts the weight to [-clip, clip].
     """
+
+    limits = {"clip_weights": _optional(_real())}
 
     def __init__(
         self,

@@ -10,19 +10,24 @@ Schedules, multipliers and Adam's bias correction are computed on the host in Py
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ..core.dtype import is_floating
-from ..core.errors import FormatError, OpAttributeError, ScheduledRateError
+from ..core.errors import FormatError, MissingMethodError, OpAttributeError, ScheduledRateError
+from ..core.log import Log
+from ..core.schema import anything, fields, flag, key, Kind, MOST, named, optional, real, row, several
 from ..core.wanted import number, wanted
+from ..executor.masters import follow, note
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray
-from .lr_scheduler import LRScheduler
+from .lr_scheduler import LRScheduler, set_state_of, state_of
 from .registry import Registry
+
+_log = Log(__name__)
 
 Class = TypeVar("Class", bound=type)
 Hyper = TypeVar("Hyper", bound=Callable[..., tuple[float, ...]])
@@ -50,6 +55,10 @@ class Optimizer:
     """
 
     decayed: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")  # ends of names that get weight decay
+    limits: ClassVar[dict[str, Kind]] = {  # of settings in a file, where a finite number is not all they are
+        "clip_gradient": optional(real()),
+        "begin_num_update": real(-MOST, MOST),
+    }
 
     def __init__(
         self,
@@ -74,9 +83,10 @@ class Optimizer:
             )
         self.lr_scheduler = lr_scheduler
         if lr_scheduler is not None and learning_rate is not None:
-            lr_scheduler.base_lr = self.lr
+            with suppress(AttributeError):  # of a function that belongs to an object, say
+                lr_scheduler.base_lr = self.lr
             if getattr(lr_scheduler, "base_lr_orig", self.lr) != self.lr:
-                logging.info(
+                _log.info(
                     "learning_rate %g has no effect: %s starts from its own base_lr %g.",
                     self.lr,
                     type(lr_scheduler).__name__,
@@ -263,7 +273,7 @@ class Optimizer:
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Change `weight` and `state` in place. `index` is the parameter's number or name."""
-        raise NotImplementedError(f"{type(self).__name__} must define update(index, weight, grad, state).")
+        raise MissingMethodError(f"{type(self).__name__} must define update(index, weight, grad, state).")
 
     def update_rule(self) -> UpdateRule | None:
         """The fused form, fixed for the life of a bound program; None if there is only the imperative one."""
@@ -274,16 +284,31 @@ class Optimizer:
         return None if not arrays else arrays[0] if len(arrays) == 1 else arrays
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
-        """`(float32 weight, its state)` for a 16-bit weight under `multi_precision`, else `create_state`."""
+        """`(float32 weight, its state)` for a 16-bit weight under `multi_precision`, else `create_state`.
+
+        As in MXNet, the state comes first with SGD, NAG and LARS: `master_last`.
+        """
         if self._is_mixed(weight):
             master = weight.astype("float32")
-            return master, self.create_state(index, master)
+            return self.with_master(master, self.create_state(index, master))
         return self.create_state(index, weight)
 
+    master_last: ClassVar[bool] = False  # whether the float32 weight comes behind the state
+
+    def with_master(self, master: NDArray, state: Any) -> tuple[Any, Any]:
+        """The state of a 16-bit weight: its float32 copy and the state of that, in MXNet's order."""
+        return (state, master) if self.master_last else (master, state)
+
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """`update`, through the float32 copy where `create_state_multi_precision` made one."""
+        """`update`, through the float32 copy where `create_state_multi_precision` made one.
+
+        The copy follows what was written to the weight meanwhile, see `executor/masters.py`.
+        """
         if self._is_mixed(weight):
-            self.update_mixed(index, weight, grad, *state)
+            master, own = reversed(state) if self.master_last else state
+            follow(weight, master)
+            self.update_mixed(index, weight, grad, master, own)
+            note(weight, master)
         else:
             self.update(index, weight, grad, state)
 
@@ -310,22 +335,24 @@ class Optimizer:
             "num_update": self.num_update,
             "begin_num_update": self.begin_num_update,
             "counts": [[index, count] for index, count in self._index_update_count.items()],
-            "lr_scheduler": None if self.lr_scheduler is None else self.lr_scheduler.state(),
+            "lr_scheduler": None if self.lr_scheduler is None else state_of(self.lr_scheduler),
         }
 
     def set_progress(self, progress: Mapping[str, Any]) -> None:
         """Continue from `progress()`. FormatError if it is not one, or if only one side has a scheduler."""
-        try:
-            num_update, begin = int(progress["num_update"]), int(progress["begin_num_update"])
-            counts = {index: int(count) for index, count in progress["counts"]}
-            scheduler = progress["lr_scheduler"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"The optimizer's progress is corrupt: {error!r}.") from None
+        checked_progress(progress, _OWN_PROGRESS)
+        num_update, begin = int(progress["num_update"]), int(progress["begin_num_update"])
+        counts = {index: int(count) for index, count in progress["counts"]}
+        scheduler = progress["lr_scheduler"]
+        if bad := [n for n in counts.values() if not begin <= n]:
+            raise FormatError(
+                f"The optimizer's progress is corrupt: {bad[0]} updates, though it counts from {begin}."
+            )
         if (scheduler is None) != (self.lr_scheduler is None):
             have, had = ("no", "one") if self.lr_scheduler is None else ("a", "none")
             raise FormatError(f"This optimizer has {have} lr_scheduler, the saved one had {had}.")
         if self.lr_scheduler is not None:
-            self.lr_scheduler.set_state(scheduler)
+            set_state_of(self.lr_scheduler, scheduler)
         self.num_update, self.begin_num_update = num_update, begin
         self._counts, self._behind, self._even = counts, None, None
 
@@ -342,13 +369,37 @@ class Optimizer:
     def set_settings(self, settings: Mapping[str, Any]) -> None:
         """Take over `settings()` of an optimizer of the same class."""
         mine = self.settings()
-        if set(settings) != set(mine) or not all(
-            v is None or isinstance(v, (bool, int, float)) for v in settings.values()
-        ):
-            raise FormatError(f"{type(self).__name__} has {sorted(mine)}, the saved one {sorted(settings)}.")
+        kinds: dict[str, Kind] = {
+            k: flag if isinstance(v, bool) else optional(real()) if v is None else real()
+            for k, v in mine.items()
+        }
+        kinds |= {k: v for cls in type(self).__mro__[::-1] for k, v in vars(cls).get("limits", {}).items()}
+        # What this one has is no worse for coming out of a file.
+        kinds = {k: anything if _is(settings, k, v) else kinds[k] for k, v in mine.items()}
+        fields(kinds)(settings, f"The saved settings of {type(self).__name__}")
         vars(self).update(settings)
 
 
+def _is(settings: Any, key: str, value: Any) -> bool:
+    """Whether that is just what a file says."""
+    if not isinstance(settings, Mapping) or key not in settings:
+        return False
+    return type(settings[key]) is type(value) and settings[key] == value
+
+
+def checked_progress(progress: Any, kinds: Mapping[str, Kind]) -> None:
+    """Raises FormatError unless `progress` has these; what else it has is a subclass's."""
+    where = "The optimizer's progress is corrupt: it"
+    named(anything)(progress, where)
+    fields(kinds)({k: v for k, v in progress.items() if k in kinds}, where)
+
+
+_OWN_PROGRESS: dict[str, Kind] = {
+    "num_update": real(-MOST, MOST),
+    "begin_num_update": real(-MOST, MOST),
+    "counts": several(row(key, real(-MOST, MOST))),
+    "lr_scheduler": anything,  # its own to check
+}
 _registry: Registry[Optimizer] = Registry("optimizer", Optimizer)
 
 

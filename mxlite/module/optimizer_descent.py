@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from .. import ops
 from ..core.errors import nearest, OpAttributeError
+from ..core.schema import real
 from ..core.wanted import number, wanted
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
@@ -47,10 +48,16 @@ class OperatorOptimizer(Optimizer):
         return self.state_of(tuple(zeros_like(weight) for _ in self.operator()[1]))
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        self._call(ops.find_op(_public(self.operator()[0])), index, weight, grad, _arrays(state))
+        self._call(ops.find_op(_public(self._operator_of(state))), index, weight, grad, _arrays(state))
+
+    stateful = ""  # the operator for a state that is there though these numbers need none
+
+    def _operator_of(self, state: Any) -> str:
+        name, states = self.operator()
+        return self.stateful if self.stateful and not states and state is not None else name
 
     def update_mixed(self, index: Any, weight: NDArray, grad: NDArray, master: NDArray, state: Any) -> None:
-        name = _public(self.operator()[0])
+        name = _public(self._operator_of(state))
         mixed = "_mp_adamw_update" if name == "_adamw_update" else f"mp_{name}"
         self._call(ops.find_op(mixed), index, weight, grad, (*_arrays(state), master))
 
@@ -93,6 +100,8 @@ class SGD(OperatorOptimizer):
     """
 
     lazy_mixed = False
+    master_last = True
+    stateful = "sgd_mom"
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -119,6 +128,8 @@ class NAG(OperatorOptimizer):
     """
 
     lazy_mixed = False
+    master_last = True
+    stateful = "nag_mom"
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -175,6 +186,14 @@ class LBSGD(SGD):
 
     Y. You, I. Gitman and B. Ginsburg (2017), Large batch training of convolutional networks.
     """
+
+    master_last = False
+    limits = {
+        "batch_scale": real(1),
+        "warmup_epochs": real(0),
+        "updates_per_epoch": real(0),
+        "init_updates": real(0),
+    }
 
     def __init__(
         self,

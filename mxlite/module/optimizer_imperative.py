@@ -11,10 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import FormatError
+from ..core.errors import OpAttributeError
+from ..core.schema import MOST, real, row, several
 from ..core.wanted import number
 from ..ndarray import maximum, NDArray, norm, random, zeros
-from .optimizer_base import Optimizer, register
+from .optimizer_base import checked_progress, Optimizer, register
 
 
 class _Imperative(Optimizer):
@@ -46,6 +47,7 @@ class Adamax(_Imperative):
     """
 
     decays_first = True
+    limits = {"beta1": real(0, below=1), "beta2": real(0, below=1)}
 
     def __init__(
         self, learning_rate: float = 0.002, beta1: float = 0.9, beta2: float = 0.999, **kwargs: Any
@@ -76,6 +78,12 @@ class Nadam(_Imperative):
     """
 
     decays_first = True
+    limits = {
+        "beta1": real(0, below=1),
+        "beta2": real(0, below=1),
+        "schedule_decay": real(0, 1e6),
+        "m_schedule": real(0, 1),
+    }
 
     def __init__(
         self,
@@ -100,11 +108,9 @@ class Nadam(_Imperative):
         return {**super().progress(), "m_schedule": self.m_schedule}
 
     def set_progress(self, progress: Mapping[str, Any]) -> None:
+        checked_progress(progress, {"m_schedule": real(0, 1)})
         super().set_progress(progress)
-        try:
-            self.m_schedule = number("m_schedule", progress["m_schedule"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"The progress of Nadam is corrupt: {error!r}.") from None
+        self.m_schedule = float(progress["m_schedule"])
 
     def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
         m, v = state
@@ -127,7 +133,11 @@ class SGLD(_Imperative):
     M. Welling and Y. W. Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics.
     """
 
+    limits = {"lr": real(0)}
+
     def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        if lr < 0:
+            raise OpAttributeError(f"SGLD's noise has the variance lr, which cannot be negative; got {lr}.")
         weight -= lr / 2 * (g + wd * weight)
         weight += random.normal(0, math.sqrt(lr), weight.shape, weight.dtype, weight.context)
 
@@ -175,6 +185,8 @@ class LARS(_Imperative):
 
     decayed = ("_weight",)
 
+    master_last = True
+
     def __init__(
         self,
         momentum: float = 0.0,
@@ -198,11 +210,9 @@ class LARS(_Imperative):
         return {**super().progress(), "rates": [[count, rate] for count, rate in self._steps]}
 
     def set_progress(self, progress: Mapping[str, Any]) -> None:
+        checked_progress(progress, {"rates": several(row(real(-MOST, MOST), real()), most=2)})
         super().set_progress(progress)
-        try:
-            self._steps = [(int(count), number("rate", rate)) for count, rate in progress["rates"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"The progress of LARS is corrupt: {error!r}.") from None
+        self._steps = [(int(count), float(rate)) for count, rate in progress["rates"]]
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         lr, wd = self.hyper(index)

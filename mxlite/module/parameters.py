@@ -6,16 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, ShapeError
+from ..core.errors import ArgumentError
 from ..core.wanted import wanted, wanted_function
 from ..ndarray import NDArray
+from ..ndarray.stored import StoredArray
 from .initializer import InitDesc
 
 Arrays = Mapping[str, NDArray]
+Given = Mapping[str, NDArray | StoredArray]
 
 
 def fill(
     targets: Arrays,
-    given: Arrays | None,
+    given: Given | None,
     initializer: Any,
     attrs: Mapping[str, Mapping[str, str]],
     allow_missing: bool,
@@ -23,6 +26,11 @@ def fill(
     """Give every target a value: that of its name in `given`, else by `initializer`, which sees `attrs`."""
     _check(given)
     wanted_function("init_params: initializer", initializer, "an Initializer")
+    if isinstance(initializer, type):
+        name = initializer.__name__
+        raise ArgumentError(
+            f"init_params: initializer must be an Initializer such as {name}(), got {name} itself."
+        )
     for name, target in targets.items():
         if given is not None and name in given:
             _assign(name, given[name], target)
@@ -35,7 +43,7 @@ def fill(
             initializer(InitDesc(name, attrs.get(name, {})), target)
 
 
-def copy(given: Arrays | None, targets: Arrays) -> None:
+def copy(given: Given | None, targets: Arrays) -> None:
     """Give every target whose name is given the value of that."""
     _check(given)
     for name, target in targets.items():
@@ -43,16 +51,19 @@ def copy(given: Arrays | None, targets: Arrays) -> None:
             _assign(name, given[name], target)
 
 
-def refuse_missing(given: Arrays | None, names: Iterable[str]) -> None:
+def refuse_missing(given: Given | None, names: Iterable[str]) -> None:
     """Raise MXLiteError if something is given, but no value for one of the names."""
     _check(given)
     if given is None:
         return
     if missing := [n for n in names if n not in given]:
-        raise MXLiteError(f"set_params lacks {missing[0]!r}.{nearest(missing[0], given)}")
+        raise MXLiteError(
+            f"set_params lacks {missing[0]!r}; allow_missing=True leaves it as it is."
+            f"{nearest(missing[0], given)}"
+        )
 
 
-def refuse_unknown(given: Arrays | None, known: Iterable[str], names: Iterable[str]) -> None:
+def refuse_unknown(given: Given | None, known: Iterable[str], names: Iterable[str]) -> None:
     """Raise BindError if something is given that is none of `known`; it may be meant for one of `names`."""
     _check(given)
     known = set(known)
@@ -65,8 +76,10 @@ def _check(given: Any) -> None:
         wanted("Given parameters", given, "a dict of names and NDArrays", Mapping)
 
 
-def _assign(name: str, value: NDArray, target: NDArray) -> None:
-    wanted(f"The value of {name!r}", value, "an NDArray", NDArray)
+def _assign(name: str, value: NDArray | StoredArray, target: NDArray) -> None:
+    wanted(f"The value of {name!r}", value, "an NDArray", NDArray, StoredArray)
     if value.shape != target.shape:
         raise ShapeError(f"{name!r} is {target.shape} here, but {value.shape} was given.")
-    value.astype(target.dtype).copyto(target)
+    if isinstance(value, NDArray):
+        value = value.astype(target.dtype, copy=False)
+    value.copyto(target)

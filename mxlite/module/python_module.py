@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError, StateError
+from ..core.errors import ArgumentError, MissingMethodError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
 from .base_module import BaseModule
@@ -95,7 +96,7 @@ class PythonModule(BaseModule):
             raise BindError(f"bind: {kind}_shapes are of {found}, but this module's {kind} is {list(names)}.")
 
     def _compute_output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        raise NotImplementedError(f"{type(self).__name__} must define _compute_output_shapes().")
+        raise MissingMethodError(f"{type(self).__name__} must define _compute_output_shapes().")
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Two empty dicts."""
@@ -141,7 +142,7 @@ class PythonLossModule(PythonModule):
             if len(names) != 1:
                 raise BindError(f"PythonLossModule has one {kind} name, got {list(names)}.")
         if grad_func is not None and not callable(grad_func):
-            raise TypeError(f"PythonLossModule: grad_func is a function, got {grad_func!r}.")
+            raise ArgumentError(f"PythonLossModule: grad_func is a function, got {grad_func!r}.")
         self._name = name
         self._scores: Any = None
         self._labels: Any = None
@@ -173,7 +174,7 @@ class PythonLossModule(PythonModule):
     def _backward_impl(self) -> None:
         """Set `_scores_grad`."""
         if self._grad_func is None:
-            raise NotImplementedError("PythonLossModule: give grad_func, or define _backward_impl().")
+            raise MissingMethodError("PythonLossModule: give grad_func, or define _backward_impl().")
         grad = self._grad_func(self._scores, self._labels)
         self._scores_grad = grad if isinstance(grad, NDArray) else array(np.asarray(grad))
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, cast, Generic, TypeVar
 
-from ..core.errors import nearest, OpAttributeError, UnknownNameError
+from ..core.errors import ArgumentError, nearest, OpAttributeError, UnknownNameError
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
@@ -32,7 +32,7 @@ class Registry(Generic[T]):
         """Add `cls` under `name`, else under its own name; gives `cls` back, so it serves as a decorator."""
         fits = isinstance(cls, type) and issubclass(cls, self.base)
         if not fits:
-            raise TypeError(f"Only a subclass of {self.base.__name__} can be registered, got {cls!r}.")
+            raise ArgumentError(f"Only a subclass of {self.base.__name__} can be registered, got {cls!r}.")
         key = (name or cls.__name__).lower()
         old = self._classes.get(key)
         if old is not None and old is not cls:

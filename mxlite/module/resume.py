@@ -11,24 +11,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..core import Context, FormatError, replacing
-from ..ndarray import array, NDArray, random as nd_random
-from .statefile import pack_state, unpack_state
+from ..core.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
+from ..ndarray import NDArray, random as nd_random
+from ..ndarray.stored import Source, StoredArray
+from .statefile import Packed, stored_state, whole as whole_tree
 
-_KEYS = {"kind", "epoch", "nbatch", "args", "aux", "optimizer", "random", "data"}
+_WORD = text("[0-9]{1,19}", "a number of at most 19 digits as text")
+_POSITION = fields(
+    {
+        "kind": exactly("resume"),
+        "epoch": whole(),
+        "nbatch": whole(),
+        "args": named(array_of("fiubV")),
+        "aux": named(array_of("fiubV")),
+        "optimizer": array_of("u", 1),
+        "random": row(text("[0-9]{1,20}", "a number of at most 20 digits as text"), _WORD),
+        "data": anything,  # the iterator's to check
+    },
+    {"loss_scale": row(real(2.0**-126, 2.0**127), whole())},
+)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where the random numbers of a device and the data stand."""
+
+    random: tuple[int, int]
+    data: Any
+
+    @classmethod
+    def of(cls, train_data: Any, ctx: Context) -> Moment:
+        """Now."""
+        data = train_data.state() if hasattr(train_data, "state") else None
+        return cls(nd_random.get_state(ctx), data)
 
 
 @dataclass(frozen=True)
 class Position:
-    """What a resume file holds: `optimizer` is what the Updater saved, `data` the state of the iterator."""
+    """What a resume file holds: `optimizer` is what the Updater saved, `data` the state of the iterator.
+
+    The arrays are still in the file, which stays open as long as one of them is there.
+    """
 
     epoch: int
     nbatch: int
-    args: dict[str, NDArray]
-    aux: dict[str, NDArray]
-    optimizer: bytes
+    args: dict[str, StoredArray]
+    aux: dict[str, StoredArray]
+    optimizer: Source
     random: tuple[int, int]
     data: Any
     loss_scale: tuple[float, int] | None = None
@@ -46,27 +76,26 @@ def save(
     nbatch: int,
     args: Mapping[str, NDArray],
     aux: Mapping[str, NDArray],
-    optimizer: bytes,
-    train_data: Any,
-    ctx: Context,
+    optimizer: Packed,
+    moment: Moment,
     loss_scale: tuple[float, int] | None = None,
 ) -> None:
-    """Write the file: whole, or not at all."""
+    """Write the file: whole, or not at all. A piece at a time: no array is copied."""
     tree: dict[str, Any] = {
         "kind": "resume",
         "epoch": epoch,
         "nbatch": nbatch,
         "args": dict(args),
         "aux": dict(aux),
-        "optimizer": np.frombuffer(optimizer, np.uint8),
+        "optimizer": optimizer,
         # Numbers beyond 63 bits as text: JSON readers differ about them.
-        "random": [str(int(n)) for n in nd_random.get_state(ctx)],
-        "data": train_data.state() if hasattr(train_data, "state") else None,
+        "random": [str(int(n)) for n in moment.random],
+        "data": moment.data,
     }
     if loss_scale is not None:
         tree["loss_scale"] = list(loss_scale)
     with replacing(f"{prefix}.resume") as file:
-        file.write(pack_state(tree))
+        Packed(tree).write(file)
 
 
 def load(prefix: str) -> Position | None:
@@ -74,22 +103,19 @@ def load(prefix: str) -> Position | None:
     path = f"{prefix}.resume"
     if not os.path.exists(path):
         return None
-    with open(path, "rb") as file:
-        tree = unpack_state(file.read(), path)
-    if not isinstance(tree, dict) or tree.get("kind") != "resume" or set(tree) - {"loss_scale"} != _KEYS:
+    tree = stored_state(Source.opened(path))
+    if not isinstance(tree, dict) or tree.get("kind") != "resume":
         raise FormatError(f"{path} holds a state, but not one to resume training from.")
-    try:
-        seed, counter = tree["random"]
-        scale, steps = tree.get("loss_scale", (None, 0))
-        return Position(
-            int(tree["epoch"]),
-            int(tree["nbatch"]),
-            {n: array(a, dtype=a.dtype) for n, a in tree["args"].items()},
-            {n: array(a, dtype=a.dtype) for n, a in tree["aux"].items()},
-            tree["optimizer"].tobytes(),
-            (int(seed), int(counter)),
-            tree["data"],
-            None if scale is None else (float(scale), int(steps)),
-        )
-    except (TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{path} is corrupt: {error}.") from None
+    _POSITION(tree, f"{path} is corrupt: its content")
+    seed, counter = tree["random"]
+    scale, steps = tree.get("loss_scale", (None, 0))
+    return Position(
+        tree["epoch"],
+        tree["nbatch"],
+        tree["args"],
+        tree["aux"],
+        tree["optimizer"].bytes("The optimizer state"),
+        (int(seed), int(counter)),
+        whole_tree(tree["data"]),
+        None if scale is None else (float(scale), steps),
+    )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import replacing
-from ..formats import load_params, save_params
-from . import resume
+from ..core.wanted import wanted_path
+from ..formats import save_params, stored_params
+from ..ndarray.stored import Source
+from . import resume, states
 from .bound_module import BoundModule
+from .statefile import Packed
 
 
 class SavedModule(BoundModule):
@@ -16,12 +19,13 @@ class SavedModule(BoundModule):
     _preload_states: str | None = None  # of a checkpoint, for the optimizer to come
 
     def save_params(self, fname: str) -> None:
-        """Write parameters as MXNet's container with `arg:` and `aux:` names."""
-        save_params(fname, *self.get_params())
+        """Write parameters as MXNet's container with `arg:` and `aux:` names. No copy of them is made."""
+        self.need(params=True)
+        save_params(fname, *self._parameters())
 
     def load_params(self, fname: str) -> None:
-        """Read what `save_params`, or MXNet, wrote."""
-        self.set_params(*load_params(fname))
+        """Read what `save_params`, or MXNet, wrote: a piece at a time into the arrays that are there."""
+        self.set_params(*stored_params(fname))
 
     def save_checkpoint(
         self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
@@ -37,27 +41,37 @@ class SavedModule(BoundModule):
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states (mxlite's own form; never a pickle)."""
         with replacing(fname) as file:
-            file.write(self._state_bytes())
+            self._packed_states().write(file)
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
-        with open(fname, "rb") as file:
-            self._restore_states(file.read())
+        self._restore_states(Source.opened(wanted_path("load_optimizer_states: fname", fname)))
 
-    def _state_bytes(self) -> bytes:
+    def _packed_states(self) -> Packed:
         self.need(params=True, optimizer=True)
-        return self._training.state_bytes(self._binding)
+        return self._training.packed_states(self._binding)
 
-    def _restore_states(self, data: bytes) -> None:
+    def _restore_states(self, source: Source) -> None:
         self.need(params=True, optimizer=True)
-        self._training.restore_states(data, self._binding)
+        self._training.restore_states(source, self._binding)
 
     # -- going on after a stop -----------------------------------------------------------------
 
-    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
+    @property
+    def resume_bytes(self) -> int:
+        args, aux = self._parameters()
+        return states.nbytes([*args.values(), *aux.values(), *self._training.updater.states.values()])
+
+    def resume_moment(self, train_data: Any) -> resume.Moment:
+        return resume.Moment.of(train_data, self._binding.context)
+
+    def save_resume_state(
+        self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
+    ) -> None:
         """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
-        state, scale = self._state_bytes(), self._training.scale_state(self._binding)
-        resume.save(prefix, epoch, nbatch, *self._parameters(), state, train_data, self._context, scale)
+        moment = self.resume_moment(train_data) if moment is None else moment
+        state, scale = self._packed_states(), self._training.scale_state(self._binding)
+        resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
@@ -68,5 +82,5 @@ class SavedModule(BoundModule):
         self.set_params(found.args, found.aux)
         self._restore_states(found.optimizer)
         self._training.restore_scale(found.loss_scale, self._binding)
-        found.restore_randomness(train_data, self._context)
+        found.restore_randomness(train_data, self._binding.context)
         return found.epoch, found.nbatch

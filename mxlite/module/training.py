@@ -14,11 +14,13 @@ from ..core import BindError, MemoryBudgetError, OpAttributeError
 from ..core.wanted import wanted
 from ..executor import Executor
 from ..executor.amp import LossScale as Asked
+from ..ndarray.stored import Source
 from . import optimizer as optimizers, states
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
 from .loss_scale import are_finite, LossScale
+from .statefile import Packed
 from .updater import get_updater, Updater
 
 
@@ -73,6 +75,13 @@ class Training:
         """Plan training with this optimizer."""
         binding.train_with(self.in_step(binding.inputs_need_grad), self._asked(binding))
         self._give(binding)
+        if (unlearned := binding.executor.unlearned) and self.optimizer is not None:
+            self.logger.warning(
+                "Nothing will be learnt: no output gives %r or any other parameter a gradient. Is everything "
+                "in BlockGrad, or behind an operator such as argmax that has none? A loss, such as "
+                "SoftmaxOutput, gives gradients.",
+                unlearned[0],
+            )
 
     def remake(self, binding: Binding) -> None:
         """Plan the step anew, after what is asked of it has changed."""
@@ -122,6 +131,11 @@ class Training:
         self.fill_store(binding)
 
     def _start(self, optimizer: Any, binding: Binding) -> None:
+        if self.scale is None and binding.options.get("amp") == np.dtype("float16"):
+            self.logger.warning(
+                "amp='float16' without a loss scale: gradients below 6e-8 count as 0, so that deep layers "
+                "may learn nothing. Give loss_scale='dynamic', or amp='bfloat16', which needs none."
+            )
         self.optimizer, self._updater = optimizer, get_updater(optimizer)
         if self.in_step(binding.inputs_need_grad) is not None:
             binding.group.extra = {}
@@ -152,7 +166,8 @@ class Training:
         fresh = self._states_of(binding)
         for i, state in fresh.items():
             if i in self._updater.states:
-                states.copy(self._updater.states[i], state, self.parameters[i])
+                for old, new in states.pairs(self._updater.states[i], state, self.parameters[i]):
+                    old.copyto(new)
         self._updater.states |= fresh
 
     def _states_of(self, binding: Binding) -> dict[int, Any]:
@@ -216,7 +231,8 @@ class Training:
 
     def follow(self, binding: Binding) -> None:
         """Have a program without the update use the scale as it is: it may have moved with other shapes."""
-        if self.scale is not None and self.scale.value != binding.executor.loss_scale:
+        has = binding.executor.loss_scale  # None: nothing of this network is in 16 bits
+        if self.scale is not None and has not in (None, self.scale.value):
             binding.executor.loss_scale = self.scale.value
 
     def settle(self, binding: Binding) -> None:
@@ -243,17 +259,16 @@ class Training:
 
     # -- states in files -----------------------------------------------------------------------
 
-    def state_bytes(self, binding: Binding) -> bytes:
+    def packed_states(self, binding: Binding) -> Packed:
         """The states as they go into a file."""
         self.settle(binding)
-        return self.updater.get_states()
+        return self.updater.packed()
 
-    def restore_states(self, data: bytes, binding: Binding) -> None:
+    def restore_states(self, source: Source, binding: Binding) -> None:
         """Take the states out of a file."""
         self.settle(binding)
-        mine = dict(self.updater.states)
-        self.updater.set_states(data)
         if binding.is_fused:  # the arrays of the step stay, their values change
-            for index, state in mine.items():
-                states.copy(self.updater.states.get(index), state, self.parameters[index])
-            self.updater.states = mine
+            self.updater.take_states(source, self.updater.states, self.parameters)
+            binding.refresh_masters()
+        else:
+            self.updater.take_states(source)

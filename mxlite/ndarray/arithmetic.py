@@ -6,6 +6,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import ArgumentError
 from .invoke import call_of, invoke, scalar_call
 from .storage import Storage
 
@@ -43,7 +44,7 @@ def combine(arrays: str, scalar: str, a: Any, b: Any, out: Any = None) -> Any:
 
 
 def number(value: Any) -> float:
-    """A Python number from whatever is one; TypeError for the rest."""
+    """A Python number from whatever is one; ArgumentError for the rest."""
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
@@ -51,8 +52,8 @@ def number(value: Any) -> float:
     if isinstance(value, np.generic) and value.dtype.name == "bfloat16":
         return float(value)
     if isinstance(value, np.ndarray):
-        raise TypeError(f"{_UNMIXED}; wrap the numpy array in mx.nd.array(...).")
-    raise TypeError(
+        raise ArgumentError(f"{_UNMIXED}; wrap the numpy array in mx.nd.array(...).")
+    raise ArgumentError(
         f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}."
     )
 
@@ -70,7 +71,7 @@ class Arithmetic(Storage):
         operators = _OPERATORS.get(ufunc.__name__) if method == "__call__" else None
         if operators is not None:
             if options:
-                raise TypeError(
+                raise ArgumentError(
                     f"{_UNMIXED}: np.{ufunc.__name__} of an NDArray takes no {next(iter(options))}=."
                 )
             # numpy makes arrays without axes of its numbers before it compares them.
@@ -80,7 +81,7 @@ class Arithmetic(Storage):
                 return getattr(left, direct)(right)
             return getattr(right, reflected)(left)
         if any(isinstance(x, Arithmetic) for x in options.get("out", ())):
-            raise TypeError(f"np.{ufunc.__name__} cannot write into an NDArray; a[:] = ... does.")
+            raise ArgumentError(f"np.{ufunc.__name__} cannot write into an NDArray; a[:] = ... does.")
         values = [np.asarray(x) if isinstance(x, Arithmetic) else x for x in inputs]
         return getattr(ufunc, method)(*values, **options)
 

@@ -42,6 +42,18 @@ class Attachment(Storage):
         source = None if self.origin is None else self.origin[0]
         return source.grad if isinstance(source, Leaf) else None
 
+    @property
+    def _fresh_grad(self) -> bool:
+        """Whether a backward pass has written `.grad` since this was set to False, as MXNet's trainers do."""
+        source = None if self.origin is None else self.origin[0]
+        return isinstance(source, Leaf) and source.fresh
+
+    @_fresh_grad.setter
+    def _fresh_grad(self, fresh: bool) -> None:
+        source = None if self.origin is None else self.origin[0]
+        if isinstance(source, Leaf):
+            source.fresh = bool(fresh)
+
     def backward(
         self, out_grad: NDArray | None = None, retain_graph: bool = False, train_mode: bool = True
     ) -> None:

@@ -25,19 +25,19 @@ An array without axes in V0 to V2 (MXNet's mark of one that holds nothing) is re
 
 from __future__ import annotations
 
-import io
-import os
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, BinaryIO, IO
+from typing import Any, IO
 
 import numpy as np
 
 from ..core.dtype import flag_of, FLAGS, float32
 from ..core.errors import FormatError, ShapeError
+from .pieces import pieces
 from .sparse_form import CSRForm, Form, index_type, RowSparseForm
+from .storage import form_of, Storage
+from .stored import sound, Source, StoredArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
@@ -47,11 +47,15 @@ _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _MAX_AXES = 32
 _DEVICE_TYPES = (1, 2, 3, 5)  # cpu, gpu, pinned, shared: all are read into the CPU's memory
 _DENSE, _ROW_SPARSE, _CSR = 0, 1, 2
-_LITTLE = sys.byteorder == "little"
 
 
-def write_container(file: IO[Any], arrays: Sequence[Array | Form], names: Sequence[str] = ()) -> None:
-    """Write `arrays`, and their `names` if there are any, at the file's position."""
+def write_container(
+    file: IO[Any], arrays: Sequence[Array | Storage | Form], names: Sequence[str] = ()
+) -> None:
+    """Write `arrays`, numpy's, NDArrays or Forms, and their `names` if there are any, at the file's position.
+
+    None is copied as a whole.
+    """
     if names and len(names) != len(arrays):
         raise FormatError(f"{len(arrays)} arrays need as many names or none, got {len(names)}.")
     file.write(struct.pack("<QQQ", MAGIC, 0, len(arrays)))
@@ -59,14 +63,13 @@ def write_container(file: IO[Any], arrays: Sequence[Array | Form], names: Sequen
         if isinstance(array, Form):
             _write_sparse(file, array)
             continue
-        array = np.asarray(array, order="C")
-        shape = array.shape
+        shape, dtype = form_of(array) if isinstance(array, Storage) else (array.shape, array.dtype)
         magic = _V2 if shape and 0 not in shape else _V3
         file.write(
             struct.pack(
                 f"<Iii{len(shape)}qiii",
                 *(magic, _DENSE, len(shape), *shape),
-                *(1, 0, flag_of(array.dtype)),  # of cpu(0)
+                *(1, 0, flag_of(dtype)),  # of cpu(0)
             )
         )
         _write_raw(file, array)
@@ -83,46 +86,41 @@ def _write_sparse(file: IO[Any], form: Form) -> None:
     file.write(struct.pack("<Ii", _V2, stype) + _shape(form.data.shape) + _shape(form.shape))
     file.write(struct.pack("<iii", 1, 0, flag_of(form.dtype)) + b"".join(flags))
     for part in (form.data, *form.places):
-        _write_raw(file, np.asarray(part, order="C"))
+        _write_raw(file, part)
 
 
 def _shape(shape: tuple[int, ...]) -> bytes:
     return struct.pack(f"<i{len(shape)}q", len(shape), *shape)
 
 
-def _write_raw(file: IO[Any], array: Array) -> None:
-    raw = _raw(array)
-    file.write(raw.data if _LITTLE else raw.reshape(-1, array.itemsize)[:, ::-1].tobytes())
+def _write_raw(file: IO[Any], array: Array | Storage) -> None:
+    for piece in pieces(array):
+        file.write(piece)
 
 
 def read_container(
-    file: BinaryIO | bytes | bytearray | memoryview, what: str = "", allocate: Allocate = np.empty
-) -> tuple[list[Array | Form], list[str]]:
-    """Arrays and names (none, or one for each array) of a seekable file from its position on, or of a buffer.
+    source: Source, allocate: Allocate | None = np.empty
+) -> tuple[list[Array | Form | StoredArray], list[str]]:
+    """Arrays and names (none, or one for each array) of a file or buffer.
 
-    `what` names the source in errors. `allocate(shape, dtype)` gives the memory for each array. Bytes after
+    `allocate(shape, dtype)` gives the memory for each array; None leaves dense ones in the file. Bytes after
     the last name are ignored, as MXNet does. Raises FormatError for everything that is not a container.
     """
-    if isinstance(file, (bytes, bytearray, memoryview)):
-        file = io.BytesIO(file)
-    return _Reader(file, what or getattr(file, "name", "") or "the buffer", allocate).container()
+    return _Reader(source, allocate).container()
 
 
 class _Reader:
     """A file, and how many of its bytes are left."""
 
-    def __init__(self, file: BinaryIO, what: str, allocate: Allocate) -> None:
-        start = file.tell()
-        self.nbytes = file.seek(0, os.SEEK_END) - start
-        file.seek(start)
-        self.file = file
-        self.what = what
+    def __init__(self, source: Source, allocate: Allocate | None) -> None:
+        self.source = source
+        self.nbytes = source.nbytes
         self.allocate = allocate
         self.left = self.nbytes
 
     def error(self, problem: str) -> FormatError:
         return FormatError(
-            f"{self.what} is not a readable NDArray file: at byte {self.nbytes - self.left}, {problem}"
+            f"{self.source.what} is not a readable NDArray file: at byte {self.nbytes - self.left}, {problem}"
         )
 
     def claim(self, nbytes: int, part: str) -> None:
@@ -133,20 +131,21 @@ class _Reader:
     def numbers(self, form: str, part: str) -> tuple[int, ...]:
         nbytes = struct.calcsize("<" + form)
         self.claim(nbytes, part)
-        data = self.file.read(nbytes)
-        if len(data) != nbytes:
-            raise self.error(f"{part} could not be read; the file shrank while it was read.")
-        self.left -= nbytes
-        return struct.unpack("<" + form, data)
+        return struct.unpack("<" + form, self.read(nbytes))
 
-    def container(self) -> tuple[list[Array | Form], list[str]]:
+    def read(self, nbytes: int) -> bytes:
+        data = self.source.read(self.nbytes - self.left, nbytes)
+        self.left -= nbytes
+        return data
+
+    def container(self) -> tuple[list[Array | Form | StoredArray], list[str]]:
         magic, _, count = self.numbers("QQQ", "the header")
         if magic != MAGIC:
             raise FormatError(
-                f"{self.what} is not an NDArray file: it starts with {magic:#x}, wanted {MAGIC:#x}."
+                f"{self.source.what} is not an NDArray file: it starts with {magic:#x}, wanted {MAGIC:#x}."
             )
         self.claim(4 * count, f"a list of {count} arrays")
-        arrays: list[Array | Form] = []
+        arrays: list[Array | Form | StoredArray] = []
         for index in range(count):
             arrays.append(self.array(f"array {index}"))
         (named,) = self.numbers("Q", "the number of names")
@@ -156,15 +155,14 @@ class _Reader:
         for index in range(named):
             (nbytes,) = self.numbers("Q", f"the length of name {index}")
             self.claim(nbytes, f"name {index}")
-            text = self.file.read(nbytes)
+            text = self.read(nbytes)
             try:
                 names.append(text.decode())
             except UnicodeDecodeError:
                 raise self.error(f"name {index} is not UTF-8: {text[:40]!r}.") from None
-            self.left -= nbytes
         return arrays, names
 
-    def array(self, part: str) -> Array | Form:
+    def array(self, part: str) -> Array | Form | StoredArray:
         (magic,) = self.numbers("I", part)
         if magic in (_V2, _V3):
             (stype,) = self.numbers("i", part)
@@ -176,19 +174,22 @@ class _Reader:
                 )
             shape = self.shape(part)
             if shape is None or (not shape and magic == _V2):
-                return self.allocate((0,), float32)
+                return self.nothing()
         elif magic == _V1:
             shape = self.shape(part)
             if not shape:
-                return self.allocate((0,), float32)
+                return self.nothing()
         else:
             if magic > _MAX_AXES:
                 raise self.error(f"{part} starts with {magic:#x}, which is no version and no number of axes.")
             shape = self.numbers(f"{magic}I", f"the shape of {part}")
             if not shape:
-                return self.allocate((0,), float32)
+                return self.nothing()
         self.context(part)
-        return self.data(shape, self.dtype(part), part)
+        dtype = self.dtype(part)
+        if self.allocate is None:
+            return StoredArray(self.source, self.elements(shape, dtype, part), shape, dtype)
+        return self.data(shape, dtype, part, self.allocate)
 
     def shape(self, part: str) -> tuple[int, ...] | None:
         """A shape with i64 dims; None if even the number of axes is unknown (-1)."""
@@ -216,21 +217,25 @@ class _Reader:
         return FLAGS[flag]
 
     def data(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str, allocate: Allocate | None = None
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str, allocate: Allocate = np.empty
     ) -> Array:
-        nbytes = prod(shape) * dtype.itemsize
-        self.claim(nbytes, f"{part} of shape {shape} and dtype {dtype}")
-        array = self.new(shape, dtype, part, allocate or self.allocate)
-        if nbytes:
+        at = self.elements(shape, dtype, part)
+        array = self.new(shape, dtype, part, allocate)
+        if array.size:
             raw = _raw(array)
-            if self.file.readinto(raw.data) != nbytes:  # type: ignore[attr-defined]
-                raise self.error(f"{part} could not be read; the file shrank while it was read.")
-            if not _LITTLE:
-                raw[:] = raw.reshape(-1, dtype.itemsize)[:, ::-1].reshape(-1)
-            if dtype.kind == "b":
-                np.not_equal(raw, 0, out=raw.view(bool))  # a bool that is neither 0 nor 1 misleads numpy
-        self.left -= nbytes
+            self.source.into(at, raw.data)
+            sound(raw, dtype)
         return array
+
+    def elements(self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str) -> int:
+        """Where they begin; behind them the next part does."""
+        nbytes, at = prod(shape) * dtype.itemsize, self.nbytes - self.left
+        self.claim(nbytes, f"{part} of shape {shape} and dtype {dtype}")
+        self.left -= nbytes
+        return at
+
+    def nothing(self) -> Array:
+        return np.empty((0,), float32) if self.allocate is None else self.allocate((0,), float32)
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str, allocate: Allocate) -> Array:
         try:
@@ -242,7 +247,7 @@ class _Reader:
         stored = self.shape(f"what is stored of {part}")
         shape = self.shape(part)
         if not shape:
-            return self.allocate((0,), float32)
+            return self.nothing()
         self.context(part)
         dtype = self.dtype(part)
         kinds = []
@@ -253,9 +258,9 @@ class _Reader:
             kinds.append((name, kind, self.shape(f"{name} of {part}")))
         if stored is None:
             raise self.error(f"{part} does not say how much of it is stored.")
-        values = self.data(stored, dtype, part, np.empty)
+        values = self.data(stored, dtype, part)
         aux = [
-            self.data(dims or (), kind, f"{name} of {part}", np.empty).astype(index_type, copy=False)
+            self.data(dims or (), kind, f"{name} of {part}").astype(index_type, copy=False)
             for name, kind, dims in kinds
         ]
         form: Form

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core import as_dtype, Context, current_context, ShapeError
+from ..core.errors import DTypeError
 from .invoke import call_of, invoke
 from .ndarray import NDArray
 from .storage import check_shape, target
@@ -37,9 +38,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         try:
             values = values.astype(kind)
         except ValueError as error:
-            raise TypeError(f"an array holds numbers: {error}.") from None
+            raise DTypeError(f"an array holds numbers: {error}.") from None
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise TypeError(f"an array holds numbers, got {values.dtype} from a {type(source_array).__name__}.")
+        raise DTypeError(f"an array holds numbers, got {values.dtype} from a {type(source_array).__name__}.")
     result = NDArray.fresh(values.shape, kind, device)
     put(values, result, name="array")
     return result

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..core import as_dtype, Context, cpu, DefinitionError, OperatorError
+from ..core.errors import MissingMethodError, RangeError
 from ..engine import inline_engine
 from ..graph.opdef import DType
 from ..ops.custom import custom_operator, Description, KernelCall, Parameters, REGISTRY
@@ -42,7 +43,7 @@ class CustomOp:
         aux: list[NDArray],
     ) -> None:
         """Write every output; `self.assign` does what `req` says."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward.")
+        raise MissingMethodError(f"{type(self).__name__} has no forward.")
 
     def backward(
         self,
@@ -53,8 +54,11 @@ class CustomOp:
         in_grad: list[NDArray],
         aux: list[NDArray],
     ) -> None:
-        """Write the gradient of every argument. What was not declared as a dependency is None."""
-        raise NotImplementedError(f"{type(self).__name__} has no backward.")
+        """Write the gradient of every argument; one that is not written is 0, as losses leave a label's.
+
+        What was not declared as a dependency is None.
+        """
+        raise MissingMethodError(f"{type(self).__name__} has no backward.")
 
     def assign(self, dst: NDArray, req: str, src: Any) -> None:
         """Write `src` to `dst` as `req` says: 'null' not at all, 'add' on top of it, 'write' and 'inplace'
@@ -64,7 +68,7 @@ class CustomOp:
         elif req == "add":
             dst[:] = dst + (src if isinstance(src, NDArray) else NDArray(np.array(src, dst.dtype, order="C")))
         elif req != "null":
-            raise ValueError(f"req is 'null', 'write', 'inplace' or 'add', got {req!r}.")
+            raise RangeError(f"req is 'null', 'write', 'inplace' or 'add', got {req!r}.")
 
 
 class CustomOpProp:
@@ -185,6 +189,7 @@ class PropAdapter:
             kinds = self._kinds(call)
             outs = [self._wrap(a, k) for a, k in zip(call.outputs, kinds[1])]
             req = ["null" if a is None else "write" for a in call.outputs]
+            _mark_unwritten(call.outputs)
             self._operator(call).forward(
                 is_train=call.train,
                 req=req,
@@ -192,6 +197,14 @@ class PropAdapter:
                 out_data=outs,
                 aux=[_around(a) for a in call.states],
             )
+        for name, array in zip(self.describe(call.parameters).outputs, call.outputs):
+            if _is_unwritten(array):
+                raise OperatorError(
+                    f"{call.name}.forward returned without writing its output {name!r} of shape "
+                    f"{array.shape}, which would hold what others left there. "
+                    f"self.assign(out_data[i], req[i], value) writes it.",
+                    operation=f"{call.name}.forward",
+                )
 
     def backward(self, call: KernelCall) -> None:
         """Have the user's operator run backward; a head gradient that has not come is 0."""
@@ -202,14 +215,19 @@ class PropAdapter:
                 if head is None and f"d_{n}" in self.describe(call.parameters).reads:
                     shape, dtype = kinds[1][i]
                     heads[i] = NDArray(np.zeros(shape, dtype))  # no gradient has come: it is 0
+            grads = [self._wrap(a, k) for a, k in zip(call.d_arguments, kinds[0])]
+            _mark_unwritten(call.d_arguments)
             self._operator(call).backward(
                 req=["null" if a is None else "write" for a in call.d_arguments],
                 out_grad=heads,
                 in_data=[_around(a) for a in call.arguments],
                 out_data=[_around(a) for a in call.outputs],
-                in_grad=[self._wrap(a, k) for a, k in zip(call.d_arguments, kinds[0])],
+                in_grad=grads,
                 aux=[_around(a) for a in call.states],
             )
+            for array in call.d_arguments:
+                if _is_unwritten(array):
+                    array.fill(0)
 
     def _operator(self, call: KernelCall) -> Any:
         """The node's CustomOp, made at its first call."""
@@ -237,6 +255,30 @@ class PropAdapter:
     def _wrap(self, array: Any, kind: tuple[Any, DType]) -> NDArray:
         """An output that nobody wants is scratch, so that code which writes it anyway still works."""
         return NDArray(np.empty(*kind) if array is None else array)
+
+
+_UNWRITTEN = 0xA5FF  # in the first, the middle and the last two bytes of an array
+
+
+def _ends(array: Any) -> Any:
+    """(the array in pieces of two bytes, which of them are marked); None where there are no such pieces."""
+    if array is None or not array.size or array.dtype.itemsize < 2 or not array.flags.c_contiguous:
+        return None
+    pieces = array.reshape(-1).view(np.uint16)
+    return pieces, (0, pieces.size // 2, -1)
+
+
+def _mark_unwritten(arrays: Sequence[Any]) -> None:
+    """Put into each array what its user's code will hardly write at all three places."""
+    for found in map(_ends, arrays):
+        if found is not None:
+            found[0][list(found[1])] = _UNWRITTEN
+
+
+def _is_unwritten(array: Any) -> bool:
+    """Whether the marks are all there still."""
+    found = _ends(array)
+    return found is not None and all(found[0][i] == _UNWRITTEN for i in found[1])
 
 
 def _around(array: Any) -> Any:

@@ -173,6 +173,7 @@ def run_backward(
     if leaves:
         with scope(recording=False, training=False):
             for leaf, g in zip(leaves, grads):
+                leaf.fresh = True
                 if g is None or destination.get(g) is not leaf.grad:
                     _deliver(leaf, None if g is None else run.values[g])
     else:

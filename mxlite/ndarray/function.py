@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import Context, DTypeError, MXLiteError, ShapeError, StateError
+from ..core.errors import ArgumentError, MissingMethodError
 from ..graph.opdef import DType
 from .differentiate import scope
 from .host import note_python
@@ -40,11 +41,11 @@ class Function:
 
     def forward(self, *inputs: Any) -> Any:
         """The outputs."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward.")
+        raise MissingMethodError(f"{type(self).__name__} has no forward.")
 
     def backward(self, *output_grads: Any) -> Any:
         """The gradient of each input."""
-        raise NotImplementedError(f"{type(self).__name__} has no backward.")
+        raise MissingMethodError(f"{type(self).__name__} has no backward.")
 
     def save_for_backward(self, *arrays: Any) -> None:
         """Keep arrays until backward. Writing to one of them before that is an error there."""
@@ -67,7 +68,7 @@ class Function:
         outs = list(made) if isinstance(made, (tuple, list)) else [made]
         for i, out in enumerate(outs):
             if not isinstance(out, Storage):
-                raise TypeError(
+                raise ArgumentError(
                     f"{type(self).__name__}.forward must return NDArrays, got {type(out).__name__}."
                 )
             if out.origin is not None or any(out is x for x in inputs):

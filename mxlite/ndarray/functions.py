@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..core import Context, nearest, OpAttributeError
+from ..core.errors import ArgumentError
 from ..graph.attrs import attr_fields
 from ..graph.opdef import Op
 from ..ops import TABLE
@@ -111,9 +112,9 @@ def _gather_many(
 
 def _array(op: type[Op], key: str, value: Any) -> Storage:
     if not isinstance(value, Storage):
-        raise TypeError(
+        raise ArgumentError(
             f"{op.op_name} needs an NDArray for {key!r}, got {type(value).__name__}; "
-            f"mx.nd.array(...) makes one."
+            f"mx.nd.array(...) makes one of numbers, mx.sym.{op.op_name} takes symbols."
         )
     return value
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..core import Context, cpu, StateError
+from ..core import Context, cpu, forks, StateError
 from ..core.wanted import wanted
 from ..ops.philox import RandomStream
 
@@ -21,7 +21,7 @@ class Generator:
     """A seed and a counter; each `next_step` is unique. May be used from any thread."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
@@ -57,7 +57,7 @@ class Generators:
     """A generator for each device, made when first asked for."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._seed = 0
         self._of: dict[Context, Generator] = {}
 

@@ -21,6 +21,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..core import ShapeError
+from ..core.errors import IndexingError, PlaceError
 from ..engine import Var
 from .arithmetic import number
 from .invoke import note_copy, refuse_loss
@@ -149,17 +150,17 @@ def _fitting(source: RawArray, shape: Shape) -> RawArray:
 def _normal(key: Any, shape: Shape) -> tuple[Key, bool]:
     """The key as a tuple of ints, slices, None, `...`, integer arrays and NDArrays; whether it has no arrays.
 
-    Raises IndexError for what is out of range or no index at all.
+    Raises IndexingError for what is out of range or no index at all.
     """
     items: list[Any] = []
     axis = 0
     basic = True
     given = list(key) if isinstance(key, tuple) else [key]
     if sum(k is Ellipsis for k in given) > 1:
-        raise IndexError("an index has at most one '...'.")
+        raise IndexingError("an index has at most one '...'.")
     used = sum(k is not None and k is not Ellipsis for k in given)
     if used > len(shape):
-        raise IndexError(f"too many indices: {used} for an array of shape {shape}.")
+        raise IndexingError(f"too many indices: {used} for an array of shape {shape}.")
     for item in given:
         if item is Ellipsis:
             axis += len(shape) - used
@@ -193,31 +194,31 @@ def _item(item: Any, axis: int, shape: Shape) -> Any:
             indices = indices.astype("int64")
         _refuse_mask(indices.dtype)
         if indices.dtype.kind not in "iuf":
-            raise IndexError(f"indices are whole numbers, got an array of {indices.dtype}.")
+            raise IndexingError(f"indices are whole numbers, got an array of {indices.dtype}.")
         indices = indices.astype("int64")
         if indices.size:
             _check_range(int(indices.min()), int(indices.max()), length, axis)
         return indices
-    raise IndexError(
+    raise IndexingError(
         f"an index is an int, a slice, None, '...', or a list or array of ints; got {type(item).__name__}."
     )
 
 
 def _whole(part: Any) -> int:
     if not hasattr(part, "__index__"):
-        raise IndexError(f"the ends of a slice are whole numbers, got {part!r}.")
+        raise IndexingError(f"the ends of a slice are whole numbers, got {part!r}.")
     return int(part.__index__())
 
 
 def _check_range(least: int, most: int, length: int, axis: int) -> None:
     for index in (least, most):
         if not -length <= index < length:
-            raise IndexError(f"index {index} is out of range for axis {axis} of length {length}.")
+            raise PlaceError(f"index {index} is out of range for axis {axis} of length {length}.")
 
 
 def _refuse_mask(dtype: np.dtype[Any]) -> None:
     if dtype.kind == "b":
-        raise IndexError(
+        raise IndexingError(
             "masks are not supported: the shape of the result would depend on values. "
             "Use a.asnumpy()[mask], or indices."
         )
@@ -272,7 +273,7 @@ def _indexed_shape(shape: Shape, where: Key) -> Shape:
     try:
         common = np.broadcast_shapes(*arrays)
     except ValueError:
-        raise IndexError(f"index arrays of shapes {arrays} do not broadcast.") from None
+        raise IndexingError(f"index arrays of shapes {arrays} do not broadcast.") from None
     return (*common, *before, *after) if split else (*before, *common, *after)
 
 

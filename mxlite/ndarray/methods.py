@@ -7,6 +7,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import ArgumentError
 from .invoke import call_of, invoke
 from .operator_methods import OperatorMethods
 from .storage import Shape, Storage
@@ -115,7 +116,7 @@ class Methods(OperatorMethods):
         if "axes" in keyword and not axes:
             axes = (keyword.pop("axes"),)
         if keyword:
-            raise TypeError(f"transpose takes axes once, and out; got {sorted(keyword)[0]!r} as well.")
+            raise ArgumentError(f"transpose takes axes once, and out; got {sorted(keyword)[0]!r} as well.")
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return self._apply("transpose", axes=tuple(order) if order else None, out=out)
 

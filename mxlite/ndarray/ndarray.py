@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core import as_dtype, bfloat16, Context, ShapeError
+from ..core.errors import ArgumentError, DTypeError, RangeError
 from ..core.wanted import wanted
 from ..engine import get_engine
 from .arithmetic import Arithmetic
@@ -29,6 +30,8 @@ from .methods import Methods
 from .storage import form_of, RawArray, Shape, Storage
 from .tape import MODE
 from .transfer import push_copy, put
+
+py_slice = slice  # MXNet's name for Python's, which `slice` of arrays hides there
 
 
 class NDArray(Arithmetic, Methods, Attachment):
@@ -66,7 +69,7 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def __len__(self) -> int:
         if not self.storage.ndim:
-            raise TypeError("an array without axes has no len().")
+            raise ArgumentError("an array without axes has no len().")
         return len(self.storage)
 
     def __iter__(self) -> Iterator[Self]:
@@ -81,9 +84,11 @@ class NDArray(Arithmetic, Methods, Attachment):
         return self.backend.to_host(storage, self.var)
 
     def asscalar(self) -> Any:
-        """The only element, as a numpy scalar. Waits. Raises ValueError if there is more than one."""
+        """The only element, as a numpy scalar. Waits. Raises ShapeError if there is more than one."""
         if self.storage.size != 1:
-            raise ShapeError(f"an array of shape {self.shape} is not a scalar.")
+            raise ShapeError(
+                f"an array of shape {self.shape} is not a scalar; asnumpy() gives all its elements."
+            )
         return self.look().reshape(-1)[0]
 
     def item(self) -> Any:
@@ -109,7 +114,7 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def __index__(self) -> int:
         if self.storage.dtype.kind not in "iu":
-            raise TypeError(f"only an array of integers can be an index, this one is {self.storage.dtype}.")
+            raise DTypeError(f"only an array of integers can be an index, this one is {self.storage.dtype}.")
         return int(self.asscalar())
 
     def __repr__(self) -> str:
@@ -119,7 +124,7 @@ class NDArray(Arithmetic, Methods, Attachment):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> RawArray:
         """For `np.asarray`: a copy, since the memory may be written later."""
         if copy is False:
-            raise ValueError("an NDArray gives numpy a copy; use np.from_dlpack(a) to share its memory.")
+            raise RangeError("an NDArray gives numpy a copy; use np.from_dlpack(a) to share its memory.")
         values = self.asnumpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -193,7 +198,7 @@ class NDArray(Arithmetic, Methods, Attachment):
         if isinstance(other, Context):
             other = self.fresh(self.storage.shape, self.storage.dtype, other)
         elif not isinstance(other, NDArray):
-            raise TypeError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
+            raise ArgumentError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
         if other.shape != self.shape:
             raise ShapeError(f"copyto needs equal shapes, got {self.shape} and {other.shape}.")
         if other.stype != "default":
@@ -238,7 +243,7 @@ class NDArray(Arithmetic, Methods, Attachment):
         if "shape" in keyword and not shape:
             shape = (keyword.pop("shape"),)
         if keyword or not shape:
-            raise TypeError(f"reshape takes a shape and reverse, got {sorted(keyword) or 'nothing'}.")
+            raise ArgumentError(f"reshape takes a shape and reverse, got {sorted(keyword) or 'nothing'}.")
         lengths: Any = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
         wanted("reshape: shape", lengths, "whole numbers", has=("__iter__",))
         call = call_of("Reshape", {"shape": tuple(lengths), "reverse": reverse})

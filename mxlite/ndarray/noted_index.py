@@ -12,6 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import IndexingError
 from .invoke import call_of, capture, invoke, note_view
 from .storage import Shape, Storage
 from .tape import flows, MODE, origin_of
@@ -106,7 +107,7 @@ def _known(item: Any, length: int) -> np.ndarray[Any, Any]:
     values = item.asnumpy() if isinstance(item, Storage) else np.asarray(item)  # type: ignore[attr-defined]
     values = values.astype("int64")
     if values.size and (values.min() < -length or values.max() >= length):
-        raise IndexError(f"an index is out of range for an axis of length {length}.")
+        raise IndexingError(f"an index is out of range for an axis of length {length}.")
     return np.where(values < 0, values + length, values)
 
 

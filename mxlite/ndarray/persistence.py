@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from ..backends import backend_of
 from ..core import cpu, FormatError, replacing
 from ..core.dtype import as_dtype
+from ..core.errors import ArgumentError
 from ..core.wanted import wanted_path
 from ..engine import get_engine
 from .container import read_container, write_container
 from .ndarray import NDArray
 from .sparse_array import sparse_array
 from .sparse_form import Form
+from .stored import Source, StoredArray
 
 Arrays = list[NDArray] | dict[str, NDArray]
+Stored = NDArray | StoredArray
 
 
 def save(fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapping[str, NDArray]) -> None:
@@ -29,17 +33,17 @@ def save(fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapp
     if isinstance(data, Mapping):
         names, arrays = list(data), list(data.values())
         if bad := [n for n in names if not isinstance(n, str)]:
-            raise TypeError(f"names of saved arrays are str, got {bad[0]!r}.")
+            raise ArgumentError(f"names of saved arrays are str, got {bad[0]!r}.")
     elif isinstance(data, (list, tuple)):
         arrays = list(data)
     else:
-        raise TypeError(f"save takes an NDArray, a list or a dict of them, got {type(data).__name__}.")
+        raise ArgumentError(f"save takes an NDArray, a list or a dict of them, got {type(data).__name__}.")
     for array in arrays:
         if not isinstance(array, NDArray):
-            raise TypeError(f"save takes NDArrays, got {type(array).__name__}.")
+            raise ArgumentError(f"save takes NDArrays, got {type(array).__name__}.")
     get_engine().wait_for(*(a.var for a in arrays))
     with replacing(fname) as file:
-        write_container(file, [a.look() if a.stype == "default" else a.storage for a in arrays], names)
+        write_container(file, [a if a.stype == "default" else a.storage for a in arrays], names)
 
 
 def load(fname: str | os.PathLike[str]) -> Arrays:
@@ -48,28 +52,44 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     Raises FormatError, naming file and byte, for a file that is truncated, corrupt or of another kind.
     """
     fname = wanted_path("load: fname", fname)
-    with open(fname, "rb") as file:
-        return _read(file, fname)
+    found: Arrays = _loaded(*read_container(Source.opened(fname), _allocate), fname)
+    return found
+
+
+def load_stored(fname: str | os.PathLike[str]) -> list[Stored] | dict[str, Stored]:
+    """`load`, but dense arrays stay in the file, which is open as long as one of them is there.
+
+    It may be replaced meanwhile, as `save` does, but not be written into.
+    """
+    fname = wanted_path("load: fname", fname)
+    found: list[Stored] | dict[str, Stored] = _loaded(*read_container(Source.opened(fname), None), fname)
+    return found
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Arrays:
     """`load` for the content of a file."""
     if not isinstance(buf, (bytes, bytearray, memoryview)):
-        raise TypeError(f"load_frombuffer takes bytes, got {type(buf).__name__}.")
-    return _read(buf, "the buffer")
+        raise ArgumentError(f"load_frombuffer takes bytes, got {type(buf).__name__}.")
+    what = "the buffer"
+    found: Arrays = _loaded(*read_container(Source.of(buf, what), _allocate), what)
+    return found
 
 
-def _read(source: BinaryIO | bytes | bytearray | memoryview, what: str) -> Arrays:
-    backend = backend_of(cpu())
+def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    made: np.ndarray[Any, Any] = backend_of(cpu()).array(shape, as_dtype(dtype))
+    return made
 
-    def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        return backend.array(shape, as_dtype(dtype))
 
-    raw, names = read_container(source, what, allocate)
-    arrays = [sparse_array(a) if isinstance(a, Form) else NDArray(a) for a in raw]
+def _loaded(raw: list[Any], names: list[str], what: str) -> Any:
+    """Arrays with their names, if they have some."""
+    arrays = [
+        a if isinstance(a, StoredArray) else sparse_array(a) if isinstance(a, Form) else NDArray(a)
+        for a in raw
+    ]
     if not names:
         return arrays
-    if len(set(names)) < len(names):
-        twice = next(n for i, n in enumerate(names) if n in names[:i])
-        raise FormatError(f"{what} has two arrays of the name {twice!r}.")
-    return dict(zip(names, arrays))
+    found = dict(zip(names, arrays))
+    if len(found) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise FormatError(f"{what} has two arrays of the name {twice!r:.100}.")
+    return found

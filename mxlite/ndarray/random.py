@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import as_dtype, Context, OpAttributeError
+from ..core.errors import ArgumentError
 from . import generator
 from .generator import GENERATORS
 from .invoke import call_of, invoke
@@ -214,7 +215,7 @@ def _either(
     _check_names(name, unknown)
     for key, value in parameters.items():
         if not isinstance(value, NDArray):
-            raise TypeError(
+            raise ArgumentError(
                 f"{name} needs arrays for all parameters or for none; {key!r} is {type(value).__name__}."
             )
     arrays = tuple(parameters.values())
@@ -260,10 +261,12 @@ def _check_numbers(name: str, unknown: dict[str, Any], **values: Any) -> None:
     _check_names(name, unknown)
     for key, value in values.items():
         if isinstance(value, NDArray) or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} needs a number for {key!r}, got {type(value).__name__}.")
+            raise ArgumentError(f"{name} needs a number for {key!r}, got {type(value).__name__}.")
 
 
 def _array(name: str, value: Any) -> NDArray:
     if not isinstance(value, NDArray):
-        raise TypeError(f"{name} needs an NDArray, got {type(value).__name__}; mx.nd.array(...) makes one.")
+        raise ArgumentError(
+            f"{name} needs an NDArray, got {type(value).__name__}; mx.nd.array(...) makes one."
+        )
     return value

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import StateError
+from ..core.errors import ArgumentError
 from .differentiate import run_backward, scope
 from .generator import noting_draws, replaying_draws
 from .host import note_python
@@ -48,7 +49,7 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
             inputs.setdefault(origin, a)
     for i, out in enumerate(outs):
         if not isinstance(out, Storage):
-            raise TypeError(f"a checkpointed function must return NDArrays, got {type(out).__name__}.")
+            raise ArgumentError(f"a checkpointed function must return NDArrays, got {type(out).__name__}.")
         if out.origin is not None or any(out is a for a in arrays):
             outs[i] = out.alias(out.storage)
     if inputs:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..core.cached import cached_property
 from .ndarray import NDArray
 from .sparse_array import RowSparseNDArray
 from .sparse_form import Array, index_type, RowSparseForm

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core import as_dtype, Context, cpu, DeviceError, OpAttributeError, ShapeError
+from ..core.errors import ArgumentError, IndexingError, PlaceError
 from ..core.wanted import found
 from ..engine import Var
 from .creation import array
@@ -59,6 +60,11 @@ class BaseSparseNDArray(NDArray):
     def stype(self) -> str:
         """'csr' or 'row_sparse'."""
         return str(self.form.stype)
+
+    @property
+    def _num_aux(self) -> int:
+        """How many arrays tell where the elements are: 2 of a csr array, 1 of a row_sparse one."""
+        return 2 if self.stype == "csr" else 1
 
     @property
     def data(self) -> NDArray:
@@ -120,7 +126,7 @@ class BaseSparseNDArray(NDArray):
             copied.origin = origin_of(self)
             return copied
         if not isinstance(other, NDArray):
-            raise TypeError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
+            raise ArgumentError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
         if other.shape != self.shape:
             raise ShapeError(f"copyto needs equal shapes, got {self.shape} and {other.shape}.")
         if isinstance(other, BaseSparseNDArray):
@@ -166,7 +172,7 @@ class BaseSparseNDArray(NDArray):
     def __setitem__(self, key: Any, value: Any) -> None:
         """`a[:] = value`, an array of this shape; nothing else can be assigned."""
         if not isinstance(key, slice) or key != slice(None):
-            raise IndexError(f"A {self.stype} array takes a[:] = value, nothing for a part of it.")
+            raise IndexingError(f"A {self.stype} array takes a[:] = value, nothing for a part of it.")
         if isinstance(value, (int, float)) and value == 0:
             self.storage = empty_form(self.stype, self.shape, self.form.dtype)
             return
@@ -225,16 +231,16 @@ class CSRNDArray(BaseSparseNDArray):
         count = self.shape[0]
         if isinstance(key, (int, np.integer)):
             if not -count <= key < count:
-                raise IndexError(f"index {key} is out of range for axis 0 of length {count}.")
+                raise PlaceError(f"index {key} is out of range for axis 0 of length {count}.")
             begin, end = int(key) % count, int(key) % count + 1
         elif isinstance(key, slice) and key.step in (None, 1):
             begin, end, _ = key.indices(count)
         else:
-            raise IndexError("A csr array takes one row or a slice of rows without a step.")
+            raise IndexingError("A csr array takes one row or a slice of rows without a step.")
         if key == slice(None):
             return self
         if end <= begin:
-            raise IndexError(f"rows [{begin}, {end}) of a csr array are none.")
+            raise IndexingError(f"rows [{begin}, {end}) of a csr array are none.")
         return CSRNDArray.of(self.form.part((begin, end), (0, self.shape[1])), self.context)
 
     def asscipy(self) -> Any:
@@ -254,7 +260,7 @@ class RowSparseNDArray(BaseSparseNDArray):
         """`a[:]` alone: the array itself."""
         if isinstance(key, slice) and key == slice(None):
             return self
-        raise IndexError("A row_sparse array takes a[:] alone; retain(rows) gives some of its rows.")
+        raise IndexingError("A row_sparse array takes a[:] alone; retain(rows) gives some of its rows.")
 
     def retain(self, indices: NDArray) -> RowSparseNDArray:
         """The rows with these numbers alone, as a new array."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core import as_dtype, Context, ShapeError
+from ..core.errors import ArgumentError
 from ..core.wanted import found, wanted
 from .creation import array as dense_of
 from .ndarray import NDArray
@@ -83,7 +84,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> B
         made = source_array.copyto(ctx) if ctx is not None else source_array.copy()
         return made if dtype is None else made.astype(dtype, copy=False)
     if not hasattr(source_array, "tocsr"):
-        raise TypeError(
+        raise ArgumentError(
             f"sparse.array copies a sparse array of mxlite or scipy, got {found(source_array)}; "
             f"mx.nd.array(x).tostype('csr') stores what is not 0."
         )
@@ -92,7 +93,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> B
 
 def wanted_only(name: str, left: dict[str, Any]) -> None:
     if left:
-        raise TypeError(f"sparse.{name} takes no {next(iter(left))!r}.")
+        raise ArgumentError(f"sparse.{name} takes no {next(iter(left))!r}.")
 
 
 def _is_shape(given: tuple[Any, ...]) -> bool:
@@ -118,8 +119,12 @@ def _places(given: Any) -> Array:
 
 
 def _csr(data: Array, indices: Array, indptr: Array, shape: Any) -> CSRForm:
+    if shape is None and not indices.size:
+        raise ShapeError(
+            f"csr_matrix: no element tells how many columns the {len(indptr) - 1} rows have; give shape."
+        )
     if shape is None:
-        shape = (len(indptr) - 1, int(indices.max(initial=-1)) + 1)
+        shape = (len(indptr) - 1, int(indices.max()) + 1)
     shape = check_shape(shape)
     if len(shape) != 2:
         raise ShapeError(f"A csr array has 2 axes, got the shape {shape}.")
@@ -136,6 +141,8 @@ def _from_pairs(data: Array, rows: Array, columns: Array, shape: Any) -> CSRForm
             f"{rows.shape} and {columns.shape}."
         )
     keys = rows * max(1, shape[1]) + columns
+    if (keys[1:] > keys[:-1]).all():
+        return CSRForm(shape, data, columns, starts(rows, shape[0]))
     every, inverse = np.unique(keys, return_inverse=True)
     summed = np.zeros(len(every), data.dtype)
     np.add.at(summed, inverse, data)
@@ -147,17 +154,11 @@ def _converted(stype: str, given: Any, shape: Any, ctx: Context | None, dtype: A
     """A sparse array of an array, sparse or dense."""
     made: BaseSparseNDArray
     if hasattr(given, "tocsr") and stype == "csr":
-        matrix = given.tocsr()
+        matrix = given.tocsr()  # in which a row may have its columns in any order, and one twice
         kind = as_dtype(matrix.dtype if dtype is None else dtype)
-        made = CSRNDArray.of(
-            CSRForm(
-                tuple(matrix.shape),
-                np.array(matrix.data, kind),
-                matrix.indices.astype(index_type),
-                matrix.indptr.astype(index_type),
-            ),
-            ctx,
-        )
+        rows = np.repeat(np.arange(matrix.shape[0], dtype=index_type), np.diff(matrix.indptr))
+        places = rows, matrix.indices.astype(index_type)
+        made = CSRNDArray.of(_from_pairs(np.array(matrix.data, kind), *places, tuple(matrix.shape)), ctx)
     elif isinstance(given, BaseSparseNDArray) and given.stype == stype:
         made = given.copy() if dtype is None else given.astype(dtype)
         if ctx is not None:

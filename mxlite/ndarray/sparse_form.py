@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.errors import FormatError, ShapeError
+from ..core.device import host_memory
+from ..core.errors import FormatError, OutOfMemoryError, ShapeError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
@@ -62,13 +63,33 @@ class Form:
         raise NotImplementedError
 
     def dense(self) -> Array:
-        """All elements."""
-        made = np.empty(self.shape, self.dtype)
-        self.write_to(made)
+        """All elements. Raises OutOfMemoryError where the machine has not the memory for them: of a file's
+        array the shape is only what the file says, and a few bytes can say terabytes.
+
+        What is not stored is not touched, so that a system gives memory only for what is, and what is read.
+        """
+        nbytes = self.size * self.dtype.itemsize
+        try:
+            if nbytes > host_memory():
+                raise MemoryError
+            made = np.zeros(self.shape, self.dtype)
+        except (MemoryError, ValueError):
+            raise OutOfMemoryError(
+                f"A {self.stype} array of shape {self.shape} stores {self.nbytes} bytes; all its elements "
+                f"are {nbytes}: this machine has {host_memory()}, or gives no more of them."
+            ) from None
+        self.check()
+        self.scatter(made)
         return made
 
     def write_to(self, dense: Array) -> None:
         """Write all elements into an array of this shape, converted."""
+        self.check()
+        dense.fill(0)
+        self.scatter(dense)
+
+    def scatter(self, zeros: Array) -> None:
+        """Write what is stored into an array of zeros of this shape, converted. `check` comes first."""
         raise NotImplementedError
 
     def check(self, full: bool = True) -> None:
@@ -101,10 +122,8 @@ class CSRForm(Form):
     def like(self, data: Array) -> CSRForm:
         return CSRForm(self.shape, data, self.indices, self.indptr)
 
-    def write_to(self, dense: Array) -> None:
-        self.check()
-        dense.fill(0)
-        dense[self.rows, self.indices] = self.data
+    def scatter(self, zeros: Array) -> None:
+        zeros[self.rows, self.indices] = self.data
 
     def check(self, full: bool = True) -> None:
         rows, columns = self.shape
@@ -169,10 +188,8 @@ class RowSparseForm(Form):
     def like(self, data: Array) -> RowSparseForm:
         return RowSparseForm((self.shape[0], *data.shape[1:]), data, self.indices)
 
-    def write_to(self, dense: Array) -> None:
-        self.check()
-        dense.fill(0)
-        dense[self.indices] = self.data
+    def scatter(self, zeros: Array) -> None:
+        zeros[self.indices] = self.data
 
     def check(self, full: bool = True) -> None:
         if self.indices.ndim != 1 or self.data.shape != (len(self.indices), *self.shape[1:]):

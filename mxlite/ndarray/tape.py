@@ -68,13 +68,14 @@ MODE = Mode()
 class Leaf:
     """An array that asked for its gradient: where that is written, and how ("write", "add", "null")."""
 
-    __slots__ = ("__weakref__", "grad", "req")
+    __slots__ = ("__weakref__", "fresh", "grad", "req")
 
     freed = constant = False
 
     def __init__(self, grad: Any, req: str) -> None:
         self.grad = grad
         self.req = req
+        self.fresh = False  # whether a backward pass has written `grad` since somebody said it has not
 
 
 _numbers = count()

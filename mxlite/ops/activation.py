@@ -108,7 +108,7 @@ class Activation(_Elementwise):
     """The function `act_type` of each element.
 
     data: (...)  ->  out: (...).  relu: max(x, 0); sigmoid: 1 / (1 + exp(-x)); tanh; softrelu: log(1 +
-    exp(x)); softsign: x / (1 + |x|). relu's gradient at 0 is 0. MXNet 1.9.1 has these; later ones
+    exp(x)); softsign: x / (1 + |x|). relu's gradient at 0 is 0, at nan nan. MXNet 1.9.1 has these; later ones
     have log_sigmoid: log(sigmoid(x)), and mish: x * tanh(log(1 + exp(x))), too.
     """
 
@@ -160,7 +160,8 @@ class _ByName(_Elementwise):
 
 
 class relu(_ByName):
-    """Rectified linear unit, ``out = max(data, 0)``. data: (...)  ->  out: (...). The gradient at 0 is 0."""
+    """Rectified linear unit, ``out = max(data, 0)``. data: (...)  ->  out: (...). The gradient at 0 is 0,
+    at nan nan."""
 
 
 class sigmoid(_ByName):
@@ -306,7 +307,7 @@ def _hard_swish_slope(w: Any, x: Entry, y: Entry) -> Entry:
 
 
 _SLOPES: Mapping[str, Any] = {
-    "relu": lambda w, x, y: w._greater_scalar(y, scalar=0.0),
+    "relu": lambda w, x, y: w.sign(y),
     "sigmoid": lambda w, x, y: w.elemwise_mul(y, _one_minus(w, y)),
     "tanh": lambda w, x, y: _one_minus(w, w.square(y)),
     "softrelu": lambda w, x, y: _below_one(w, w.negative(y)),

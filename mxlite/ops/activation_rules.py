@@ -46,9 +46,9 @@ def _relu(xp: Any, a: Any, data: Any, out: Any, scratch: Any) -> None:
 
 
 def _relu_gradient(xp: Any, a: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:
-    positive = scratch[0].view("bool")[: out.size]
-    xp.greater(out, 0, out=positive)
-    xp.multiply(d_out, positive, out=d_data)
+    slope = scratch[0]  # 1 above 0, 0 at 0, nan at nan: a nan is passed on, as MXNet does
+    xp.sign(out, out=slope)
+    xp.multiply(d_out, slope, out=d_data)
 
 
 def sigmoid(xp: Any, data: Any, out: Any) -> None:

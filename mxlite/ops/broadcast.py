@@ -215,6 +215,17 @@ class broadcast_power(_Product):
         }
 
 
+def _where_not(xp, compare):
+    """For `fold`: the head gradient, but 0 where `compare` holds. Where there is nan none holds."""
+
+    def fill(into, d, x, y):
+        compare(x, y, out=into)
+        xp.logical_not(into, out=into)
+        xp.multiply(into, d, out=into)
+
+    return fill
+
+
 def _where(xp, compare):
     """For `fold`: the head gradient where `compare` holds, else 0."""
 
@@ -225,10 +236,20 @@ def _where(xp, compare):
     return fill
 
 
+def _to_either(w, ins, heads, to_rhs):
+    """The head gradient to `rhs` where `to_rhs` is 1, to `lhs` where it is 0."""
+    d = heads["out"]
+    return {
+        "lhs": w._sum_like(w.elemwise_mul(d, w._rminus_scalar(to_rhs, scalar=1.0)), ins["lhs"]),
+        "rhs": w._sum_like(w.elemwise_mul(d, to_rhs), ins["rhs"]),
+    }
+
+
 class broadcast_maximum(_Product):
     """The larger of each pair, with broadcasting.
 
-    lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient.
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
+    and where one is nan.
     """
 
     aliases = ("_maximum", "_Maximum")
@@ -240,23 +261,20 @@ class broadcast_maximum(_Product):
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
         if d_lhs is not None:
-            fold(xp, _where(xp, xp.greater_equal), (d_out, lhs, rhs), d_lhs, work)
+            fold(xp, _where_not(xp, xp.less), (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, _where(xp, xp.less), (d_out, lhs, rhs), d_rhs, work)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
-        return {
-            "lhs": w._sum_like(w.elemwise_mul(d, w.broadcast_greater_equal(lhs, rhs)), lhs),
-            "rhs": w._sum_like(w.elemwise_mul(d, w.broadcast_lesser(lhs, rhs)), rhs),
-        }
+        return _to_either(w, ins, heads, w.broadcast_lesser(ins["lhs"], ins["rhs"]))
 
 
 class broadcast_minimum(_Product):
     """The smaller of each pair, with broadcasting.
 
-    lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient.
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
+    and where one is nan.
     """
 
     aliases = ("_minimum", "_Minimum")
@@ -268,17 +286,13 @@ class broadcast_minimum(_Product):
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
         if d_lhs is not None:
-            fold(xp, _where(xp, xp.less_equal), (d_out, lhs, rhs), d_lhs, work)
+            fold(xp, _where_not(xp, xp.greater), (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, _where(xp, xp.greater), (d_out, lhs, rhs), d_rhs, work)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
-        return {
-            "lhs": w._sum_like(w.elemwise_mul(d, w.broadcast_lesser_equal(lhs, rhs)), lhs),
-            "rhs": w._sum_like(w.elemwise_mul(d, w.broadcast_greater(lhs, rhs)), rhs),
-        }
+        return _to_either(w, ins, heads, w.broadcast_greater(ins["lhs"], ins["rhs"]))
 
 
 class broadcast_hypot(_Product):

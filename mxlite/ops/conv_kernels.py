@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
+from ..core.cached import cached_property
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .scratch import accumulator, carve, Piece

@@ -41,7 +41,7 @@ class max(_Extreme):
     """Largest element over axes; nan if there is one.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
-    Every element equal to the maximum gets the whole gradient.
+    Every element equal to the maximum gets the whole gradient; where that is nan, every nan.
     """
 
     aliases = ("max_axis",)
@@ -63,7 +63,7 @@ class min(_Extreme):
     """Smallest element over axes; nan if there is one.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
-    Every element equal to the minimum gets the whole gradient.
+    Every element equal to the minimum gets the whole gradient; where that is nan, every nan.
     """
 
     aliases = ("min_axis",)
@@ -87,7 +87,7 @@ def _to_the_extreme(w, a, ins, outs, heads):
 
 
 def _extreme(xp, a, ufunc, data, out, chosen, work):
-    """Reduce, and note in the bits of `chosen` which elements are equal to the result."""
+    """Reduce, and note in the bits of `chosen` which elements are equal to the result, or nan as it is."""
     whole, equal = carve(work, _pieces(a, data.shape, data.dtype))
     kept = (whole if out is None else out).reshape(kept_shape(a, data.shape))
     if not kept.size:
@@ -95,8 +95,11 @@ def _extreme(xp, a, ufunc, data, out, chosen, work):
     ufunc.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
     if chosen is not None:
         xp.equal(data, kept, out=equal.reshape(data.shape))
+        flat = data.reshape(-1)
         for i in range(0, len(chosen), BYTES):
-            chosen[i : i + BYTES] = xp.packbits(equal[8 * i : 8 * (i + BYTES)])
+            part = slice(8 * i, 8 * (i + BYTES))
+            equal[part] |= flat[part] != flat[part]  # nan is the result wherever it is among the elements
+            chosen[i : i + BYTES] = xp.packbits(equal[part])
 
 
 def _pieces(a, shape, dtype):

@@ -201,7 +201,11 @@ class _image_gradient(Op):
         _line(xp, _norm(a, grad.shape), gamma, beta, mean, var, factor, shift)
         xp.multiply(chosen, factor, out=head)
         xp.add(head, shift, out=head)
-        xp.greater(head, 0, out=head, casting="unsafe") if a.relu else head.fill(1)
+        if a.relu:  # 1 where the rectifier lets through, also where it was given nan
+            xp.less_equal(head, 0, out=head, casting="unsafe")
+            xp.subtract(1, head, out=head)
+        else:
+            head.fill(1)
         xp.multiply(head, grad, out=head)
         xp.multiply(head, factor, out=head)
         total.fill(0)

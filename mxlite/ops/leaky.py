@@ -147,7 +147,11 @@ class LeakyReLU(Op):
                     slope.fill(1)
                     _scale(xp, a, slope, gamma, where)
                 positive = _like(above.view("bool"), slope)
-                xp.greater(source, 0, out=positive)
+                if a.act_type in ("elu", "selu"):
+                    xp.greater(source, 0, out=positive)
+                else:  # nan counts as above: its gradient is not lost where the slope is 0
+                    xp.less_equal(source, 0, out=positive)
+                    xp.logical_not(positive, out=positive)
                 xp.copyto(slope, _LAMBDA if a.act_type == "selu" else 1, where=positive, casting="unsafe")
             xp.multiply(d[where], slope, out=d_data.reshape(shape)[where])
         if d_gamma is not None:

@@ -62,6 +62,13 @@ class SoftmaxOutput(Op):
     def unneeded(cls, a: Any) -> frozenset[str]:
         return frozenset() if a.out_grad else frozenset(["d_out"])
 
+    @classmethod
+    def class_numbers(cls, a: Any, inputs: Shapes) -> dict[str, tuple[int, float | None]]:
+        data, label = inputs
+        if not cls.has_classes(a, data, label):
+            return {}
+        return {"label": (softmax_view(a, data)[2], a.ignore_label if a.use_ignore else None)}
+
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data, label = shapes

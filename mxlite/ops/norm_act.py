@@ -217,10 +217,11 @@ class _Head:
         if self.masked:
             positive = self.s.positive[: d.size].reshape(d.shape)
             if self.out is not None:
-                xp.greater(self.out[where], 0, out=positive)
+                xp.less_equal(self.out[where], 0, out=positive)
             else:
                 scale, shift = _at(self.scale, where), _at(self.shift, where)
-                xp.greater(_times_plus(xp, self.x[where], scale, shift, self.s.head), 0, out=positive)
+                xp.less_equal(_times_plus(xp, self.x[where], scale, shift, self.s.head), 0, out=positive)
+            xp.logical_not(positive, out=positive)  # also where it is nan, which is not to be hidden
             if not self.slope:
                 return xp.multiply(d, positive, out=box)
             xp.copyto(box, d)

@@ -32,7 +32,8 @@ class _pooling_channels_last(Op):
     data: (N, *S, C)  ->  out: (N, *OS, C).
 
     As there, max has a hidden output `index` (N, *OS, C), the number of each maximum in its window
-    counted row by row, and the window's size where there is none (all are nan); backward reads nothing else.
+    counted row by row, and the window's size where there is none (all of it is padding); backward reads
+    nothing else.
     """
 
     inputs = ("data",)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
+from ..core.cached import cached_property
 from ..core.dtype import as_dtype
 from ..graph.ir import Shape
 from ..graph.opdef import DType
@@ -232,7 +233,9 @@ def flat_like(scratch: Any, x: Any) -> Any:
 def _max(
     xp: Any, w: Windows, part: Part, x: Any, y: Any, index: Any, first: Any, second: Any, third: Any
 ) -> None:
-    """y: the maxima; index: the first window element that equals its maximum. Either may be None."""
+    """y: the maxima; index: the first window element that equals its maximum, or is nan. Either may be
+    None.
+    """
     best = flat_like(first, y if y is not None else index)
     best.fill(-xp.inf)
     for _, inside, outputs in w.slices(part):
@@ -248,7 +251,10 @@ def _max(
     for k, inside, outputs in w.slices(part):
         place = index[:, *outputs]
         equal, term = flat_like(second.view("bool"), place), flat_like(third.view(index.dtype), place)
+        nan = flat_like(third.view("bool"), place)  # a nan is the maximum of its windows
+        xp.not_equal(x[:, *inside], x[:, *inside], out=nan)
         xp.equal(x[:, *inside], best[:, *outputs], out=equal)
+        xp.logical_or(equal, nan, out=equal)
         xp.multiply(equal, index.dtype.type(count - k), out=term)
         xp.maximum(place, term, out=place)
     xp.subtract(index.dtype.type(count), index, out=index)

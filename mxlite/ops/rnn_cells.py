@@ -98,7 +98,7 @@ class Plain:
         """`pre` holds the results of the steps."""
         y = s.pre[j]
         if self.relu:
-            xp.greater(y, 0, out=y, casting="unsafe")
+            xp.sign(y, out=y)  # nan stays nan
         else:
             xp.multiply(y, y, out=y)
             xp.subtract(1, y, out=y)

@@ -208,7 +208,7 @@ class _rpower_scalar(_Scalar):
 class _maximum_scalar(_Scalar):
     """``out = max(data, scalar)``.
 
-    data: (...)  ->  out: (...). The gradient is `d_out` where ``data >= scalar``, 0 elsewhere.
+    data: (...)  ->  out: (...). The gradient is `d_out`, but 0 where ``data < scalar``.
     """
 
     aliases = ("_MaximumScalar",)
@@ -221,18 +221,18 @@ class _maximum_scalar(_Scalar):
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, x >= a.scalar, out=into)
+            xp.multiply(d, ~(x < a.scalar), out=into)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        passes = w._greater_equal_scalar(ins["data"], scalar=a.scalar)
+        passes = w._rminus_scalar(w._lesser_scalar(ins["data"], scalar=a.scalar), scalar=1.0)
         return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
 class _minimum_scalar(_Scalar):
     """``out = min(data, scalar)``.
 
-    data: (...)  ->  out: (...). The gradient is `d_out` where ``data <= scalar``, 0 elsewhere.
+    data: (...)  ->  out: (...). The gradient is `d_out`, but 0 where ``data > scalar``.
     """
 
     aliases = ("_MinimumScalar",)
@@ -245,11 +245,11 @@ class _minimum_scalar(_Scalar):
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, x <= a.scalar, out=into)
+            xp.multiply(d, ~(x > a.scalar), out=into)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        passes = w._lesser_equal_scalar(ins["data"], scalar=a.scalar)
+        passes = w._rminus_scalar(w._greater_scalar(ins["data"], scalar=a.scalar), scalar=1.0)
         return {"data": w.elemwise_mul(heads["out"], passes)}
 
 

@@ -31,6 +31,14 @@ class transpose(Move):
         return (data,), (tuple(data[i] for i in axes),)
 
     @staticmethod
+    def infer_inputs(a, inputs, outputs):
+        (out,) = outputs
+        axes = _order(a, len(out or ()))
+        if out is None or sorted(axes) != list(range(len(out))):
+            return inputs
+        return (tuple(out[axes.index(i)] for i in range(len(out))),)
+
+    @staticmethod
     def forward(xp, a, data, *, out):
         xp.copyto(out, data.transpose(a.axes or None))
 

@@ -119,6 +119,10 @@ class broadcast_like(Op):
     def infer_shape(a, lhs, rhs):
         if (a.lhs_axes is None) != (a.rhs_axes is None) or len(a.lhs_axes or ()) != len(a.rhs_axes or ()):
             raise ShapeError(f"lhs_axes {a.lhs_axes} and rhs_axes {a.rhs_axes} must name equally many axes.")
+        if a.lhs_axes == ():
+            raise ShapeError(
+                "lhs_axes and rhs_axes name no axis: give one of each or more, or neither option."
+            )
         if a.lhs_axes is None:
             aligned = (1,) * (len(rhs) - len(lhs)) + lhs
             if len(lhs) > len(rhs) or any(d not in (1, s) for d, s in zip(aligned, rhs)):

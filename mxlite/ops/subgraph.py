@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import cached_property
 from typing import Any
 
+from ..core.cached import cached_property
 from ..core.errors import FormatError, OpAttributeError
 from ..graph.attrs import parse_attrs
 from ..graph.gradient import backward, needs_head_gradient

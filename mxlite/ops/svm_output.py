@@ -40,6 +40,10 @@ class SVMOutput(Op):
         regularization_coefficient: float = 1.0
         use_linear: bool = False
 
+    @classmethod
+    def class_numbers(cls, a: Any, inputs: Shapes) -> dict[str, tuple[int, float | None]]:
+        return {"label": (inputs[0][-1], None)}
+
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data, label = shapes

@@ -265,7 +265,7 @@ class clip(_Unary):
     """Each element moved into [`a_min`, `a_max`].
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient is `d_out` where
-    ``a_min <= data <= a_max``, 0 elsewhere.
+    ``a_min <= data <= a_max`` or data is nan, 0 elsewhere.
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
@@ -290,17 +290,15 @@ class clip(_Unary):
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data):
-            inside = x >= a.a_min
-            inside &= x <= a.a_max
-            xp.multiply(d, inside, out=into)
+            outside = x < a.a_min
+            outside |= x > a.a_max
+            xp.multiply(d, ~outside, out=into)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         x = ins["data"]
-        inside = w.elemwise_mul(
-            w._greater_equal_scalar(x, scalar=a.a_min), w._lesser_equal_scalar(x, scalar=a.a_max)
-        )
-        return {"data": w.elemwise_mul(heads["out"], inside)}
+        outside = w.elemwise_add(w._lesser_scalar(x, scalar=a.a_min), w._greater_scalar(x, scalar=a.a_max))
+        return {"data": w.elemwise_mul(heads["out"], w._rminus_scalar(outside, scalar=1.0))}
 
 
 class softsign(_Real):
@@ -336,7 +334,7 @@ class hard_sigmoid(_Real):
     """``out = max(0, min(1, alpha * data + beta))``: a sigmoid of three straight lines.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * alpha`` where
-    ``0 < out < 1``, else 0: `data` is not read.
+    ``0 < out < 1`` or out is nan, else 0: `data` is not read.
     """
 
     backward_in_place = {"d_data": ("d_out", "out")}
@@ -356,14 +354,15 @@ class hard_sigmoid(_Real):
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):
         for d, y, into in pieces(d_out, out, d_data):
-            slope = (y > 0) & (y < 1)
-            xp.multiply(d, slope, out=into)
+            flat = (y <= 0) | (y >= 1)
+            xp.multiply(d, ~flat, out=into)
             xp.multiply(into, a.alpha, out=into)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         y = outs["out"]
-        inside = w.elemwise_mul(w._greater_scalar(y, scalar=0), w._lesser_scalar(y, scalar=1))
+        flat = w.elemwise_add(w._lesser_equal_scalar(y, scalar=0), w._greater_equal_scalar(y, scalar=1))
+        inside = w._rminus_scalar(flat, scalar=1.0)
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], inside), scalar=a.alpha)}
 
 

@@ -40,7 +40,8 @@ def output_size(
         if room < 0:
             raise ShapeError(
                 f"kernel {kernel} does not fit data of {'x'.join(map(str, size))} padded by {pad}"
-                + (f" at dilation {dilate}." if any(d != 1 for d in dilate) else ".")
+                + (f" at dilation {dilate}" if any(d != 1 for d in dilate) else "")
+                + "; pad the data, or take a smaller kernel."
             )
         found.append((-(-room // s) if ceil else room // s) + 1)
     return tuple(found)

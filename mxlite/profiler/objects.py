@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
 
-from ..core import MXLiteError, nearest
+from ..core import forks, MXLiteError, nearest
 from .recorder import Count, Instant, Span
 from .session import SESSION
 
@@ -97,7 +96,7 @@ class Counter:
         self.name = name
         self._domain = domain
         self._value: float = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         if value is not None:
             self.set_value(value)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import warnings
 from dataclasses import asdict, dataclass
@@ -12,12 +11,15 @@ from typing import Any
 
 from ..backends.cpu.threads import num_threads
 from ..core import MXLiteError, nearest, replacing
+from ..core.log import Log
 from ..core.wanted import wanted_path
 from ..engine import get_engine, watch
 from . import peak
 from .recorder import Recorder, Wanted
-from .table import data_of, rows_of, SORTS, table_of
+from .table import data_of, rows_of, SORTS, summary_of, table_of
 from .trace import trace_of
+
+_log = Log(__name__)
 
 
 @dataclass
@@ -154,7 +156,7 @@ def _at_exit() -> None:
         try:
             dump()
         except (OSError, MXLiteError) as error:
-            logging.warning("The profile was not written to %s: %s", SESSION.config.filename, error)
+            _log.warning("The profile was not written to %s: %s", SESSION.config.filename, error)
 
 
 # After the engine's own, so that it runs before: the engine is still there.
@@ -191,7 +193,11 @@ def _dumps(format: str, sort_by: str, ascending: bool) -> str:
     calls = list(SESSION.recorder.calls())
     types = {c.facts.dtype for c in calls if c.facts.flops}
     if not calls:
-        return "Nothing was recorded." if format == "table" else json.dumps({"Time": []})
+        return (
+            "Nothing was recorded."
+            if format == "table"
+            else json.dumps({**summary_of([], sort_by, ascending), "Kernels": []})
+        )
     copied = peak.bytes_per_s(threads)
     reached = {t: peak.flops_per_s(t, threads) for t in sorted(types) if t in _MEASURED}
     most = reached.get("float32") or max(reached.values(), default=peak.flops_per_s("float32", threads))
@@ -202,7 +208,8 @@ def _dumps(format: str, sort_by: str, ascending: bool) -> str:
     rows = rows_of(calls, ideal)
     if format == "json":
         peaks = {"threads": threads, "bytes_per_s": copied, "flops_per_s": reached}
-        return json.dumps({"Time": data_of(rows, sort_by, ascending), "Peak": peaks}, indent=4)
+        found = {**summary_of(rows, sort_by, ascending), "Kernels": data_of(rows, sort_by, ascending)}
+        return json.dumps({**found, "Peak": peaks}, indent=4)
     rates = ", ".join(f"{v / 1e9:.1f} GFLOP/s ({t})" for t, v in reached.items())
     note = (
         f"\n\nPeak of this machine with {threads} threads, measured: {rates + ', ' if rates else ''}"

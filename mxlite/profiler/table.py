@@ -100,6 +100,34 @@ def _cells(row: Row, whole: float) -> tuple[str, ...]:
     )
 
 
+def summary_of(rows: list[Row], sort_by: str, ascending: bool) -> dict[str, Any]:
+    """MXNet's form: of each kind of call, by the operator's name, how often and how long, in milliseconds.
+
+    Memory is planned here, not allocated by operators: there is nothing to list.
+    """
+    kinds: dict[str, dict[str, Row]] = {}
+    for r in rows:
+        whole = kinds.setdefault(r.kind, {}).setdefault(r.operator, Row(r.kind, r.operator, "", ""))
+        whole.seconds += r.seconds
+    return {
+        "Time": {
+            kind: {
+                r.operator: {
+                    "Count": len(r.seconds),
+                    "Total": 1e3 * r.total,
+                    "Min": 1e3 * min(r.seconds),
+                    "Max": 1e3 * max(r.seconds),
+                    "Avg": 1e3 * r.total / len(r.seconds),
+                }
+                for r in sorted(found.values(), key=lambda r: r.rank(sort_by), reverse=not ascending)
+            }
+            for kind, found in kinds.items()
+        },
+        "Memory": {},
+        "Unit": {"Time": "ms", "Memory": "kB"},
+    }
+
+
 def data_of(rows: list[Row], sort_by: str, ascending: bool) -> list[dict[str, Any]]:
     """The rows as data, times in milliseconds as in MXNet."""
     rows = sorted(rows, key=lambda r: r.rank(sort_by), reverse=not ascending)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from numbers import Number
 from typing import Any, NamedTuple, TYPE_CHECKING
 
+from ..core.base_names import NotImplementedForSymbol
 from ..core.errors import MXLiteError, OpAttributeError
 from ..graph import Entry
 from ..ops import find_op
@@ -122,9 +123,11 @@ class Arithmetic:
         return _apply(_LE, self, other)
 
     def __bool__(self) -> bool:
-        raise MXLiteError(
-            f"{self!r} has no truth value before it is run: a comparison of symbols makes a node. "
-            f"Compare arrays, or test `symbol is None`."
+        raise NotImplementedForSymbol(
+            "__bool__",
+            "bool",
+            text=f"{self!r} has no truth value before it is run: a comparison of symbols makes a node. "
+            f"Compare arrays, or test `symbol is None`.",
         )
 
 

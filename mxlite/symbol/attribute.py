@@ -40,6 +40,15 @@ class _Current(type):
             stack = _local.stack = [AttrScope()]
         return stack[-1]
 
+    @current.setter
+    def current(cls, scope: AttrScope) -> None:
+        """Set, as MXNet's older programs do: what this thread uses from now on, inside this `with` block."""
+        stack = getattr(_local, "stack", None)
+        if stack is None:
+            _local.stack = [scope]
+        else:
+            stack[-1] = scope
+
 
 class AttrScope(metaclass=_Current):
     """Attributes for every variable and operator made inside a `with` block; inner scopes win.
@@ -55,6 +64,11 @@ class AttrScope(metaclass=_Current):
             require_text(key, value, "AttrScope")
         self._own = attributes
         self._all = dict(attributes)
+
+    @property
+    def _attr(self) -> dict[str, str]:
+        """The attributes; private in MXNet, too, and read all the same."""
+        return self._all
 
     def get(self, attr: Mapping[str, str] | None) -> dict[str, str]:
         """The scope's attributes, those in `attr` first."""

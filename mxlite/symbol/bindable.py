@@ -7,7 +7,7 @@ from typing import Any, TYPE_CHECKING
 
 from ..core import Context, current_context
 from ..core.errors import MXLiteError
-from ..core.placement import all_dense, on_one_device
+from ..core.placement import all_dense, label, on_one_device
 from ..graph import Graph, Shape
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Bindable:
             raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
         from ..executor import simple_bind
 
-        return simple_bind(
+        made = simple_bind(
             self.graph,
             ctx,
             kwargs,
@@ -174,6 +174,8 @@ class Bindable:
             offload=offload,
             streams=streams,
         )
+        label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
+        return made
 
     def bind(
         self,

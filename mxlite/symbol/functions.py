@@ -111,14 +111,20 @@ def _defaults(op: type[Op]) -> dict[str, Any]:
     return found
 
 
-def _help(op: type[Op]) -> str:
-    """The declaration's docstring, then its inputs and parameters."""
-    lines = [inspect.cleandoc(op.__doc__ or ""), "", "Parameters", "----------"]
-    lines += [f"{op.variadic} : Symbols"] if op.variadic else [f"{i} : Symbol" for i in op.inputs]
+def arguments_of(op: type[Op], one: str = "NDArray-or-Symbol", many: str = "[]") -> dict[str, str]:
+    """What each input and parameter takes, in words; `one` is an input, `many` goes behind it for several."""
+    told = {op.variadic: one + many} if op.variadic else dict.fromkeys(op.inputs, one)
     kinds = attr_fields(op)
     for key, default in _defaults(op).items():
         need = "required" if isinstance(default, _Required) else f"optional, default={default!r}"
-        lines.append(f"{key} : {_kind(kinds[key][0])}, {need}")
+        told[key] = f"{_kind(kinds[key][0])}, {need}"
+    return told
+
+
+def _help(op: type[Op]) -> str:
+    """The declaration's docstring, then its inputs and parameters."""
+    lines = [inspect.cleandoc(op.__doc__ or ""), "", "Parameters", "----------"]
+    lines += [f"{key} : {words}" for key, words in arguments_of(op, "Symbol", "s").items()]
     lines += [
         "name : str, optional",
         "    Name of the node; counted up if it is not given.",

@@ -8,11 +8,13 @@ differently is put right on the way, in `upgrade.py`.
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, Node, Op
 from ..ops import find_op
 from ..ops.custom import custom_operator
@@ -49,6 +51,8 @@ def _read(top: dict[str, Any]) -> Graph:
     nodes = _Nodes()
     for i, raw in enumerate(raw_nodes):
         nodes.append(_read_node(i, raw, nodes, version))
+    if is_np_shape() and "is_np_shape" not in top.get("attrs", {}):
+        _open_zeros(nodes.nodes)
     for i in _list(top, "arg_nodes", "The symbol"):
         if type(i) is not int or not 0 <= i < len(nodes.nodes) or nodes.nodes[i].op is not None:
             raise FormatError(f"'arg_nodes' must list variables of the symbol; {_short(i)} is none.")
@@ -57,6 +61,13 @@ def _read(top: dict[str, Any]) -> Graph:
     if not heads:
         raise FormatError("The symbol has no outputs: 'heads' is empty.")
     return Graph(tuple(heads))
+
+
+def _open_zeros(nodes: Sequence[Node]) -> None:
+    """Write -1 for 0 in the shapes of variables: in a file of old shapes it stands for an open length."""
+    for node in nodes:
+        if node.op is None and "__shape__" in node.annotations:
+            node.annotations["__shape__"] = re.sub(r"(?<![\d-])0(?!\d)", "-1", node.annotations["__shape__"])
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.errors import MXLiteError
+from ..core.npshape import is_np_shape
 from ..graph import Graph, Node
 from ..ops import TABLE
 from ..ops.custom import Custom
@@ -38,7 +39,10 @@ _OUTPUTS_IN_MXNET: dict[str, Callable[[Any], int]] = {
 
 def dumps(graph: Graph) -> str:
     """The text. O(nodes). Raises MXLiteError for backward nodes, which have no form in MXNet's files."""
-    return _graph(graph, 0, [f'"attrs": {{"mxnet_version": ["int", {VERSION}]}}'])
+    about = [f'"mxnet_version": ["int", {VERSION}]']
+    if is_np_shape():  # tells a reader that 0 in a shape is a length
+        about = ['"is_np_shape": ["int", 1]', *about]
+    return _graph(graph, 0, ['"attrs": {' + (about[0] if len(about) == 1 else _lines(about, 2)) + "}"])
 
 
 def _graph(graph: Graph, indent: int, more: Sequence[str] = ()) -> str:

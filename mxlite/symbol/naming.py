@@ -17,6 +17,15 @@ class _Current(type):
             stack = _local.stack = [NameManager()]
         return stack[-1]
 
+    @current.setter
+    def current(cls, manager: NameManager) -> None:
+        """Set, as MXNet's older programs do: what this thread uses from now on, inside this `with` block."""
+        stack = getattr(_local, "stack", None)
+        if stack is None:
+            _local.stack = [manager]
+        else:
+            stack[-1] = manager
+
 
 class NameManager(metaclass=_Current):
     """Counts unnamed operators, one counter for each hint; a `with` block makes it the current one.

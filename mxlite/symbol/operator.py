@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ndarray import NDArray
 from ..ndarray.custom import (
@@ -13,8 +13,9 @@ from ..ndarray.custom import (
     PropAdapter,
     register as register,
 )
+from ..ops import find_op, TABLE
 from ..ops.custom import custom_operator, REGISTRY
-from .functions import apply
+from .functions import apply, arguments_of
 from .symbol import Symbol
 
 
@@ -27,6 +28,25 @@ def Custom(*args: Symbol, op_type: str, **kwargs: Any) -> Symbol:
     op = custom_operator({"op_type": op_type, **given})
     named = {k: v for k, v in kwargs.items() if k not in given}
     return apply(op, "custom", args, {**named, "op_type": op_type, **dict(op.parameters)})
+
+
+class OperatorArguments(NamedTuple):
+    """What `get_operator_arguments` tells: how many inputs and parameters, their names, what each takes."""
+
+    narg: int
+    names: list[str]
+    types: list[str]
+
+
+def get_all_registered_operators() -> list[str]:
+    """The names of all operators, those of aliases included."""
+    return sorted(TABLE)
+
+
+def get_operator_arguments(op_name: str) -> OperatorArguments:
+    """The inputs, then the parameters, of an operator. UnknownNameError for a name that none has."""
+    told = arguments_of(find_op(op_name))
+    return OperatorArguments(len(told), list(told), list(told.values()))
 
 
 class PythonOp:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, overload
 
 from ..core import read_at_most, replacing
-from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.errors import FormatError, IndexingError, MXLiteError, nearest, OpAttributeError, UnknownNameError
 from ..core.wanted import wanted, wanted_path
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
@@ -97,7 +97,7 @@ class Symbol(Arithmetic, Bindable):
     def __getitem__(self, index: Any) -> Symbol:
         """One output by place or by its name in `list_outputs`; several by a slice.
 
-        Raises IndexError past the end, UnknownNameError for a name that no output or several have.
+        Raises IndexingError past the end, UnknownNameError for a name that no output or several have.
         """
         if isinstance(index, slice):
             return Group(Symbol((e,)) for e in self.entries[index])
@@ -109,7 +109,7 @@ class Symbol(Arithmetic, Bindable):
         if place < 0:
             raise MXLiteError(f"Outputs of {self!r} are counted from 0, got {place}.")
         if place >= len(self.entries):
-            raise IndexError(f"{self!r} has {len(self.entries)} outputs; there is no number {place}.")
+            raise IndexingError(f"{self!r} has {len(self.entries)} outputs; there is no number {place}.")
         return Symbol((self.entries[place],))
 
     def _place(self, name: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError
+from ..core.errors import RangeError
 from ..executor import Executor
 from ..ndarray import array, NDArray
 from ..symbol import make_loss, Symbol, Variable
@@ -38,9 +39,9 @@ def _by_name(what: str, names: Sequence[str], values: Arrays, ctx: Any, dtype: A
     """Values in order or by name, all of them, as NDArrays by name."""
     if isinstance(dtype, str):
         if dtype != "asnumpy":
-            raise ValueError(f"dtype is a float type or 'asnumpy', got {dtype!r}.")
+            raise RangeError(f"dtype is a float type or 'asnumpy', got {dtype!r}.")
     elif np.dtype(dtype).kind != "f":
-        raise ValueError(f"dtype is a float type or 'asnumpy', got {dtype!r}.")
+        raise RangeError(f"dtype is a float type or 'asnumpy', got {dtype!r}.")
     given = dict(values) if isinstance(values, Mapping) else dict(zip(names, values))
     if set(given) != set(names) or len(values) != len(names):
         raise BindError(f"The symbol has the {what} {list(names)}, but {list(given)} are given.")
@@ -231,7 +232,7 @@ def check_numeric_gradient(
     exe.forward(is_train=True)
     eps = get_tolerance(exe.outputs[0], numeric_eps, default_numeric_eps())
     if np.dtype(dtype).itemsize < 8 and eps < _SMALLEST_STEP:
-        raise ValueError(f"Steps of {eps:g} are lost in {np.dtype(dtype)}; take float64, or at least 1e-5.")
+        raise RangeError(f"Steps of {eps:g} are lost in {np.dtype(dtype)}; take float64, or at least 1e-5.")
     exe.backward()
     found = {k: v.copy() for k, v in grads.items()}
     values = {k: v.asnumpy() for k, v in args.items()}

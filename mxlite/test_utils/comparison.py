@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import RangeError
 from ..ndarray import NDArray, waitall
 from .tolerances import get_atol, get_etol, get_rtol, get_tols, Tolerance
 
@@ -156,7 +157,7 @@ def assert_exception(
 def retry(n: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """A test by chance that fails only when it fails `n` times in a row."""
     if n < 1:
-        raise ValueError(f"A test is tried at least once, got {n}.")
+        raise RangeError(f"A test is tried at least once, got {n}.")
 
     def decorate(test: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError
+from ..core.errors import RangeError
+from ..core.log import Log
 from ..ndarray import array, waitall
 from ..symbol import Symbol
 from .comparison import assert_almost_equal
 from .tolerances import default_context, get_tols, Tolerance
+
+_log = Log(__name__)
 
 
 def check_consistency(
@@ -39,10 +42,10 @@ def check_consistency(
     disagreements are logged.
     """
     if len(ctx_list) < 2:
-        raise ValueError(f"check_consistency compares at least two entries, got {len(ctx_list)}.")
+        raise RangeError(f"check_consistency compares at least two entries, got {len(ctx_list)}.")
     symbols = [sym] * len(ctx_list) if isinstance(sym, Symbol) else list(sym)
     if len(symbols) != len(ctx_list):
-        raise ValueError(f"{len(ctx_list)} entries need as many symbols or one, got {len(symbols)}.")
+        raise RangeError(f"{len(ctx_list)} entries need as many symbols or one, got {len(symbols)}.")
     outputs, arguments = symbols[0].list_outputs(), symbols[0].list_arguments()
     for s in symbols:
         if (s.list_outputs(), s.list_arguments()) != (outputs, arguments):
@@ -73,7 +76,7 @@ def check_consistency(
         except AssertionError as error:
             if raise_on_err:
                 raise AssertionError(f"{what}: {error}") from None
-            logging.error("%s: %s", what, error)
+            _log.error("%s: %s", what, error)
 
     def copied(values: Mapping[str, Any]) -> dict[str, Any]:
         return {k: None if v is None else v.asnumpy() for k, v in values.items()}
@@ -141,7 +144,7 @@ def check_speed(
     `location`: all arguments by name; without it they are random, and `kwargs` are shapes.
     """
     if typ not in ("whole", "forward"):
-        raise ValueError(f"typ is 'whole' or 'forward', got {typ!r}.")
+        raise RangeError(f"typ is 'whole' or 'forward', got {typ!r}.")
     ctx = ctx or default_context()
     shapes = kwargs if location is None else {k: v.shape for k, v in location.items()}
     exe = sym.simple_bind(ctx, grad_req=grad_req or "write", **shapes)

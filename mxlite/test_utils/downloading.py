@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import urllib.error
@@ -10,6 +9,10 @@ import urllib.parse
 from typing import Any
 
 from ..core import MXLiteError, replacing
+from ..core.errors import RangeError
+from ..core.log import Log
+
+_log = Log(__name__)
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30.0
@@ -46,13 +49,13 @@ def download(
     `most_bytes`; then there is no file. `timeout`: seconds to wait for an answer.
     """
     if retries < 0:
-        raise ValueError(f"retries is 0 or more, got {retries}.")
+        raise RangeError(f"retries is 0 or more, got {retries}.")
     name = fname or os.path.basename(urllib.parse.urlsplit(url).path)
     if not name:
         raise MXLiteError(f"{url!r} ends in no file's name; give fname.")
     target = os.path.join(dirname, name) if dirname is not None else name
     if os.path.exists(target) and not overwrite:
-        logging.info("%s is there already", target)
+        _log.info("%s is there already", target)
         return target
     require_https(url)
     if folder := os.path.dirname(target):
@@ -64,9 +67,9 @@ def download(
         except (urllib.error.URLError, OSError, EOFError) as error:
             if not left or (isinstance(error, urllib.error.HTTPError) and error.code < 500):
                 raise
-            logging.warning("%s failed (%s); %d more attempts", url, error, left)
+            _log.warning("%s failed (%s); %d more attempts", url, error, left)
             time.sleep(min(1.0, timeout / 10))
-    logging.info("%s is now %s", url, target)
+    _log.info("%s is now %s", url, target)
     return target
 
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core import OpAttributeError
+from ..core.errors import ArgumentError, RangeError
 from ..ndarray import array, NDArray, sparse
 from .tolerances import default_dtype
 
@@ -24,14 +26,14 @@ def random_uniform_arrays(*shapes: tuple[int, ...], **kwargs: Any) -> list[np.nd
     low, high = kwargs.pop("low", 0.0), kwargs.pop("high", 1.0)
     dtype = kwargs.pop("dtype", default_dtype())
     if kwargs:
-        raise TypeError(f"random_uniform_arrays has no parameter {next(iter(kwargs))!r}.")
+        raise ArgumentError(f"random_uniform_arrays has no parameter {next(iter(kwargs))!r}.")
     return [np.asarray(np.random.uniform(low, high, size=s), dtype=dtype) for s in shapes]
 
 
 def random_sample(population: Sequence[Any], k: int) -> list[Any]:
     """`k` items in any order."""
     if not 0 <= k <= len(population):
-        raise ValueError(f"{k} items cannot be drawn from {len(population)}.")
+        raise RangeError(f"{k} items cannot be drawn from {len(population)}.")
     items = list(population)
     np.random.shuffle(items)
     return items[:k]
@@ -93,21 +95,26 @@ def rand_sparse_ndarray(
     shuffle_csr_indices: bool = False,
     ctx: Any = None,
 ) -> tuple[NDArray, tuple[np.ndarray, ...]]:
-    """A sparse array of normal numbers, and what it stores: (data, indices), of csr (indptr, indices, data).
+    """A sparse array of numbers in [0, 1), and what it stores: (data, indices), of csr (indptr, indices,
+    data).
 
     `density` is the share of elements, of rows if `stype` is 'row_sparse', that are stored; a random one if
-    None. `rsp_indices` names the rows instead. `data_init` is what all stored elements are, `modifier_func`
-    what each becomes. The numbers are not those of MXNet's function. OpAttributeError for a `distribution`
-    other than 'uniform', and for shuffled indices.
+    None. Of csr exactly that share is, at places drawn at random, or with `distribution` 'powerlaw' one
+    element
+    in the first row, two in the next, four, ... `rsp_indices` names the rows instead. `data_init` is what all
+    stored elements are, `modifier_func` what each becomes. `shuffle_csr_indices`: the columns of a row
+    stand in
+    no order. The numbers are not those of MXNet's function. OpAttributeError for another `distribution`, or a
+    density that is too small for a power law (fewer than two elements a row).
     """
-    if distribution not in (None, "uniform") or shuffle_csr_indices:
-        raise OpAttributeError("rand_sparse_ndarray: only uniform distributions, with indices in order.")
     share = float(np.random.rand()) if density is None else density
-    values = np.array(random_arrays(tuple(shape)), np.float64)
+    values = np.random.rand(*shape)
     if data_init is not None:
         values[...] = data_init
     values = assign_each(values, modifier_func).astype(dtype or default_dtype())
     if stype == "row_sparse":
+        if distribution not in (None, "uniform"):
+            raise OpAttributeError(f"rows are stored by a uniform distribution, got {distribution!r}.")
         rows = (
             np.flatnonzero(np.random.rand(shape[0]) < share)
             if rsp_indices is None
@@ -115,12 +122,44 @@ def rand_sparse_ndarray(
         )
         made: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
         return made, (made.data.asnumpy(), made.indices.asnumpy())
-    rows, columns = np.nonzero(np.random.rand(*shape) < share)
-    indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
     if stype != "csr":
         raise OpAttributeError(f"stype is 'csr' or 'row_sparse', got {stype!r}.")
+    rows, columns = np.nonzero(_stored_of_csr(shape, share, distribution))
+    indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
+    if shuffle_csr_indices:
+        for begin, end in itertools.pairwise(indptr):
+            np.random.shuffle(columns[begin:end])
     made = sparse.csr_matrix((values[rows, columns], columns, indptr), tuple(shape), ctx)
     return made, (made.indptr.asnumpy(), made.indices.asnumpy(), made.data.asnumpy())
+
+
+def _stored_of_csr(shape: Sequence[int], share: float, distribution: str | None) -> np.ndarray:
+    """Which elements a csr matrix stores."""
+    rows, columns = shape
+    stored = np.zeros((rows, columns), bool)
+    total = round(rows * columns * share)
+    if distribution in (None, "uniform"):
+        stored.reshape(-1)[np.random.choice(stored.size, total, replace=False)] = True
+        return stored
+    if distribution != "powerlaw":
+        raise OpAttributeError(f"distribution is 'uniform' or 'powerlaw', got {distribution!r}.")
+    if total < 2 * rows:
+        raise OpAttributeError(
+            f"a power law stores at least two elements a row; density {share} of {rows}x{columns} stores "
+            f"{total}."
+        )
+    stored[:, 0] = True  # then the rows in turn get twice as many as the one before
+    left, length = total - rows, 2
+    for row in range(rows):
+        more = min(length - 1, columns - 1, left)
+        stored[row, 1 : 1 + more] = True
+        left -= more
+        length *= 2
+    for row in reversed(range(rows)):  # what is left
+        free = np.flatnonzero(~stored[row])[:left]
+        stored[row, free] = True
+        left -= len(free)
+    return stored
 
 
 def assign_each(the_input: np.ndarray, function: Callable[[Any], Any] | None) -> np.ndarray:
@@ -164,3 +203,47 @@ def collapse_sum_like(a: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     before = a.ndim - len(shape)
     axes = [i for i in range(a.ndim) if i < before or shape[i - before] != a.shape[i]]
     return np.sum(a, axis=tuple(axes)).reshape(tuple(shape))
+
+
+def create_sparse_array(
+    shape: Sequence[int],
+    stype: str,
+    data_init: float | None = None,
+    rsp_indices: Sequence[int] | None = None,
+    dtype: Any = None,
+    modifier_func: Callable[[float], float] | None = None,
+    density: float = 0.5,
+    shuffle_csr_indices: bool = False,
+) -> NDArray:
+    """A sparse array with all elements of its stored rows, or half of those of a csr matrix; see
+    `rand_sparse_ndarray`.
+    """
+    made, _ = rand_sparse_ndarray(
+        shape,
+        stype,
+        density=density,
+        data_init=data_init,
+        rsp_indices=rsp_indices,
+        dtype=dtype,
+        modifier_func=modifier_func,
+        shuffle_csr_indices=shuffle_csr_indices,
+    )
+    return made
+
+
+def create_sparse_array_zd(
+    shape: Sequence[int],
+    stype: str,
+    density: float,
+    data_init: float | None = None,
+    rsp_indices: Sequence[int] | None = None,
+    dtype: Any = None,
+    modifier_func: Callable[[float], float] | None = None,
+    shuffle_csr_indices: bool = False,
+) -> NDArray:
+    """As `create_sparse_array`; a density of 0 stores nothing, whatever `rsp_indices` say."""
+    if stype == "row_sparse" and density == 0:
+        rsp_indices = []
+    return create_sparse_array(
+        shape, stype, data_init, rsp_indices, dtype, modifier_func, density, shuffle_csr_indices
+    )

@@ -96,3 +96,10 @@ def get_atol(atol: float | None = None, dtype: Any = np.float64) -> float:
 def get_etol(etol: float | None = None) -> float:
     """`etol`, the share of elements that may differ; 0 by default."""
     return 0 if etol is None else etol
+
+
+def effective_dtype(dat: Any) -> np.dtype[Any]:
+    """The dtype whose tolerances fit `dat`: its own. MXNet says float16 for float32 on GPUs that round to
+    TF32.
+    """
+    return np.dtype(dat.dtype)

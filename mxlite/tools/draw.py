@@ -7,6 +7,8 @@ loss compares with is a label.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -99,6 +101,13 @@ def plot_network(
     except ImportError:
         raise MXLiteError("plot_network needs graphviz: pip install mxlite[viz]") from None
     graph = _checked(symbol).graph
+    seen = Counter(node.name for node in graph.nodes)
+    if repeated := sorted(name for name, times in seen.items() if times > 1):
+        warnings.warn(
+            "There are nodes of the same name in the network; the drawing tells them apart by a number: "
+            f"{', '.join(repeated)}",
+            stacklevel=2,
+        )
     shapes = _shapes(graph, shape)
     dtypes = infer_types(graph, dtype).dtypes if dtype else {}
     hidden = _weights(graph, shape) | set(graph.auxiliary) if hide_weights else set()

@@ -12,12 +12,12 @@ import ctypes
 import functools
 import glob
 import os
-import threading
 from collections.abc import Callable
 
 import numpy as np
 
 from ...core import config
+from ...core.together import Together
 
 _NAMES = (
     "scipy_openblas_{}_num_threads64_",
@@ -40,8 +40,8 @@ def set_blas_threads(threads: int) -> bool:
     found = _functions()
     if found is None:
         return False
-    with _lock:
-        if _alone:
+    with _alone.lock:
+        if _alone.anybody:
             global _before
             _before = threads
         else:
@@ -55,36 +55,38 @@ def blas_threads() -> int | None:
     return None if found is None else found[1]()
 
 
-_lock = threading.Lock()
-_alone = 0  # threads inside `hold_back`
-_before = 0  # the number to go back to
+_before = 1  # the number to go back to
 
 
 def hold_back() -> None:
-    """OpenBLAS has one thread from here until `let_go` has been called as often as this."""
-    global _alone, _before
-    found = _functions()
-    if found is None:
-        return
-    with _lock:
-        if not _alone and (count := found[1]()) != 1:
-            _before = count
-            found[0](1)
-        elif not _alone:
-            _before = 1
-        _alone += 1
+    """OpenBLAS has one thread from here until this thread has called `let_go` as often as this."""
+    if _functions() is not None:
+        _alone.enter()
 
 
 def let_go() -> None:
     """The end of what `hold_back` began."""
-    global _alone
+    if _functions() is not None:
+        _alone.leave()
+
+
+def _begin() -> None:
+    global _before
     found = _functions()
-    if found is None:
-        return
-    with _lock:
-        _alone -= 1
-        if not _alone and _before != 1:
-            found[0](_before)
+    assert found is not None
+    _before = found[1]()
+    if _before != 1:
+        found[0](1)
+
+
+def _end() -> None:
+    found = _functions()
+    assert found is not None
+    if _before != 1:
+        found[0](_before)
+
+
+_alone = Together(_begin, _end)
 
 
 @functools.cache

@@ -8,11 +8,16 @@ that has some of them run one at a time. A program of reference kernels alone le
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
+from ..base import ChosenKernel
 from . import blas
-from .onednn import loaded
-from .threads import here
+from .onednn import loaded, Run
+from .onednn.primitive import Calls
+from .threads import here, num_threads
 
 
 def prepare() -> None:
@@ -44,6 +49,24 @@ class running:
         if self.openmp is not None and (lib := loaded()) is not None:
             lib.use_threads(self.openmp)
         here.threads = self.before
+
+
+def with_threads(kernel: ChosenKernel, threads: int) -> ChosenKernel:
+    """`kernel`, chosen for so many threads, for programs that run with another number: it is connected inside
+    `running(threads)`, and each of its calls begins and ends with a word to OpenMP.
+    """
+
+    def link(run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
+        around = num_threads()
+        with running(threads):
+            made: Run = kernel.link(run, xp, a, *inputs, **rest)
+        lib = loaded()
+        words = [] if lib is None else [lib.threads_call(n) for n in (threads, around)]
+        if not words or words[0] is None or words[1] is None:
+            return made
+        return Calls((words[0], *(made if isinstance(made, Calls) else (made,)), words[1]))
+
+    return replace(kernel, link=link)
 
 
 def in_turn(threads: int) -> bool:

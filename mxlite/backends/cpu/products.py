@@ -101,19 +101,24 @@ def products(
 
 
 def product_of(
-    dtype: DType, term: Term, work: int = 0, kinds: tuple[DType, DType, DType] | None = None
+    dtype: DType,
+    term: Term,
+    work: int = 0,
+    kinds: tuple[DType, DType, DType] | None = None,
+    any_width: bool = False,
 ) -> Product | None:
     """How to compute a term of arrays of one type; None where there is no good way.
 
     work: multiplications of all terms that one call computes in turn, if this is one of several. kinds: the
-    types of x, y and what the term makes, of 16 bits or float32, if not all are `dtype`.
+    types of x, y and what the term makes, of 16 bits or float32, if not all are `dtype`. any_width: as of
+    `onednn.product`.
     """
     has_bias = bool(term.bias)
     if dtype == float32:
-        return product(*term.layouts, has_bias, term.alpha, term.adds)
+        return product(*term.layouts, has_bias, term.alpha, term.adds, any_width)
     x, y, out = (replace(side, dtype=kind) for side, kind in zip(term.layouts, kinds or (dtype,) * 3))
     if x.dtype == y.dtype and multiplies(x.dtype):
-        found = product(x, y, out, has_bias, term.alpha, term.adds)
+        found = product(x, y, out, has_bias, term.alpha, term.adds, any_width)
         if found is not None:
             return found
     if dtype.itemsize != 2 or term.alpha != 1 or term.adds not in (0, 1):

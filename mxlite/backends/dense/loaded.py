@@ -126,7 +126,8 @@ class _loaded_dense_gradient(Op):
         services = {"work": rest} if "work" in op.grad_op.signature.services else {}
         given = op.grad_op.input_names(a.given)
         needs = (known[n] if n in given else None for n in op.grad_op.signature.needs)
-        op.backward(xp, a.given, *needs, d_data=slope, **services)
+        makes = dict.fromkeys(op.grad_op.signature.makes) | {"d_data": slope}
+        op.backward(xp, a.given, *needs, **makes, **services)
         xp.copyto(d_data, slope)
 
 

@@ -154,6 +154,10 @@ class Writer:
         """1 where the comparison holds, else 0."""
         return self("select", self(how, a, b), 1.0, 0.0)
 
+    def zero_where(self, how: str, a: Value | float, b: Value | float) -> Value:
+        """0 where the comparison holds, else 1: also where one of them is nan."""
+        return self("select", self(how, a, b), 0.0, 1.0)
+
     def expression(self, outputs: Sequence[Value]) -> tuple[Expression, tuple[float, ...]]:
         """What has been written, as far as `outputs` need it, and the constants of that."""
         needed = {v.number for v in outputs}

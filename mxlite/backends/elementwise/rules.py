@@ -115,7 +115,7 @@ def _gelu_slope(w: Writer, a: Any, x: Value) -> Value:
 
 _Function = Callable[[Writer, Any, Value], Value]
 _ACTIVATIONS: Mapping[str, tuple[_Function, _Function]] = {
-    "relu": (lambda w, a, x: w("max", x, 0.0), lambda w, a, y: w.one_where("gt", y, 0.0)),
+    "relu": (lambda w, a, x: w("max", x, 0.0), lambda w, a, y: w("sign", y)),
     "sigmoid": (lambda w, a, x: w("sigmoid", x), lambda w, a, y: (1 - y) * y),
     "tanh": (lambda w, a, x: w("tanh", x), lambda w, a, y: 1 - y * y),
     "softrelu": (lambda w, a, x: w("softplus", x), lambda w, a, y: -w("expm1", -y)),
@@ -191,7 +191,11 @@ def _leaky_gradient(
     else:
         below = w.constant(a.slope)
     known = out if data is None else data
-    made = {"d_data": d_out * w("select", w("gt", known, 0.0), above, below)}
+    if a.act_type in ("elu", "selu"):
+        slope = w("select", w("gt", known, 0.0), above, below)
+    else:  # nan counts as above: its gradient is not lost where the slope is 0
+        slope = w("select", w("le", known, 0.0), below, above)
+    made = {"d_data": d_out * slope}
     if a.act_type == "prelu":
         made["d_gamma"] = d_out * w("min", data, 0.0)  # only where gamma is as large as data
     return made
@@ -203,7 +207,7 @@ _add(
     "hard_sigmoid",
     lambda w, a, data: w("min", w("max", data * w.constant(a.alpha) + w.constant(a.beta), 0.0), 1.0),
     lambda w, a, d_out, out: {
-        "d_data": d_out * w.one_where("gt", out, 0.0) * w.one_where("lt", out, 1.0) * w.constant(a.alpha)
+        "d_data": d_out * w.zero_where("le", out, 0.0) * w.zero_where("ge", out, 1.0) * w.constant(a.alpha)
     },
 )
 _add(
@@ -211,7 +215,7 @@ _add(
     lambda w, a, data: w("min", w("max", data, w.constant(a.a_min)), w.constant(a.a_max)),
     lambda w, a, d_out, data: {
         "d_data": d_out
-        * (w.one_where("ge", data, w.constant(a.a_min)) * w.one_where("le", data, w.constant(a.a_max)))
+        * (w.zero_where("lt", data, w.constant(a.a_min)) * w.zero_where("gt", data, w.constant(a.a_max)))
     },
 )
 
@@ -269,11 +273,11 @@ _add(
     _scalar(lambda w, x, c: c / x),
     _scalar_gradient(lambda w, d, c, x: d / x / x * -c),
 )
-for _name, _how in (("max", "ge"), ("min", "le")):
+for _name, _how in (("max", "lt"), ("min", "gt")):
     _add(
         f"_{_name}imum_scalar",
         _scalar(lambda w, x, c, n=_name: w(n, x, c)),  # type: ignore[misc]
-        _scalar_gradient(lambda w, d, c, x, how=_how: d * w.one_where(how, x, c)),
+        _scalar_gradient(lambda w, d, c, x, how=_how: d * w.zero_where(how, x, c)),
     )
 
 
@@ -337,9 +341,10 @@ def _div_gradient(
     return {"d_lhs": by_lhs, "d_rhs": -(d_out * (lhs / rhs if out is None else out) / rhs)}
 
 
-def _kept(how: str, other: str) -> Rule:
+def _kept(other: str) -> Rule:
+    """All of the gradient to `lhs` but where `rhs` is `other`: so a nan among them does not lose it."""
     return lambda w, a, d_out, lhs, rhs: {
-        "d_lhs": d_out * w.one_where(how, lhs, rhs),
+        "d_lhs": d_out * w.zero_where(other, lhs, rhs),
         "d_rhs": d_out * w.one_where(other, lhs, rhs),
     }
 
@@ -352,8 +357,8 @@ _add_binary(
     lambda w, a, d_out, lhs, rhs: {"d_lhs": d_out * rhs, "d_rhs": d_out * lhs},
 )
 _add_binary("div", lambda w, x, y: x / y, _div_gradient)
-_add_binary("maximum", lambda w, x, y: w("max", x, y), _kept("ge", "lt"))
-_add_binary("minimum", lambda w, x, y: w("min", x, y), _kept("le", "gt"))
+_add_binary("maximum", lambda w, x, y: w("max", x, y), _kept("lt"))
+_add_binary("minimum", lambda w, x, y: w("min", x, y), _kept("gt"))
 
 for _name, _how in (
     ("equal", "eq"),

@@ -16,12 +16,11 @@ import hashlib
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ...core import config, kept
+from ...core import config, forks, kept
 from ...core.errors import MXLiteError
 from .device import Run
 
@@ -44,7 +43,7 @@ class Timer(Protocol):
 
 _known: dict[str, str] = {}
 _spent = 0.0  # seconds, by measurements
-_lock = threading.RLock()  # what is measured may have a choice to make itself
+_lock = forks.rlock()  # what is measured may have a choice to make itself
 
 
 def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> int:

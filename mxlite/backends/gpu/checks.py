@@ -14,13 +14,13 @@ raises what was found first in the order of binding; then those slots are as new
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
+from ...core import forks
 from ...core.errors import OperatorError
 from .device import Run
 
@@ -95,7 +95,7 @@ class Checks:
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._serial = itertools.count()
         self._chunks: list[tuple[Any, np.ndarray]] = []  # on the device, and where the host reads
         self._free: list[int] = []

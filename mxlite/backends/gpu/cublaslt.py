@@ -21,13 +21,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import config
+from ...core import config, forks
 from ...core.errors import DeviceError, MXLiteError
 from .libraries import candidates
 
@@ -208,7 +207,7 @@ class Library:
         lib.cublasLtGetVersion.argtypes, lib.cublasLtGetVersion.restype = [], s
         lib.cublasLtGetStatusString.argtypes, lib.cublasLtGetStatusString.restype = [i], ctypes.c_char_p
         self._handles: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     @property
     def version(self) -> int:

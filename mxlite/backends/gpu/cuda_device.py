@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import forks
 from ...core.collection import no_collection
 from ...core.errors import DeviceError, OperatorError, OutOfMemoryError
 from .array import DeviceArray
@@ -65,13 +66,13 @@ class CudaDevice:
         self.issued = 0
         self._done = 0  # a ticket known to be over
         self._thread = threading.local()
-        self._timing = threading.Lock()
+        self._timing = forks.lock()
         self._watch: list[int] = []  # two timed events
         self._foreign: int | None = None  # an event for streams of others
         # Whoever marks may come here again: the collector ends an arena, which is freed behind what uses it.
-        self._marking = threading.RLock()
-        self._compiling = threading.Lock()
-        self._capture = threading.Lock()  # held by who captures a graph
+        self._marking = forks.rlock()
+        self._compiling = forks.lock()
+        self._capture = forks.lock()  # held by who captures a graph
         self._captured_on: int | None = None  # the stream of those who bring none
         self.before_capture: list[Callable[[int], None]] = []  # told of a stream that is about to be captured
         self._functions: dict[tuple[Source, str], int] = {}

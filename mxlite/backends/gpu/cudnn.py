@@ -17,14 +17,13 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import config
+from ...core import config, forks
 from ...core.errors import DeviceError
 from ...graph.ir import Shape
 from .device import Run
@@ -182,8 +181,8 @@ class Session:
         self.cudnn = cudnn
         self.stream = stream
         self._active = active
-        self._lock = threading.Lock()
-        self._using = threading.Lock()
+        self._lock = forks.lock()
+        self._using = forks.lock()
         with active():  # a handle is that of the device which is current
             self._handle = None if place else cudnn.create_handle()
         self._set: int | None = None  # the stream that the handle was told of
@@ -283,7 +282,7 @@ def why_none(device: Any) -> str:
     return "" if session(device) is not None else str(_sessions[device])
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _sessions: weakref.WeakKeyDictionary[Any, Session | str] = weakref.WeakKeyDictionary()
 
 

@@ -10,12 +10,12 @@ are graphs of their own, and it is made between their launches.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ...core import forks
 from ...core.errors import DeviceError
 from .cuda_device import CapturedGraph, CudaDevice
 from .device import blocks_capture, Run
@@ -197,7 +197,7 @@ class _Scratch:
     """Streams and events for captures on one device; between two captures they mean nothing."""
 
     def __init__(self, device: CudaDevice) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self._driver = device.driver  # and not the device, whose scratch would then keep it alive
         self._streams: list[int] = []
         self._events: list[int] = []
@@ -251,7 +251,7 @@ class _Scratch:
             driver.wait(streams[0], events[_FORK])
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _scratches: WeakKeyDictionary[CudaDevice, _Scratch] = WeakKeyDictionary()
 
 

@@ -9,11 +9,11 @@ host wait for the device.
 from __future__ import annotations
 
 import ctypes
-import threading
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...core import forks
 from .array import DeviceArray
 from .cuda_device import CudaDevice
 from .device import Arguments, Run
@@ -66,7 +66,7 @@ class Dial:
         self._values = None if values.flags.writeable or values.base is not None else values
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _dials: WeakKeyDictionary[DeviceArray, Dial] = WeakKeyDictionary()
 
 

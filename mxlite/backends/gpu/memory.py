@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from ...core import forks
 from ...core.errors import DeviceError, OutOfMemoryError
 from .driver import Driver, DriverError
 
@@ -81,7 +82,7 @@ class Pool:
         self._taken = 0  # bytes from the driver
         self._arrays = 0  # of these, in blocks that somebody holds
         self._arenas = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # size -> (address, since)
         self._chunk = (0, 0)  # what is left of the last chunk
         self._returned: deque[tuple[int, int, int]] = deque()  # address, size, since
@@ -172,7 +173,6 @@ class Pool:
     def lose(self) -> None:
         """In a forked child: nothing of this may be touched any more."""
         self._is_lost = True
-        self._lock = threading.Lock()  # another thread of the parent may have held it
 
     def lend(self, memory: Any) -> None:
         """Another library sees this memory: it is used again only when the whole device has come to rest."""

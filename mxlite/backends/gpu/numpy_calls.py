@@ -39,6 +39,7 @@ _OPERATIONS = {
     "fmin": "x != x ? y : y != y ? x : x < y ? x : y",
     "tanh": "mx_tanh(x)",
     "copy": "x",
+    "sign": "x > C(0) ? C(1) : x < C(0) ? C(-1) : x",  # of nan nan
     "greater": "x > y ? C(1) : C(0)",
     "less": "x < y ? C(1) : C(0)",
     "less_equal": "x <= y ? C(1) : C(0)",

@@ -6,12 +6,12 @@ operator gets another form only where there is a kernel for that form, backwards
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...graph import Entry, Graph, Node, Op
+from ...graph import Graph, Node, Op
 from ...graph.opdef import DType
 from ...ops.conv import Convolution
 from ...ops.conv_channels_last import _convolution_channels_last
@@ -23,12 +23,11 @@ from ...ops.norm_again import _norm_again
 from .. import passes
 from ..base import Request, Row
 from ..elementwise import chains as fusing
+from ..rewrite import ForwardPass, StepPass
 from .group_casts import group_casts
 from .group_updates import group_updates
 from .kernels.elementwise import KNOWN
 from .rates import H200, precision_of
-
-Combined = tuple[Graph, Mapping[Entry, Entry], int]
 
 APART: tuple[type[Op], ...] = (
     Convolution,
@@ -46,7 +45,7 @@ from above. ResNets in bfloat16 hold 0.62 to 0.70 of what they would, for 7 to 9
 
 @dataclass(frozen=True)
 class Passes:
-    """`simplify` and `combine` of a Backend with the table `kernels`."""
+    """The passes of a Backend with the table `kernels`."""
 
     kernels: Mapping[type[Op], Sequence[Row]]
 
@@ -54,40 +53,40 @@ class Passes:
         """Whether a row answers."""
         return any(row(r) is not None for row in self.kernels.get(r.op, ()))
 
-    def simplify(self, graph: Graph, train: bool) -> Graph:
+    def simplify(self) -> tuple[ForwardPass, ...]:
         """Channels last, norms folded into convolutions at inference, norms with what follows them, maxima
         before activations, parameters of recurrent layers as they are."""
-        work: Callable[[Graph, bool, Any], Graph]
-        for work in (passes.channels_last, passes.fold, passes.norm_act):
-            graph = work(graph, train, self.has_kernel)
-        return passes.wide_parameters(passes.pool_first(graph, train))
+        return (
+            partial(passes.channels_last, has_kernel=self.has_kernel),
+            partial(passes.fold, has_kernel=self.has_kernel),
+            partial(passes.norm_act, has_kernel=self.has_kernel),
+            passes.pool_first,
+            passes.wide_parameters,
+        )
 
-    def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+    def combine(self) -> tuple[StepPass, ...]:
         """The gradients of convolutions and products apart, updates that read gradients of 16 bits, products
         with the activations beside them, gradients added where they are made, norms with the sums behind
         them, chains of elementwise operators as one, casts and updates of small parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
-        graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
-        both = {e: moved.get(e, e) for e in kept}
-        takes = partial(self._takes, graph)
-        graph = passes.narrow_gradients(graph, frozenset(both.values()), num_forward, takes)
-        work: Callable[[Graph, frozenset[Entry], int], Combined]
-        steps = (self._dense_epilogue, partial(self._added_gradients, apart), self._norm_sums, self._chains)
-        for work in steps:
-            graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
-            both = {e: new.get(now, now) for e, now in both.items()}
-        graph, new, num_forward = group_casts(graph, frozenset(both.values()), num_forward)
-        both = {e: new.get(now, now) for e, now in both.items()}
-        graph, _, num_forward = group_updates(graph, kept, num_forward)
-        return graph, both, num_forward
+        return (
+            partial(passes.split_gradients, split=apart),
+            partial(passes.narrow_gradients, takes=self._takes),
+            partial(passes.dense_epilogue, has_kernel=self.has_kernel),
+            partial(passes.added_gradients, makers=apart, has_kernel=self.has_kernel),
+            partial(passes.norm_sums, has_kernel=self.has_kernel),
+            partial(fusing.chains, known=KNOWN),
+            group_casts,
+            group_updates,
+        )
 
-    def lighten(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        """Results of norms and of other cheap operators made again; see `passes.lightened`."""
-        return passes.lightened(graph, kept, num_forward, self._makes_again, _prices())
+    def lighten(self) -> tuple[StepPass, ...]:
+        """Results of norms and of other cheap operators made again."""
+        return (partial(passes.lightened, has_kernel=self._makes_again, prices=_prices()),)
 
-    def divide(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        """Norms in two; see `passes.divided`."""
-        return passes.divided(graph, kept, num_forward, self._makes_again)
+    def divide(self) -> tuple[StepPass, ...]:
+        """Norms in two."""
+        return (partial(passes.divided, has_kernel=self._makes_again),)
 
     def _makes_again(self, r: Request) -> bool:
         """Whether a kernel has the bits of the first time: cuDNN's norms round in a way of their own."""
@@ -107,20 +106,6 @@ class Passes:
         weight, _, *others = (graph.dtypes[e] for e in update.inputs)
         kinds = (weight, dtype, *others)
         return self.has_kernel(Request(update.op, update.attrs, shapes, (), weight, kinds))
-
-    def _dense_epilogue(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        return passes.dense_epilogue(graph, kept, num_forward, self.has_kernel)
-
-    def _added_gradients(
-        self, makers: Set[type[Op]], graph: Graph, kept: frozenset[Entry], num_forward: int
-    ) -> Combined:
-        return passes.added_gradients(graph, kept, num_forward, makers, self.has_kernel)
-
-    def _norm_sums(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        return passes.norm_sums(graph, kept, num_forward, self.has_kernel)
-
-    def _chains(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        return fusing.chains(graph, kept, num_forward, KNOWN)
 
 
 def _prices() -> passes.Prices:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...core import config
+from ...core import config, forks
 from ...core.errors import DeviceError
 from .driver import Driver
 
 if TYPE_CHECKING:
     from .backend import GPUBackend
 
-_lock = threading.RLock()
+_lock = forks.rlock()
 _backends: dict[int, GPUBackend] = {}
 
 
@@ -99,13 +97,11 @@ def drivers_of(open_driver: Callable[[int], Driver], count: int = 0) -> Iterator
 
 
 def _after_fork_in_child() -> None:
-    global _was_forked, _lock
-    _lock = threading.RLock()
+    global _was_forked
     _was_forked = _was_forked or _was_counted
     for backend in opened():
         _was_forked = True
         backend.device.lose()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_child(_after_fork_in_child)

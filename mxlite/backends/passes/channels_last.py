@@ -9,7 +9,9 @@ as it lies, and puts `_channels_first` where an operator, or the user, wants the
     flatten
 
 An operator of `_carriers` follows its data: where one of its arrays has its channels last, all get them
-there.
+there. Which of its inputs are such arrays is said there, by their names: shapes do not tell, for a parameter
+of each channel and a row of an image may be of the same size. What is broadcast may have fewer axes, which
+count from the last one; it gets those it lacks before its channels move.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
@@ -34,10 +36,19 @@ from ...ops.lrn_channels_last import _lrn_channels_last
 from ...ops.norm_act import _norm_act
 from ...ops.pool import Pooling
 from ...ops.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
+from ...ops.reshape import expand_dims
 from ..base import Request
 
-Follow = Callable[[Node, int], tuple[type[Op], Any] | None]
-"""(node, rank of its arrays) -> the operator and attributes that do the same with channels last, or None."""
+
+class Follow(NamedTuple):
+    """How an operator works with channels last.
+
+    form: (node, rank of its arrays) -> the operator and attributes that do the same there, or None. arrays:
+    the inputs that lie as its result does, None for all; the others it reads as they are.
+    """
+
+    form: Callable[[Node, int], tuple[type[Op], Any] | None]
+    arrays: tuple[str, ...] | None = None
 
 
 def channels_last(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
@@ -59,6 +70,7 @@ class _Layout:
         self.r = Rewriter(graph)
         self.can = can
         self.lasts: dict[Entry, Entry] = {}
+        self.wider: dict[tuple[Entry, int], Entry] = {}  # the same of what has fewer axes than its reader's
         self.firsts: set[Entry] = set()  # old entries that are there in the usual order too
 
     def run(self) -> Graph:
@@ -71,7 +83,8 @@ class _Layout:
                 ins = [self.last(node.inputs[0]), *(self.first(e) for e in node.inputs[1:])]
                 self._made(node, op, attrs, ins)
             elif (form := self._follows(node)) is not None:
-                ins = [self.last(e) if self._has_channels(node, e) else self.first(e) for e in node.inputs]
+                arrays, rank = _arrays(node), len(self.r.shapes[Entry(node)])
+                ins = [self.raised(e, rank) if e in arrays else self.first(e) for e in node.inputs]
                 self._made(node, *form, ins)
             else:
                 for e in node.inputs:
@@ -92,6 +105,21 @@ class _Layout:
             node = self.r.add(_channels_last, attrs, [self.r.of(old)], f"{old.node.name}_channels_last")
             self.lasts[old] = Entry(node)
         return self.lasts[old]
+
+    def raised(self, old: Entry, rank: int) -> Entry:
+        """`old`, broadcast with arrays of so many axes, with its channels last."""
+        lacks = rank - len(self.r.shapes[old])
+        if not lacks:
+            return self.last(old)
+        if all(d == 1 for d in self.r.shapes[old]):
+            return self.first(old)  # one number for all elements
+        if (old, rank) not in self.wider:
+            name, attrs = old.node.name, expand_dims.Attrs(axis=tuple(range(lacks)))
+            wide = Entry(self.r.add(expand_dims, attrs, [self.first(old)], f"{name}_of_{rank}_axes"))
+            move = LayoutAttrs(moves=moves(self.r.shapes[wide]))
+            node = self.r.add(_channels_last, move, [wide], f"{name}_of_{rank}_axes_channels_last")
+            self.wider[old, rank] = Entry(node)
+        return self.wider[old, rank]
 
     def first(self, old: Entry) -> Entry:
         """`old` in the usual order."""
@@ -116,18 +144,21 @@ class _Layout:
         """How `node` works with channels last, if that is where its data lies."""
         assert node.op is not None
         follow = _carriers().get(node.op)
-        if follow is None or not any(e in self.lasts for e in node.inputs if self._has_channels(node, e)):
+        shape = self.r.shapes[Entry(node)]
+        if follow is None or len(shape) < 3 or not known_shape(shape):
             return None
-        rank = len(self.r.shapes[Entry(node)])
-        if rank < 3 or not known_shape(self.r.shapes[Entry(node)]):
+        if not any(e in self.lasts and len(self.r.shapes[e]) == len(shape) for e in _arrays(node)):
             return None
-        if any(len(self.r.shapes[e]) != rank for e in node.inputs if self._has_channels(node, e)):
-            return None
-        return follow(node, rank)
+        return follow.form(node, len(shape))
 
-    def _has_channels(self, node: Node, entry: Entry) -> bool:
-        """Whether an input is an array of activations, not a parameter for each channel."""
-        return len(self.r.shapes[entry]) == len(self.r.shapes[Entry(node)])
+
+def _arrays(node: Node) -> set[Entry]:
+    """The inputs of an operator of `_carriers` that lie as its result does."""
+    assert node.op is not None
+    names = _carriers()[node.op].arrays
+    if names is None:
+        return set(node.inputs)
+    return {e for name, e in zip(node.input_names, node.inputs) if name in names}
 
 
 _FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
@@ -166,7 +197,7 @@ def _as_it_is(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     return node.op, node.attrs
 
 
-def _axis(name: str) -> Follow:
+def _axis(name: str) -> Callable[[Node, int], tuple[type[Op], Any] | None]:
     """For operators with an axis in attribute `name`."""
 
     def follow(node: Node, rank: int) -> tuple[type[Op], Any] | None:
@@ -209,12 +240,12 @@ _found: dict[type[Op], Follow] = {}
 def _carriers() -> dict[type[Op], Follow]:
     """The operators that can work with channels last."""
     if not _found:
-        _found.update((find_op(name), _as_it_is) for name in _ELEMENTWISE)
-        _found[find_op("BatchNorm")] = _axis("axis")
-        _found[_norm_act] = _axis("axis")
-        _found[Pooling] = _pooling
-        _found[LRN] = _lrn
-        _found[find_op("Concat")] = _axis("dim")
-        _found[find_op("LeakyReLU")] = _leaky
-        _found[find_op("Dropout")] = _dropout
+        _found.update((find_op(name), Follow(_as_it_is)) for name in _ELEMENTWISE)
+        _found[find_op("BatchNorm")] = Follow(_axis("axis"), ("data",))
+        _found[_norm_act] = Follow(_axis("axis"), ("data", "addend"))
+        _found[Pooling] = Follow(_pooling, ("data",))
+        _found[LRN] = Follow(_lrn, ("data",))
+        _found[find_op("Concat")] = Follow(_axis("dim"))
+        _found[find_op("LeakyReLU")] = Follow(_leaky, ("data",))
+        _found[find_op("Dropout")] = Follow(_dropout, ("data",))
     return _found

@@ -10,7 +10,7 @@ update that reads 16 bits and widens them in registers gives the same bits witho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...core.dtype import float32, is_floating
@@ -20,8 +20,8 @@ from ...ops.cast import Cast
 
 
 def narrow_gradients(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, takes: Callable[[Node, DType], bool]
-) -> Graph:
+    graph: Graph, kept: frozenset[Entry], num_forward: int, takes: Callable[[Graph, Node, DType], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """`graph` with updates that read gradients as they were before a widening cast. O(nodes).
 
     `takes` says whether the backend's kernel of an update takes gradients of that type. Casts that others
@@ -41,13 +41,11 @@ def narrow_gradients(
         (narrow,) = cast.inputs
         dtype = graph.dtypes[narrow]
         is_wider = is_floating(dtype) and dtype.itemsize == 2 and graph.dtypes[grad] == float32
-        if is_wider and takes(node, dtype):
+        if is_wider and takes(graph, node, dtype):
             changed[node] = replace(node, inputs=(node.inputs[0], narrow, *node.inputs[2:]))
             gone.add(cast)
     if not changed:
-        return graph
-    return replace(
-        graph,
-        effects=tuple(changed.get(n, n) for n in graph.effects),
-        order=tuple(changed.get(n, n) for n in graph.nodes if n not in gone),
-    )
+        return graph, {}, num_forward
+    effects = tuple(changed.get(n, n) for n in graph.effects)
+    order = tuple(changed.get(n, n) for n in graph.nodes if n not in gone)
+    return replace(graph, effects=effects, order=order), {}, num_forward

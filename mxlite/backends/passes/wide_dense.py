@@ -48,6 +48,7 @@ def wide_dense(
     gone = widened | {
         cast for cast in changed.values() if all(changed.get(n) is cast for n in search.readers[Entry(cast)])
     }
+    late = {cast for cast in changed.values() if cast not in gone and search.is_late(cast, changed)}
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     moved: dict[Entry, Entry] = {}
     node_of: dict[Node, Node] = {}
@@ -65,9 +66,13 @@ def wide_dense(
     seen = fewer = 0  # operators, and those of the forward pass that are gone
     for node in graph.nodes:
         seen += node.op is not None
-        if node in gone:
+        if node in gone or node in late:
             fewer += seen <= num_forward
             continue
+        for cast in [e.node for e in node.inputs if e.node in late]:
+            if node not in changed:  # the first that still reads the copy, in the backward pass
+                order.append(cast)
+                late.discard(cast)
         inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node not in changed:
             new = renewed(node, inputs, node_of)
@@ -115,6 +120,12 @@ class _Search:
                 if all(self._takes(n, cast) for n in part):
                     found |= dict.fromkeys(part, cast)
         return found
+
+    def is_late(self, cast: Node, changed: Mapping[Node, Node]) -> bool:
+        """Whether the backward pass alone reads the copy then: it is to be made there."""
+        return cast in self.forward and not any(
+            n in self.forward and changed.get(n) is not cast for n in self.readers[Entry(cast)]
+        )
 
     def _is_copy(self, cast: Node) -> bool:
         graph, made, source = self.graph, Entry(cast), cast.inputs[0]

@@ -15,7 +15,7 @@ from ...ops.rnn import RNN
 from ...ops.rnn_wide import _rnn_wide
 
 
-def wide_parameters(graph: Graph) -> Graph:
+def wide_parameters(graph: Graph, train: bool) -> Graph:
     """`graph` with `_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
     found = {n: e for n in graph.nodes if n.op is RNN and (e := widest(graph, n.inputs[1])) != n.inputs[1]}
     if not found:

@@ -55,11 +55,11 @@ def build(
     reader.initializers(graph, scope, top=True)
     stored = set(scope)
     inputs = [i for i in graph.input if i.name not in stored]
+    names = dict.fromkeys(i.name for i in inputs)
     for name in shapes:
-        if name not in {i.name for i in inputs}:
+        if name not in names:
             raise UnknownNameError(
-                f"The model has no input {name!r}; it has {[i.name for i in inputs]}."
-                f"{nearest(name, [i.name for i in inputs])}"
+                f"The model has no input {name!r}; it has {list(names)}.{nearest(name, names)}"
             )
     if unknown := {n: d for n, d in _open(inputs).items() if n not in shapes}:
         raise OpenShapeError(unknown)

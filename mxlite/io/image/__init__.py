@@ -4,6 +4,8 @@ Images are NDArrays (H, W, C), uint8 as they are read, red green blue. Random ch
 `random` and, for noise, of numpy's global generator, as in MXNet: with equal seeds the crops are MXNet's.
 """
 
+import sys
+
 from . import detection as detection
 from .augmenter import (
     Augmenter as Augmenter,
@@ -54,3 +56,4 @@ from .resize import imresize as imresize, resize_short as resize_short
 from .rotate import imrotate as imrotate, random_rotate as random_rotate
 
 det = detection
+image = sys.modules[__name__]  # MXNet's has a module of its own for what is not about detection

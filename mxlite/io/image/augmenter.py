@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import ndarray as nd
+from ...core.errors import ArgumentError, MissingMethodError
 from ...ndarray import NDArray
 from .crop import center_crop, random_crop, random_size_crop, Size
 from .resize import imresize, interpolation, resize_short
@@ -27,7 +28,7 @@ class Augmenter:
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: NDArray) -> NDArray:
-        raise NotImplementedError(f"{type(self).__name__} must define __call__(src).")
+        raise MissingMethodError(f"{type(self).__name__} must define __call__(src).")
 
 
 def plain(value: Any) -> Any:
@@ -130,9 +131,9 @@ class RandomSizedCropAug(Augmenter):
             warnings.warn("min_area is deprecated: write area.", DeprecationWarning, stacklevel=2)
             area = kwargs.pop("min_area")
         if kwargs:
-            raise TypeError(f"RandomSizedCropAug has no parameter {next(iter(kwargs))!r}.")
+            raise ArgumentError(f"RandomSizedCropAug has no parameter {next(iter(kwargs))!r}.")
         if area is None:
-            raise TypeError("RandomSizedCropAug needs the parameter 'area'.")
+            raise ArgumentError("RandomSizedCropAug needs the parameter 'area'.")
         super().__init__(size=size, area=area, ratio=ratio, interp=interp)
         self.size, self.area, self.ratio, self.interp = size, area, ratio, interp
 

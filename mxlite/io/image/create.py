@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import ShapeError
+from ...core.errors import RangeError, ShapeError
 from ...ndarray import array, NDArray
 from .augmenter import (
     Augmenter,
@@ -58,7 +58,7 @@ def CreateAugmenter(
     size = (data_shape[2], data_shape[1])
     if rand_resize:
         if not rand_crop:
-            raise ValueError("rand_resize is a kind of random crop: set rand_crop=True too.")
+            raise RangeError("rand_resize is a kind of random crop: set rand_crop=True too.")
         steps.append(RandomSizedCropAug(size, 0.08, (3.0 / 4.0, 4.0 / 3.0), inter_method))
     elif rand_crop:
         steps.append(RandomCropAug(size, inter_method))

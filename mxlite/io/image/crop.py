@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import ShapeError
+from ...core.errors import ArgumentError, RangeError, ShapeError
 from ...ndarray import from_numpy, NDArray
 from .reading import given
 from .resize import imresize, interpolation
@@ -82,7 +82,7 @@ def random_size_crop(
         warnings.warn("min_area is deprecated: write area.", DeprecationWarning, stacklevel=2)
         area = kwargs.pop("min_area")
     if kwargs:
-        raise TypeError(f"random_size_crop has no parameter {next(iter(kwargs))!r}.")
+        raise ArgumentError(f"random_size_crop has no parameter {next(iter(kwargs))!r}.")
     h, w, _ = src.shape
     least, most = (area, 1.0) if isinstance(area, (int, float)) else area
     for _ in range(_TRIES):
@@ -116,7 +116,7 @@ def copyMakeBorder(
     with its edge (fedcba|abcdef), 3 from the other side, 4 mirrored without it (gfedcb|abcdefg).
     """
     if type not in _BORDERS:
-        raise ValueError(f"type is one of {sorted(_BORDERS)}, got {type!r}.")
+        raise RangeError(f"type is one of {sorted(_BORDERS)}, got {type!r}.")
     pixels = src.asnumpy()
     if pixels.ndim != 3:
         raise ShapeError(f"An image is (H, W, C), got {pixels.shape}.")

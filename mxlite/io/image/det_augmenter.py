@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import ndarray as nd
+from ...core.errors import ArgumentError, MissingMethodError, RangeError
 from ...ndarray import NDArray
 from .augmenter import Augmenter, plain
 from .crop import copyMakeBorder, fixed_crop, Place
@@ -33,7 +34,7 @@ class DetAugmenter:
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
-        raise NotImplementedError(f"{type(self).__name__} must define __call__(src, label).")
+        raise MissingMethodError(f"{type(self).__name__} must define __call__(src, label).")
 
 
 class DetBorrowAug(DetAugmenter):
@@ -41,7 +42,7 @@ class DetBorrowAug(DetAugmenter):
 
     def __init__(self, augmenter: Augmenter) -> None:
         if not isinstance(augmenter, Augmenter):
-            raise TypeError(f"DetBorrowAug takes an Augmenter, got {augmenter!r}.")
+            raise ArgumentError(f"DetBorrowAug takes an Augmenter, got {augmenter!r}.")
         super().__init__(augmenter=augmenter.dumps())
         self.augmenter = augmenter
 
@@ -60,7 +61,7 @@ class DetRandomSelectAug(DetAugmenter):
         self.aug_list: list[Any] = list(aug_list) if isinstance(aug_list, (list, tuple)) else [aug_list]
         for step in self.aug_list:
             if not isinstance(step, DetAugmenter):
-                raise ValueError(f"DetRandomSelectAug takes DetAugmenters, got {step!r}.")
+                raise RangeError(f"DetRandomSelectAug takes DetAugmenters, got {step!r}.")
         self.skip_prob = skip_prob if self.aug_list else 1
 
     def dumps(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.errors import RangeError
 from .augmenter import Augmenter, ForceResizeAug, ResizeAug
 from .create import color_steps
 from .det_augmenter import (
@@ -33,7 +34,7 @@ def CreateMultiRandCropAugmenter(
     lists = [value if isinstance(value, list) else [value] for value in given]
     count = max(len(values) for values in lists)
     if any(len(values) not in (1, count) for values in lists):
-        raise ValueError(
+        raise RangeError(
             f"Lists of parameters are equally long, or of one value: got {[len(values) for values in lists]}."
         )
     rows = zip(*(values * count if len(values) == 1 else values for values in lists))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -10,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import ShapeError
+from ...core.errors import ArgumentError, FormatError, ShapeError
+from ...core.log import Log
 from ...ndarray import NDArray
 from ..iterator import DataDesc
 from .create import IMAGENET_MEAN, IMAGENET_STD
 from .det_create import CreateDetAugmenter
 from .image_iter import ImageIter
+
+_log = Log(__name__)
 
 Step = Callable[[NDArray, np.ndarray], tuple[NDArray, np.ndarray]]
 LabelShape = tuple[int, int]
@@ -96,39 +98,40 @@ class ImageDetIter(ImageIter):
         return most, width
 
     def _parse_label(self, label: Any) -> np.ndarray:
-        """Objects (n, W) out of an image's label; RuntimeError if there are none."""
+        """Objects (n, W) out of an image's label; FormatError if there are none."""
         raw = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label, np.float32).reshape(-1)
-        header, width = (int(raw[0]), int(raw[1])) if raw.size > 6 else (0, 0)
+        has_head = raw.size > 6 and np.isfinite(raw[:2]).all()
+        header, width = (int(raw[0]), int(raw[1])) if has_head else (0, 0)
         if header < 2 or width < 5 or (raw.size - header) % width:
-            raise RuntimeError(
+            raise FormatError(
                 f"{self._here()} has the label {raw[:8].tolist()}... of {raw.size} numbers; it should be A, "
                 f"W, A - 2 more numbers, and W of at least 5 for each object."
             )
         objects = raw[header:].reshape(-1, width)
         sound = (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
         if not sound.any():
-            raise RuntimeError(f"{self._here()} has no box with width and height.")
+            raise FormatError(f"{self._here()} has no box with width and height.")
         return objects[sound]
 
     def _check_valid_label(self, label: np.ndarray) -> None:
-        """RuntimeError for objects that are to be left out together with their image."""
+        """FormatError for objects that are to be left out together with their image."""
         if label.ndim != 2 or label.shape[1] < 5:
-            raise RuntimeError(f"Labels are (n, 5 or more), got {label.shape}.")
+            raise FormatError(f"Labels are (n, 5 or more), got {label.shape}.")
         sound = (label[:, 0] >= 0) & (label[:, 3] > label[:, 1]) & (label[:, 4] > label[:, 2])
         if not sound.any():
-            raise RuntimeError(f"{self._here()} shows no object.")
+            raise FormatError(f"{self._here()} shows no object.")
 
     def _sample(self, image: NDArray, label: Any) -> tuple[NDArray, Any] | None:
         try:
             objects = self._parse_label(label)
         except RuntimeError as error:
-            logging.debug(_LEFT_OUT, error)
+            _log.debug(_LEFT_OUT, error)
             return None
         image, objects = self.augmentation_transform(image, objects)
         try:
             self._check_valid_label(objects)
         except RuntimeError as error:
-            logging.debug(_LEFT_OUT, error)
+            _log.debug(_LEFT_OUT, error)
             return None
         rows = np.full(self.label_shape, -1, np.float32)
         rows[: len(objects)] = objects
@@ -165,7 +168,7 @@ class ImageDetIter(ImageIter):
     def sync_label_shape(self, it: ImageDetIter, verbose: bool = False) -> ImageDetIter:
         """Make labels of this iterator and of `it` equally long; returns `it`."""
         if not isinstance(it, ImageDetIter):
-            raise TypeError(f"sync_label_shape takes an ImageDetIter, got {it!r}.")
+            raise ArgumentError(f"sync_label_shape takes an ImageDetIter, got {it!r}.")
         if it.label_shape[1] != self.label_shape[1]:
             raise ShapeError(f"Objects of {self.label_shape[1]} and of {it.label_shape[1]} numbers.")
         most = max(self.label_shape[0], it.label_shape[0])
@@ -173,7 +176,7 @@ class ImageDetIter(ImageIter):
             if each.label_shape[0] < most:
                 each.reshape(None, (most, each.label_shape[1]))
                 if verbose:
-                    logging.info("label_shape is now %s.", each.label_shape)
+                    _log.info("label_shape is now %s.", each.label_shape)
         return it
 
     def draw_next(
@@ -203,7 +206,7 @@ class ImageDetIter(ImageIter):
                 self.check_valid_image([image])
                 objects = self._parse_label(label)
             except RuntimeError as error:
-                logging.debug(_LEFT_OUT, error)
+                _log.debug(_LEFT_OUT, error)
                 continue
             image, objects = self.augmentation_transform(image, objects)
             pixels = image.asnumpy().astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import FormatError, nearest, ShapeError
+from ...core.errors import FormatError, nearest, RangeError, ShapeError
+from ...core.log import Log
 from ...ndarray import from_numpy, NDArray, transpose
 from ..image_list import read_image_list
 from ..iterator import DataBatch, DataDesc, DataIter
 from ..recordio import MXIndexedRecordIO, MXRecordIO, unpack
 from .create import CreateAugmenter
 from .reading import imdecode
+
+_log = Log(__name__)
 
 _HANDLES = ("pad", "discard", "roll_over")
 _LABEL_TYPES = ("int32", "float32", "int64", "float64")
@@ -60,11 +63,11 @@ class ImageIter(DataIter):
     ) -> None:
         super().__init__(batch_size)
         if not (path_imgrec or path_imglist or isinstance(imglist, list)):
-            raise ValueError("ImageIter needs images: path_imgrec, path_imglist or imglist, a list.")
+            raise RangeError("ImageIter needs images: path_imgrec, path_imglist or imglist, a list.")
         if str(dtype) not in _LABEL_TYPES:
-            raise ValueError(f"dtype, that of labels, is one of {_LABEL_TYPES}, got {dtype!r}.")
+            raise RangeError(f"dtype, that of labels, is one of {_LABEL_TYPES}, got {dtype!r}.")
         if last_batch_handle not in _HANDLES:
-            raise ValueError(
+            raise RangeError(
                 f"last_batch_handle is one of {_HANDLES}, got {last_batch_handle!r}."
                 f"{nearest(str(last_batch_handle), _HANDLES)}"
             )
@@ -97,10 +100,10 @@ class ImageIter(DataIter):
         """The keys of this part's images; None: one record after the other."""
         sequence = keys if self.imgrec is None else self.imgidx
         if not 0 <= part_index < num_parts:
-            raise ValueError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
+            raise RangeError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
         if sequence is None:
             if self.shuffle or num_parts > 1:
-                raise ValueError(
+                raise RangeError(
                     "Records can be shuffled or read in parts only with their index: give path_imgidx."
                 )
             return None
@@ -161,7 +164,7 @@ class ImageIter(DataIter):
             try:
                 self.check_valid_image([image])
             except RuntimeError as error:
-                logging.debug("An image is left out: %s", error)
+                _log.debug("An image is left out: %s", error)
                 continue
             found = self._sample(image, value)
             if found is None:
@@ -218,9 +221,9 @@ class ImageIter(DataIter):
             raise ShapeError(f"data_shape is (3, height, width), got {tuple(data_shape)}.")
 
     def check_valid_image(self, data: Sequence[NDArray]) -> None:
-        """RuntimeError for an image that is to be left out."""
+        """ShapeError, or another RuntimeError, for an image that is to be left out."""
         if not data[0].shape:
-            raise RuntimeError("it has no axes.")
+            raise ShapeError("it has no axes.")
 
     def imdecode(self, s: bytes) -> NDArray:
         """(H, W, 3) uint8 out of the bytes of an image's file."""
@@ -240,8 +243,19 @@ class ImageIter(DataIter):
 
     def read_image(self, fname: str) -> bytes:
         """The bytes of an image's file under `path_root`."""
-        with open(os.path.join(self.path_root or "", fname), "rb") as file:
-            return file.read()
+        path = os.path.join(self.path_root or "", fname)
+        # A pipe or a device may have no end, and no file has a name with a zero byte.
+        if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
+            raise FormatError(f"{self._here()} is no file: {path!r}.")
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise FormatError(
+                f"{self._here()} is no file: {error.strerror}, a name of {len(path)} characters."
+            ) from None
 
     def augmentation_transform(self, data: NDArray) -> NDArray:
         """The image, varied."""
@@ -265,7 +279,7 @@ def _listed(
     elif isinstance(images, list):
         for number, entry in enumerate(images, 1):
             if not isinstance(entry, (list, tuple)) or len(entry) < 2 or not isinstance(entry[-1], str):
-                raise ValueError(
+                raise RangeError(
                     f"Entry {number - 1} of imglist should be [label, path] or [label, label, ..., path], "
                     f"but is {entry!r:.80}."
                 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import ShapeError
+from ...core.errors import ArgumentError, ShapeError
 from ...ndarray import from_numpy, NDArray
 from ..image_codec import decode
 
@@ -32,7 +32,7 @@ def imdecode(
     FormatError if the bytes are no image; ImportError if Pillow is missing.
     """
     if isinstance(buf, str):
-        raise TypeError("imdecode takes bytes, got str: open the file with 'rb', or use imread.")
+        raise ArgumentError("imdecode takes bytes, got str: open the file with 'rb', or use imread.")
     raw: Any = buf
     if isinstance(buf, NDArray):
         raw = buf.asnumpy()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import ndarray as nd
-from ...core.errors import DTypeError, ShapeError
+from ...core.errors import ArgumentError, DTypeError, RangeError, ShapeError
 from ...ndarray import NDArray
 
 
@@ -20,12 +20,12 @@ def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_ou
     `zoom_out`: so small that all of the image is.
     """
     if zoom_in and zoom_out:
-        raise ValueError("imrotate can zoom in or out, not both.")
+        raise RangeError("imrotate can zoom in or out, not both.")
     if src.dtype is not np.float32:
         raise DTypeError(f"imrotate turns images of float32, got {np.dtype(src.dtype)}; astype converts.")
     if src.ndim == 3:
         if not isinstance(rotation_degrees, Number):
-            raise TypeError("One image is turned by one number of degrees.")
+            raise ArgumentError("One image is turned by one number of degrees.")
         return imrotate(src.expand_dims(axis=0), rotation_degrees, zoom_in, zoom_out)[0]
     if src.ndim != 4:
         raise ShapeError(f"imrotate takes (C, H, W) or (N, C, H, W), got {src.shape}.")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ...core import schema
 from ...core.errors import FormatError, StateError
+from ...core.log import Log
 from ...ndarray import array, from_numpy, load, NDArray, save
 from ..image_codec import pillow
 from ..iterator import DataBatch, DataDesc, DataIter
@@ -17,6 +18,8 @@ from .decoder import Decoder, RecordDecoder
 from .feeder import Begun, Feeder, images_mean
 from .options import Options, parse_options, ReadOptions
 from .source import Records
+
+_log = Log(__name__)
 
 
 class RecordIter(DataIter):
@@ -41,9 +44,7 @@ class RecordIter(DataIter):
         self._feeder.go(0, 0)
         self._present: Begun | None = None
         if o.verbose:
-            logging.info(
-                "%s: %s, %d threads decode", type(self).__name__, o.path_imgrec, o.preprocess_threads
-            )
+            _log.info("%s: %s, %d threads decode", type(self).__name__, o.path_imgrec, o.preprocess_threads)
 
     # -- moving --------------------------------------------------------------------------------
 
@@ -103,18 +104,14 @@ class RecordIter(DataIter):
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from `state()` of an iterator over the same file with the same parameters."""
         mine = self.state()
-        if not isinstance(state, Mapping) or set(state) != set(mine):
-            raise FormatError("This is not the state of an iterator over records.")
+        _STATE(state, "The state of an iterator over records")
         for key in ("batch_size", "seed", "shuffle"):
             if state[key] != mine[key]:
                 raise FormatError(
                     f"The state is of an iterator with {key} {state[key]!r}, not {mine[key]!r}."
                 )
-        epoch, position = int(state["epoch"]), int(state["position"])
-        if epoch < 0 or position < 0:
-            raise FormatError(f"The state's epoch {epoch} and position {position} cannot be.")
         self._present = None
-        self._at_work().go(epoch, position, bool(state["ended"]))
+        self._at_work().go(state["epoch"], state["position"], state["ended"])
 
     def close(self) -> None:
         """End the threads; `next` raises StateError from now on. Closing twice does nothing."""
@@ -178,8 +175,8 @@ def _mean(o: Options, records: Records) -> np.ndarray | None:
         return None
     if not os.path.exists(o.mean_img):
         if o.verbose:
-            logging.info("ImageRecordIter: %s is not there and is computed", o.mean_img)
-        mean = images_mean(o, records, lambda n: logging.info("%d images", n) if o.verbose else None)
+            _log.info("ImageRecordIter: %s is not there and is computed", o.mean_img)
+        mean = images_mean(o, records, lambda n: _log.info("%d images", n) if o.verbose else None)
         save(o.mean_img, {"mean_img": array(mean)})
         return mean
     arrays = load(o.mean_img)
@@ -197,3 +194,15 @@ def ImageRecordUInt8Iter(**kwargs: Any) -> ImageRecordIter:
 def ImageRecordInt8Iter(**kwargs: Any) -> ImageRecordIter:
     """`ImageRecordIter` with dtype="int8"; an older name."""
     return ImageRecordIter(dtype="int8", **kwargs)
+
+
+_STATE = schema.fields(
+    {
+        "epoch": schema.whole(),
+        "position": schema.whole(),
+        "ended": schema.flag,
+        "batch_size": schema.whole(),
+        "seed": schema.whole(-(2**127), 2**127),
+        "shuffle": schema.flag,
+    }
+)

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
-from ...core.errors import FormatError, nearest, StateError
+from ...core.errors import ArgumentError, FormatError, nearest, RangeError, StateError, UnknownNameError
 from ...core.wanted import wanted_path
+from ..keys import whole_key
 from .record import read_record, write_record
 
 Path = str | os.PathLike[str]
@@ -16,7 +17,7 @@ Path = str | os.PathLike[str]
 class MXRecordIO:
     """A file of records: `flag` "w" makes it anew, "r" reads it from its beginning.
 
-    A process that was forked must open its own: reading or writing there raises RuntimeError, since both
+    A process that was forked must open its own: reading or writing there raises StateError, since both
     would move one position.
     """
 
@@ -36,7 +37,7 @@ class MXRecordIO:
     def open(self) -> None:
         """Open the file, from its beginning."""
         if self.flag not in ("r", "w"):
-            raise ValueError(
+            raise RangeError(
                 f"flag is 'r' to read or 'w' to write, got {self.flag!r}.{nearest(str(self.flag), 'rw')}"
             )
         self._file = open(self.uri, "wb" if self.writable else "rb")
@@ -60,7 +61,7 @@ class MXRecordIO:
     def write(self, buf: bytes | bytearray | memoryview) -> None:
         """Append a record."""
         if isinstance(buf, str):
-            raise TypeError("A record is bytes, got str; encode it first.")
+            raise ArgumentError("A record is bytes, got str; encode it first.")
         write_record(self._at_work(writing=True), buf)
 
     def read(self) -> bytes | None:
@@ -87,7 +88,7 @@ class MXRecordIO:
                 f"(flag {self.flag!r}), not to be {'written' if writing else 'read'}."
             )
         if self.pid != os.getpid():
-            raise RuntimeError(
+            raise StateError(
                 f"{self.uri} was opened by process {self.pid}; this one, {os.getpid()}, must open "
                 f"its own: reset()."
             )
@@ -158,7 +159,7 @@ class MXIndexedRecordIO(MXRecordIO):
             self.reset()
         file = self._at_work(writing=False)
         if idx not in self.idx:
-            raise KeyError(f"{self.idx_path} has no record {idx!r}; it has {len(self.idx):,} keys.")
+            raise UnknownNameError(f"{self.idx_path} has no record {idx!r}; it has {len(self.idx):,} keys.")
         file.seek(self.idx[idx])
 
     def read_idx(self, idx: Any) -> bytes | None:
@@ -196,6 +197,8 @@ def read_index(path: Path, size: int, key_type: Callable[[Any], Any] = int) -> l
                 if len(fields) < 2 or not fields[1].isdecimal():
                     raise ValueError
                 key, at = key_type(fields[0]), int(fields[1])
+                if type(key) is int:
+                    key = whole_key(key)
             except ValueError:
                 raise FormatError(
                     f"{name}, line {number}: should be a key, a tab and a byte, but is {line[:60]!r}."

@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.errors import ArgumentError, FormatError, MXLiteError, nearest, ShapeError, UnknownNameError
+from ...core.errors import (
+    ArgumentError,
+    FormatError,
+    MXLiteError,
+    nearest,
+    ShapeError,
+    UnknownNameError,
+)
 from ...core.wanted import wanted, wanted_path
 from ...ndarray import array, NDArray, zeros
 from .pretrained import FAST_TEXT, GLOVE
@@ -92,7 +99,7 @@ class TokenEmbedding(Vocabulary):
     def update_token_vectors(self, tokens: str | Sequence[str], new_vectors: NDArray) -> None:
         """Give tokens other vectors: an NDArray (n, vec_len), or (vec_len,) for one token.
 
-        ValueError for a token that is not in the vocabulary; the vector of those is the unknown token's.
+        UnknownNameError for a token that is not in the vocabulary: its vector is the unknown token's.
         """
         names = [tokens] if isinstance(tokens, str) else list(tokens)
         wanted("update_token_vectors: new_vectors", new_vectors, "an NDArray", NDArray)
@@ -103,7 +110,7 @@ class TokenEmbedding(Vocabulary):
                 f"{new_vectors.shape}."
             )
         if strange := [t for t in names if t not in self.token_to_idx]:
-            raise ValueError(
+            raise UnknownNameError(
                 f"The token {strange[0]!r} is not in the vocabulary. All such share one vector: that of "
                 f"{self.unknown_token!r}, which can be updated by that name."
             )
@@ -122,7 +129,7 @@ class TokenEmbedding(Vocabulary):
         """Take tokens and vectors out of a file. Raises FormatError, naming the line that is malformed."""
         path = os.path.expanduser(wanted_path("The file of vectors", path))
         if not os.path.isfile(path):
-            raise ValueError(f"There is no file {path} to read vectors from.")
+            raise UnknownNameError(f"There is no file {path} to read vectors from.")
         names, vectors = [self.unknown_token], []
         seen: set[str] = set()
         unknown = None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...core.errors import ArgumentError
+from ...core.errors import ArgumentError, RangeError
 from ...core.wanted import found, wanted, whole
 
 
@@ -73,9 +73,9 @@ class Vocabulary:
         return self._token_to_idx.get(tokens, 0)
 
     def to_tokens(self, indices: Any) -> Any:
-        """The token of an index, or of each of a list. ValueError for an index that there is not."""
+        """The token of an index, or of each of a list. RangeError for an index that there is not."""
         if isinstance(indices, (list, tuple)):
             return [self.to_tokens(i) for i in indices]
         if not hasattr(indices, "__index__") or not 0 <= indices.__index__() < len(self):
-            raise ValueError(f"An index of this vocabulary is in [0, {len(self)}), got {found(indices)}.")
+            raise RangeError(f"An index of this vocabulary is in [0, {len(self)}), got {found(indices)}.")
         return self._idx_to_token[indices.__index__()]

@@ -19,6 +19,9 @@ def rows_of(plan: MemoryPlan) -> tuple[list[Row], list[Row]]:
     problem = plan.problem
     parts = [(name, format_bytes(nbytes), "") for name, nbytes in plan.breakdown.items()]
     rows = [("peak", format_bytes(plan.peak_bytes), "")]
+    if plan.checkpoint_bytes:
+        while_ = "beside the peak, while one is written or read"
+        rows.append(("checkpoints", f"+{format_bytes(plan.checkpoint_bytes)}", while_))
     if plan.budget_bytes is not None:
         rows.append(("budget", format_bytes(plan.budget_bytes), ""))
     if plan.keep_all_peak_bytes:

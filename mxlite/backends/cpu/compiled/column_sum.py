@@ -12,18 +12,18 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
 from .emitter import Module, storable
-from .team import call, load, usable
+from .team import call, load, parts_for, usable
 
 _ROWS = 256  # that are summed up in float32 before they are added to the total
 
-_X, _OUT, _TOTALS, _NUM_ROWS, _COLUMNS = range(5)
+_X, _OUT, _TOTALS, _NUM_ROWS, _COLUMNS, _PARTS = range(6)
 
 
 class ColumnSum:
     """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: and what out holds.
 
-    Each thread adds up its share of the rows, a few hundred at a time so that they stay in the cache and the
-    float32 sums short; then the first adds up what the others have.
+    Each thread adds up its parts of the rows, a few hundred at a time so that they stay in the cache and the
+    float32 sums short; then the first adds up what there is of all parts.
     """
 
     name = "compiled column sum"
@@ -34,7 +34,9 @@ class ColumnSum:
         self.rows, self.columns, self.dtype, self.out = rows, columns, dtype, out
         self.adds = adds
         self.threads = num_threads()
-        self.pieces: list[Piece] = [((self.threads, columns), float32)]
+        self.parts = parts_for(8 * rows * columns)
+        self.bits = ()
+        self.pieces: list[Piece] = [((self.parts, columns), float32)]
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +45,7 @@ class ColumnSum:
     def connect(self, x: Any, out: Any, work: Any) -> Run:
         """The call; `x` has rows x columns elements."""
         (totals,) = carve(work, self.pieces)
-        args = [address_of(x), address_of(out), address_of(totals), self.rows, self.columns]
+        args = [address_of(x), address_of(out), address_of(totals), self.rows, self.columns, self.parts]
         code = _code(self.dtype.name, self.out.name, self.adds)
         return call(code, "sum", args, self.threads, keep=(x, out, work))
 
@@ -53,34 +55,35 @@ def _code(dtype: str, out_dtype: str, adds: bool) -> native.Code:
     module = Module()
     f = module.function("sum")
     x, out, totals = f.pointer(_X), f.pointer(_OUT), f.pointer(_TOTALS)
-    rows, columns = f.integer(_NUM_ROWS), f.integer(_COLUMNS)
+    rows, columns, parts = f.integer(_NUM_ROWS), f.integer(_COLUMNS), f.integer(_PARTS)
     zero = f.const(0.0)
-    mine = f.offset(totals, f.emit(f"mul i64 {f.thread}, {columns}"), "float32")
-    first, last = f.share(rows)
+    with f.loop(*f.share(parts)) as part:
+        mine = f.offset(totals, f.emit(f"mul i64 {part.index}, {columns}"), "float32")
+        first, last = f.share(rows, part=(part.index, parts))
 
-    def clear(c: str, mask: str | None) -> None:
-        f.store(zero, mine, c, mask=mask)
+        def clear(c: str, mask: str | None) -> None:
+            f.store(zero, mine, c, mask=mask)
 
-    f.sweep("0", columns, clear)
-    with f.loop(first, last, _ROWS) as block:
-        beyond = f.emit(f"add i64 {block.index}, {_ROWS}")
-        less = f.emit(f"icmp slt i64 {beyond}, {last}")
-        end = f.emit(f"select i1 {less}, i64 {beyond}, i64 {last}")
+        f.sweep("0", columns, clear)
+        with f.loop(first, last, _ROWS) as block:
+            beyond = f.emit(f"add i64 {block.index}, {_ROWS}")
+            less = f.emit(f"icmp slt i64 {beyond}, {last}")
+            end = f.emit(f"select i1 {less}, i64 {beyond}, i64 {last}")
 
-        def add_up(c: str, mask: str | None) -> None:
-            with f.loop(block.index, end, 1, [zero]) as row:
-                at = f.emit(f"mul i64 {row.index}, {columns}")
-                at = f.emit(f"add i64 {at}, {c}")
-                row.again(f.add(row.values[0], f.load(x, at, dtype, mask=mask)))
-            f.store(f.add(f.load(mine, c, mask=mask), row.results[0]), mine, c, mask=mask)
+            def add_up(c: str, mask: str | None) -> None:
+                with f.loop(block.index, end, 1, [zero]) as row:
+                    at = f.emit(f"mul i64 {row.index}, {columns}")
+                    at = f.emit(f"add i64 {at}, {c}")
+                    row.again(f.add(row.values[0], f.load(x, at, dtype, mask=mask)))
+                f.store(f.add(f.load(mine, c, mask=mask), row.results[0]), mine, c, mask=mask)
 
-        f.sweep("0", columns, add_up)
+            f.sweep("0", columns, add_up)
     f.meet()
     with f.when(f.emit(f"icmp eq i64 {f.thread}, 0")):
 
         def join(c: str, mask: str | None) -> None:
             before = f.load(out, c, out_dtype, mask=mask) if adds else zero
-            with f.loop("0", f.threads, 1, [before]) as other:
+            with f.loop("0", parts, 1, [before]) as other:
                 at = f.emit(f"mul i64 {other.index}, {columns}")
                 at = f.emit(f"add i64 {at}, {c}")
                 other.again(f.add(other.values[0], f.load(totals, at, mask=mask)))

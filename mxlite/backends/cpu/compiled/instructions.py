@@ -204,17 +204,20 @@ class Instructions:
         with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
             self.do("call void @GOMP_barrier()")
 
-    def share(self, total: str, grain: int = 1) -> tuple[str, str]:
-        """This thread's part of [0, total): whole multiples of `grain`, but for the last."""
+    def share(self, total: str, grain: int = 1, part: tuple[str, str] | None = None) -> tuple[str, str]:
+        """This thread's part of [0, total), or `part` of so many: whole multiples of `grain`, but for the
+        last.
+        """
+        thread, threads = part or (self.thread, self.threads)
         blocks = total
         if grain > 1:
             up = self.emit(f"add i64 {total}, {grain - 1}")
             blocks = self.emit(f"sdiv i64 {up}, {grain}")
         bounds = []
-        following = self.emit(f"add i64 {self.thread}, 1")
-        for t in (self.thread, following):
-            part = self.emit(f"sdiv i64 {self.emit(f'mul i64 {blocks}, {t}')}, {self.threads}")
-            at = self.emit(f"mul i64 {part}, {grain}") if grain > 1 else part
+        following = self.emit(f"add i64 {thread}, 1")
+        for t in (thread, following):
+            share = self.emit(f"sdiv i64 {self.emit(f'mul i64 {blocks}, {t}')}, {threads}")
+            at = self.emit(f"mul i64 {share}, {grain}") if grain > 1 else share
             over = self.emit(f"icmp slt i64 {at}, {total}")
             bounds.append(self.emit(f"select i1 {over}, i64 {at}, i64 {total}"))
         return bounds[0], bounds[1]

@@ -76,74 +76,75 @@ def forward_code(form: NormForm) -> native.Code:
 
 @functools.lru_cache(maxsize=64)
 def backward_code(form: NormForm) -> native.Code:
-    """The function "norm"; slots d_out, data, gamma, d_data, d_gamma, d_beta, sums, rows, columns.
+    """The function "norm"; slots d_out, data, gamma, d_data, d_gamma, d_beta, sums, rows, columns, parts.
 
-    sums: four rows of float32 for each thread, those of a block of rows and those of all.
+    sums: four rows of float32 for each part of the rows, those of a block of them and those of all.
     """
     module = Module()
     f = module.function("norm")
     d_out, data, gamma, d_data, d_gamma, d_beta, sums = (f.pointer(i) for i in range(7))
-    rows, columns = f.integer(7), f.integer(8)
+    rows, columns, parts = (f.integer(i) for i in range(7, 10))
     count, zero = f.number(columns), f.const(0.0)
-    size = f.emit(f"mul i64 {columns}, 4")  # of the sums of one thread
-    own = f.offset(sums, f.emit(f"mul i64 {size}, {f.thread}"), "float32")
-    part_gamma, part_beta, all_gamma, all_beta = (
-        f.offset(own, f.emit(f"mul i64 {columns}, {i}"), "float32") for i in range(4)
-    )
-    first, last = f.share(rows)
+    size = f.emit(f"mul i64 {columns}, 4")  # of the sums of one part
+    with f.loop(*f.share(parts)) as part:
+        own = f.offset(sums, f.emit(f"mul i64 {size}, {part.index}"), "float32")
+        part_gamma, part_beta, all_gamma, all_beta = (
+            f.offset(own, f.emit(f"mul i64 {columns}, {i}"), "float32") for i in range(4)
+        )
+        first, last = f.share(rows, part=(part.index, parts))
 
-    def clear(*where: str) -> None:
-        def body(j: str, mask: str | None) -> None:
-            for p in where:
-                f.store(zero, p, j, mask=mask)
+        def clear(*where: str) -> None:
+            def body(j: str, mask: str | None) -> None:
+                for p in where:
+                    f.store(zero, p, j, mask=mask)
 
-        f.sweep("0", columns, body)
+            f.sweep("0", columns, body)
 
-    if form.wants_affine:
-        clear(all_gamma, all_beta)
-    with f.loop(first, last, BLOCK) as block:
-        beyond = f.emit(f"add i64 {block.index}, {BLOCK}")
-        end = f.emit(f"select i1 {f.emit(f'icmp slt i64 {beyond}, {last}')}, i64 {beyond}, i64 {last}")
         if form.wants_affine:
-            clear(part_gamma, part_beta)
-        with f.loop(block.index, end) as row:
-            begin = f.emit(f"mul i64 {row.index}, {columns}")
-            x, dy, dx = (f.offset(p, begin, form.data) for p in (data, d_out, d_data))
-            mean, std = _statistics(f, x, columns, count, form)
-            inverse = f.div(f.const(1.0), std)
+            clear(all_gamma, all_beta)
+        with f.loop(first, last, BLOCK) as block:
+            beyond = f.emit(f"add i64 {block.index}, {BLOCK}")
+            end = f.emit(f"select i1 {f.emit(f'icmp slt i64 {beyond}, {last}')}, i64 {beyond}, i64 {last}")
+            if form.wants_affine:
+                clear(part_gamma, part_beta)
+            with f.loop(block.index, end) as row:
+                begin = f.emit(f"mul i64 {row.index}, {columns}")
+                x, dy, dx = (f.offset(p, begin, form.data) for p in (data, d_out, d_data))
+                mean, std = _statistics(f, x, columns, count, form)
+                inverse = f.div(f.const(1.0), std)
 
-            def terms(j: str, mask: str | None) -> tuple[str, str, str]:
-                head = f.load(dy, j, form.data, mask=mask)
-                scaled = f.mul(f.sub(f.load(x, j, form.data, mask=mask), mean), inverse)
-                return head, scaled, f.mul(head, f.load(gamma, j, form.affine, mask=mask))
+                def terms(j: str, mask: str | None) -> tuple[str, str, str]:
+                    head = f.load(dy, j, form.data, mask=mask)
+                    scaled = f.mul(f.sub(f.load(x, j, form.data, mask=mask), mean), inverse)
+                    return head, scaled, f.mul(head, f.load(gamma, j, form.affine, mask=mask))
 
-            def add(j: str, mask: str | None, one: str, other: str) -> tuple[str, str]:
-                head, scaled, g = terms(j, mask)
-                if form.wants_affine:
-                    more = f.add(f.load(part_gamma, j, mask=mask), f.mul(head, scaled))
-                    f.store(more, part_gamma, j, mask=mask)
-                    f.store(f.add(f.load(part_beta, j, mask=mask), head), part_beta, j, mask=mask)
-                along = f.mul(g, scaled)  # 0 outside the mask: there the head is
-                return f.add(one, g), f.add(other, along)
+                def add(j: str, mask: str | None, one: str, other: str) -> tuple[str, str]:
+                    head, scaled, g = terms(j, mask)
+                    if form.wants_affine:
+                        more = f.add(f.load(part_gamma, j, mask=mask), f.mul(head, scaled))
+                        f.store(more, part_gamma, j, mask=mask)
+                        f.store(f.add(f.load(part_beta, j, mask=mask), head), part_beta, j, mask=mask)
+                    along = f.mul(g, scaled)  # 0 outside the mask: there the head is
+                    return f.add(one, g), f.add(other, along)
 
-            total, along = f.sweep("0", columns, add, [zero, zero], 2, f.add)
-            if form.wants_data:
-                total, along = f.div(f.total(total), count), f.div(f.total(along), count)
+                total, along = f.sweep("0", columns, add, [zero, zero], 2, f.add)
+                if form.wants_data:
+                    total, along = f.div(f.total(total), count), f.div(f.total(along), count)
 
-                def finish(j: str, mask: str | None) -> None:
-                    _, scaled, g = terms(j, mask)
-                    rest = f.sub(f.sub(g, total), f.mul(scaled, along))
-                    f.store(f.mul(rest, inverse), dx, j, form.data, mask=mask)
+                    def finish(j: str, mask: str | None) -> None:
+                        _, scaled, g = terms(j, mask)
+                        rest = f.sub(f.sub(g, total), f.mul(scaled, along))
+                        f.store(f.mul(rest, inverse), dx, j, form.data, mask=mask)
 
-                f.sweep("0", columns, finish)
-        if form.wants_affine:
+                    f.sweep("0", columns, finish)
+            if form.wants_affine:
 
-            def gather(j: str, mask: str | None) -> None:
-                for part, whole in ((part_gamma, all_gamma), (part_beta, all_beta)):
-                    more = f.add(f.load(whole, j, mask=mask), f.load(part, j, mask=mask))
-                    f.store(more, whole, j, mask=mask)
+                def gather(j: str, mask: str | None) -> None:
+                    for part, whole in ((part_gamma, all_gamma), (part_beta, all_beta)):
+                        more = f.add(f.load(whole, j, mask=mask), f.load(part, j, mask=mask))
+                        f.store(more, whole, j, mask=mask)
 
-            f.sweep("0", columns, gather)
+                f.sweep("0", columns, gather)
     if form.wants_affine:
         f.meet()
         with f.when(f.emit(f"icmp eq i64 {f.thread}, 0")):
@@ -151,7 +152,7 @@ def backward_code(form: NormForm) -> native.Code:
             def join(j: str, mask: str | None) -> None:
                 for k, p in ((2, d_gamma), (3, d_beta)):
                     at = f.emit(f"add i64 {f.emit(f'mul i64 {columns}, {k}')}, {j}")
-                    with f.loop("0", f.threads, 1, [zero]) as other:
+                    with f.loop("0", parts, 1, [zero]) as other:
                         place = f.emit(f"add i64 {f.emit(f'mul i64 {size}, {other.index}')}, {at}")
                         other.again(f.add(other.values[0], f.load(sums, place, mask=mask)))
                     f.store(other.results[0], p, j, form.affine, mask=mask)

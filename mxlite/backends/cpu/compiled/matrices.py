@@ -12,6 +12,8 @@ multiplication"). A panel of B, two vectors wide, and a block of A then lie in t
             for K by DEPTH: copy B                       registers += tile x panel
                 for rows of A by ROWS: copy A
 
+Blocks are no deeper than K asks for, in steps of 2, and no wider or higher than a thread's share of C.
+
 While a block is multiplied, what will be copied next is fetched, so that a product of few columns does not
 wait for memory. Numbers of 16 bits are widened by the copies; a norm of A or B, a factor and a shift for each
 column and a rectifier, is done by them, too. Sums that will be of 16 bits are kept in float32, for ROWS rows
@@ -34,6 +36,7 @@ from .team import load
 from .transposition import _transposed
 
 DEPTH, ROWS, COLUMNS = 512, 196, 512
+LEAST_DEPTH = 64  # that there is code for
 VECTORS = 2  # of a panel
 _SIZES = (14, 8, 6, 4, 2, 1)
 _UNROLL = 4
@@ -44,7 +47,13 @@ AHEAD_ROWS = 16  # rows of an addend that are fetched ahead of a copy
     range(17)
 )
 FACTOR, SHIFT, ADDEND_FACTOR, ADDEND_SHIFT, GAP = range(17, 22)
-COUNT = 22
+AT_A, A_NBYTES = 22, 23  # bytes of a block of B, and of one of A
+BLOCK_ROWS, BLOCK_COLUMNS, SUM_ROWS = (
+    24,
+    25,
+    26,
+)  # what there is room for, should a team be smaller than asked
+COUNT = 27
 
 
 class Form(NamedTuple):
@@ -52,6 +61,7 @@ class Form(NamedTuple):
 
     line: "a" or "b" where that is normalized, which must lie row by row; relu: whether by a rectifier, too.
     addend: what is added to B before that, one of `ops.norm_act_line.ADDENDS`; it lies as B, GAP bytes on.
+    depth: steps of K that a block has room for, see `depth_of`.
     """
 
     a: str = "float32"
@@ -63,6 +73,15 @@ class Form(NamedTuple):
     line: str = ""
     relu: bool = False
     addend: str = ""
+    depth: int = DEPTH
+
+
+def depth_of(k: int) -> int:
+    """Room in a block for products of depth K."""
+    depth = LEAST_DEPTH
+    while depth < min(k, DEPTH):
+        depth *= 2
+    return depth
 
 
 def rows() -> int:
@@ -75,21 +94,33 @@ def panel() -> int:
     return VECTORS * width()
 
 
-def _row_bytes() -> int:
-    return 4 * DEPTH + 64  # between rows of a block of A: an odd number of cache lines
+def _row_bytes(depth: int) -> int:
+    return 4 * depth + 64  # between rows of a block of A: an odd number of cache lines
 
 
-def _tile_bytes(turned: bool) -> int:
+def _tile_bytes(turned: bool, depth: int) -> int:
     """Between the tiles of a block of A."""
-    return 4 * width() * DEPTH + 64 if turned else rows() * _row_bytes()
+    return 4 * width() * depth + 64 if turned else rows() * _row_bytes(depth)
+
+
+def most_of(m: int, n: int, threads: int) -> tuple[int, int]:
+    """Rows and columns of C that a thread has at most: they share rows where there are more, else columns."""
+    if m > n:
+        return min(m, -(-m // rows() // threads) * rows()), n
+    return m, min(n, -(-n // panel() // threads) * panel())
 
 
 def pieces(form: Form, m: int, n: int) -> tuple[int, int, int, int]:
-    """Bytes of scratch of one thread: a block of B, one of A, a row, sums."""
+    """Bytes of scratch of one thread that has m rows and n columns: a block of B, one of A, a row, sums."""
     across = -(-min(n, COLUMNS) // panel())
     down = -(-min(m, ROWS) // rows())
     sums = 4 * COLUMNS * min(m, 2 * ROWS) if form.c != "float32" else 0
-    return (across * 4 * panel() * DEPTH, down * _tile_bytes(form.a_turned), 4 * (COLUMNS + panel()), sums)
+    return (
+        across * 4 * panel() * form.depth,
+        down * _tile_bytes(form.a_turned, form.depth),
+        4 * (COLUMNS + panel()),
+        sums,
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -105,7 +136,7 @@ class _Multiply:
         self.p, self.form = p, form
         assert not (form.line == "a" and form.a_turned) and not (form.line == "b" and form.b_turned)
         assert form.line == "b" or not form.addend
-        self.panel = p.borrow(panel_routine, form.a_turned)
+        self.panel = p.borrow(panel_routine, form.a_turned, form.depth)
         self.copy_a, self.copy_b = _copy_a(p, form), _copy_b(p, form)
         self.narrow = form.c != "float32"
         self.f = f = p.entry("multiply")
@@ -127,21 +158,21 @@ class _Multiply:
         self.adds = f.is_("ne", f.integer(ADDS), 0)
         by_rows = f.is_("ne", f.integer(BY_ROWS), 0)
         self.block_b = f.at(work, f.times(f.thread, f.integer(WORK_STEP)))
-        across = f.over(f.plus(f.least(self.n, COLUMNS), panel() - 1), panel())
-        down = f.over(f.plus(f.least(self.m, ROWS), rows() - 1), rows())
-        self.block_a = f.at(self.block_b, f.times(across, 4 * panel() * DEPTH))
-        self.row = f.at(self.block_a, f.times(down, _tile_bytes(form.a_turned)))
+        self.block_a = f.at(self.block_b, f.integer(AT_A))
+        self.row = f.at(self.block_a, f.integer(A_NBYTES))
+        self.block_rows = f.integer(BLOCK_ROWS)
         self.sums = f.at(self.row, 4 * (COLUMNS + panel()))
         r = f.share(self.m, rows())
         c = f.share(self.n, panel())
         r0, r1 = f.either(by_rows, r[0], 0), f.either(by_rows, r[1], self.m)
         c0, c1 = f.either(by_rows, 0, c[0]), f.either(by_rows, self.n, c[1])
-        with f.loop(str(c0), str(c1), COLUMNS) as columns:
-            self.j, self.nj = columns.index, f.least(f.minus(c1, columns.index), COLUMNS)
+        with f.loop(str(c0), str(c1), f.integer(BLOCK_COLUMNS)) as columns:
+            self.j = columns.index
+            self.nj = f.least(f.minus(c1, columns.index), f.integer(BLOCK_COLUMNS))
             self._fill_row()
-            with f.loop(str(r0), str(r1), 2 * ROWS if self.narrow else 1 << 40) as many:
+            with f.loop(str(r0), str(r1), f.integer(SUM_ROWS) if self.narrow else 1 << 40) as many:
                 self.first = many.index
-                last = f.least(r1, f.plus(many.index, 2 * ROWS)) if self.narrow else r1
+                last = f.least(r1, f.plus(many.index, f.integer(SUM_ROWS))) if self.narrow else r1
                 with f.loop("0", self.k, self.chunk) as deep:
                     self._chunk(deep.index, last)
                 if self.narrow:
@@ -172,13 +203,13 @@ class _Multiply:
             done = f.times(loop.index, panel())
             f.run(
                 self.copy_b, ("ptr", f.at(b_at, f.times(done, self.b_column))),
-                ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
+                ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * self.form.depth))),
                 ("i64", steps), ("i64", f.minus(self.nj, done)), ("i64", self.b_step),
                 ("i64", self.b_column), *self._line_at("b", f.plus(self.j, done)),
                 *([("i64", self.gap)] if self.form.addend else []),
             )  # fmt: skip
-        with f.loop(str(self.first), str(last), ROWS) as some:
-            i, ni = some.index, f.least(f.minus(last, some.index), ROWS)
+        with f.loop(str(self.first), str(last), self.block_rows) as some:
+            i, ni = some.index, f.least(f.minus(last, some.index), self.block_rows)
             a_at = f.at(self.a, f.plus(f.times(i, self.a_row), f.times(k, self.a_step)))
             f.run(
                 self.copy_a, ("ptr", a_at), ("ptr", self.block_a), ("i64", ni), ("i64", steps),
@@ -197,7 +228,7 @@ class _Multiply:
                 shift = f.times(done, 4)
                 f.run(
                     self.panel, ("ptr", self.block_a),
-                    ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
+                    ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * self.form.depth))),
                     ("ptr", f.at(begin, shift)), ("i64", begin_line), ("ptr", f.at(target, shift)),
                     ("i64", line), ("i64", ni), ("i64", steps), ("i64", f.minus(self.nj, done)),
                     ("ptr", near), ("i64", size), ("ptr", far), ("i64", f.times(loop.index, ahead_step)),
@@ -306,7 +337,7 @@ def _copy_b(p: Program, form: Form) -> str:
             found = [f.as_int(f.load(x, i, form.b, mask)) for x in at]
             target = f.at(into, f.times(i, line))
             for k, x in enumerate(_transposed(f, found)):
-                # Behind the last step there is room, up to DEPTH.
+                # Behind the last step there is room, up to the form's depth.
                 f.write(f.as_float(x), f.at(target, line * k))
 
         f.sweep("0", "%steps", body)
@@ -322,7 +353,7 @@ def _copy_a(p: Program, form: Form) -> str:
     if not form.a_turned:
         with f.loop("0", "%rows") as loop:
             source = f.at("%a", f.times(loop.index, "%row"))
-            target = f.at("%into", f.times(loop.index, _row_bytes()))
+            target = f.at("%into", f.times(loop.index, _row_bytes(form.depth)))
 
             def body(i: str, mask: str | None) -> None:
                 f.store(_norm(f, form, "a", i, mask)(f.load(source, i, form.a, mask)), target, i, mask=mask)
@@ -338,7 +369,7 @@ def _copy_a(p: Program, form: Form) -> str:
         target = f.at("%into", f.times(steps.index, 4 * width()))
 
         def copied(i: Int, mask: str) -> None:
-            there = f.at(target, f.times(f.over(i, rows()), _tile_bytes(True)))
+            there = f.at(target, f.times(f.over(i, rows()), _tile_bytes(True, form.depth)))
             f.write(f.load(f.at(source, f.times(i, "%row")), "0", form.a, mask), there)
 
         with f.loop("0", str(whole), rows()) as loop:
@@ -349,15 +380,15 @@ def _copy_a(p: Program, form: Form) -> str:
     return "copy_a"
 
 
-def panel_routine(p: Program, turned: bool) -> str:
+def panel_routine(p: Program, turned: bool, depth: int = DEPTH) -> str:
     """`(a, b, begin, begin_row, c, c_row, rows, steps, left)`: all tiles of a block of A times a panel of B.
 
     Sums begin with what lies at `begin` and are written to `c`, `left` columns at most.
     """
-    name = f"matrices_{'steps' if turned else 'rows'}{width()}"
+    name = f"matrices_{'steps' if turned else 'rows'}{width()}x{depth}"
     sizes = [n for n in dict.fromkeys((rows(), *_SIZES)) if n <= rows()]
     for n in sizes:
-        _tile(p, f"{name}_{n}", n, turned)
+        _tile(p, f"{name}_{n}", n, turned, depth)
     f = p.routine(
         name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", rows="i64", steps="i64",
         left="i64", near="ptr", size="i64", far="ptr", ahead="i64",
@@ -370,9 +401,11 @@ def panel_routine(p: Program, turned: bool) -> str:
             i = loop.index
             if turned:
                 inside = f.rest(i, rows())
-                a = f.at("%a", f.plus(f.times(f.over(i, rows()), _tile_bytes(True)), f.times(inside, 4)))
+                a = f.at(
+                    "%a", f.plus(f.times(f.over(i, rows()), _tile_bytes(True, depth)), f.times(inside, 4))
+                )
             else:
-                a = f.at("%a", f.times(i, _row_bytes()))
+                a = f.at("%a", f.times(i, _row_bytes(depth)))
             away = f.plus("%ahead", f.times(f.over(i, rows()), f.times("%steps", AHEAD)))
             is_near = f.is_("slt", away, "%size")
             near, far = f.at("%near", away), f.at("%far", f.minus(away, "%size"))
@@ -387,7 +420,7 @@ def panel_routine(p: Program, turned: bool) -> str:
     return name
 
 
-def _tile(p: Program, name: str, n: int, turned: bool) -> None:
+def _tile(p: Program, name: str, n: int, turned: bool, depth: int) -> None:
     """n rows of one panel."""
     p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f: Routine = p.routine(
@@ -395,7 +428,7 @@ def _tile(p: Program, name: str, n: int, turned: bool) -> None:
         ahead="ptr",
     )  # fmt: skip
     lanes = width()
-    row, step = (4, 4 * lanes) if turned else (_row_bytes(), 4)
+    row, step = (4, 4 * lanes) if turned else (_row_bytes(depth), 4)
     masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
     at = [f.at("%c", f.times(r, "%c_row")) for r in range(n)]
     for there in at:  # to be there when the sums are

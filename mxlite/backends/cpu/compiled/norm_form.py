@@ -6,7 +6,7 @@ variance is no less than (k - mean)^2 / M, so what is cancelled stays within M r
 is an outlier. A few hundred numbers at a time are added in float32, these sums in float64.
 
     out = max(x * scale + shift + addend, 0),        scale = gamma / std,   shift = beta - mean * scale
-    d = d_out where out > 0, else 0
+    d = d_out where out > 0 or nan, else 0
     d_data = d * scale + (x - mean) * slope + offset,                   offset = -scale * sum(d) / M,
                                        slope = -scale / var' * sum(d * (x - mean)) / M,   var' = var + eps
 
@@ -79,7 +79,7 @@ class Channel:
             return d
         zero = f.const(0.0)
         seen = other if other is not None and self.form.by_out else self.sum(x, other)
-        return f.select(f.compare("ogt", seen, zero), d, zero)
+        return f.select(f.compare("ugt", seen, zero), d, zero)  # nan does not stop it
 
     def d_data(self, d: str, x: str, slope: str, offset: str) -> str:
         f = self.f

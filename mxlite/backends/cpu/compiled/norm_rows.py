@@ -11,8 +11,12 @@ several pages come faster than one (on Ice Lake half as fast again).
     thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
       ...                         |        | and the like            |        | those are in the cache still
 
-Work, in vectors of S >= L + width float32: scale and shift, or slope and offset, for all threads; then
-for each thread three vectors of numbers, two of sums, two of sums in float64, and two for the addend's line.
+The rows of the first pass come in parts, of which a thread may have several: what is summed up in which order
+does not depend on how many threads there are.
+
+Work, in vectors of S >= L + width float32: scale and shift, or slope and offset, for all threads; for each
+part two of sums in float64; then for each thread three vectors of numbers, two of sums and two for the
+addend's line.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from .norm_form import (
 ROW = 4096  # bytes that a row has at least, where there are as many: a page
 LONGEST = 4096  # numbers up to which rows are repeated for the sake of whole vectors
 CHUNK = 512  # rows whose sums are made in float32
-_SHARED, _OWN = 2, 11  # vectors of S numbers
+_SHARED, _OF_PART, _OWN = 2, 4, 7  # vectors of S numbers
 
 # Slots of the arguments: addresses, then numbers.
 DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR, WORK = range(10)
@@ -46,7 +50,8 @@ D_OUT, D_DATA, D_GAMMA, D_BETA, D_ADDEND = range(10, 15)
 FACTOR, SHIFT = D_OUT, D_DATA  # forwards
 ROWS, LENGTH, CHANNELS, REST, COPIES, STRIDE, PER_COUNT, EPS, MOMENTUM, NEW = range(15, 25)
 ADDEND_FACTOR, ADDEND_SHIFT = 25, 26  # addresses
-COUNT = 27
+PARTS = 27  # number
+COUNT = 28
 
 Rows = list[list[str]]  # for each row, where it begins in each array
 Column = Callable[[str, "str | None", Rows], None]
@@ -65,8 +70,8 @@ def stride(length: int) -> int:
     return -(-(length + width()) // 16) * 16
 
 
-def work_bytes(length: int, threads: int) -> int:
-    return 4 * stride(length) * (_SHARED + _OWN * threads)
+def work_bytes(length: int, threads: int, parts: int = 0) -> int:
+    return 4 * stride(length) * (_SHARED + _OF_PART * parts + _OWN * threads)
 
 
 class _Passes:
@@ -80,24 +85,36 @@ class _Passes:
         self.nbytes = f.emit(f"mul i64 {f.integer(STRIDE)}, 4")
         work = f.pointer(WORK)
         self.shared = [self._part(work, i) for i in range(_SHARED)]
-        self.areas = self._part(work, _SHARED)
-        self.area = f.emit(f"mul i64 {self.nbytes}, {_OWN}")
-        own = f.offset(self.areas, f.emit(f"mul i64 {self.area}, {f.thread}"))
+        self.parts = f.integer(PARTS)
+        self.totals_at = self._part(work, _SHARED)
+        self.of_part = f.emit(f"mul i64 {self.nbytes}, {_OF_PART}")
+        areas = f.offset(self.totals_at, f.emit(f"mul i64 {self.of_part}, {self.parts}"))
+        area = f.emit(f"mul i64 {self.nbytes}, {_OWN}")
+        own = f.offset(areas, f.emit(f"mul i64 {area}, {f.thread}"))
         self.own = [self._part(own, i) for i in range(3)]
         self.sums = [self._part(own, i) for i in (3, 4)]
-        self.totals = [self._part(own, i) for i in (5, 7)]
-        self.line = [self._part(own, i) for i in (9, 10)] if is_lined(form.addend) else []
-        self.first, rows = f.share(f.integer(ROWS))
-        # The incomplete row at the end is one more for the thread that has the last whole one.
-        at_end = f.emit(f"icmp eq i64 {rows}, {f.integer(ROWS)}")
-        is_last = f.emit(f"icmp eq i64 {f.thread}, {f.emit(f'sub i64 {f.threads}, 1')}")
-        is_there = f.emit(f"icmp sgt i64 {f.integer(REST)}, 0")
-        more = f.emit(f"and i1 {is_there}, {f.emit(f'and i1 {at_end}, {is_last}')}")
-        self.last = f.emit(f"add i64 {rows}, {f.emit(f'zext i1 {more} to i64')}")
+        self.line = [self._part(own, i) for i in (5, 6)] if is_lined(form.addend) else []
+        self.first, self.last = self._rows_of(f.thread, f.threads)
         self.per_count, self.eps = self.w.number(PER_COUNT), self.w.number(EPS)
 
     def _part(self, base: str, i: int) -> str:
         return self.f.offset(base, self.f.emit(f"mul i64 {self.nbytes}, {i}"))
+
+    def _rows_of(self, number: str, count: str) -> tuple[str, str]:
+        """Rows [first, last) of part `number` of so many."""
+        f = self.f
+        first, rows = f.share(f.integer(ROWS), part=(number, count))
+        # The incomplete row at the end is one more for who has the last whole one.
+        at_end = f.emit(f"icmp eq i64 {rows}, {f.integer(ROWS)}")
+        is_last = f.emit(f"icmp eq i64 {number}, {f.emit(f'sub i64 {count}, 1')}")
+        is_there = f.emit(f"icmp sgt i64 {f.integer(REST)}, 0")
+        more = f.emit(f"and i1 {is_there}, {f.emit(f'and i1 {at_end}, {is_last}')}")
+        return first, f.emit(f"add i64 {rows}, {f.emit(f'zext i1 {more} to i64')}")
+
+    def _totals(self, part: str) -> list[str]:
+        """Where both totals of a part are."""
+        area = f"mul i64 {self.of_part}, {part}"
+        return [self._part(self.f.offset(self.totals_at, self.f.emit(area)), i) for i in (0, 2)]
 
     def rows(
         self, arrays: Sequence[str], column: Column, first: str, last: str, wide: int, back: bool = False
@@ -139,7 +156,7 @@ class _Passes:
         terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]],
         wide: int,
     ) -> None:
-        """Add up in `totals` both numbers that `terms(v, mask)` makes of a row."""
+        """Add up in the totals of this thread's parts both numbers that `terms(v, mask)` makes of a row."""
         f, w = self.f, self.w
 
         def column(v: str, mask: str | None, rows: Rows) -> None:
@@ -151,20 +168,23 @@ class _Passes:
                 one = some[0] if mask is None else f.select(mask, some[0], f.const(0.0))
                 f.store(f.add(f.load(sums, v), one), sums, v)
 
-        with f.loop("0", self.length, f.width) as v:  # there is room behind the last number
-            for sums, totals in zip(self.sums, self.totals):
-                f.store(f.const(0.0), sums, v.index)
-                w.store(w.zero, totals, v.index)
-        with f.loop(self.first, self.last, CHUNK) as chunk:
-            most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
-            over = f.emit(f"icmp slt i64 {most}, {self.last}")
-            until = f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}")
-            self.rows(arrays, column, chunk.index, until, wide)
-            with f.loop("0", self.length, f.width) as v:
-                for sums, totals in zip(self.sums, self.totals):
-                    some = w.widen(f.load(sums, v.index))
-                    w.store(w.op("fadd", w.load(totals, v.index), some), totals, v.index)
+        with f.loop(*f.share(self.parts)) as part:
+            both_totals = self._totals(part.index)
+            first, last = self._rows_of(part.index, self.parts)
+            with f.loop("0", self.length, f.width) as v:  # there is room behind the last number
+                for sums, totals in zip(self.sums, both_totals):
                     f.store(f.const(0.0), sums, v.index)
+                    w.store(w.zero, totals, v.index)
+            with f.loop(first, last, CHUNK) as chunk:
+                most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
+                over = f.emit(f"icmp slt i64 {most}, {last}")
+                until = f.emit(f"select i1 {over}, i64 {most}, i64 {last}")
+                self.rows(arrays, column, chunk.index, until, wide)
+                with f.loop("0", self.length, f.width) as v:
+                    for sums, totals in zip(self.sums, both_totals):
+                        some = w.widen(f.load(sums, v.index))
+                        w.store(w.op("fadd", w.load(totals, v.index), some), totals, v.index)
+                        f.store(f.const(0.0), sums, v.index)
 
     def channelwise(self, first: str, last: str, body: Callable[[str, str], None]) -> None:
         """body(c, mask) for every vector of the channels [first, last), `first` a multiple of its width."""
@@ -172,17 +192,16 @@ class _Passes:
             body(c.index, self.f.tail(c.index, self.channels))
 
     def gathered(self, c: str) -> tuple[str, ...]:
-        """Both totals of channels [c, c + width): of all threads and columns."""
+        """Both totals of channels [c, c + width): of all parts and columns."""
         f, w = self.f, self.w
         zeros = (w.zero, w.zero)
-        with f.loop("0", f.threads, carried=zeros, kind=w.vector) as thread:
-            away = f.emit(f"mul i64 {self.area}, {thread.index}")
-            totals = [self._part(f.offset(self.areas, away), i) for i in (5, 7)]
-            with f.loop("0", self.copies, carried=thread.values, kind=w.vector) as copy:
+        with f.loop("0", self.parts, carried=zeros, kind=w.vector) as part:
+            totals = self._totals(part.index)
+            with f.loop("0", self.copies, carried=part.values, kind=w.vector) as copy:
                 at = self._column(copy.index, c)
                 copy.again(*(w.op("fadd", s, w.load(t, at)) for s, t in zip(copy.values, totals)))
-            thread.again(*copy.results)
-        return thread.results
+            part.again(*copy.results)
+        return part.results
 
     def spread(self, value: str, target: str, c: str, mask: str | None) -> None:
         """Write numbers of channels [c, c + width) to all columns of theirs."""

@@ -275,9 +275,9 @@ class _Writer:
             if not numbered:
                 return [f.maximum(new, v) for v, new in zip(values, x)]
             best, place = values[:count], values[count:]
-            # Larger, or nan, which nothing is larger than.
+            # Larger, or the first nan, which nothing is larger than.
             better = [
-                f.emit(f"or {f.bits} {f.compare('ogt', new, v)}, {f.compare('uno', new, new)}")
+                f.emit(f"and {f.bits} {f.compare('ugt', new, v)}, {f.compare('ord', v, v)}")
                 for v, new in zip(best, x)
             ]
             return [f.select(b, new, v) for b, new, v in zip(better, x, best)] + [
@@ -293,10 +293,8 @@ class _Writer:
             for v, i in zip(made, written):
                 f.store(v, self.out, i, self.dtype, mask)
         if numbered and kind == "max":
-            none = f.number(self.product(n["kernel_d"], n["kernel_h"], n["kernel_w"]))
-            for best, place, i in zip(found[:count], found[count:], written):
-                nan = f.compare("uno", best, best)
-                f.store(f.select(nan, none, place), self.places, i, self.index, mask)
+            for place, i in zip(found[count:], written):
+                f.store(place, self.places, i, self.index, mask)
 
     def element(self, ranges: Ranges, *at: str) -> str:
         """The number of the window's element at an input position."""

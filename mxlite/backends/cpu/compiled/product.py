@@ -75,16 +75,21 @@ def _made(
     (m, k), n = x.shape, y.shape[1]
     kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
     form = code.Form(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
+    form = form._replace(depth=code.depth_of(k))
     if line is not None:
         form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)
-    own = scratch_bytes([((nbytes,), _byte) for nbytes in code.pieces(form, m, n)])
     threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
+    most = code.most_of(m, n, threads)
+    pieces = code.pieces(form, *most)
+    own = scratch_bytes([((nbytes,), _byte) for nbytes in pieces])
     chunks = -(-k // code.DEPTH)
     slots = {
         code.WORK_STEP: own, code.M: m, code.N: n, code.K: k, code.CHUNK: -(-k // chunks // 16) * 16,
         code.A_ROW: x.strides[0] * x.dtype.itemsize, code.A_STEP: x.strides[1] * x.dtype.itemsize,
         code.B_STEP: y.strides[0] * y.dtype.itemsize, code.B_COLUMN: y.strides[1] * y.dtype.itemsize,
         code.C_ROW: out.strides[0] * out.dtype.itemsize, code.BY_ROWS: int(m > n), code.ADDS: int(adds),
+        code.AT_A: pieces[0], code.A_NBYTES: pieces[1], code.BLOCK_ROWS: min(most[0], code.ROWS),
+        code.BLOCK_COLUMNS: min(most[1], code.COLUMNS), code.SUM_ROWS: min(most[0], 2 * code.ROWS),
     }  # fmt: skip
 
     def bound(

@@ -185,7 +185,7 @@ class Gradient(Recurrent):
                 else:
                     y = f.load(result, i, form.dtype, mask)
                     if form.mode == "rnn_relu":
-                        made = [f.mul(f.select(f.compare("ogt", y, f.const(0.0)), one, f.const(0.0)), d)]
+                        made = [f.mul(f.select(f.compare("ogt", y, f.const(0.0)), one, y), d)]
                     else:
                         made = [f.mul(f.sub(one, f.mul(y, y)), d)]
                     passed = f.const(0.0)

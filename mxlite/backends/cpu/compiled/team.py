@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....core import config, native
+from ..openmp import LIBRARY, loading
 from ..threads import num_threads
 from .emitter import Module
 
@@ -24,6 +25,8 @@ Run = Callable[[], None]
 _OPENMP = ("omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
 """What generated code calls."""
 
+PART_NBYTES = 256 * 1024  # of a part of sums
+MOST_PARTS = 32
 LEAST_NBYTES = 64 * 1024  # below this much traffic a second thread costs more than it brings
 
 
@@ -38,7 +41,8 @@ def openmp() -> Any:
     if sys.platform in ("win32", "darwin"):
         return None
     try:
-        library = ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
+        with loading():
+            library = ctypes.CDLL(LIBRARY, mode=ctypes.RTLD_GLOBAL)
         library.GOMP_parallel.restype = None
         for name in _OPENMP:
             library[name]
@@ -97,6 +101,16 @@ def rouse(threads: int) -> None:
 def threads_for(nbytes: int) -> int:
     """Threads for work that moves so many bytes (or takes as long as moving them would)."""
     return num_threads() if nbytes >= LEAST_NBYTES and openmp() is not None else 1
+
+
+def parts_for(nbytes: int) -> int:
+    """Parts of work that moves so many bytes, whose sums stay apart until the end.
+
+    It does not depend on the number of threads, so neither does the order in which numbers are added, nor a
+    bit of the result: whoever is alone does all parts, one behind the other.
+    """
+    worth = min(MOST_PARTS, max(1, nbytes // PART_NBYTES))
+    return int(1 << worth.bit_length() - 1)  # as many for each of two threads, or four
 
 
 @functools.cache

@@ -12,6 +12,7 @@ the direction of the weight also `addend` and `addend_line`, see `ops.norm_act_l
 """
 
 from .choice import (
+    bits_of as bits_of,
     by_data as by_data,
     by_weight as by_weight,
     forward as forward,

@@ -12,6 +12,7 @@ from ....ops.conv_kernels import Geometry
 from .. import winograd
 from ..compiled.column_sum import ColumnSum
 from ..threads import num_threads
+from .by_columns import ColumnsByData, ColumnsByWeight, ColumnsForward, suits_columns, suits_columns_by_data
 from .direct import ByData, ByWeight, Forward
 from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
 from .normalized import NormalizedByWeight
@@ -34,12 +35,10 @@ def forward(
         layer = winograd.forward(*_sizes(g), g.dtype, add, relu, scale)
         if layer is not None:
             return GeneratedForward(g, weight, layer)
-    if (
-        train
-        and not (add or relu or scale)
-        and suits(g)
-        and (way := _direct(PointwiseForward, g, bias)) is not None
-    ):
+    alone = not (add or relu or scale)
+    if train and alone and suits(g) and (way := _direct(PointwiseForward, g, bias)) is not None:
+        return way
+    if alone and suits_columns(g) and (way := _direct(ColumnsForward, g, weight, bias)) is not None:
         return way
     return _direct(Forward, g, weight, bias, add, relu, train, scale)
 
@@ -52,6 +51,8 @@ def by_data(g: Geometry, weight: DType) -> Any:
             return GeneratedByData(g, weight, layer)
     if suits(g) and (way := _direct(PointwiseByData, g)) is not None:
         return way
+    if suits_columns_by_data(g) and (way := _direct(ColumnsByData, g, weight)) is not None:
+        return way
     return _direct(ByData, g, weight)
 
 
@@ -63,7 +64,11 @@ def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias, adds))
     if suits(g) and (way := _direct(PointwiseByWeight, g, bias, adds)) is not None:
         return way
-    return _direct(ByWeight, g, weight, bias, adds)
+    way = _direct(ByWeight, g, weight, bias, adds)
+    # oneDNN's gemm goes by columns too, those of a sample for each thread: that takes more time and bytes.
+    if suits_columns(g) or (way is not None and way.is_gemm):
+        return _direct(ColumnsByWeight, g, weight, bias, adds) or way
+    return way
 
 
 def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
@@ -88,6 +93,12 @@ def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend:
     if g.groups > 1:  # so little is computed with each number that to normalize it takes as long
         return None
     return _once(num_threads(), _normalized, g, weight, bias, relu, addend)
+
+
+def bits_of(*ways: Any) -> tuple[Any, ...] | None:
+    """`ChosenKernel.bits` of a kernel that goes these ways; those of oneDNN do not say."""
+    found = [getattr(way, "bits", None) for way in ways]
+    return None if None in found else tuple(found)
 
 
 def _normalized(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str) -> NormalizedByWeight:

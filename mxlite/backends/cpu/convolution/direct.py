@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from ....core.cached import cached_property
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
@@ -177,6 +177,11 @@ class Direct:
     @property
     def name(self) -> str:
         return f"onednn {self.primitive.implementation}"
+
+    @property
+    def is_gemm(self) -> bool:
+        """Whether it is a product with columns that oneDNN makes, sample by sample."""
+        return self.primitive.implementation.startswith("x64:gemm")
 
     @property
     def starts(self) -> range:
@@ -436,11 +441,26 @@ class ByWeight(Direct):
 def part_of(g: Geometry) -> Geometry:
     """The convolution of as many samples as are worked on at a time, in the type that is computed in."""
     lib = library()
-    if g.dtype == float32 or (g.dtype == _bfloat16 and lib is not None and lib.has_bf16):
+    if g.dtype == float32 or (
+        g.dtype == _bfloat16 and lib is not None and lib.has_bf16 and _all_taps_meet(g)
+    ):
         return g
     sample = 4 * (g.c * prod(g.size) + g.f * prod(g.out))
     fitting = [d for d in _divisors(g.n) if d * sample <= PART]
     return replace(g, n=max(fitting, default=1), dtype=float32)
+
+
+def _all_taps_meet(g: Geometry) -> bool:
+    """Whether every tap of the last axis lies on data in some window.
+
+    Of one that does not, oneDNN 3's weight gradient in bfloat16 (jit_bf16:avx512_core_bf16, strides above 1)
+    adds up what lies in its scratch memory.
+    """
+    size, out, kernel, stride, dilate, pad = (
+        x[-1] for x in (g.size, g.out, g.kernel, g.stride, g.dilate, g.pad)
+    )
+    starts = [o * stride - pad for o in range(out)]
+    return all(any(0 <= s + k * dilate < size for s in starts) for k in range(kernel))
 
 
 def _divisors(n: int) -> Sequence[int]:

@@ -23,6 +23,8 @@ class Generated:
 
     name = "compiled winograd"
 
+    bits: tuple[Any, ...] | None = ()
+
     def __init__(self, g: Geometry, weight: DType, layer: Any) -> None:
         self.layer = layer
         wide = weight != float32
@@ -83,6 +85,7 @@ class GeneratedByWeight(Generated):
         super().__init__(g, weight, layer)
         self.sum_of = sum_of
         self.own = scratch_bytes(self.pieces)
+        self.bits = (layer.cut, () if sum_of is None else sum_of.bits)
 
     @property
     def nbytes(self) -> int:

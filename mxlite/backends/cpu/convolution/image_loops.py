@@ -155,7 +155,7 @@ def chosen_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, d
         if relu:  # by the same numbers as the norm
             chosen = f.load(g["chosen"], number, dtype, mask=mask)
             seen = f.fma(chosen, scale, f.fma(f.neg(mean), scale, beta))
-            d = f.select(f.compare("ogt", seen, f.const(0.0)), d, f.const(0.0))
+            d = f.select(f.compare("ugt", seen, f.const(0.0)), d, f.const(0.0))
         return f.mul(d, scale)
 
     with _each_row(f, g, own, dtype, rectified) as (y, first):

@@ -138,6 +138,7 @@ class NormedPointwise:
             raise LookupError
         self.product = made
         self.name = made.name
+        self.bits: tuple[Any, ...] | None = ()
         self.pieces: list[Piece] = [((made.scratch,), _byte)]
 
     @property
@@ -174,6 +175,7 @@ class NormedPointwiseByWeight(NormedPointwise):
         super().__init__(g, x, y, out, line)
         self.sum_of = ColumnSum(r, g.f, g.dtype, g.dtype) if bias else None
         if self.sum_of is not None:
+            self.bits = self.sum_of.bits
             self.pieces.append(((self.sum_of.nbytes,), _byte))
 
     def connect(

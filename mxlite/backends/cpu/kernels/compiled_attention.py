@@ -130,8 +130,8 @@ def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
 
     nbytes = lengths + threads * own
     if backward:
-        return connected(back, nbytes, "compiled attention", in_place=_GRADIENTS_OVER)
-    return connected(forward, nbytes, "compiled attention")
+        return connected(back, nbytes, "compiled attention", in_place=_GRADIENTS_OVER, bits=())
+    return connected(forward, nbytes, "compiled attention", bits=())
 
 
 def _forward(r: Request) -> ChosenKernel | None:

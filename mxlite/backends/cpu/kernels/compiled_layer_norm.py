@@ -9,11 +9,10 @@ from ....core.dtype import float32
 from ....ops.layer_norm import LayerNorm
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
-from ..compiled import call, storable, threads_for, usable
+from ..compiled import call, parts_for, storable, threads_for, usable
 from ..compiled.layer_norm import backward_code, forward_code, NormForm
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
-from ..threads import num_threads
 
 
 def _rows(r: Request) -> tuple[int, int] | None:
@@ -62,7 +61,8 @@ def _backward(r: Request) -> ChosenKernel | None:
     kinds = r.dtypes[0].name, r.dtypes[1].name
     wants = r.is_used("d_data"), r.is_used("d_gamma") or r.is_used("d_beta")
     backward_code(NormForm(*kinds, r.attrs.eps, wants_data=wants[0], wants_affine=wants[1]))
-    pieces: list[Piece] = [((num_threads(), 4, columns * wants[1]), float32), ((2, columns), r.dtypes[1])]
+    parts = parts_for(12 * prod(size))
+    pieces: list[Piece] = [((parts, 4, columns * wants[1]), float32), ((2, columns), r.dtypes[1])]
 
     def connect(
         xp: Any,
@@ -83,7 +83,7 @@ def _backward(r: Request) -> ChosenKernel | None:
             return in_turn(())
         own = (spare[0] if d_gamma is None else d_gamma, spare[1] if d_beta is None else d_beta)
         arrays = (d_out, data, gamma, d_data, *own, sums)
-        slots = [*(0 if x is None else address_of(x) for x in arrays), rows, columns]
+        slots = [*(0 if x is None else address_of(x) for x in arrays), rows, columns, parts]
         return call(backward_code(form), "norm", slots, threads, keep=arrays)
 
     def like(
@@ -102,7 +102,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     ) -> Run:
         return connect(xp, a, d_out, data, gamma, d_data=d_data, d_gamma=d_gamma, d_beta=d_beta, work=work)
 
-    return connected(like, scratch_bytes(pieces), "compiled layer norm, backward")
+    return connected(like, scratch_bytes(pieces), "compiled layer norm, backward", bits=())
 
 
 ROWS = {LayerNorm: [_forward], LayerNorm.grad_op: [_backward]}

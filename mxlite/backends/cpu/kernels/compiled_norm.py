@@ -17,7 +17,7 @@ from ....ops.norm_again import _norm_again
 from ....ops.normed_convolution import _norm_line
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
-from ..compiled import call, load, norm_planes, norm_rows, storable, threads_for, usable
+from ..compiled import call, load, norm_planes, norm_rows, parts_for, storable, threads_for, usable
 from ..compiled.doubles import slot
 from ..compiled.norm_form import Form
 from ..onednn.primitive import address_of, Run
@@ -43,11 +43,12 @@ class _Layout:
         self.samples, self.plane = n, p
         self.copies = norm_rows.copies(self.channels, self.numbers, r.dtype.itemsize)
         self.length = self.copies * self.channels
+        self.parts = parts_for(2 * self.numbers * r.dtype.itemsize)
         self.slots: Any = norm_rows if self.in_rows else norm_planes
 
     def pieces(self) -> list[Piece]:
         """Four vectors for results that nobody wants, and the work of the passes."""
-        own = norm_rows.work_bytes(self.length, num_threads()) if self.in_rows else 0
+        own = norm_rows.work_bytes(self.length, num_threads(), self.parts) if self.in_rows else 0
         return [((4, self.channels), _float32), ((own,), _byte)]
 
     def numbers_of(self, attrs: Any) -> dict[int, int]:
@@ -68,6 +69,7 @@ class _Layout:
             s.REST: self.numbers % self.length,
             s.COPIES: self.copies,
             s.STRIDE: norm_rows.stride(self.length),
+            s.PARTS: self.parts,
         }
 
     def is_past_cache(self, result: Any, *read: Any) -> bool:
@@ -163,7 +165,7 @@ def forward(r: Request) -> ChosenKernel | None:
         )
         return layout.run("forward", form, a, arrays, 3 * data.nbytes)
 
-    return connected(connect, scratch_bytes(pieces), "compiled norm")
+    return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
 
 
 def backward(r: Request) -> ChosenKernel | None:
@@ -229,7 +231,7 @@ def backward(r: Request) -> ChosenKernel | None:
         )
         return layout.run("backward", form, a, arrays, 5 * data.nbytes)
 
-    return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True)
+    return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True, bits=())
 
 
 def _added(r: Request) -> str:
@@ -274,7 +276,7 @@ def line(r: Request) -> ChosenKernel | None:
         }  # fmt: skip
         return layout.run("forward", replace(form, result=False, line=True), a, arrays, 2 * data.nbytes)
 
-    return connected(connect, scratch_bytes(pieces), "compiled norm")
+    return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
 
 
 def again(r: Request) -> ChosenKernel | None:
@@ -311,7 +313,7 @@ def again(r: Request) -> ChosenKernel | None:
         own = replace(form, addend=_added(r), past_cache=layout.is_past_cache(out, data, addend))
         return layout.run("again", own, a, arrays, 3 * data.nbytes)
 
-    return connected(connect, scratch_bytes(pieces), "compiled norm")
+    return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
 
 
 ROWS = {

@@ -38,7 +38,8 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
         run: Run = way.connect(data, weight, bias, None, out, work)
         return run
 
-    return base.connected(connect if r.op is _convolution_epilogue else without, way.nbytes, way.name)
+    run = connect if r.op is _convolution_epilogue else without
+    return base.connected(run, way.nbytes, way.name, bits=convolution.bits_of(way))
 
 
 def way_of(r: base.Request) -> Any:
@@ -90,7 +91,8 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
             calls.append(data_way.connect(d_out, weight, d_data, scratch))
         return in_turn(calls)
 
-    return base.connected(connect, scratch_bytes(pieces), ", ".join(dict.fromkeys(w.name for w in ways)))
+    name = ", ".join(dict.fromkeys(w.name for w in ways))
+    return base.connected(connect, scratch_bytes(pieces), name, bits=convolution.bits_of(*ways))
 
 
 def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:

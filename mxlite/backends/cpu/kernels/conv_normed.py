@@ -32,7 +32,7 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
         run: Run = way.connect(data, weight, bias, None, out, work, line=(factor, shift))
         return run
 
-    return base.connected(connect, way.nbytes, way.name)
+    return base.connected(connect, way.nbytes, way.name, bits=convolution.bits_of(way))
 
 
 def by_weight(r: base.Request) -> base.ChosenKernel | None:
@@ -64,7 +64,7 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
         run: Run = way.connect(grad, data, d_weight, d_bias, work, (factor, shift), *added)
         return run
 
-    return base.connected(connect, way.nbytes, way.name)
+    return base.connected(connect, way.nbytes, way.name, bits=convolution.bits_of(way))
 
 
 def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | None:

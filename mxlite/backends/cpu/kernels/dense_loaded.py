@@ -117,7 +117,7 @@ def _even(count: int, wanted: int | None, multiple: int) -> int:
         return count
     each = -(-count // max(1, round(count / wanted)))
     each = -(-each // multiple) * multiple
-    while 0 < count % each < _ROWS:
+    while each < count and count % each in range(1, _ROWS):
         each += _ROWS
     return min(count, each)
 

@@ -27,6 +27,7 @@ class Weight:
 
     parts: rows of x and y in the order in which what they make is added up. step: attributes with the step's
     `op` and `attrs`. dtypes: of the matrix, the step's states, and `hyper`, whose shape is `hyper`.
+    any_width: whether few columns are as good as many, as of `onednn.product`.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class Weight:
     step: Any
     dtypes: tuple[DType, ...]
     hyper: tuple[int, ...]
+    any_width: bool = False
 
     @property
     def depth(self) -> int:
@@ -119,7 +121,7 @@ def _band(w: Weight, rows: int) -> _Band | None:
         x = Layout((rows, count), (1, w.stride))
         layouts = (x, Layout.dense(count, w.columns), Layout.dense(rows, w.columns))
         term = Term("x", "y", "gradient", layouts, adds=i > 0)
-        found = product_of(w.dtype, term, w.rows * w.columns * w.depth)
+        found = product_of(w.dtype, term, w.rows * w.columns * w.depth, any_width=w.any_width)
         if found is None:
             return None
         products.append(found)

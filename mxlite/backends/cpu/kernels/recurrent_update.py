@@ -26,7 +26,8 @@ def _update(r: Request) -> ChosenKernel | None:
     found: dict[tuple[int, tuple[int, int]], Bands] = {}
     for part in matrices(a.rnn, s):
         key = part.pass_ % s.D, part.shape
-        weight = Weight(*part.shape, _parts(s, key[0]), stride, r.dtype, a, kinds, r.inputs[-1])
+        # Products of every width are oneDNN's, as in backward without kept gates: the bits are the same.
+        weight = Weight(*part.shape, _parts(s, key[0]), stride, r.dtype, a, kinds, r.inputs[-1], True)
         made = found.get(key) or bands(weight)
         if made is None:
             return None

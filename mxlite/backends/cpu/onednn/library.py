@@ -17,13 +17,15 @@ import os
 import site
 import sys
 import sysconfig
-import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-from ....core import config, level
+from ....core import config, forks, level
+from ....core.cached import cached_property
 from ....core.errors import MXLiteError
+from ..openmp import loading
 from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2
@@ -66,7 +68,8 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.handle = ctypes.CDLL(path)
+        with loading():
+            self.handle = ctypes.CDLL(path)
         self.handle.dnnl_version.restype = ctypes.POINTER(_Version)
         found = self.handle.dnnl_version().contents
         self.version = (found.major, found.minor, found.patch)
@@ -100,7 +103,7 @@ class Library:
         self.call(name, ctypes.byref(handle), *args)
         return handle
 
-    @functools.cached_property
+    @cached_property
     def isa(self) -> int:
         """dnnl_cpu_isa_t in use: bits, one for each set of instructions."""
         return int(self.handle.dnnl_get_effective_cpu_isa())
@@ -136,6 +139,12 @@ class Library:
         self._openmp.omp_set_num_threads(ctypes.c_int(threads))
         return before
 
+    def threads_call(self, threads: int) -> Callable[[], None] | None:
+        """The call by which what its thread runs behind it runs on so many threads; None without OpenMP."""
+        if self._openmp is None:
+            return None
+        return partial(self._openmp.omp_set_num_threads, ctypes.c_int(threads))
+
     @property
     def threading(self) -> str:
         """What its threads are made by."""
@@ -150,7 +159,7 @@ class Found(NamedTuple):
 
 
 _found: list[Found] = []
-_finding = threading.Lock()
+_finding = forks.lock()
 
 
 def loaded() -> Library | None:

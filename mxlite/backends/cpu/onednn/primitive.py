@@ -210,7 +210,10 @@ def point(run: Run, arg: int, array: Any) -> None:
     that in place of the one before.
     """
     for call in run if isinstance(run, Calls) else (run,):
-        primitive, handles, arrays = call.keep  # type: ignore[attr-defined]
+        keep = getattr(call, "keep", None)
+        if not isinstance(keep, tuple):  # it is no primitive
+            continue
+        primitive, handles, arrays = keep
         if arg in arrays:
             handle = handles.handles[list(arrays).index(arg)]
             primitive._lib.call("dnnl_memory_set_data_handle", handle, ctypes.c_void_p(address_of(array)))

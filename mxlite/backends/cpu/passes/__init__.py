@@ -6,10 +6,8 @@ this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from ....graph import Entry, Graph
-from ...passes import banded, loss_updates, narrow_data, pool_first, product_updates, remade
+from ...passes import banded, loss_updates, narrow_data, pool_first, product_updates, remade, wide_parameters
+from ...rewrite import ForwardPass, StepPass
 from .added_gradients import added_gradients
 from .chains import chains
 from .channels_last import channels_last
@@ -17,8 +15,8 @@ from .convolution_updates import convolution_updates
 from .fold import fold
 from .image_gradients import image_gradients
 from .keep_gates import forget_gates as forget_gates, keep_gates
-from .lighten import lighten as lighten
-from .loaded_dense import loaded_dense
+from .lightened import lightened as lightened
+from .loaded_dense import loaded_dense, loaded_updates
 from .loss_bands import loss_bands
 from .narrow_gradients import narrow_gradients
 from .narrowed_dense import narrowed_dense
@@ -30,9 +28,8 @@ from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
 from .wide_convolutions import wide_convolutions
 from .wide_dense import wide_dense
-from .wide_parameters import wide_parameters
 
-SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
+SIMPLIFY: tuple[ForwardPass, ...] = (
     channels_last,
     fold,
     norm_act,
@@ -42,7 +39,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     keep_gates,
     wide_parameters,
 )
-COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
+COMBINE: tuple[StepPass, ...] = (
     loss_bands,
     loss_updates,
     split_gradients,
@@ -52,6 +49,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     wide_convolutions,
     narrow_gradients,
     loaded_dense,
+    loaded_updates,
     narrowed_dense,
     product_updates,
     convolution_updates,
@@ -61,21 +59,3 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     chains,
     remade,
 )
-
-
-def simplify(graph: Graph, train: bool) -> Graph:
-    """`graph` through every pass of SIMPLIFY."""
-    for work in SIMPLIFY:
-        graph = work(graph, train)
-    return graph
-
-
-def combine(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` through every pass of COMBINE."""
-    moved: dict[Entry, Entry] = {}
-    for work in COMBINE:
-        graph, new, num_forward = work(graph, frozenset(moved.get(e, e) for e in kept), num_forward)
-        moved = {e: new.get(moved.get(e, e), moved.get(e, e)) for e in kept}
-    return graph, moved, num_forward

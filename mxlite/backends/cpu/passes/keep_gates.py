@@ -34,7 +34,7 @@ def keep_gates(graph: Graph, train: bool) -> Graph:
     return r.graph()
 
 
-def forget_gates(graph: Graph) -> Graph:
+def forget_gates(graph: Graph, train: bool) -> Graph:
     """`graph` with RNN in place of each `_rnn_keeping_gates`; see `Backend.spare`. O(nodes)."""
     forgotten = {n for n in graph.nodes if n.op is _rnn_keeping_gates}
     if not forgotten:

@@ -13,11 +13,15 @@ from ..kernels import dense_loaded
 def loaded_dense(
     graph: Graph, kept: frozenset[Entry], num_forward: int
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """See `passes.loaded_dense` and `passes.loaded_updates`."""
-    made, moved, num_forward = passes.loaded_dense(graph, kept, num_forward, _has_kernel)
-    kept = frozenset(moved.get(e, e) for e in kept)
-    made, more, num_forward = passes.loaded_updates(made, kept, num_forward, _has_kernel)
-    return made, {**more, **{was: more.get(e, e) for was, e in moved.items()}}, num_forward
+    """See `passes.loaded_dense`."""
+    return passes.loaded_dense(graph, kept, num_forward, _has_kernel)
+
+
+def loaded_updates(
+    graph: Graph, kept: frozenset[Entry], num_forward: int
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """See `passes.loaded_updates`."""
+    return passes.loaded_updates(graph, kept, num_forward, _has_kernel)
 
 
 def _has_kernel(r: Request) -> bool:

@@ -19,7 +19,7 @@ def narrow_gradients(
         return graph, {}, num_forward
     kinds = storable()
 
-    def takes(update: Node, dtype: DType) -> bool:
+    def takes(graph: Graph, update: Node, dtype: DType) -> bool:
         return update.op in ROWS and dtype.name in kinds
 
-    return passes.narrow_gradients(graph, kept, num_forward, takes), {}, num_forward
+    return passes.narrow_gradients(graph, kept, num_forward, takes)

@@ -17,6 +17,7 @@ from .tiles import Epilogue, Prologue
 
 PLAIN = Prologue()
 LEAST_HALVED = 64  # channels of a part: to transform the other side twice costs more where there are fewer
+LEAST_SHARED = 2  # threads that gradients of weights are cut for: one adds up what two would, in their order
 MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
 
 
@@ -107,13 +108,14 @@ def d_weight(
     if not fits(n, h, w, c, f, pad, dtype):
         return None
     threads = num_threads()
+    shared = max(LEAST_SHARED, threads)
     if parts is None:
         parts = part_of(c, 64), part_of(f, 64)
-        halved = _for_each_thread(parts, (c // parts[0]) * (f // parts[1]), threads)
+        halved = _for_each_thread(parts, (c // parts[0]) * (f // parts[1]), shared)
         parts, most = halved, most or (32 if halved == parts else 16)
     if splits is None:
         items = (c // parts[0]) * (f // parts[1])
-        splits = 1 if items % threads == 0 or items > 8 * threads else threads
+        splits = 1 if items % shared == 0 or items > 8 * shared else shared
     grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     splits = min(splits, shape.units)  # each has something to add

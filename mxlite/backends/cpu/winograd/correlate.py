@@ -196,6 +196,11 @@ class Correlation(Layer):
         """Vectors in a panel of inputs."""
         return vectors(self.parts[0])
 
+    @property
+    def cut(self) -> tuple[Any, ...]:
+        """What the order of sums follows from."""
+        return self.parts, self.splits, self.most
+
     def places(self) -> dict[str, int]:
         """Offsets in one thread's scratch, and distances in it."""
         cs, fs = self.parts

@@ -39,7 +39,7 @@ template <int N> struct Loaded {
         A d_ = to<A>(d[b].at[e]);
         if (in.mask == MASK_NONE) return d_;
         A y = in.mask == MASK_OUT ? to<A>(out[b].at[e]) : line(to<A>(x[b].at[e]), of.mean, of.factor, of.beta);
-        return y > A(0) ? d_ : leaked(d_, in.below);
+        return y <= A(0) ? leaked(d_, in.below) : d_;  // nan lets through
     }
 };
 

@@ -1,4 +1,4 @@
-// Which elements are their group's largest or smallest: one bit for each, the first in the highest place of a byte;
+// Which elements are their group's largest or smallest, or nan: one bit for each, the first in the highest place of a byte;
 // and where the first of them stands. Types: T of the arrays, C to compute with.
 #pragma once
 
@@ -23,7 +23,9 @@ extern "C" __global__ void __launch_bounds__(256) bits_of_equals(
         int made = 0;
         for (int e = 0; e < 8; ++e) {
             int64 at = byte * 8 + e;
-            if (at < n && to<C>(data[at]) == to<C>(kept[reduced(axes, (uint32)at)])) made |= 128 >> e;
+            if (at >= n) continue;
+            C x = to<C>(data[at]);
+            if (x != x || x == to<C>(kept[reduced(axes, (uint32)at)])) made |= 128 >> e;
         }
         bits[byte] = (uint8)made;
     }

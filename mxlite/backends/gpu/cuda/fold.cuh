@@ -83,9 +83,9 @@ template <int N> __device__ __forceinline__ void mapped(const Fold &f, C *x, con
         case PRODUCT: MX_PACK(a * b);
         case QUOTIENT: MX_PACK(a / b);
         case BY_DIVISOR: MX_PACK(b / c / c * a);
-        case WHERE_GE: MX_PACK(b >= c ? a : C(0) * a);
+        case WHERE_GE: MX_PACK(b < c ? C(0) * a : a);  // nan is not to hide
         case WHERE_GT: MX_PACK(b > c ? a : C(0) * a);
-        case WHERE_LE: MX_PACK(b <= c ? a : C(0) * a);
+        case WHERE_LE: MX_PACK(b > c ? C(0) * a : a);
         case WHERE_LT: MX_PACK(b < c ? a : C(0) * a);
 #endif
     }

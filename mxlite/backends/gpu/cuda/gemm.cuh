@@ -71,7 +71,7 @@ struct One {
 };
 struct RectifiedSlope {
     static constexpr bool READS = true;
-    template <typename C> static __device__ __forceinline__ C of(C x) { return x > C(0) ? C(1) : C(0); }
+    template <typename C> static __device__ __forceinline__ C of(C x) { return x > C(0) ? C(1) : x <= C(0) ? C(0) : x; }
 };
 struct GeluSlope {
     static constexpr bool READS = true;

@@ -114,11 +114,8 @@ extern "C" __global__ void __launch_bounds__(256) pool(
                     for (int e = 0; e < V; ++e) {
                         A n = to<A>(v.at[e]);
                         if (KIND == MAX) {
-                            if (best[e] != best[e]) continue;  // nan stays, and no element equals it
-                            if (n != n) {
-                                best[e] = n;
-                                where[e] = (I)(d.kernel * h.kernel * w.kernel);
-                            } else if (n > best[e] || (n == best[e] && where[e] == (I)(d.kernel * h.kernel * w.kernel))) {
+                            if (best[e] != best[e]) continue;  // the first nan stays
+                            if (n != n || n > best[e] || (n == best[e] && where[e] == (I)(d.kernel * h.kernel * w.kernel))) {
                                 best[e] = n;
                                 where[e] = (I)(k + x);
                             }

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ....core.cached import cached_property
 from ....graph.ir import Shape
 from ....graph.opdef import Op
 from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
@@ -67,16 +68,16 @@ class Kernels:
         self.below = ctypes.c_double(getattr(a, "slope", 0.0) if self.relu else 1.0)
         self.behind = ctypes.c_int(behind)
 
-    @functools.cached_property
+    @cached_property
     def at_once(self) -> Split | None:
         found = split_at_once(self.shape, self.pack)
         return found if found is None or found.channels <= MOST_BLOCKS else None
 
-    @functools.cached_property
+    @cached_property
     def sums(self) -> Split:
         return split(self.shape, self.pack, PARTS, 8)
 
-    @functools.cached_property
+    @cached_property
     def writes(self) -> Split:
         """Of the pass that writes."""
         return split(self.shape, self.pack, 1 << 30, 8 if self.shape[2] == 1 else 4)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ....core.cached import cached_property
 from ....graph.opdef import Op
 from ....ops import group_norm, layer_norm
 from ....ops.group_norm import GroupNorm, InstanceNorm
@@ -112,7 +113,7 @@ class Normalization:
             pack //= 2
         return pack
 
-    @functools.cached_property
+    @cached_property
     def sums(self) -> Split:
         return split(self.shape, self.wave, PARTS, 8)
 

@@ -11,7 +11,7 @@ from ...base import Request, Row
 from ..kernels import compiled_norm, compiled_pool
 
 
-def lighten(
+def lightened(
     graph: Graph, kept: frozenset[Entry], num_forward: int
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """See `passes.lightened`."""

@@ -1,0 +1,109 @@
+"""How many threads a kernel is worth, and which kernels with fewer there are.
+
+A kernel that has a part of its scratch for each thread would take the more bytes the more cores a machine
+has, for work that stays the same. So where scratch is a notable part of what a kernel touches, it has as many
+threads as there is work for. Kernels with fewer threads and less scratch are offered to the plan, where their
+results are the same to the bit: a plan must not change results. Where sums are parted among threads, and so
+bits depend on their number, it follows from the call alone: as many as take hardly more bytes than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from .base import Backend, ChosenKernel
+
+NOTABLE = 8
+"""A kernel's scratch matters from this part of its arrays on."""
+PART = 16
+"""More threads may take so small a part of the arrays more, where that cannot be taken back."""
+LARGE = 1024 * 1024
+"""Bytes of the arrays from which on that is so: a small network's least budget is that of one thread."""
+PER_THREAD = 32 * 1024
+"""Bytes to be moved that are worth a third thread and each more; for two a kernel knows by itself."""
+FLOPS_PER_BYTE = 16
+"""So much arithmetic takes as long as moving a byte."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """A kernel with its threads. `fewer` are others for the same call, by their threads; `forms` are
+    (threads, workspace) of all, its own first, and empty where there is but one.
+    """
+
+    kernel: ChosenKernel
+    threads: int
+    fewer: Mapping[int, ChosenKernel] = field(default_factory=dict)
+
+    @property
+    def forms(self) -> tuple[tuple[int, int], ...]:
+        if not self.fewer:
+            return ()
+        others = ((n, kernel.workspace) for n, kernel in self.fewer.items())
+        return ((self.threads, self.kernel.workspace), *others)
+
+
+class Crews:
+    """The crews for calls, each chosen once for equal requests. `most`: threads of a kernel that has all."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.most = backend.threads()
+        self._made: dict[Any, Crew] = {}
+        self._kernels: dict[Any, ChosenKernel] = {}
+
+    def of(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
+        """The crew for what `Backend.choose` takes; the call does so many `flops` on arrays of `nbytes`."""
+        key = request, flops, nbytes
+        if key not in self._made:
+            self._made[key] = self._chosen(request, flops, nbytes)
+        return self._made[key]
+
+    def _chosen(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
+        kernel = self._kernel(request, self.most)
+        if self.most == 1 or kernel.link is partial or kernel.workspace * NOTABLE <= nbytes:
+            return Crew(kernel, self.most)
+        useful = max(2, int(max(nbytes, flops / FLOPS_PER_BYTE)) // PER_THREAD)
+        counts = [1 << i for i in reversed(range((self.most - 1).bit_length()))]
+        counts = [n for n in (self.most, *counts) if n <= useful]
+        room = self._kernel(request, 1).workspace + (nbytes // PART if nbytes >= LARGE else 0)
+        for i, n in enumerate(counts):
+            kernel, fewer = self._kernel(request, n), self._fewer(request, counts[i:])
+            if n == 1 or min([kernel, *fewer.values()], key=_workspace).workspace <= room:
+                return Crew(kernel, n, fewer)
+        raise AssertionError("one thread is always enough")
+
+    def _fewer(self, request: tuple[Any, ...], counts: Sequence[int]) -> dict[int, ChosenKernel]:
+        """Kernels with fewer threads than the first of `counts`, each with less scratch than those before."""
+        first = least = self._kernel(request, counts[0])
+        found: dict[int, ChosenKernel] = {}
+        for n in counts[1:] if first.bits is not None else ():
+            other = self._kernel(request, n)
+            if _is_like(first, other) and other.workspace < least.workspace:
+                found[n] = least = other
+        return found
+
+    def _kernel(self, request: tuple[Any, ...], threads: int) -> ChosenKernel:
+        """The kernel that has so many threads."""
+        key = request, threads
+        if key not in self._kernels:
+            if threads == self.most:
+                self._kernels[key] = self._backend.choose(*request)
+            else:
+                with self._backend.running(threads):
+                    kernel = self._backend.choose(*request)
+                self._kernels[key] = self._backend.with_threads(kernel, threads)
+        return self._kernels[key]
+
+
+def _workspace(kernel: ChosenKernel) -> int:
+    return kernel.workspace
+
+
+def _is_like(one: ChosenKernel, other: ChosenKernel) -> bool:
+    """Whether one can take the other's place in a plan, to the bit."""
+    same = ("bits", "name", "always", "in_place", "precision", "twice", "signature")
+    return all(getattr(one, name) == getattr(other, name) for name in same)

@@ -1,0 +1,96 @@
+"""What a graph computes, call by call, with reference kernels and every array by itself: no plan, no reuse.
+
+The oracle of what plans, passes and tuned kernels make of a graph. What operators of a backend do (fused
+ones, packed weights) their reference kernels do here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from zlib import crc32
+
+import numpy as np
+
+from ..graph import Entry, Graph, Node
+from ..ops.philox import RandomStream
+from .base import Backend
+from .call import bind_call
+from .lower import lower_graph
+
+REFERENCE = Backend("reference", np)
+SEED = 7
+MORE = 1 << 17
+"""Bytes of scratch beside what is asked for: of an update with a 16-bit gradient, which passes make for tuned
+kernels alone, the reference kernel widens that a chunk at a time."""
+Array = np.ndarray
+
+
+def evaluated(
+    graph: Graph, variables: Mapping[str, Array], wanted: Collection[Entry], train: bool
+) -> dict[Entry, Array]:
+    """The arrays of `wanted`, and of all variables as they are in the end. O(what the graph computes).
+
+    `variables` are by name and stay as they are: a graph that writes its own writes copies. A node that draws
+    does so by its name, so that graphs which say the same draw the same.
+    """
+    storage = {e: ("wanted", i) for i, e in enumerate(wanted) if e.node.op is not None}
+    found = lower_graph(graph, storage, REFERENCE, _streams(graph), train)
+    number: dict[Entry, int] = {}
+    arrays: list[Array | None] = [None] * len(found.values)
+    last = {v: t for t, task in enumerate(found.tasks) for v in task.inputs}
+    calls = iter(enumerate(found.calls))
+    own: dict[Node, dict[str, object]] = {}
+    state = np.array([SEED, 1], "uint64")
+    at = 0  # values are numbered as nodes come
+    for node in graph.nodes:
+        if node.op is None:
+            value = variables[node.name]
+            number[Entry(node)] = at
+            arrays[at] = REFERENCE.array(value.shape, value.dtype)
+            arrays[at][...] = value  # type: ignore[index]
+            at += 1
+            continue
+        t, call = next(calls)
+        for i, v in enumerate(call.outputs):
+            if v >= 0:
+                number[Entry(node, i)] = v
+                arrays[v] = _unwritten(found.shape[v], found.dtype[v])
+                at += 1
+        bind_call(
+            call.kernel,
+            np,
+            node.op,
+            node.attrs,
+            [arrays[v] if v >= 0 else None for v in call.inputs],
+            [arrays[v] if v >= 0 else None for v in call.outputs],
+            work=REFERENCE.empty(found.tasks[t].workspace + MORE),
+            rng=RandomStream(state, call.stream) if call.stream >= 0 else None,
+            train=train,
+            shapes=call.shapes,
+            state=own.setdefault(node.forward or node, {}),
+        )()
+        for v in found.tasks[t].inputs:
+            if last[v] == t and found.key[v] is None:
+                arrays[v] = None
+    kept = (*wanted, *(Entry(n) for n in graph.variables))
+    return {e: a for e in kept if (a := arrays[number[e]]) is not None}
+
+
+def _unwritten(shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """An array in which what is not written shows: NaN, or the largest bytes."""
+    made: Array = REFERENCE.array(shape, dtype)
+    made.reshape(-1).view(np.uint8).fill(0xFF)
+    return made
+
+
+def _streams(graph: Graph) -> dict[Node, int]:
+    """Streams of the nodes that draw: of their names, and of how many have that name before them."""
+    count: dict[str, int] = {}
+    streams: dict[Node, int] = {}
+    for node in graph.nodes:
+        forward = node.forward or node
+        if forward.op is None or forward in streams or not forward.op.has_stream(forward.attrs):
+            continue
+        count[forward.name] = count.get(forward.name, -1) + 1
+        streams[forward] = crc32(f"{forward.name} {count[forward.name]}".encode())
+    return streams

@@ -1,0 +1,24 @@
+"""Parts of MXNet that mxlite has not: what to say where a program asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PARTS = {
+    "gluon": "networks are symbols, trained by mx.mod.Module; mx.models has some that are ready",
+    "np": "arrays are mx.nd's, with mx.np_shape() for axes of no elements",
+    "npx": "operators are those of mx.nd and mx.sym",
+    "numpy": "arrays are mx.nd's, with mx.np_shape() for axes of no elements",
+    "numpy_extension": "operators are those of mx.nd and mx.sym",
+    "library": "operators of your own are mx.operator.CustomOp",
+    "rtc": "operators of your own are mx.operator.CustomOp",
+    "th": "operators of your own are mx.operator.CustomOp",
+    "torch": "operators of your own are mx.operator.CustomOp",
+}
+"""Attribute of the package -> what there is instead."""
+
+
+def absent(module: str, name: str, known: Mapping[str, str] = PARTS) -> str:
+    """The message for `module.name`, which is not there."""
+    instead = known.get(name)
+    return f"{module} has no {name!r}." if instead is None else f"mxlite has no {module}.{name}: {instead}."

@@ -1,0 +1,89 @@
+"""Locks that a forked child can take, whatever the parent's other threads were doing at the fork.
+
+A child has the memory of its parent but only the thread that forked. A lock that another thread held is held
+for ever there, by nobody. So every lock that outlives a call is made here:
+
+    _lock = forks.lock()
+
+At a fork each of them is taken first, so that what it guards is whole in the child. What somebody keeps for
+longer than `PATIENCE_S` (a compiler at work, a file being written) is not waited for, since he may himself be
+waiting for who forks: in the child such a lock is new, and what it guards is as that thread left it. So under
+a lock that is held for long nothing may be half done that others trust.
+
+In the parent nothing changes. A thread that forks while it holds a reentrant lock of its own keeps it in
+the child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic
+from typing import Any
+
+PATIENCE_S = 0.05
+"""For all locks together, at one fork."""
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_held: dict[int, list[Any]] = {}  # what a thread that forks has taken, by thread
+_in_child: list[Callable[[], object]] = []
+
+
+def lock() -> threading.Lock:
+    """A `threading.Lock` that is free in a forked child."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> Any:
+    """A `threading.RLock` that is free in a forked child, unless the thread that forked has it."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def in_child(run: Callable[[], object]) -> None:
+    """Call `run()` in every forked child from now on, when its locks are free. It is kept for ever."""
+    _in_child.append(run)
+
+
+def _all() -> list[Any]:
+    while True:
+        try:
+            return list(_locks)
+        except RuntimeError:  # another thread has made one meanwhile
+            continue
+
+
+def _before() -> None:
+    held = _held[get_ident()] = []
+    ends = monotonic() + PATIENCE_S
+    for each in _all():
+        if each.acquire(timeout=max(0.0, ends - monotonic())):
+            held.append(each)
+
+
+def _after_in_parent() -> None:
+    for each in _held.pop(get_ident(), ()):
+        each.release()
+
+
+def _after_in_child() -> None:
+    held = _held.pop(get_ident(), [])
+    _held.clear()
+    for each in held:
+        each.release()
+    taken = {id(each) for each in held}
+    for each in _all():
+        if id(each) not in taken:
+            each._at_fork_reinit()  # as the standard library renews its own
+    for run in _in_child:
+        run()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

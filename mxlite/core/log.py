@@ -1,0 +1,53 @@
+"""Lines of the log: each from the logger of the module that writes it, below `mxlite`.
+
+`logging.info` gives the root logger a handler where it has none, at the level of warnings; a program that
+calls `logging.basicConfig(level=logging.INFO)` later is not heard then. So nobody here calls it. But MXNet's
+programs count on that handler when they say no more than `logging.getLogger().setLevel(logging.INFO)`: where
+somebody has asked for a line that nobody would show, there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+
+class Log:
+    """What a Logger is to who writes lines."""
+
+    def __init__(self, name: str) -> None:
+        self.logger = logging.getLogger(name)
+
+    def debug(self, text: str, *args: Any) -> None:
+        """A line for who looks for a fault."""
+        self._write(logging.DEBUG, text, args)
+
+    def info(self, text: str, *args: Any) -> None:
+        """A line that tells how it goes."""
+        self._write(logging.INFO, text, args)
+
+    def warning(self, text: str, *args: Any) -> None:
+        """A line that somebody should read."""
+        self._write(logging.WARNING, text, args)
+
+    def error(self, text: str, *args: Any) -> None:
+        """A line that says what went wrong."""
+        self._write(logging.ERROR, text, args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.logger, name)
+
+    def _write(self, level: int, text: str, args: tuple[Any, ...]) -> None:
+        if not self.logger.isEnabledFor(level):
+            return
+        if level < logging.WARNING and not self.logger.hasHandlers():
+            logging.basicConfig()  # warnings are shown without
+        self.logger.log(level, text, *args, stacklevel=3)
+
+
+_modules = Log("mxlite.module")
+
+
+def logger_of(logger: Any) -> Any:
+    """What is asked for by `logger=`: whose default in MXNet, the module `logging`, means the usual one."""
+    return _modules if logger is logging or logger is None else logger

@@ -1,0 +1,43 @@
+"""float32 copies of 16-bit weights, the **masters**: what updates change, the weights being them rounded.
+
+An update reads a weight's master and never the weight. So who gives the weight a value (`set_params`,
+`arg_dict["fc1_weight"][:] = 0`, weights that are cut to a range) would be ignored by the next update, as in
+MXNet. Here masters follow their weights: before an update, one whose weight has been written since is set to
+it wherever it does not round to it. Elsewhere it stays: writing back what was read loses nothing of it.
+
+What is written past the engine, into memory shared by DLPack for example, cannot be seen.
+"""
+
+from __future__ import annotations
+
+from weakref import ref
+
+from ..ndarray import NDArray, where
+
+PIECE = 1 << 18  # elements that are compared at a time: of the copies this takes none is large
+
+_seen: dict[int, tuple[ref[NDArray], int]] = {}
+"""By the id of a master: it, and how many writes its weight had when the two were one."""
+
+
+def follow(weight: NDArray, master: NDArray) -> None:
+    """Set `master` to `weight` where it does not round to it; nothing if nobody has written the weight since
+    `note`."""
+    found = _seen.get(id(master))
+    if found is not None and found[1] == weight.var.pushes:
+        return
+    if weight.stype != "default":
+        return  # its rows are written by updates alone
+    wide, narrow = master.reshape((-1,)), weight.reshape((-1,))
+    for start in range(0, weight.size, PIECE):
+        mine, new = wide[start : start + PIECE], narrow[start : start + PIECE]
+        mine[:] = where(mine.astype(weight.dtype) == new, mine, new.astype("float32"))
+    note(weight, master)
+
+
+def note(weight: NDArray, master: NDArray) -> None:
+    """`master` is what `weight` was rounded from, by all that has been pushed."""
+    key = id(master)
+    found = _seen.get(key)
+    alive = ref(master, lambda _: _seen.pop(key, None)) if found is None else found[0]
+    _seen[key] = alive, weight.var.pushes

@@ -1,0 +1,154 @@
+"""Arrays that still lie in a file: what they are is known, their bytes come a piece at a time.
+
+So a checkpoint goes into the arrays of a program that is bound, and no second copy of them is ever there:
+
+    file  |--head--|----- fc1_weight -----|-- fc2_weight --| ...
+                     |piece|  ->  fc1_weight of the program
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, IO
+
+import numpy as np
+
+from ..core import as_dtype, current_context
+from ..core.errors import FormatError
+from ..core.files import PIECE
+from .ndarray import NDArray
+
+_LITTLE = sys.byteorder == "little"
+
+
+class _Raw(io.FileIO):
+    """Closed, without a warning, with the last who has it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _File(io.BufferedReader):
+    """Closed with the last who has it: a checkpoint stays open between `load` and `bind`."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Source:
+    """`nbytes` bytes of a file from `start` on, all there are unless given. `what` names them in errors."""
+
+    def __init__(self, file: IO[bytes], what: str, start: int = 0, nbytes: int | None = None) -> None:
+        self.what = what
+        self.nbytes = file.seek(0, os.SEEK_END) - start if nbytes is None else nbytes
+        self.file = file
+        self._start = start
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview, what: str) -> Source:
+        """Those of memory."""
+        return cls(io.BytesIO(data), what)
+
+    @classmethod
+    def opened(cls, path: str) -> Source:
+        """Those of the file `path`, open as long as anybody has them or an array of them."""
+        return cls(_File(_Raw(path)), path)
+
+    def part(self, offset: int, nbytes: int, what: str) -> Source:
+        """`nbytes` of them from `offset` on."""
+        return Source(self.file, what, self._start + offset, nbytes)
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """`nbytes` from `offset` on, fewer where they end."""
+        made = bytearray(min(nbytes, max(0, self.nbytes - offset)))
+        self.into(offset, memoryview(made))
+        return bytes(made)
+
+    def into(self, offset: int, target: memoryview) -> None:
+        """Fill `target`, of bytes. FormatError where the file has become shorter."""
+        self.file.seek(self._start + offset)
+        done = 0
+        while done < len(target):
+            got = self.file.readinto(target[done:])  # type: ignore[attr-defined]
+            if not got:
+                raise FormatError(f"{self.what} could not be read; it shrank while it was.")
+            done += got
+
+    def pieces(self, offset: int, nbytes: int, size: int = PIECE) -> Iterator[memoryview]:
+        """`nbytes` from `offset` on, at most `size` at a time: use each before asking for the next."""
+        buffer = memoryview(bytearray(min(size, nbytes)))
+        for start in range(0, nbytes, size):
+            piece = buffer[: min(size, nbytes - start)]
+            self.into(offset + start, piece)
+            yield piece
+
+
+class StoredArray:
+    """An array of `shape` and `dtype` whose elements lie in `source` from `offset` on, little-endian.
+
+    It is read as an NDArray is: `asnumpy`, `copyto`.
+    """
+
+    stype = "default"
+
+    def __init__(self, source: Source, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.source = source
+        self.shape = shape
+        self.dtype = dtype
+        self._offset = offset
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in the file."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def bytes(self, what: str) -> Source:
+        """Its bytes, which may be those of a file within the file."""
+        return self.source.part(self._offset, self.nbytes, what)
+
+    def asnumpy(self) -> np.ndarray[Any, Any]:
+        """The array, read."""
+        made = np.empty(self.shape, self.dtype)
+        if self.nbytes:
+            raw = made.reshape(-1).view(np.uint8)
+            self.source.into(self._offset, raw.data)
+            sound(raw, self.dtype)
+        return made
+
+    def array(self) -> NDArray:
+        """The array, read to the current context."""
+        return self.copyto(NDArray.fresh(self.shape, as_dtype(self.dtype), current_context()))
+
+    def copyto(self, target: NDArray) -> NDArray:
+        """Write the elements into an NDArray of the same shape, converted; returns it.
+
+        Waits, so that no more than a piece is on its way.
+        """
+        if target.stype != "default":
+            return self.array().copyto(target)
+        size = self.dtype.itemsize
+        flat, at = target.reshape((-1,)), 0
+        for piece in self.source.pieces(self._offset, self.nbytes, PIECE - PIECE % size):
+            values = sound(np.frombuffer(piece, np.uint8), self.dtype)
+            flat[at : at + len(values)] = values
+            at += len(values)
+            flat.wait_to_read()
+        return target
+
+
+def sound(raw: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Bytes of a file, changed in place to those of this machine, as elements."""
+    if not _LITTLE:
+        raw[:] = raw.reshape(-1, dtype.itemsize)[:, ::-1].reshape(-1)
+    if dtype.kind == "b":
+        np.not_equal(raw, 0, out=raw.view(bool))  # a bool that is neither 0 nor 1 misleads numpy
+    return raw.view(dtype)

@@ -1,0 +1,100 @@
+"""Which rewrites had something to do; and small arrays taken for large ones, so that they have.
+
+Rewrites that save bytes or time leave small arrays alone, by constants of their modules. Networks that are
+drawn are small: `small()` sets these constants so low that such arrays count, in several bands.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mxlite.backends import Backend
+from mxlite.backends.rewrite import observed, Rewrite
+from mxlite.executor.lower import rewrites
+
+_LIMITS: dict[str, dict[str, Any]] = {
+    "passes.banded": dict(LEAST_BYTES=512, BAND_BYTES=256, PRODUCT_ROWS=2),
+    "passes.narrowed_dense": dict(LEAST_BYTES=64),
+    "passes.wide_dense": dict(LEAST_BYTES=64, LEAST_SAMPLES=4),
+    "passes.pooled_convolutions": dict(LEAST_BYTES=400),
+    "passes.divided": dict(LEAST_COUNT=8),
+    "passes.remade": dict(LEAST_BYTES=256, LEAST_FLOPS=2),
+    "passes.lightened": dict(LEAST_BYTES=256, STEP_FLOPS=5),
+    "gpu.passes": dict(SHARE=20.0),
+    "gpu.channels": dict(AT_ONCE_ROUNDS=0),
+    "elementwise.chains": dict(LEAST=16),
+    "elementwise.late": dict(LEAST_SHARE=0.02),
+    "narrowed_dense": dict(BAND_BYTES=256, FEWEST=2),
+    "wide_dense": dict(BAND_BYTES=16, LEAST_BAND=4),
+    "product_update": dict(BAND_BYTES=512, DEEP_BAND_BYTES=512, FEWEST=1),
+    "dense_cross_entropy": dict(BAND_BYTES=1, LEAST_ROWS=4),
+    "cpu.kernels.dense_loaded": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),
+    "cpu.kernels.convolution_update": dict(BAND_BYTES=64, THREAD_BYTES=64, MULTIPLE=4),
+    "cpu.kernels.elementwise": dict(LEAST=16, LEAST_SIMPLE=64),
+    "cpu.convolution.direct": dict(LEAST_NARROWED=1024, NARROWED=512),
+    "cpu.products": dict(SMALL=64),
+    "cpu.compiled.team": dict(LEAST_NBYTES=256),
+}
+_LEAST_BYTES = {
+    "passes.product_updates": ("product_updates",),
+    "passes.loss_updates": ("loss_updates", "updated_losses"),
+    "passes.convolution_updates": ("convolution_updates",),
+    "cpu.passes.loss_bands": ("loss_bands",),
+    "cpu.passes.rnn_updates": ("rnn_updates",),
+}
+"""Functions whose last default is the least number of bytes, or two of those."""
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Inside, rewrites take arrays of some hundred bytes for large."""
+    before: list[tuple[Any, str, Any]] = []
+
+    def put(where: Any, name: str, value: Any) -> None:
+        before.append((where, name, getattr(where, name)))
+        setattr(where, name, value)
+
+    for name, limits in _LIMITS.items():
+        for limit, value in limits.items():
+            put(importlib.import_module(f"mxlite.backends.{name}"), limit, value)
+    for name, functions in _LEAST_BYTES.items():
+        for function in functions:
+            found = getattr(importlib.import_module(f"mxlite.backends.{name}"), function)
+            least = (0, 0) if isinstance(found.__defaults__[-1], tuple) else 0
+            put(found, "__defaults__", (*found.__defaults__[:-1], least))
+    try:
+        yield
+    finally:
+        for where, name, value in reversed(before):
+            setattr(where, name, value)
+
+
+class Hits:
+    """How often each rewrite of a pipeline had something to do, and which operators it put in."""
+
+    def __init__(self) -> None:
+        self.changed: Counter[tuple[str, str]] = Counter()
+        self.made: Counter[tuple[str, str, str]] = Counter()
+
+    @contextmanager
+    def of(self, pipeline: str) -> Iterator[None]:
+        """Rewrites inside count for `pipeline`."""
+
+        def see(rewrite: Rewrite) -> None:
+            if rewrite.changed:
+                self.changed[pipeline, rewrite.name] += 1
+                old = {n.op for n in rewrite.before.nodes}
+                for op in {n.op for n in rewrite.after.nodes} - old:
+                    if op is not None:
+                        self.made[pipeline, rewrite.name, op.op_name] += 1
+
+        with observed(see):
+            yield
+
+    def missing(self, pipeline: str, backend: Backend) -> list[str]:
+        """The rewrites of a backend that have not been hit."""
+        return [name for name in rewrites(backend) if not self.changed[pipeline, name]]
