@@ -130,8 +130,6 @@ def test_what_a_pass_leaves_without_a_reader_is_not_run():
     found, _, count = combined([passed], graph, frozenset([Entry(second)]), 2)
     assert [n.name for n in found.nodes if n.op is not None] == ["b"] and count == 1
     assert first not in found.nodes
-<<<<<<< HEAD
-=======
 
 
 def test_a_batch_that_backward_alone_reads_in_16_bits_is_narrowed_there(monkeypatch):
@@ -147,4 +145,3 @@ def test_a_batch_that_backward_alone_reads_in_16_bits_is_narrowed_there(monkeypa
     monkeypatch.setattr(importlib.import_module("mxlite.backends.passes.remade"), "LEAST_BYTES", 1 << 40)
     problem = net.memory_plan(mx.cpu(), **how).problem
     assert [t.name for t in problem.tasks].index("data_bfloat16") >= problem.num_forward
->>>>>>> nets
