@@ -334,7 +334,7 @@ def test_every_category_is_what_its_arrays_are():
         ({"ctx": "cpu"}, mx.DeviceError, "such as mx.cpu.. or mx.gpu.0., got 'cpu'"),
         ({"grad_req": 3}, mx.BindError, "grad_req is one of .*; got 3"),
         ({"type_dict": 3}, mx.BindError, "type_dict must be a dict"),
-        ({"data": 5}, mx.ArgumentError, "shape of 'data'"),
+        ({"data": 5}, mx.ShapeError, "shape of 'data'"),
         ({"data": (0, 3)}, mx.ShapeError, r"data=\(\?, 3\), where \? is 0 or below"),
         ({"data": (-7,)}, mx.ShapeError, r"data=\(\?,\)"),
     ],

@@ -349,6 +349,16 @@ def test_each_of_several_cpus_has_its_part_of_the_batch_along_its_layout():
         np.testing.assert_array_equal(whole.asnumpy(), values)
 
 
+def test_a_network_without_data_has_outputs():
+    net = mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(mx.sym.var("a_weight", shape=(3,)))), name="loss")
+    module = mx.mod.Module(net, data_names=(), label_names=())
+    module.bind([])
+    module.init_params(mx.init.One())
+    module.forward(mx.io.DataBatch(data=[]), is_train=False)
+    (out,) = module.get_outputs()
+    assert out.asscalar() == 3 and module.get_outputs(merge_multi_context=False)[0][0].asscalar() == 3
+
+
 @pytest.mark.filterwarnings("ignore:Module. 2 CPUs are one")
 def test_states_are_set_from_the_parts_of_several_cpus():
     state = mx.sym.Variable("s")

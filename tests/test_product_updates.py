@@ -17,7 +17,7 @@ from mxlite.backends.cpu import CPU, passes
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.passes import product_updates
-from mxlite.backends.passes.product_updates import LEAST_BYTES
+from mxlite.backends.passes.product_updates import last_readers, LEAST_BYTES
 from mxlite.backends.product_update import (
     _product_update,
     BAND_BYTES,
@@ -154,6 +154,44 @@ def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(bands, monke
     bound()
     others = ["fc0_weight_update", "fc2_weight_update"]
     assert found == [sorted([*others, "fc1_weight_update"]), others, others]
+
+
+def of_parameters():
+    """A loss of one dense layer, whose data are a parameter."""
+    made = mx.sym.FullyConnected(mx.sym.var("table", shape=(ROWS, WIDTH)), num_hidden=HIDDEN, name="fc")
+    return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(made)))
+
+
+def test_data_that_are_a_parameter_are_read_before_they_change(bands):
+    """Both gradients are of the weights before the step, as where each is made as a whole."""
+    found = []
+    for least_bytes in (0, 1 << 30):
+        bands(least_bytes)
+        sgd = mx.optimizer.SGD(momentum=0.9)
+        exe = of_parameters().simple_bind(mx.cpu(), optimizer=sgd)
+        assert sorted(exe.updated) == ["fc_bias", "fc_weight", "table"]
+        assert banded(exe.memory_plan) == ([] if least_bytes else ["fc_weight"])
+        rng = np.random.default_rng(0)
+        for array in exe.arg_dict.values():
+            array[:] = rng.standard_normal(array.shape) / 8
+        for _ in range(2):
+            exe.step([[0.1, 0.01]] * 3)
+        found.append({n: a.asnumpy().tobytes() for n, a in exe.arg_dict.items()})
+    assert found[0] == found[1]
+
+
+def test_an_update_that_makes_its_gradient_reads_its_data(bands, monkeypatch):
+    """So that no later pass puts the update of these data before it."""
+    found = []
+
+    def look(graph, kept, num_forward):
+        readers = last_readers(graph)
+        found.extend(readers[e].name for e in readers if e.node.name == "table" and graph.effects)
+        return graph, {}, num_forward
+
+    monkeypatch.setattr(passes, "COMBINE", (*passes.COMBINE, look))
+    of_parameters().simple_bind(mx.cpu(), optimizer=mx.optimizer.SGD())
+    assert found == ["fc_weight_update"]
 
 
 def test_data_is_not_kept_waiting(bands):

@@ -13,7 +13,7 @@ from functools import wraps
 from operator import index
 from typing import Any
 
-from .errors import ArgumentError
+from .errors import ShapeError
 
 UNKNOWN = -1
 """An open axis, inside mxlite."""
@@ -61,7 +61,7 @@ def from_user(shape: Iterable[int], name: str = "") -> tuple[int, ...]:
         return tuple(UNKNOWN if d < 0 else d or zero for d in map(index, shape))
     except TypeError:
         what = f"The shape of {name!r}" if name else "A shape"
-        raise ArgumentError(f"{what} is a tuple of whole numbers, got {str(shape)[:80]!r}.") from None
+        raise ShapeError(f"{what} is a tuple of whole numbers, got {str(shape)[:80]!r}.") from None
 
 
 def to_user(shape: Iterable[int]) -> tuple[int, ...]:

@@ -74,7 +74,9 @@ class Binding:
 
     @property
     def samples(self) -> int:
-        """Of a batch: its length along the N of the layout of the first data."""
+        """Of a batch: its length along the N of the layout of the first data; 0 without data."""
+        if not self.data_shapes:
+            return 0
         first = self.data_shapes[0]
         return int(first.shape[max(0, DataDesc.get_batch_axis(first.layout))])
 

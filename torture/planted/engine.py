@@ -5,7 +5,7 @@ from torture.planted.fault import Fault
 _PROGRAMS = "tests/test_engine_random_programs.py::test_thousands_of_seeded_programs_agree"
 _ENGINE = "tests/test_engine.py::"
 _FORKS = "tests/test_forks.py::"
-_COLUMNS = "tests/test_column_gradients.py::"
+_COLUMNS = "tests/test_by_columns.py::"
 
 FAULTS = [
     Fault(
@@ -125,14 +125,14 @@ FAULTS = [
         "mxlite/backends/cpu/convolution/columns.py",
         "            if low < high:\n",
         "            if low < high and pad == 0:\n",
-        _COLUMNS + "test_columns_give_the_gradient",
+        _COLUMNS + "test_columns_give_output_and_gradients",
     ),
     Fault(
         "columns of later rows are added to the first",
         "mxlite/backends/cpu/convolution/columns.py",
-        "        starts[0] = o0\n        windows",
+        "        starts[0] = part.o0\n        windows",
         "        starts[0] = 0\n        windows",
-        _COLUMNS + "test_columns_give_the_gradient",
+        _COLUMNS + "test_columns_give_output_and_gradients",
     ),
     Fault(
         "who takes over the arena does not wait for its former user",

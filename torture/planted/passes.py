@@ -9,6 +9,20 @@ _CHANNELS = "mxlite/backends/passes/channels_last.py"
 
 FAULTS = [
     Fault(
+        "an update that reads what another has changed stays behind that",
+        "mxlite/backends/passes/product_updates.py",
+        " and e not in changed for e in read)",
+        " for e in read)",
+        "tests/test_product_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
+    ),
+    Fault(
+        "an update that makes its gradient passes for no reader of its data",
+        "mxlite/backends/passes/product_updates.py",
+        "        own = _changed(node) if node in updates else frozenset()\n",
+        "        own = node.inputs if node in updates else frozenset()\n",
+        "tests/test_product_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
+    ),
+    Fault(
         "a convolution that takes its pooling along forgets what it adds or multiplies by",
         "mxlite/backends/passes/pooled_convolutions.py",
         "(_rectifies(conv) and not _has_more(conv))",

@@ -73,6 +73,6 @@ FAULTS = [
         "mxlite/executor/candidates.py",
         "plan = leanest(plan)",
         "pass",
-        _TEST + "test_the_least_budget_of_one_thread_fits_any_number_of_threads",
+        _TEST + "test_the_least_budget_never_falls_with_threads_and_that_of_one_fits_any_number",
     ),
 ]

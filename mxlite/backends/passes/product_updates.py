@@ -37,7 +37,8 @@ bands, takes a few percent longer, which is to bring more than a few bytes."""
 class _Match(NamedTuple):
     """An update and the node that makes its gradient.
 
-    moves: whether both in one read nothing of the forward pass, so that a plan may put it wherever it likes.
+    moves: whether both in one read nothing of the forward pass, nor what another update changes, so that a
+    plan may put it wherever it likes.
     """
 
     update: Node
@@ -102,6 +103,7 @@ def _matches(
     """The updates that can make their gradient, in the order of `effects`."""
     uses = graph.uses()
     forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
+    changed = {e for n in graph.effects for e in _changed(n)}
     found = []
     for update in joinable(graph, kept):
         gradient = update.inputs[1]
@@ -114,7 +116,8 @@ def _matches(
         is_deep = depth((graph.shapes[named["d_out"]], (), graph.shapes[gradient])) >= DEEP
         if graph.nbytes(gradient) < least_bytes[is_deep]:
             continue
-        moves = all(named[n].node not in forward for n in ("d_out", "data"))
+        read = (named["d_out"], named["data"])
+        moves = all(e.node not in forward and e not in changed for e in read)
         found.append(_Match(update, made, moves))
     return found
 
@@ -138,17 +141,23 @@ def joinable(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
 
 
 def last_readers(graph: Graph) -> dict[Entry, Node]:
-    """The last node that reads an entry, updates left out, or what is made of it alone."""
+    """The last node that reads an entry, or what is made of it alone. No update reads what it changes."""
     updates = set(graph.effects)
     origin: dict[Entry, Entry] = {}  # what is made of a weight alone, as a 16-bit copy, and may be made again
     last: dict[Entry, Node] = {}
     for node in graph.nodes:
-        if node in updates:
-            continue
-        last.update((origin.get(e, e), node) for e in node.inputs)
+        own = _changed(node) if node in updates else frozenset()
+        last.update((origin.get(e, e), node) for e in node.inputs if e not in own)
         if len(node.inputs) == 1:
             origin.update((Entry(node, i), node.inputs[0]) for i in range(node.num_outputs))
     return last
+
+
+def _changed(update: Node) -> frozenset[Entry]:
+    """What an update changes: a weight and its states."""
+    assert update.op is not None
+    names = update.op.mutated(update.attrs)
+    return frozenset(e for name, e in zip(update.input_names, update.inputs) if name in names)
 
 
 def is_elementwise(op: Any) -> bool:
