@@ -1,4 +1,4 @@
-"""What surrounds the kernels of a bound program: Python for each node, a busy main thread, binding.
+"""What surrounds the kernels of a bound program: Python for each node, a busy main thread, bind and import.
 
     python benchmarks/overhead.py            about two minutes; writes results/<date>-overhead.md
     python benchmarks/overhead.py --quick    some seconds; prints only
@@ -9,6 +9,7 @@ Kernels run on one thread. Settings that differ have processes of their own, whi
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +32,18 @@ HOW = {
 }
 INTERVALS = (5.0, 0.5)
 MODEL, BATCH = "resnet50", 8
-TARGETS = {"a node, beside its kernel": 1.5, "bind, cold": 2.0, "bind, warm": 0.5}  # us, s, s
+TARGETS = {
+    "a node, beside its kernel": 1.5,
+    "bind, cold": 2.0,
+    "bind, warm": 0.5,
+    "import": 0.3,
+}  # us, s, s, s
+IMPORTS = """
+from time import perf_counter
+start = perf_counter(); import numpy
+between = perf_counter(); import mxlite
+print(between - start, perf_counter() - between)
+"""
 
 
 def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, Spread]]:
@@ -68,7 +80,20 @@ def binding(rounds: int) -> dict[str, dict[str, Spread]]:
     return {part: {s: Spread(tuple(v)) for s, v in row.items()} for part, row in values.items()}
 
 
-def report(times: dict[str, dict[str, Spread]], bound: dict[str, dict[str, Spread]]) -> str:
+def importing(rounds: int) -> dict[str, Spread]:
+    """Seconds of `import numpy`, and of `import mxlite` behind it, in a new process each time."""
+    command = [sys.executable, "-c", IMPORTS]
+    subprocess.run(command, check=True, capture_output=True)  # bytecode is written, files are in memory
+    found = [
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(rounds)
+    ]
+    numpy, own = zip(*(map(float, text.split()) for text in found))
+    return {"numpy": Spread(numpy), "mxlite behind it": Spread(own)}
+
+
+def report(
+    times: dict[str, dict[str, Spread]], bound: dict[str, dict[str, Spread]], imports: dict[str, Spread]
+) -> str:
     """The tables as Markdown."""
     names = list(SETTINGS)
     head = ["", *names]
@@ -102,12 +127,18 @@ def report(times: dict[str, dict[str, Spread]], bound: dict[str, dict[str, Sprea
         "",
         markdown(head, [[part, *(bound[part][n] for n in names)] for part in bound if part != "nodes"]),
     ]
+    lines += [
+        "Seconds to import, in a new process each time.",
+        "",
+        markdown(["", *imports], [["import", *imports.values()]]),
+    ]
     python = times["node: segments"]["joined"].median, times["node: segments"]["one by one"].median
     floor = python[0]  # what the kernels themselves take, and 1 / 64 of a call from Python
     reached = {
         "a node, beside its kernel": max(0.0, python[1] - floor),
         "bind, cold": bound["cold bind"]["joined"].median + bound["cold program"]["joined"].median,
         "bind, warm": bound["warm bind"]["joined"].median + bound["warm program"]["joined"].median,
+        "import": imports["mxlite behind it"].median,
     }
     lines.append(
         markdown(
@@ -139,7 +170,7 @@ def main() -> None:
             for name, env in SETTINGS.items()
         }
         times = measure(workers, rounds)
-    text += f"- rounds: {rounds}, alternated\n\n" + report(times, binding(rounds))
+    text += f"- rounds: {rounds}, alternated\n\n" + report(times, binding(rounds), importing(rounds))
     write_page(text, output, "overhead")
 
 

@@ -9,7 +9,7 @@ Programs written for MXNet's Symbol, NDArray and Module APIs run with `import mx
 
 import sys as _sys
 
-from .core.collection import no_collection as _no_collection
+from .core.collection import grow_old as _grow_old, no_collection as _no_collection
 
 # Modules and functions are many objects, and stay: to look for cycles among them took a fifth of the time.
 with _no_collection():
@@ -27,6 +27,8 @@ with _no_collection():
         test_utils as test_utils,
         tools as tools,
     )
+
+    _grow_old()
 
 from .core import (
     ArgumentError as ArgumentError,

@@ -22,7 +22,7 @@ from cases import CASES  # noqa: E402
 from conformance import Call  # noqa: E402
 
 from mxlite import ops  # noqa: E402
-from mxlite.backends.cpu import CPU  # noqa: E402
+from mxlite.backends.cpu.backend import CPU  # noqa: E402
 from mxlite.backends.cpu.kernels import kinds_of  # noqa: E402
 from mxlite.graph.opdef import Op  # noqa: E402
 

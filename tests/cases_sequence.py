@@ -8,7 +8,7 @@ import numpy as np
 from case import Case, integers
 
 from mxlite import ops
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 
 _SAMPLES = {"sequence_length": lambda rng, shape: np.resize([3.0, 5.0, 1.0], shape)}
 

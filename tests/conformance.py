@@ -21,7 +21,7 @@ import numpy as np
 from case import Case
 
 from mxlite.backends import Backend, bind_call, ChosenKernel
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core.dtype import is_floating
 from mxlite.core.errors import DTypeError
 from mxlite.core.npshape import UNKNOWN

@@ -11,7 +11,8 @@ import pytest
 from case import Case
 from conformance import Call
 
-from mxlite.backends.cpu import CPU, threads
+from mxlite.backends.cpu import threads
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library
 from mxlite.core import native
 

@@ -10,7 +10,7 @@ from case import Case
 from conformance import Call
 
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core.dtype import is_floating
 from mxlite.core.errors import DerivativeError
 from mxlite.graph.gradient import backward

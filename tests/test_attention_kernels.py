@@ -11,7 +11,8 @@ from conformance import Call, check_in_place
 from fast_kernels import only
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU, threads
+from mxlite.backends.cpu import threads
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.memplan import check
 

@@ -13,7 +13,8 @@ import mxlite as mx
 from mxlite.backends.banded import _banded, _banded_gradient, _in_place, Array, BandedAttrs, Link
 from mxlite.backends.base import Backend
 from mxlite.backends.call import bind_call
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import passes
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.graph import NoAttrs
 from mxlite.memplan import check

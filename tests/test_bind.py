@@ -11,7 +11,7 @@ from small_networks import fill, mlp
 import mxlite as mx
 from mxlite.backends import lower_graph
 from mxlite.backends.base import Backend
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core import UnknownNameError
 from mxlite.executor.infer import infer, OPTIONS
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 import mxlite as mx
 from mxlite import sym
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.passes.chains import chains
 from mxlite.backends.elementwise import chains as fusing

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.rewrite import simplified
 

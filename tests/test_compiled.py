@@ -12,7 +12,8 @@ from conformance import Call, stages
 from hypothesis import given, HealthCheck, settings, strategies as st
 
 from mxlite.backends.base import Request
-from mxlite.backends.cpu import compiled, CPU
+from mxlite.backends.cpu import compiled
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import elementwise, functions
 from mxlite.backends.cpu.kernels import elementwise as rows
 from mxlite.backends.elementwise.collapse import collapsed

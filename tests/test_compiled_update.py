@@ -8,7 +8,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.kernels.compiled_update import ROWS
 from mxlite.graph.attrs import parse_attrs

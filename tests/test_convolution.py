@@ -8,7 +8,8 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import convolution, CPU
+from mxlite.backends.cpu import convolution
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.convolution import direct
 from mxlite.backends.cpu.onednn import library
 from mxlite.ops.conv_channels_last import ChannelsLastAttrs, EpilogueAttrs

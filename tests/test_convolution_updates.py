@@ -13,7 +13,7 @@ import mxlite as mx
 from mxlite import ops
 from mxlite.backends.call import bind_call
 from mxlite.backends.convolution_update import _convolution_update, ConvolutionUpdateAttrs
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.core.dtype import as_dtype
 from mxlite.graph.attrs import parse_attrs

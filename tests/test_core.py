@@ -10,6 +10,8 @@ import gc
 import io
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -611,6 +613,29 @@ def test_collection_pauses_until_the_last_one_has_left():
     left.set()
     other.join()
     assert gc.isenabled()
+
+
+OLD = """
+import gc
+from mxlite.core.collection import grow_old
+kept = [[] for _ in range(100)]
+grow_old()
+young = {id(o) for generation in (0, 1) for o in gc.get_objects(generation)}
+assert not young.intersection(map(id, kept)) and gc.get_freeze_count() == 0
+gc.freeze()
+grow_old()
+assert gc.get_freeze_count() > 0, "what somebody has frozen is thawed"
+"""
+
+
+def test_what_grows_old_is_not_looked_at_with_what_is_young():
+    subprocess.run([sys.executable, "-c", OLD], check=True)
+
+
+def test_to_import_mxlite_loads_no_kernels():
+    """They are most of its files; the first bind wants them."""
+    loaded = "import sys, mxlite; print('mxlite.backends.cpu.kernels' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_collection_that_somebody_has_turned_off_stays_off():

@@ -14,7 +14,7 @@ from emulated_driver import emulated_gpus
 from timed import calibration, chain, own_cache, Turns  # noqa: F401
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.executor.kernel_thread import where_kernels_run
 from mxlite.executor.rehearsal import fill
 from mxlite.executor.timings import Seconds, Timings

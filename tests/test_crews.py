@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU, threads
+from mxlite.backends.cpu import threads
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.crews import Crews
 from mxlite.core import config
 from mxlite.memplan import check

@@ -9,7 +9,8 @@ from case import Case
 from conformance import Call, check_in_place
 
 from mxlite import ops
-from mxlite.backends.cpu import CPU, threads
+from mxlite.backends.cpu import threads
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled.dropout import dropped, Steps, whole_run
 from mxlite.core import native
 from mxlite.ops.philox import RandomStream

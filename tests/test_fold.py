@@ -10,7 +10,8 @@ import pytest
 import mxlite as mx
 from mxlite import ops
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import passes
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.rewrite import simplified
 from mxlite.executor.infer import infer

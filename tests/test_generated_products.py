@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import matrices, product as generated
 from mxlite.backends.cpu.onednn.product import Layout
 from mxlite.core import native

@@ -8,7 +8,7 @@ import pytest
 from emulated_device import compiler, EmulatedDevice
 
 from mxlite.backends import bind_call, Request
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.elementwise.expression import evaluate, NUMPY, Writer
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.kernels.elementwise import Loop

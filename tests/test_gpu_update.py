@@ -10,7 +10,7 @@ import pytest
 from emulated_device import compiler, EmulatedDevice
 
 from mxlite.backends import Backend, bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.gpu.kernels import lamb, update
 from mxlite.backends.gpu.weights import capacity_for, CHUNK, tables, Weight
 from mxlite.graph.attrs import parse_attrs

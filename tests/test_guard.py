@@ -12,7 +12,7 @@ from small_networks import fill, mlp
 
 import mxlite as mx
 from mxlite.backends import connected, guard
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.executor.guard import Layout
 from mxlite.ops import find_op
 

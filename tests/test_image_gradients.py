@@ -13,7 +13,7 @@ from small_networks import fill_by_kind
 import mxlite as mx
 from mxlite import ops
 from mxlite.backends import Backend
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.core.dtype import as_dtype
 from mxlite.memplan import check

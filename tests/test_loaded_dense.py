@@ -11,7 +11,8 @@ import pytest
 import mxlite as mx
 from mxlite import ops
 from mxlite.backends import bind_call, passes as common
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import passes
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.kernels import dense_loaded
 from mxlite.backends.cpu.onednn import library

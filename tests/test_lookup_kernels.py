@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core import native
 from mxlite.ops.embedding import Embedding
 

@@ -10,7 +10,8 @@ from fast_kernels import KINDS, only
 
 import mxlite as mx
 from mxlite.backends import bind_call, dense_cross_entropy
-from mxlite.backends.cpu import CPU, passes, products
+from mxlite.backends.cpu import passes, products
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs

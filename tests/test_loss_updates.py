@@ -35,7 +35,8 @@ from test_loss_bands import (
 
 import mxlite as mx
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU, passes, products
+from mxlite.backends.cpu import passes, products
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
 from mxlite.engine import use_engine

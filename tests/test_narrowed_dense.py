@@ -11,7 +11,8 @@ from fast_kernels import only
 
 import mxlite as mx
 from mxlite.backends import bind_call, narrowed_dense, passes as common
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import passes
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.narrowed_dense import (

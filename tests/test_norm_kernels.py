@@ -10,7 +10,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.core.dtype import as_dtype

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU, onednn
+from mxlite.backends.cpu import onednn
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.kernels import kinds_of
 from mxlite.backends.cpu.onednn import Primitive
 from mxlite.backends.cpu.onednn.constants import CPU_ISA, RELU, TRAINING

@@ -8,7 +8,7 @@ import pytest
 import mxlite as mx
 from mxlite import nd, ops, sym
 from mxlite.backends import base
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core.errors import (
     DTypeError,
     OpAttributeError,

@@ -15,7 +15,7 @@ from rules import RULES
 import mxlite as mx
 from mxlite import ops
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core.errors import (
     DefinitionError,
     DTypeError,

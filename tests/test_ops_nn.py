@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core.errors import OpAttributeError, ShapeError
 from mxlite.graph.attrs import parse_attrs
 from mxlite.ops.activation import LeakyReLU

@@ -3,7 +3,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.core.errors import OpAttributeError, ShapeError
 from mxlite.graph.attrs import parse_attrs
 from mxlite.graph.infer import infer_shapes, infer_types

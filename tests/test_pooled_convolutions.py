@@ -13,7 +13,8 @@ from fast_kernels import only
 import mxlite as mx
 from mxlite import ops
 from mxlite.backends import bind_call, passes as common
-from mxlite.backends.cpu import convolution, CPU, passes
+from mxlite.backends.cpu import convolution, passes
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.convolution import direct
 from mxlite.backends.cpu.onednn import library

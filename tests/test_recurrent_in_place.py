@@ -10,7 +10,7 @@ from conformance import Call, check_in_place
 from fast_kernels import only
 
 from mxlite import ops
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 

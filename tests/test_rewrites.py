@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.gpu import planning_backend
 from mxlite.backends.rewrite import combined, observed
 from mxlite.core import RewriteError

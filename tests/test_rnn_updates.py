@@ -96,7 +96,7 @@ NETS = {
 def test_numbers_are_those_of_a_whole_gradient_in_fewer_bytes(joined, attrs, kinds, amp, monkeypatch):
     net = network(**attrs)
     if kinds == "updates by numpy":
-        from mxlite.backends.cpu import CPU
+        from mxlite.backends.cpu.backend import CPU
         from mxlite.backends.rnn_update import _rnn_gate_gradients, _rnn_update
 
         for op in (_rnn_gate_gradients, _rnn_update):

@@ -10,7 +10,7 @@ import pytest
 from timed import calibration, chain, own_cache, Place, settled, trials  # noqa: F401
 
 import mxlite as mx
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.executor.rehearsal import fill, PATTERN, Rehearsal
 from mxlite.executor.timings import Seconds
 from mxlite.executor.trial import Trial

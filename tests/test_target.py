@@ -21,7 +21,8 @@ import json, sys
 import fast_kernels, numpy as np
 from cases import CASES
 from conformance import Call
-from mxlite.backends.cpu import CPU, onednn
+from mxlite.backends.cpu import onednn
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import width
 from mxlite.core import DTypeError, native
 

@@ -8,7 +8,8 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends import Backend, control
-from mxlite.backends.cpu import blas, cores, CPU, threads
+from mxlite.backends.cpu import blas, cores, threads
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library, loaded
 from mxlite.core import config, cores as machine
 from mxlite.executor import calibration

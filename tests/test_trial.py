@@ -11,7 +11,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.base import ALIGN, MANY_PAGES, PAGE
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.executor import program, trials
 from mxlite.executor.calibration import frontier_of
 from mxlite.executor.trial import Trial

@@ -13,7 +13,8 @@ from fast_kernels import only
 
 import mxlite as mx
 from mxlite.backends import bind_call, wide_dense
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import passes
+from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.wide_dense import _wide_dense, _wide_dense_d_weight, bands, WideGradientAttrs

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu.backend import CPU
 from mxlite.graph.attrs import parse_attrs
 from mxlite.graph.opdef import Op
 from mxlite.ops.philox import RandomStream

@@ -466,7 +466,7 @@ def backend_of(context: Context) -> Backend:
 
 @cache
 def _cpu() -> Backend:
-    from .cpu import CPU
+    from .cpu.backend import CPU
 
     return CPU
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import models
 from ..backends import backend_of
-from ..backends.cpu import CPU
+from ..backends.cpu.backend import CPU
 from ..backends.cpu.compiled.emitter import width
 from ..backends.cpu.kernels import kinds_of
 from ..backends.cpu.onednn import find

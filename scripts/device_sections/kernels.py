@@ -142,7 +142,7 @@ def row(case: Any, remote: Remote, least: float) -> bool:
 
 def stages_of(call: Call, case: Any) -> list[Any]:
     """The operator and its gradient, with inputs from the reference: nothing on the device yet."""
-    from mxlite.backends.cpu import CPU
+    from mxlite.backends.cpu.backend import CPU
 
     with kernels_of(CPU):
         return list(stages(call, case.inputs()))

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from ...core import config
 
-SPINS = 10_000
+SPINS = 2_000
 LIBRARY = "libgomp.so.1"
 _NAME = b"GOMP_SPINCOUNT"
 

@@ -14,7 +14,7 @@ from ...engine import SWITCHING, Var
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request, Run
-from ..cpu import CPU
+from ..cpu.backend import CPU
 from .array import DeviceArray, extent, is_dense, overlap, Part
 from .cuda_device import CudaDevice
 from .dlpack import capsule_of, CPU as HOST, CUDA, Given
