@@ -48,7 +48,7 @@ def suits_columns_by_data(g: Geometry) -> bool:
     place along the last axis, lie far apart, or go over few channels, which direct kernels fill up to 16.
     """
     taps, places = prod(g.kernel), prod(g.stride)
-    few = g.c <= 2 or (g.c <= 4 and taps <= 4 * places)
+    few = g.c == 1 or (g.c <= 4 and taps <= 4 * places)
     return _has_one_place(g) or few or (places >= 256 and g.c < 32)
 
 
