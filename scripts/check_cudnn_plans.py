@@ -128,7 +128,7 @@ def patterns(session):
 
     from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, planned, Tail, WEIGHT
     from mxlite.core.dtype import as_dtype
-    from mxlite.ops.conv_kernels import Geometry
+    from mxlite.ops.nn.conv_kernels import Geometry
 
     def geometry(dtype, n, c, size, f, kernel, stride=1, pad=0, dilate=1, groups=1):
         rank = len(kernel)
@@ -168,7 +168,7 @@ def patterns(session):
             yield f"{tail}, {dtype}", lambda tail=tail, g=g: planned(session, OUT, g, True, tail)
     yield from norms(session)
     from mxlite.backends.gpu.kernels.cudnn_attention import _within_limit, forward_plan
-    from mxlite.ops.attention import scaled_dot_product_attention as attention
+    from mxlite.ops.nn.attention import scaled_dot_product_attention as attention
 
     for dtype in ("float16", "bfloat16"):
         for heads, positions, causal in ((16, 1024, True), (16, 1024, False), (4, 77, True)):
@@ -194,7 +194,7 @@ def norms(session):
     from mxlite.backends.base import Request
     from mxlite.backends.gpu.kernels.cudnn_batch_norm import Case
     from mxlite.core.dtype import as_dtype, float32
-    from mxlite.ops.norm_act import _norm_act
+    from mxlite.ops.norm.norm_act import _norm_act
 
     for dtype in ("float32", "float16", "bfloat16"):
         wide = np.dtype(as_dtype(dtype))

@@ -8,7 +8,7 @@ from typing import Any
 from case import Case, integers, positive
 
 from mxlite import ops
-from mxlite.ops import pooled_convolution
+from mxlite.ops.nn import pooled_convolution
 
 Shape = tuple[int, ...]
 

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 from case import apart, Case, integers, positive, unit
 
-from mxlite.ops.activation import Activation, LeakyReLU, relu, sigmoid, tanh
-from mxlite.ops.conv import Convolution
-from mxlite.ops.dense import FullyConnected
-from mxlite.ops.dropout import _dropout_channels_last, Dropout
-from mxlite.ops.loss import (
+from mxlite.ops.elementwise.activation import Activation, LeakyReLU, relu, sigmoid, tanh
+from mxlite.ops.loss.loss import (
     BlockGrad,
     LinearRegressionOutput,
     LogisticRegressionOutput,
@@ -21,8 +18,11 @@ from mxlite.ops.loss import (
     MakeLoss,
     SoftmaxOutput,
 )
-from mxlite.ops.norm import BatchNorm
-from mxlite.ops.pool import Pooling
+from mxlite.ops.nn.conv import Convolution
+from mxlite.ops.nn.dense import FullyConnected
+from mxlite.ops.nn.dropout import _dropout_channels_last, Dropout
+from mxlite.ops.nn.pool import Pooling
+from mxlite.ops.norm.norm import BatchNorm
 
 Arrays = dict[str, np.ndarray]
 

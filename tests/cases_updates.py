@@ -71,7 +71,11 @@ def _rows() -> dict[str, Case]:
     return rows
 
 
-_MODULES = ("mxlite.ops.optimizer_ops", "mxlite.ops.adaptive_updates", "mxlite.ops.lamb_updates")
+_MODULES = (
+    "mxlite.ops.optim.optimizer_ops",
+    "mxlite.ops.optim.adaptive_updates",
+    "mxlite.ops.optim.lamb_updates",
+)
 
 
 def _step_of(op: Any) -> str:

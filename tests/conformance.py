@@ -29,7 +29,7 @@ from mxlite.graph.attrs import attr_text, parse_attrs
 from mxlite.graph.infer import infer_shapes
 from mxlite.graph.ir import Entry, Graph, Node, Shape, variable
 from mxlite.graph.opdef import agreed_shape, Op
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random.philox import RandomStream
 
 GUARD = 256  # bytes on both sides of a work buffer
 LOCAL_BYTES = 208 * 1024

@@ -15,8 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mxlite.ops import conv
-from mxlite.ops.conv_kernels import Geometry
+from mxlite.ops.nn import conv
+from mxlite.ops.nn.conv_kernels import Geometry
 
 __version__ = "0"
 data_type = Enum("data_type", "FLOAT HALF BFLOAT16 BOOLEAN")

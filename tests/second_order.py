@@ -17,7 +17,7 @@ from mxlite.graph.gradient import backward
 from mxlite.graph.infer import infer_shapes, infer_types
 from mxlite.graph.ir import Entry, Graph, Node, variable
 from mxlite.ops import find_op
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random.philox import RandomStream
 
 Arrays = dict[str, Any]
 

@@ -13,7 +13,7 @@ from mxlite.backends import backend_of, guard, lower_graph
 from mxlite.executor import accumulate, lower as lower_module
 from mxlite.graph import Entry, Graph, Node, variable
 from mxlite.graph.gradient import _grad_add
-from mxlite.ops.unary import _copy
+from mxlite.ops.elementwise.unary import _copy
 
 OPTIONS: dict[str, Any] = dict(steps=5, layers=2, hidden=32, classes=5, features=4)
 

@@ -12,7 +12,7 @@ from mxlite.backends.added_gradient import _added_gradient
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import Passes
 from mxlite.core.dtype import as_dtype
-from mxlite.ops.dense import FullyConnected
+from mxlite.ops.nn.dense import FullyConnected
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 

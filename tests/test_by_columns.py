@@ -11,7 +11,7 @@ import mxlite as mx
 from mxlite.backends.cpu import convolution, cores
 from mxlite.backends.cpu.convolution import by_columns, columns
 from mxlite.backends.cpu.convolution.direct import ByWeight
-from mxlite.ops.conv_kernels import Geometry
+from mxlite.ops.nn.conv_kernels import Geometry
 
 float32 = np.dtype("float32")
 

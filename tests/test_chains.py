@@ -22,7 +22,7 @@ from mxlite.backends.elementwise.fused import _fused_elementwise, _fused_element
 from mxlite.core import native
 from mxlite.executor.step import _accumulate
 from mxlite.graph import Entry, Graph, infer_shapes, infer_types, NoAttrs, Node
-from mxlite.ops.dropout import Dropout
+from mxlite.ops.nn.dropout import Dropout
 
 pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
 

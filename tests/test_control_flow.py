@@ -22,7 +22,7 @@ from mxlite.core.errors import (
 from mxlite.engine import use_engine
 from mxlite.graph import Entry
 from mxlite.memplan import check
-from mxlite.ops.subgraph import Subgraph
+from mxlite.ops.control.subgraph import Subgraph
 
 GOLDEN = Path(__file__).parent / "golden" / "mxnet"
 S = mx.sym

@@ -12,7 +12,7 @@ from mxlite.backends.cpu import convolution
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.convolution import direct
 from mxlite.backends.cpu.onednn import library
-from mxlite.ops.conv_channels_last import ChannelsLastAttrs, EpilogueAttrs
+from mxlite.ops.nn.conv_channels_last import ChannelsLastAttrs, EpilogueAttrs
 
 pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN's library is not installed")
 

@@ -349,8 +349,8 @@ BUILTIN_RAISES = {
     "memplan/cache.py": {"TypeError", "ValueError"},  # `load` takes them for "not kept"
     "memplan/compiled.py": {"NotImplementedError"},  # ours: code that the compiler does not know
     "ndarray/functions.py": {"KeyError"},  # of a Mapping
-    "ops/control.py": {"NotImplementedError"},  # a mistake of ours
-    "ops/subgraph.py": {"ValueError"},  # as those of graph/attrs.py
+    "ops/control/control.py": {"NotImplementedError"},  # a mistake of ours
+    "ops/control/subgraph.py": {"ValueError"},  # as those of graph/attrs.py
 }
 
 

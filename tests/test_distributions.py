@@ -14,8 +14,8 @@ import pytest
 import mxlite as mx
 from mxlite.core.errors import DTypeError, OpAttributeError, ShapeError
 from mxlite.engine import use_engine
-from mxlite.ops import distributions
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random import distributions
+from mxlite.ops.random.philox import RandomStream
 
 COUNT = 40_000
 

@@ -13,7 +13,7 @@ from mxlite.backends.cpu import threads
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled.dropout import dropped, Steps, whole_run
 from mxlite.core import native
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random.philox import RandomStream
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not there")
 

@@ -9,7 +9,7 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import matrices, product as generated
 from mxlite.backends.cpu.onednn.product import Layout
 from mxlite.core import native
-from mxlite.ops.dense import FullyConnected
+from mxlite.ops.nn.dense import FullyConnected
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not installed")
 

@@ -12,7 +12,7 @@ from mxlite.backends.base import Backend
 from mxlite.backends.gpu.attention import Attention
 from mxlite.backends.gpu.kernels import attention as rows
 from mxlite.ops import scaled_dot_product_attention as op
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random.philox import RandomStream
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 

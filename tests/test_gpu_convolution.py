@@ -14,7 +14,7 @@ from mxlite.backends import Backend, bind_call
 from mxlite.backends.gpu.convolution import choice, columns, tiles, windowed
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from mxlite.backends.gpu.kernels import convolution
-from mxlite.ops import conv
+from mxlite.ops.nn import conv
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 

@@ -14,7 +14,7 @@ from mxlite.backends.gpu import nvrtc
 from mxlite.backends.gpu.convolution import choice, tensor, tiles
 from mxlite.backends.gpu.convolution.windowed import LIMIT
 from mxlite.backends.gpu.kernels import convolution
-from mxlite.ops import conv
+from mxlite.ops.nn import conv
 
 needs_compiler = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -27,7 +27,7 @@ from mxlite.backends.gpu.passes import Passes
 from mxlite.core.dtype import as_dtype
 from mxlite.core.errors import DeviceError
 from mxlite.memplan.problem import ALIGN
-from mxlite.ops.norm_act_line import NormActLineAttrs
+from mxlite.ops.norm.norm_act_line import NormActLineAttrs
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 

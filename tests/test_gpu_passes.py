@@ -12,7 +12,7 @@ from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import Passes
 from mxlite.backends.rewrite import simplified
 from mxlite.executor.infer import infer
-from mxlite.ops.norm_act import _norm_act
+from mxlite.ops.norm.norm_act import _norm_act
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 

@@ -18,7 +18,7 @@ from mxlite.core.errors import (
     ShapeError,
 )
 from mxlite.graph.attrs import parse_attrs
-from mxlite.ops import attention_kernels
+from mxlite.ops.nn import attention_kernels
 
 ATTENTION = ops.scaled_dot_product_attention
 F32 = np.dtype("float32")

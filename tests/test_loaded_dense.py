@@ -28,7 +28,7 @@ from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
 from mxlite.memplan.split import kept_bytes
-from mxlite.ops.activation import gelu, silu
+from mxlite.ops.elementwise.activation import gelu, silu
 
 pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDNN or llvmlite is not there")
 

@@ -6,7 +6,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
 from mxlite.core import native
-from mxlite.ops.embedding import Embedding
+from mxlite.ops.index.embedding import Embedding
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not installed")
 

@@ -18,7 +18,7 @@ from mxlite.backends.dense_cross_entropy import _dense_cross_entropy, band_rows,
 from mxlite.backends.passes import loss_bands
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.memplan import check
-from mxlite.ops.unary import _copy
+from mxlite.ops.elementwise.unary import _copy
 
 ROWS, WIDTH, CLASSES = 182, 24, 40
 BAND = 16

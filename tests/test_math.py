@@ -16,8 +16,13 @@ import mxlite as mx
 from mxlite import ops
 from mxlite.core.errors import DerivativeError, DTypeError, OpAttributeError, OperatorError, ShapeError
 from mxlite.graph.derivative import Writer
-from mxlite.ops.error_function import erf_values, erfc_values, erfinv_values, normal_values
-from mxlite.ops.gamma_function import digamma_values, gamma_values, gammaln_values, polygamma_values
+from mxlite.ops.elementwise.error_function import erf_values, erfc_values, erfinv_values, normal_values
+from mxlite.ops.elementwise.gamma_function import (
+    digamma_values,
+    gamma_values,
+    gammaln_values,
+    polygamma_values,
+)
 
 FILES = """unary roots trigonometric error_function gamma_function elemwise scalar logical broadcast
     remainder""".split()

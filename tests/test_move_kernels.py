@@ -12,7 +12,7 @@ from case import Case
 from conformance import Call
 
 from mxlite import ops
-from mxlite.ops.permutation import simplest
+from mxlite.ops.shape.permutation import simplest
 
 DTYPES = ["float32", "bfloat16", "float16", "float64", "int32", "int64", "uint8", "bool"]
 NUMBERS = np.random.default_rng(5)

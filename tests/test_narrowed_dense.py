@@ -25,7 +25,7 @@ from mxlite.backends.narrowed_dense import (
 from mxlite.executor.infer import infer
 from mxlite.graph import Entry
 from mxlite.memplan import check
-from mxlite.ops.dense import FullyConnected
+from mxlite.ops.nn.dense import FullyConnected
 
 rule = import_module("mxlite.backends.passes.narrowed_dense")
 WIDTH, HIDDEN = 40, 76

@@ -280,7 +280,7 @@ def test_positions_along_long_axes_are_numpys(op, length):
 
 
 def test_normal_numbers_have_the_moments_of_the_normal_distribution():
-    from mxlite.ops.philox import RandomStream
+    from mxlite.ops.random.philox import RandomStream
 
     attrs = parse_attrs(ops._random_normal, {"loc": 1.0, "scale": 2.0, "shape": (200_000,)})
     out = np.empty(200_000, np.float32)

@@ -8,15 +8,15 @@ import pytest
 from mxlite.backends.cpu.backend import CPU
 from mxlite.core.errors import OpAttributeError, ShapeError
 from mxlite.graph.attrs import parse_attrs
-from mxlite.ops.activation import LeakyReLU
-from mxlite.ops.conv import Convolution
-from mxlite.ops.dense import FullyConnected
-from mxlite.ops.dropout import Dropout
-from mxlite.ops.loss import MAERegressionOutput, MakeLoss, SoftmaxOutput
-from mxlite.ops.norm import BatchNorm
-from mxlite.ops.philox import RandomStream
-from mxlite.ops.pool import Pooling
-from mxlite.ops.pool_kernels import index_type
+from mxlite.ops.elementwise.activation import LeakyReLU
+from mxlite.ops.loss.loss import MAERegressionOutput, MakeLoss, SoftmaxOutput
+from mxlite.ops.nn.conv import Convolution
+from mxlite.ops.nn.dense import FullyConnected
+from mxlite.ops.nn.dropout import Dropout
+from mxlite.ops.nn.pool import Pooling
+from mxlite.ops.nn.pool_kernels import index_type
+from mxlite.ops.norm.norm import BatchNorm
+from mxlite.ops.random.philox import RandomStream
 from mxlite.ops.scratch import BLOCK
 
 

@@ -10,7 +10,7 @@ from mxlite import ops
 from mxlite.backends.cpu.compiled import storable
 from mxlite.backends.cpu.compiled.streams import FastStream
 from mxlite.core import native
-from mxlite.ops.philox import CHUNK, philox4x32, RandomStream
+from mxlite.ops.random.philox import CHUNK, philox4x32, RandomStream
 
 WORK = np.empty(RandomStream.WORK_BYTES, np.uint8)
 

@@ -21,7 +21,7 @@ from mxlite.backends.cpu.onednn import library
 from mxlite.backends.rewrite import simplified
 from mxlite.executor.infer import infer
 from mxlite.memplan import check
-from mxlite.ops.pooled_convolution import PooledAttrs, pooling
+from mxlite.ops.nn.pooled_convolution import PooledAttrs, pooling
 
 pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDNN or llvmlite is not there")
 

@@ -30,7 +30,7 @@ from mxlite.backends.product_update import (
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
-from mxlite.ops.unary import _copy
+from mxlite.ops.elementwise.unary import _copy
 
 WIDTH, HIDDEN, ROWS = 48, 150, 32
 

@@ -16,7 +16,7 @@ from mxlite.backends.rewrite_check import check
 from mxlite.core import RewriteError
 from mxlite.executor.infer import infer
 from mxlite.graph import Entry, Graph, Node, Op, Rewriter, variable
-from mxlite.ops.elemwise import elemwise_add
+from mxlite.ops.elementwise.elemwise import elemwise_add
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from mxlite.backends.cpu.onednn import library
 from mxlite.backends.cpu.passes.rnn_updates import rnn_updates
 from mxlite.backends.passes.product_updates import LEAST_BYTES
 from mxlite.memplan import check
-from mxlite.ops.embedding import Embedding
+from mxlite.ops.index.embedding import Embedding
 
 STEPS, BATCH, INPUTS, HIDDEN = 21, 17, 20, 24
 

@@ -173,7 +173,7 @@ def test_a_16_bit_table_learns_alike_with_fused_and_separate_updates(optimizer, 
 def test_a_lazy_step_is_the_step_on_those_rows(rows, width, monkeypatch):
     from mxlite import ops
     from mxlite.graph import parse_attrs
-    from mxlite.ops import update
+    from mxlite.ops.optim import update
 
     monkeypatch.setattr(update, "CHUNK", 16)
     draw = np.random.RandomState(0)

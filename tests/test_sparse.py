@@ -144,7 +144,7 @@ def test_the_gradient_of_a_product_with_a_csr_matrix_is_recorded(csr):
 
 
 def test_long_sums_are_made_in_pieces(monkeypatch):
-    from mxlite.ops import sparse_dot
+    from mxlite.ops.linalg import sparse_dot
 
     draw = np.random.RandomState(0)
     x = draw.randn(30, 20).astype("float32") * (draw.rand(30, 20) < 0.3)

@@ -20,8 +20,8 @@ from mxlite.backends.cpu.compiled.traced import Tracer
 from mxlite.backends.cpu.kernels import compiled_densities, compiled_random, compiled_special
 from mxlite.core import native
 from mxlite.core.dtype import as_dtype
-from mxlite.ops import distributions
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random import distributions
+from mxlite.ops.random.philox import RandomStream
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not there")
 

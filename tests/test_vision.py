@@ -13,8 +13,8 @@ from mxlite.core.errors import DTypeError, OpAttributeError, OperatorError, Shap
 from mxlite.graph.attrs import parse_attrs
 from mxlite.graph.gradient import backward
 from mxlite.graph.ir import Entry, Graph, Node, variable
-from mxlite.ops.boxes import descending, order_pieces, suppress
 from mxlite.ops.scratch import carve, scratch_bytes
+from mxlite.ops.vision.boxes import descending, order_pieces, suppress
 from mxlite.symbol import Symbol
 
 

@@ -19,7 +19,7 @@ from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.wide_dense import _wide_dense, _wide_dense_d_weight, bands, WideGradientAttrs
 from mxlite.memplan import check
-from mxlite.ops.dense import FullyConnected
+from mxlite.ops.nn.dense import FullyConnected
 
 rule = import_module("mxlite.backends.passes.wide_dense")
 COUNT, WIDTH, HIDDEN = 75, 60, 12

@@ -10,7 +10,7 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.graph.attrs import parse_attrs
 from mxlite.graph.opdef import Op
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random.philox import RandomStream
 
 GUARD = 256  # bytes on both sides of scratch
 

@@ -28,11 +28,11 @@ from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, Signature, variable
 from ..graph.opdef import DType
 from ..memplan import Device
-from ..ops.control import Control, Plug
-from ..ops.control_shapes import typed_subgraphs
-from ..ops.philox import RandomStream
+from ..ops.control.control import Control, Plug
+from ..ops.control.control_shapes import typed_subgraphs
+from ..ops.control.subgraph import gradient_graph
+from ..ops.random.philox import RandomStream
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
-from ..ops.subgraph import gradient_graph
 from .base import Backend, ChosenKernel
 from .loops import Reseed, run_back, run_backward, run_loop, SEEDS
 from .part import apart, Part, Run

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.opdef import DType, Op, Shapes
-from ..ops.normed_convolution import _normed_convolution_d_weight
+from ..ops.nn.normed_convolution import _normed_convolution_d_weight
 from ..ops.scratch import carve, Piece, scratch_bytes
 from .product_update import JoinedUpdate, step_bytes
 

@@ -31,8 +31,8 @@ import numpy as np
 from ..graph import NoAttrs
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from ..ops.cross_entropy import softmax_cross_entropy
-from ..ops.product import product, product_bytes
+from ..ops.linalg.product import product, product_bytes
+from ..ops.loss.cross_entropy import softmax_cross_entropy
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 
 BAND_BYTES = 5 * 1024 * 1024

@@ -21,8 +21,8 @@ from typing import Any
 from ..graph import Node
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
+from ..ops.optim.update import Rates, rest_of
 from ..ops.scratch import carve, scratch_bytes
-from ..ops.update import Rates, rest_of
 from .dense_cross_entropy import _dense_cross_entropy, DenseLossAttrs, reference_pieces, run_bands
 from .product_update import step_bytes
 

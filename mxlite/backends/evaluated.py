@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from ..graph import Entry, Graph, Node
-from ..ops.philox import RandomStream
+from ..ops.random.philox import RandomStream
 from .base import Backend
 from .call import bind_call
 from .lower import lower_graph

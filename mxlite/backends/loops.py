@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..ops.philox import RandomStream
+from ..ops.random.philox import RandomStream
 from .part import Run
 
 SEEDS = 64  # iterations whose random states are drawn together

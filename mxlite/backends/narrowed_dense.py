@@ -23,8 +23,8 @@ from typing import Any
 from ..core.dtype import float32
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from ..ops.dense import FullyConnected
-from ..ops.product import product, product_bytes
+from ..ops.linalg.product import product, product_bytes
+from ..ops.nn.dense import FullyConnected
 from ..ops.scratch import carve, Piece, scratch_bytes
 
 BAND_BYTES = 1024 * 1024

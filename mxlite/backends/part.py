@@ -9,9 +9,9 @@ from typing import Any
 from ..core import config
 from ..graph import Entry, Graph, Node
 from ..memplan import check, Device, make_plan, Problem, reorder
-from ..ops.philox import RandomStream
+from ..ops.elementwise.unary import _copy
+from ..ops.random.philox import RandomStream
 from ..ops.scratch import Piece
-from ..ops.unary import _copy
 from .base import Backend
 from .call import bind_call
 from .lower import Key, lower_graph

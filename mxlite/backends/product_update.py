@@ -21,9 +21,9 @@ import numpy as np
 
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from ..ops.product import product, product_bytes
+from ..ops.linalg.product import product, product_bytes
+from ..ops.optim.update import CHUNK
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
-from ..ops.update import CHUNK
 
 DEEP = 512
 """Products in a number of the gradient from which on arithmetic takes most of the time, not memory."""

@@ -25,10 +25,10 @@ import numpy as np
 
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from ..ops.product import product, product_bytes
-from ..ops.rnn_gates import _rnn_keeping_gates
-from ..ops.rnn_gradient import backward_pieces, run_of
-from ..ops.rnn_layout import places, Sizes
+from ..ops.linalg.product import product, product_bytes
+from ..ops.rnn.rnn_gates import _rnn_keeping_gates
+from ..ops.rnn.rnn_gradient import backward_pieces, run_of
+from ..ops.rnn.rnn_layout import places, Sizes
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 from .product_update import band_rows, JoinedUpdate, step_bytes
 

@@ -11,10 +11,10 @@ import numpy as np
 from ..core import as_dtype, bfloat16, BindError, DTypeError
 from ..core.dtype import float32
 from ..graph import Entry, Graph, mixed_precision, Policy, Scaling, Shape
-from ..ops.cast import _shore, Cast
-from ..ops.finite import multi_all_finite
+from ..ops.elementwise.cast import _shore, Cast
+from ..ops.elementwise.finite import multi_all_finite
+from ..ops.optim.scaled_update import _scaled_update
 from ..ops.precision import precision_of, wide_inputs
-from ..ops.scaled_update import _scaled_update
 from .infer import infer, shapes_of_variables
 from .step import input_names
 

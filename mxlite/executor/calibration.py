@@ -48,7 +48,7 @@ from ..memplan.locality import walk
 from ..memplan.plan import make_plan
 from ..memplan.problem import padded
 from ..memplan.search import frontier_of
-from ..ops.philox import RandomStream
+from ..ops.random.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
 from .kernel_thread import where_kernels_run
 from .lower import Lowered

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..backends import bind_call
 from ..memplan import MemoryPlan
-from ..ops.philox import RandomStream
+from ..ops.random.philox import RandomStream
 from .lower import Call, Lowered
 from .step import Key
 

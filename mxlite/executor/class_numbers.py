@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Entry, Graph
-from ..ops.reshape import Move
+from ..ops.shape.reshape import Move
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 1 << 14  # labels, so that what is made of them stays small

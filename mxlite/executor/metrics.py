@@ -3,7 +3,7 @@
     forward ... -> output 0 -+-> backward ...
                              +-> _metric_hits(sums, taken, label, output 0)
 
-The sums lie outside the arena; see `ops/metric_sums.py` for what they are.
+The sums lie outside the arena; see `ops/reduce/metric_sums.py` for what they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .step import Key, Step
 
 @dataclass(frozen=True)
 class Counted:
-    """`op` with `attrs`, of the family of `ops/metric_sums.py`, on an output and perhaps an argument."""
+    """`op` with `attrs`, of the family of `metric_sums.py`, on an output and perhaps an argument."""
 
     op: type[Op]
     attrs: Any

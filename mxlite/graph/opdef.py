@@ -112,7 +112,7 @@ class Op:
     variadic_outputs: ClassVar[str] = ""
     subgraphs: ClassVar[
         tuple[str, ...]
-    ] = ()  # attributes that are graphs, in the order of a file: see ops/control.py
+    ] = ()  # attributes that are graphs, in the order of a file: see ops/control/control.py
     Attrs: ClassVar[type] = NoAttrs
 
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in

@@ -15,7 +15,7 @@ HYPER = "_update_hyper"
 """Variable of shape (parameters, rates), float64: rows of learning rate, weight decay, ... of this step."""
 
 HISTORY = "_loss_scale_history"
-"""Variable of shape (3,), float64, of a step with a loss scale; see `ops/scaled_update.py`."""
+"""Variable of shape (3,), float64, of a step with a loss scale; see `ops/optim/scaled_update.py`."""
 
 MASTER = "weight32"
 """The state that is a float32 copy of a 16-bit weight; the other states of that weight are float32 too."""

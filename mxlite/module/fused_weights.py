@@ -1,4 +1,4 @@
-"""The vector of weights of the operator RNN, in pieces with names: `ops/rnn_layout.py` with gates apart."""
+"""The vector of weights of the operator RNN, in pieces with names: `rnn_layout.py` with gates apart."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ P. Micikevicius et al. 2018, "Mixed precision training". A factor that is too la
 overflows to inf or nan. Then the update is skipped and the factor halved; after WINDOW good steps it is
 doubled.
 
-Where the update is part of the step, the step decides by itself (see ops/scaled_update.py), and nobody waits
+Where the update is part of the step, the step decides by itself (see scaled_update.py), and nobody waits
 for that decision within it. What the host reckons from the number of updates is taken back when it learns
 that some were left out: before the next step where rates follow that number, else when somebody asks.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from ..core.errors import RangeError, ShapeError
-from ..ops.metric_sums import (
+from ..ops.reduce.metric_sums import (
     _metric_chosen,
     _metric_difference,
     _metric_hits,

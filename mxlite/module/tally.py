@@ -7,7 +7,7 @@ On a CPU each batch pushes one operation: the metric's own numpy code.
 
 At most AHEAD batches are under way: what is read for them takes memory, and a failure is to show soon.
 
-On a GPU an operator (`ops/metric_sums.py`) adds to four numbers in device memory, `DeviceSums`. Either the
+On a GPU an operator (`metric_sums.py`) adds to four numbers in device memory, `DeviceSums`. Either the
 step itself runs it, or it is called on predictions that are there. Whoever asks for the value waits, and
 fetches those numbers.
 """
@@ -26,7 +26,7 @@ from ..ndarray import NDArray, zeros
 from ..ndarray.autograd import pause
 from ..ndarray.invoke import invoke
 from ..ndarray.plan import call_of
-from ..ops.metric_sums import SUMS
+from ..ops.reduce.metric_sums import SUMS
 
 AHEAD = 2  # batches
 
@@ -34,11 +34,11 @@ Measure = Callable[[np.ndarray, np.ndarray], tuple[float, int]]
 """(sum, count) of one batch from label and prediction."""
 
 Operation = tuple[type[Op], Mapping[str, Any]]
-"""An operator of `ops/metric_sums.py`, and its parameters."""
+"""An operator of `ops/reduce/metric_sums.py`, and its parameters."""
 
 
 class DeviceSums:
-    """Numbers on one device to which an operator adds: `sums` and `taken`, see `ops/metric_sums.py`.
+    """Numbers on one device to which an operator adds: `sums` and `taken`, see `ops/reduce/metric_sums.py`.
 
     `pushed` and `asked` say of the last batch that it is there, and that it counts.
     """

@@ -21,7 +21,7 @@ from ..core import as_dtype, Context, cpu, DefinitionError, OperatorError
 from ..core.errors import MissingMethodError, RangeError
 from ..engine import inline_engine
 from ..graph.opdef import DType
-from ..ops.custom import custom_operator, Description, KernelCall, Parameters, REGISTRY
+from ..ops.control.custom import custom_operator, Description, KernelCall, Parameters, REGISTRY
 from .differentiate import scope
 from .functions import function_of
 from .ndarray import NDArray

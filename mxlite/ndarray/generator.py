@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core import Context, cpu, forks, StateError
 from ..core.wanted import wanted
-from ..ops.philox import RandomStream
+from ..ops.random.philox import RandomStream
 
 
 class Generator:

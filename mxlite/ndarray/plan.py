@@ -31,8 +31,8 @@ from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
-from ..ops.embedding import Embedding
-from ..ops.philox import RandomStream
+from ..ops.index.embedding import Embedding
+from ..ops.random.philox import RandomStream
 from .call_name import CallName
 from .storage import RawArray, Shape, Storage
 

@@ -1,7 +1,7 @@
 """mx.random: arrays of random numbers, the same for the same seed on every engine and in every thread timing.
 
 Each call takes the next step number of one process-wide generator when it is pushed, and draws from the
-stream of that (seed, step): see `generator.py` and `ops/philox.py`. The seed is 0 until `seed` is called.
+stream of that (seed, step): see `generator.py` and `philox.py`. The seed is 0 until `seed` is called.
 """
 
 from __future__ import annotations

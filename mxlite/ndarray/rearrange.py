@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import ShapeError
-from ..ops.split import split_parameters
+from ..ops.shape.split import split_parameters
 from .invoke import call_of, invoke
 from .ndarray import NDArray
 

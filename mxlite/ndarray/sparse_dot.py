@@ -1,4 +1,4 @@
-"""Products of csr matrices with dense ones, made of the operators of `ops/sparse_dot.py`."""
+"""Products of csr matrices with dense ones, made of the operators of `ops/linalg/sparse_dot.py`."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ import numpy as np
 
 from ..core import OpAttributeError
 from ..graph.opdef import Op
-from ..ops.cut import slices_of
-from ..ops.sparse_storage import ZERO_AT_ZERO
+from ..ops.linalg.sparse_storage import ZERO_AT_ZERO
+from ..ops.shape.cut import slices_of
 from .invoke import invoke
 from .ndarray import NDArray
 from .plan import Call, call_of

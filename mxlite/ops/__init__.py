@@ -1,24 +1,25 @@
 """Every operator, and the table from names to them.
 
-A new operator is a class in a module of this package; nothing else names it. `ops.Convolution` is that class,
-`mx.sym.Convolution` and `mx.nd.Convolution` are made from it.
+A new operator is a class in a module of one of the folders; nothing else names it. `ops.Convolution` is that
+class, `mx.sym.Convolution` and `mx.nd.Convolution` are made from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any
 
 from ..core.errors import DefinitionError, nearest, UnknownAttributeError, UnknownNameError
 from ..graph.opdef import Op
 
+_NAMES = [m.name for m in walk_packages(__path__, f"{__name__}.") if not m.ispkg]
 FAMILIES: tuple[ModuleType, ...] = tuple(
-    import_module(f"{__name__}.{m.name}") for m in sorted(iter_modules(__path__), key=lambda m: m.name)
+    map(import_module, sorted(_NAMES, key=lambda n: n.rpartition(".")[2]))
 )
-"""The modules of this package, by name."""
+"""The modules of this package and of its folders, in the order of their own names."""
 
 
 def _declared(module: ModuleType) -> Iterator[type[Op]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..graph.opdef import Op
-from .custom import Custom
+from .control.custom import Custom
 
 Precision = Literal["narrow", "wide", "result", "users", "every", "data"]
 

@@ -24,7 +24,7 @@ from ..ndarray.autograd import (
     train_mode as train_mode,
 )
 from ..ops import TABLE
-from ..ops.custom import Custom
+from ..ops.control.custom import Custom
 from .symbol import Symbol
 
 

@@ -17,7 +17,7 @@ from ..core.errors import MXLiteError, OpAttributeError
 from ..core.nested import describe, flatten, pair, restore
 from ..graph import Entry, Graph, Node, Op, output_name, parse_attrs
 from ..ops import find_op
-from ..ops.subgraph import Subgraph
+from ..ops.control.subgraph import Subgraph
 from .attribute import AttrScope
 from .compose import parameter_text
 from .functions import operator_function

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ops import find_op
-from ..ops.split import split_parameters
+from ..ops.shape.split import split_parameters
 from .functions import apply
 from .symbol import Symbol
 

@@ -17,8 +17,8 @@ from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, U
 from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, Node, Op
 from ..ops import find_op
-from ..ops.custom import custom_operator
-from ..ops.subgraph import Subgraph, subgraphs_of
+from ..ops.control.custom import custom_operator
+from ..ops.control.subgraph import Subgraph, subgraphs_of
 from .attribute import is_annotation
 from .compose import typed_attrs
 from .json_writer import VERSION

@@ -16,7 +16,7 @@ from ..core.errors import MXLiteError
 from ..core.npshape import is_np_shape
 from ..graph import Graph, Node
 from ..ops import TABLE
-from ..ops.custom import Custom
+from ..ops.control.custom import Custom
 
 VERSION = 10901
 """The version written: 1.9.1, as major * 10000 + minor * 100 + patch."""

@@ -14,7 +14,7 @@ from ..ndarray.custom import (
     register as register,
 )
 from ..ops import find_op, TABLE
-from ..ops.custom import custom_operator, REGISTRY
+from ..ops.control.custom import custom_operator, REGISTRY
 from .functions import apply, arguments_of
 from .symbol import Symbol
 

@@ -29,7 +29,7 @@ from conformance import (
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.base import Backend, ChosenKernel
-from mxlite.ops.philox import RandomStream
+from mxlite.ops.random.philox import RandomStream
 
 from .checks import AGAIN, Checks
 

@@ -32,8 +32,8 @@ from mxlite.backends.gpu.kernels.cudnn_batch_norm import Case, Norm, WIDE
 from mxlite.core import config
 from mxlite.core.dtype import as_dtype, float32
 from mxlite.memplan.problem import ALIGN
-from mxlite.ops.conv_kernels import Geometry
-from mxlite.ops.norm_act import _norm_act
+from mxlite.ops.nn.conv_kernels import Geometry
+from mxlite.ops.norm.norm_act import _norm_act
 
 from .checks import Checks, Skip
 

@@ -5,7 +5,7 @@ from .fault import Fault
 FAULTS = [
     Fault(
         "relu gives the gradient 0 at nan",
-        "mxlite/ops/activation_rules.py",
+        "mxlite/ops/elementwise/activation_rules.py",
         "    xp.sign(out, out=slope)\n",
         "    xp.greater(out, 0, out=slope)\n",
         "tests/test_nan.py::test_no_activation_hides_a_nan",
@@ -33,7 +33,7 @@ FAULTS = [
     ),
     Fault(
         "max pooling gives the gradient of a window with nan to nobody",
-        "mxlite/ops/pool_kernels.py",
+        "mxlite/ops/nn/pool_kernels.py",
         "        xp.logical_or(equal, nan, out=equal)\n",
         "",
         "tests/test_nan.py::test_a_nan_is_the_maximum_of_its_window_and_gets_its_gradient",
@@ -47,7 +47,7 @@ FAULTS = [
     ),
     Fault(
         "max gives its gradient to nobody where an element is nan",
-        "mxlite/ops/extremes.py",
+        "mxlite/ops/reduce/extremes.py",
         "            equal[part] |= flat[part] != flat[part]",
         "            equal[part] |= flat[part] < flat[part]",
         "tests/test_nan.py::test_a_nan_is_the_maximum_of_its_window_and_gets_its_gradient",

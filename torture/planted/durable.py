@@ -96,7 +96,7 @@ FAULTS = [
     ),
     Fault(
         "a step does not change the master",
-        "mxlite/ops/update.py",
+        "mxlite/ops/optim/update.py",
         "    one(cls, xp, a, rates, (wide, grad, *states, wide), work)\n",
         "    one(cls, xp, a, rates, (wide, grad, *states, wide.copy()), work)\n",
         "tests/test_masters.py::test_a_step_changes_the_master_and_the_weight_is_that_rounded",

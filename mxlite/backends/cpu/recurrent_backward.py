@@ -1,6 +1,6 @@
 """RNN backward: the calls that go back through all layers.
 
-As the reference kernel (`ops/rnn_gradient.py`) it goes back stretch by stretch. What gates were is read where
+As the reference kernel (`rnn_gradient.py`) it goes back stretch by stretch. What gates were is read where
 forward kept it, or computed again, a stretch at a time.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from ...core.dtype import as_dtype, float32
 from ...graph.opdef import DType
-from ...ops.rnn_layout import split, Weights
-from ...ops.rnn_run import between, Pieces
+from ...ops.rnn.rnn_layout import split, Weights
+from ...ops.rnn.rnn_run import between, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, recurrent
 from .onednn import in_turn

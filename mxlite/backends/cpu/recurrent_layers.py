@@ -2,7 +2,7 @@
 
 What belongs to all steps of a stretch at once is a product of oneDNN, the steps themselves are generated code
 (`compiled/recurrent.py`). Layers, directions and stretches come in the order of the reference kernel, and
-what is kept for backward is the same; see `ops/rnn_run.py`.
+what is kept for backward is the same; see `ops/rnn/rnn_run.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from ...core.dtype import float32
 from ...graph.opdef import DType
-from ...ops.rnn_layout import Sizes, split
-from ...ops.rnn_run import between, drop_start, Pieces
+from ...ops.rnn.rnn_layout import Sizes, split
+from ...ops.rnn.rnn_run import between, drop_start, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, recurrent, threads_for
 from .compiled.dropout import dropped, whole_run

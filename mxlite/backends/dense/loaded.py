@@ -26,9 +26,9 @@ import numpy as np
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ...ops.activation import relu
-from ...ops.dense import FullyConnected
-from ...ops.product import product, product_bytes
+from ...ops.elementwise.activation import relu
+from ...ops.linalg.product import product, product_bytes
+from ...ops.nn.dense import FullyConnected
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..product_update import JoinedUpdate, step_bytes
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType, NoAttrs, Op, Shapes
-from ...ops.activation import gelu, relu
-from ...ops.dense import FullyConnected
-from ...ops.product import product, product_bytes
+from ...ops.elementwise.activation import gelu, relu
+from ...ops.linalg.product import product, product_bytes
+from ...ops.nn.dense import FullyConnected
 
 Name = Literal["relu", "gelu", "gelu_tanh"]
 

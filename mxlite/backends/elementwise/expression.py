@@ -20,7 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...ops.error_function import erf_values, normal_values
+from ...ops.elementwise.error_function import erf_values, normal_values
 
 Step = tuple[Any, ...]
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...graph.opdef import DType
-from ...ops.update import Rates
+from ...ops.optim.update import Rates
 from .expression import Expression, Value, Writer
 
 Form = tuple[Any, ...]

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType
-from ...ops.attention_kernels import Plan
+from ...ops.nn.attention_kernels import Plan
 from .device import Arguments, Device, InOrder, nothing, pointer, Run
 from .source import kernel, NAMES, shared, Source
 

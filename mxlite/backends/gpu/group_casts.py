@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...graph import Entry, Graph, Node
-from ...ops.cast import Cast
+from ...ops.elementwise.cast import Cast
 from ..cast_group import _fused_casts, CastGroupAttrs
 from ..passes.rewritten import renewed, rewritten
 from ..passes.ways import is_stage

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.opdef import Op
-from ...ops.philox import RandomStream
+from ...ops.random.philox import RandomStream
 from ..base import Backend, ChosenKernel, Run
 from .array import DeviceArray
 from .cuda_device import CudaDevice

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.opdef import DType
-from ...ops.rnn_cells import CELLS
+from ...ops.rnn.rnn_cells import CELLS
 from . import column_sum, gemm
 from .array import _Addresses
 from .device import Arguments, Device, InOrder, pointer, Run
@@ -101,7 +101,7 @@ class Calls:
     def __init__(self, device: Device, work: int = 0, launches: bool = True) -> None:
         self.device, self.work, self.launches = device, work, launches
         self.workspace = self.count = 0
-        self.cells: Any = CELLS  # see ops/rnn_cells.py
+        self.cells: Any = CELLS  # see ops/rnn/rnn_cells.py
         self.runs: list[Run] = []
         for name in _OPERATIONS:
             if name not in ("add", "copy"):

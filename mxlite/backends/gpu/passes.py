@@ -13,13 +13,13 @@ from typing import Any
 
 from ...graph import Graph, Node, Op
 from ...graph.opdef import DType
-from ...ops.conv import Convolution
-from ...ops.conv_channels_last import _convolution_channels_last
-from ...ops.deconv import Deconvolution
-from ...ops.deconv_channels_last import _deconvolution_channels_last
-from ...ops.dense import FullyConnected
-from ...ops.norm_act import _norm_act, NormActAttrs
-from ...ops.norm_again import _norm_again
+from ...ops.nn.conv import Convolution
+from ...ops.nn.conv_channels_last import _convolution_channels_last
+from ...ops.nn.deconv import Deconvolution
+from ...ops.nn.deconv_channels_last import _deconvolution_channels_last
+from ...ops.nn.dense import FullyConnected
+from ...ops.norm.norm_act import _norm_act, NormActAttrs
+from ...ops.norm.norm_again import _norm_again
 from .. import passes
 from ..base import Request, Row
 from ..elementwise import chains as fusing

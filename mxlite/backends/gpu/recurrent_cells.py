@@ -1,7 +1,7 @@
 """One step of an LSTM or a GRU as a launch behind each product, forward and backward.
 
 What lies between two products is elementwise: a thread has one hidden unit of one sample and reads and writes
-its gates and states once. The formulas, their order and their roundings are those of `ops/rnn_cells.py`;
+its gates and states once. The formulas, their order and their roundings are those of `ops/rnn/rnn_cells.py`;
 bounds of the cell state are left to the single calls there.
 """
 
@@ -11,8 +11,8 @@ import ctypes
 import functools
 from typing import Any
 
-from ...ops.rnn_cells import _add_hidden, _take, CELLS, Gru, Lstm, Room, Stretch
-from ...ops.rnn_layout import Weights
+from ...ops.rnn.rnn_cells import _add_hidden, _take, CELLS, Gru, Lstm, Room, Stretch
+from ...ops.rnn.rnn_layout import Weights
 from .device import pointer
 from .source import kernel, NAMES, shared, Source
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Set
 
 from ...graph import Entry, Graph, Node, Op
 from ...graph.gradient import _grad_add
-from ...ops.cast import Cast
+from ...ops.elementwise.cast import Cast
 from ..added_gradient import _added_gradient, AddedGradientAttrs
 from ..base import Request
 from ..elementwise.rules import RULES

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from ...graph import Entry, Graph, Node
-from ...ops.norm_act import _norm_act
-from ...ops.norm_act_line import _norm_act_line, NormActLineAttrs
-from ...ops.norm_act_sum import _norm_act_sum
-from ...ops.norm_again import _norm_again
-from ...ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
+from ...ops.nn.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
+from ...ops.norm.norm_act import _norm_act
+from ...ops.norm.norm_act_line import _norm_act_line, NormActLineAttrs
+from ...ops.norm.norm_act_sum import _norm_act_sum
+from ...ops.norm.norm_again import _norm_again
 from ..base import Request
 from .rewritten import output
 from .ways import is_stage, renamed, rerun

@@ -26,11 +26,11 @@ from typing import Any
 from ...graph import Entry, Graph, Node, Op, Shape
 from ...graph.gradient import _grad_add
 from ...ops import find_op
-from ...ops.cast import Cast
-from ...ops.dense import FullyConnected
-from ...ops.layer_norm import LayerNorm, RMSNorm
-from ...ops.pooled_convolution import _pooled_convolution
-from ...ops.reduce import reduced_axes
+from ...ops.elementwise.cast import Cast
+from ...ops.nn.dense import FullyConnected
+from ...ops.nn.pooled_convolution import _pooled_convolution
+from ...ops.norm.layer_norm import LayerNorm, RMSNorm
+from ...ops.reduce.reduce import reduced_axes
 from ..banded import _banded, _banded_gradient, Array, BandedAttrs, Link
 from ..elementwise.rules import RULES
 from .rewritten import renewed, rewritten

@@ -25,18 +25,18 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
-from ...ops.conv import Convolution
-from ...ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
-from ...ops.deconv import Deconvolution
-from ...ops.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
-from ...ops.dropout import _dropout_channels_last
 from ...ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
-from ...ops.lrn import LRN
-from ...ops.lrn_channels_last import _lrn_channels_last
-from ...ops.norm_act import _norm_act
-from ...ops.pool import Pooling
-from ...ops.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
-from ...ops.reshape import expand_dims
+from ...ops.nn.conv import Convolution
+from ...ops.nn.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from ...ops.nn.deconv import Deconvolution
+from ...ops.nn.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
+from ...ops.nn.dropout import _dropout_channels_last
+from ...ops.nn.pool import Pooling
+from ...ops.nn.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
+from ...ops.norm.lrn import LRN
+from ...ops.norm.lrn_channels_last import _lrn_channels_last
+from ...ops.norm.norm_act import _norm_act
+from ...ops.shape.reshape import expand_dims
 from ..base import Request
 
 

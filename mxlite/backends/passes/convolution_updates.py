@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...graph import Entry, Graph, Node
-from ...ops.conv_channels_last import _convolution_channels_last
-from ...ops.normed_convolution import _normed_convolution_d_weight
+from ...ops.nn.conv_channels_last import _convolution_channels_last
+from ...ops.nn.normed_convolution import _normed_convolution_d_weight
 from ..base import Request
 from ..convolution_update import _convolution_update, ConvolutionUpdateAttrs
 from .product_updates import DEEP_LEAST_BYTES, joinable

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...graph import Entry, Graph, Node, Op
-from ...ops.activation import Activation, gelu, relu
-from ...ops.dense import FullyConnected
-from ...ops.leaky import LeakyReLU
+from ...ops.elementwise.activation import Activation, gelu, relu
+from ...ops.elementwise.leaky import LeakyReLU
+from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..dense.operators import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
 from .norm_act import agree

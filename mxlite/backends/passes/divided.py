@@ -19,11 +19,11 @@ from functools import cache
 from math import prod
 
 from ...graph import Entry, Graph, Node
-from ...ops.norm import BatchNorm
-from ...ops.norm_act import _norm_act
-from ...ops.norm_act_line import _norm_act_line
-from ...ops.norm_act_sum import _norm_act_sum
-from ...ops.norm_statistics import _norm_statistics
+from ...ops.norm.norm import BatchNorm
+from ...ops.norm.norm_act import _norm_act
+from ...ops.norm.norm_act_line import _norm_act_line
+from ...ops.norm.norm_act_sum import _norm_act_sum
+from ...ops.norm.norm_statistics import _norm_statistics
 from ..base import Request
 from .again import normalized, request_like
 from .rewritten import output, renewed, rewritten

@@ -18,9 +18,9 @@ from functools import cache
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.attrs import attrs_by_name
-from ...ops.conv import Convolution
-from ...ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
-from ...ops.fold_norm import _fold_norm, _norm_factors, FoldNormAttrs
+from ...ops.nn.conv import Convolution
+from ...ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
+from ...ops.norm.fold_norm import _fold_norm, _norm_factors, FoldNormAttrs
 from ..base import Request
 from .norm_act import is_norm, is_relu, is_sum
 

@@ -11,7 +11,7 @@ what pooling took.
     d_weight = from d_x, data
 
 So x is dead when forward is through its first layers, and y, d_y and d_x are not made; see
-`ops/image_gradient.py`. z is cheap to make again of `chosen`, and its bits are the same: of a channel the
+`ops/nn/image_gradient.py`. z is cheap to make again of `chosen`, and its bits are the same: of a channel the
 norm makes each number alike, and never a larger one of a smaller one, or where gamma is below 0 the other way
 round.
 """
@@ -23,14 +23,14 @@ from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node
-from ...ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
-from ...ops.image_gradient import _image_gradient, _image_sums, ImageGradientAttrs
-from ...ops.norm import BatchNorm
-from ...ops.norm_act import _norm_act
-from ...ops.norm_act_line import NormActLineAttrs
-from ...ops.norm_again import _norm_again
-from ...ops.normed_convolution import _norm_line
-from ...ops.pool_channels_last import _extreme_pooling_channels_last, _pooling_channels_last
+from ...ops.nn.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from ...ops.nn.image_gradient import _image_gradient, _image_sums, ImageGradientAttrs
+from ...ops.nn.normed_convolution import _norm_line
+from ...ops.nn.pool_channels_last import _extreme_pooling_channels_last, _pooling_channels_last
+from ...ops.norm.norm import BatchNorm
+from ...ops.norm.norm_act import _norm_act
+from ...ops.norm.norm_act_line import NormActLineAttrs
+from ...ops.norm.norm_again import _norm_again
 from ..base import Request
 from .norm_act import is_norm
 from .rewritten import output, renewed, rewritten

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node
 from ...graph.attrs import attrs_by_name
-from ...ops.dense import FullyConnected
+from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..dense.loaded import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
 from .rewritten import output, renewed, rewritten

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...graph import Entry, Graph, Node
-from ...ops.cast import Cast
+from ...ops.elementwise.cast import Cast
 from ..base import Request
 from ..dense.loaded import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
 from .product_updates import joinable

@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from ...graph import Entry, Graph, Node
-from ...ops.cast import Cast
-from ...ops.cross_entropy import softmax_cross_entropy
-from ...ops.dense import FullyConnected
+from ...ops.elementwise.cast import Cast
+from ...ops.loss.cross_entropy import softmax_cross_entropy
+from ...ops.loss.wide_losses import _wide_softmax_cross_entropy
+from ...ops.nn.dense import FullyConnected
 from ...ops.scratch import accumulator
-from ...ops.wide_losses import _wide_softmax_cross_entropy
 from .. import dense_cross_entropy
 from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
 from .rewritten import renewed, rewritten

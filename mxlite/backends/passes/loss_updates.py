@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node
-from ...ops.cast import Cast
-from ...ops.reshape import Reshape
+from ...ops.elementwise.cast import Cast
+from ...ops.shape.reshape import Reshape
 from ..dense_cross_entropy import _dense_cross_entropy
 from ..dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
 from .product_updates import is_elementwise, LEAST_BYTES

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from ...core.dtype import float32, is_floating
 from ...graph import Entry, Graph, Node, Op, Rewriter
-from ...ops.cast import Cast
-from ...ops.cross_entropy import cross_entropy, softmax_cross_entropy
-from ...ops.loss import SoftmaxOutput
-from ...ops.softmax import log_softmax, softmax, softmin
-from ...ops.wide_losses import _wide_cross_entropy, _wide_softmax_cross_entropy, _wide_softmax_output
+from ...ops.elementwise.cast import Cast
+from ...ops.loss.cross_entropy import cross_entropy, softmax_cross_entropy
+from ...ops.loss.loss import SoftmaxOutput
+from ...ops.loss.softmax import log_softmax, softmax, softmin
+from ...ops.loss.wide_losses import _wide_cross_entropy, _wide_softmax_cross_entropy, _wide_softmax_output
 
 _WIDE: dict[type[Op], type[Op]] = {
     SoftmaxOutput: _wide_softmax_output,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from ...core.dtype import float32, is_floating
 from ...graph import Entry, Graph, Node
 from ...graph.opdef import DType
-from ...ops.cast import Cast
+from ...ops.elementwise.cast import Cast
 
 
 def narrow_gradients(

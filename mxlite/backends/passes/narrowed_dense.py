@@ -15,8 +15,8 @@ from math import prod
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node
-from ...ops.cast import Cast
-from ...ops.dense import FullyConnected
+from ...ops.elementwise.cast import Cast
+from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, NarrowedGradientAttrs
 from .rewritten import renewed, rewritten

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import cache, partial
 
 from ...graph import Entry, Graph, Node, Rewriter
-from ...ops.activation import Activation, relu
-from ...ops.broadcast import broadcast_add
-from ...ops.elemwise import elemwise_add
-from ...ops.leaky import LeakyReLU
-from ...ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from ...ops.norm_act import _norm_act, NormActAttrs
+from ...ops.elementwise.activation import Activation, relu
+from ...ops.elementwise.broadcast import broadcast_add
+from ...ops.elementwise.elemwise import elemwise_add
+from ...ops.elementwise.leaky import LeakyReLU
+from ...ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
+from ...ops.norm.norm_act import _norm_act, NormActAttrs
 from ..base import Request
 
 _NORMS = (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm)

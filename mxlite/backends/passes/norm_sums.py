@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...graph import Entry, Graph, Node
-from ...ops.norm_act import _norm_act
-from ...ops.norm_act_sum import _norm_act_sum
+from ...ops.norm.norm_act import _norm_act
+from ...ops.norm.norm_act_sum import _norm_act_sum
 from ..base import Request
 from .norm_act import agree, is_sum
 from .rewritten import only_readers, renewed, rewritten

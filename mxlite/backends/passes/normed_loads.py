@@ -31,17 +31,17 @@ from typing import Any, NamedTuple
 from ...graph import Entry, Graph, Node, Op
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import Shapes
-from ...ops.conv_channels_last import _convolution_channels_last
-from ...ops.norm import BatchNorm
-from ...ops.norm_act import _norm_act
-from ...ops.norm_act_line import _norm_act_line, is_lined, NormActLineAttrs
-from ...ops.normed_convolution import (
+from ...ops.nn.conv_channels_last import _convolution_channels_last
+from ...ops.nn.normed_convolution import (
     _norm_line,
     _normed_convolution,
     _normed_convolution_d_weight,
     NormedAttrs,
     NormedGradientAttrs,
 )
+from ...ops.norm.norm import BatchNorm
+from ...ops.norm.norm_act import _norm_act
+from ...ops.norm.norm_act_line import _norm_act_line, is_lined, NormActLineAttrs
 from ..base import Request
 from .norm_act import is_norm
 from .rewritten import output, renewed, rewritten

@@ -13,10 +13,10 @@ there either way.
 from __future__ import annotations
 
 from ...graph import Entry, Graph, Node, Rewriter
-from ...ops.activation import Activation
-from ...ops.pool import Pooling
-from ...ops.pool_channels_last import _pooling_channels_last
-from ...ops.pool_kernels import windows
+from ...ops.elementwise.activation import Activation
+from ...ops.nn.pool import Pooling
+from ...ops.nn.pool_channels_last import _pooling_channels_last
+from ...ops.nn.pool_kernels import windows
 from .norm_act import is_relu
 
 _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")

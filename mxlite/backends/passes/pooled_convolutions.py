@@ -2,7 +2,7 @@
 
     Convolution -> max pooling     becomes     _pooled_convolution
 
-So what the convolution makes, and its gradient, are never there as a whole; see `ops/pooled_convolution.py`.
+So what the convolution makes, and its gradient, are never there as a whole; see `pooled_convolution.py`.
 What lies between must have no other reader, and be no output. In training the activation has gone behind the
 pooling by then where it may, see `pool_first.py`; at inference the convolution rectifies by itself, and the
 rectifier goes behind both here: no window of those that there are kernels for is of padding alone.
@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import fields, replace
 
 from ...graph import Entry, Graph, Node, Rewriter
-from ...ops.activation import Activation
-from ...ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue, ChannelsLastAttrs
-from ...ops.norm_act import _norm_act
-from ...ops.pool_channels_last import _pooling_channels_last
-from ...ops.pooled_convolution import _pooled_convolution, PooledAttrs
+from ...ops.elementwise.activation import Activation
+from ...ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue, ChannelsLastAttrs
+from ...ops.nn.pool_channels_last import _pooling_channels_last
+from ...ops.nn.pooled_convolution import _pooled_convolution, PooledAttrs
+from ...ops.norm.norm_act import _norm_act
 from ..base import Request
 from .norm_act import is_norm
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node
-from ...ops.dense import FullyConnected
+from ...ops.nn.dense import FullyConnected
 from ..product_update import (
     _product_update,
     BAND_BYTES,

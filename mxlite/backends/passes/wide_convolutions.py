@@ -20,9 +20,9 @@ from dataclasses import replace
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node
 from ...graph.opdef import DType
-from ...ops.cast import Cast
-from ...ops.conv_channels_last import _convolution_channels_last
-from ...ops.normed_convolution import _normed_convolution, _normed_convolution_d_weight
+from ...ops.elementwise.cast import Cast
+from ...ops.nn.conv_channels_last import _convolution_channels_last
+from ...ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
 from ..base import Request
 from .rewritten import output, renewed, rewritten
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node
-from ...ops.cast import Cast
-from ...ops.dense import FullyConnected
+from ...ops.elementwise.cast import Cast
+from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..wide_dense import _wide_dense, _wide_dense_d_weight, WideGradientAttrs
 from .rewritten import output, renewed, rewritten

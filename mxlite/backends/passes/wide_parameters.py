@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node, Rewriter
-from ...ops.cast import Cast
-from ...ops.rnn import RNN
-from ...ops.rnn_wide import _rnn_wide
+from ...ops.elementwise.cast import Cast
+from ...ops.rnn.rnn import RNN
+from ...ops.rnn.rnn_wide import _rnn_wide
 
 
 def wide_parameters(graph: Graph, train: bool) -> Graph:

@@ -1,4 +1,4 @@
-"""Attention as generated code: what `ops/attention.py` declares, a block of scores at a time.
+"""Attention as generated code: what `ops/nn/attention.py` declares, a block of scores at a time.
 
 A thread takes a block of R queries of one head and goes along the keys, C at a time. Scores are made turned
 over, S^T = K Q^T: a row belongs to a key and the lanes of its vectors to queries, so

@@ -1,4 +1,4 @@
-"""Densities of random numbers and their gradients, as generated code: the laws of mxlite/ops/random_pdf.py,
+"""Densities of random numbers and their gradients, as generated code: the laws of random_pdf.py,
 traced. Sums over the samples of a parameter are float64, in one order however many threads there are.
 """
 

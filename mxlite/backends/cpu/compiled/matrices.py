@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ....core import native
-from ....ops.norm_act_line import is_lined
+from ....ops.norm.norm_act_line import is_lined
 from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width

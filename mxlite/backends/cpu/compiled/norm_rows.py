@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from ....ops.norm_act_line import is_lined
+from ....ops.norm.norm_act_line import is_lined
 from .doubles import Doubles
 from .emitter import Module, width
 from .norm_form import (

@@ -1,4 +1,4 @@
-"""Philox4x32-10 in vector registers, bit for bit that of mxlite/ops/philox.py, where its source is named.
+"""Philox4x32-10 in vector registers, bit for bit that of philox.py, where its source is named.
 
 A counter's words c0 and c2 lie in the lower halves of 64-bit lanes, where a product of 32 bits by 32 has
 room; what the upper halves hold is never read, so that a shift, two instructions of logic and a product make

@@ -24,7 +24,7 @@ import numpy as np
 
 from ....core import native
 from ....graph.ir import Shape
-from ....ops.pool_kernels import counts, Windows
+from ....ops.nn.pool_kernels import counts, Windows
 from .emitter import Function, Module
 from .team import load
 

@@ -14,7 +14,7 @@ threads meet, for the next one reads all hidden states.
 Backward goes from the last step to the first: of its units, a thread makes the gradients of the gates' sums;
 all meet; then dh += d_gates (B, G*H) @ weight, for its units again. What the gates were is read.
 
-Gates lie side by side in the order of ops/rnn_cells.py. A GRU has four columns of H numbers: reset, update,
+Gates lie side by side in the order of rnn_cells.py. A GRU has four columns of H numbers: reset, update,
 candidate, and the hidden part of the candidate's sum.
 """
 

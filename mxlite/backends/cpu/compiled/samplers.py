@@ -1,4 +1,4 @@
-"""Random numbers of many distributions: the samplers of mxlite/ops/distributions.py, traced.
+"""Random numbers of many distributions: the samplers of mxlite/ops/random/distributions.py, traced.
 
 A vector holds neighbouring elements. Where some of them reject, all lanes try again, with the next tag, and
 those that have accepted keep what they have: so each element's number is the one that it has by itself.

@@ -13,8 +13,8 @@ from ....core import native
 from ....core.dtype import as_dtype
 from ....graph.opdef import Op
 from ....ops import digamma, erfinv, gamma, gammaln, polygamma
-from ....ops.error_function import erfinv_values
-from ....ops.gamma_function import digamma_values, gamma_values, gammaln_values, polygamma_values
+from ....ops.elementwise.error_function import erfinv_values
+from ....ops.elementwise.gamma_function import digamma_values, gamma_values, gammaln_values, polygamma_values
 from .doubles import Doubles
 from .emitter import Module
 from .team import load

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ....core import native
-from ....ops.philox import RandomStream
+from ....ops.random.philox import RandomStream
 from . import samplers
 from .doubles import Doubles
 from .emitter import Module

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, scratch_bytes
 from ..compiled.column_sum import ColumnSum
 from ..onednn import Attr, bind, in_turn, Primitive, reorder, Run

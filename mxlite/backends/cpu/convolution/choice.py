@@ -8,7 +8,7 @@ from typing import Any
 
 from ....core import config
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from .. import winograd
 from ..compiled.column_sum import ColumnSum
 from ..threads import num_threads

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ....core.dtype import float32
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import Piece, scratch_bytes
 from ..onednn import bind, memory, Primitive, reorder, Run
 from ..onednn.constants import DST, SRC

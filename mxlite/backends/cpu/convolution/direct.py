@@ -23,7 +23,7 @@ from ....core.cached import cached_property
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn import Attr, bind, in_turn, library, Memory, memory, Primitive, reorder, Run
 from ..onednn.constants import (

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....core.dtype import float32
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn import in_turn, Run
 

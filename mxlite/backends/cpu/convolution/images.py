@@ -1,4 +1,4 @@
-"""The sums of `ops/image_gradient.py`, by the generated loops of `image_loops.py`."""
+"""The sums of `ops/nn/image_gradient.py`, by the generated loops of `image_loops.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from ....core.dtype import float32
 from ....graph.ir import Shape
-from ....ops.conv_kernels import Geometry
-from ....ops.pool_kernels import Windows
+from ....ops.nn.conv_kernels import Geometry
+from ....ops.nn.pool_kernels import Windows
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled import call, storable, usable, width
 from ..compiled.column_sum import ColumnSum

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled.normalize import Normalize
 from ..onednn import in_turn, Run

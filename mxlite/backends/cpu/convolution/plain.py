@@ -20,8 +20,8 @@ import numpy as np
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
 from ....ops.layout import last, moves
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import (

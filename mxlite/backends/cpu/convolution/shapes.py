@@ -8,7 +8,7 @@ from typing import Any
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ..onednn import Attr, cached, Memory, memory, memory_any, OneDNNError, Primitive
 from ..onednn.constants import ADD, DIRECT, INFERENCE, MUL, RELU, TRAINING, WEIGHTS
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import Op
-from ....ops.resize import AdaptiveAvgPooling2D
 from ....ops.scratch import scratch_bytes
+from ....ops.vision.resize import AdaptiveAvgPooling2D
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.position_sensitive import code, plane_floats

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.attention import scaled_dot_product_attention as attention
-from ....ops.attention_kernels import Plan
+from ....ops.nn.attention import scaled_dot_product_attention as attention
+from ....ops.nn.attention_kernels import Plan
 from ...base import ChosenKernel, connected, Request
 from ..compiled import attention_block as generated, call, storable, usable
 from ..compiled.attention import code

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ....core.dtype import float32
-from ....ops.cross_entropy import softmax_cross_entropy
+from ....ops.loss.cross_entropy import softmax_cross_entropy
+from ....ops.loss.wide_losses import _wide_softmax_cross_entropy
 from ....ops.scratch import carve, Piece, scratch_bytes
-from ....ops.wide_losses import _wide_softmax_cross_entropy
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.cross_entropy import code, Form

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops import random_pdf
+from ....ops.random import random_pdf
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, usable
 from ..compiled.densities import code, Form, Law

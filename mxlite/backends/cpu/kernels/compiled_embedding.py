@@ -11,8 +11,8 @@ import numpy as np
 
 from ....core import native
 from ....core.dtype import float32
-from ....ops.embedding import _contrib_SparseEmbedding, Embedding
-from ....ops.places import bounded, whole
+from ....ops.index.embedding import _contrib_SparseEmbedding, Embedding
+from ....ops.index.places import bounded, whole
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, Module, threads_for, usable
 from ..compiled.team import load

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ....core.dtype import float32
-from ....ops.conv import geometry
-from ....ops.conv_kernels import Geometry
-from ....ops.image_gradient import _image_gradient, _image_sums, _norm, settle
 from ....ops.layout import first
-from ....ops.norm_act import _norm_act
-from ....ops.pool_kernels import windows
-from ....ops.pooled_convolution import made_shape, pooling
+from ....ops.nn.conv import geometry
+from ....ops.nn.conv_kernels import Geometry
+from ....ops.nn.image_gradient import _image_gradient, _image_sums, _norm, settle
+from ....ops.nn.pool_kernels import windows
+from ....ops.nn.pooled_convolution import made_shape, pooling
+from ....ops.norm.norm_act import _norm_act
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from ..convolution.images import ChosenSums, PatchSums, PatchSumsByProduct

@@ -8,9 +8,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ....graph.ir import Shape
-from ....ops.cut import slice_axis
-from ....ops.join import Concat, stack
-from ....ops.split import _split_v2, _unconcat, places_of, SliceChannel
+from ....ops.shape.cut import slice_axis
+from ....ops.shape.join import Concat, stack
+from ....ops.shape.split import _split_v2, _unconcat, places_of, SliceChannel
 from ...base import ChosenKernel, connected, Request, Row
 from ..compiled import usable
 from ..compiled.runs import copied, Part

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ....core.dtype import float32
-from ....ops.layer_norm import LayerNorm
+from ....ops.norm.layer_norm import LayerNorm
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, parts_for, storable, threads_for, usable

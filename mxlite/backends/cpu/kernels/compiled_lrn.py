@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ....ops.lrn import LRN
-from ....ops.lrn_channels_last import _lrn_channels_last
+from ....ops.norm.lrn import LRN
+from ....ops.norm.lrn_channels_last import _lrn_channels_last
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.lrn import code, Form, scratch_floats

@@ -9,8 +9,8 @@ from typing import Any
 from ....graph.ir import Shape
 from ....graph.opdef import Op
 from ....ops.layout import _channels_first, _channels_last
-from ....ops.permutation import simplest
-from ....ops.shape import SwapAxis, transpose
+from ....ops.shape.permutation import simplest
+from ....ops.shape.shape import SwapAxis, transpose
 from ...base import ChosenKernel, connected, Request, Row
 from ..compiled import call, threads_for, usable
 from ..compiled.transposition import code, form

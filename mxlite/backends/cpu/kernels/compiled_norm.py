@@ -10,11 +10,11 @@ import numpy as np
 
 from ....core import native
 from ....graph.opdef import DType
-from ....ops.norm import _split, BatchNorm
-from ....ops.norm_act import _norm_act
-from ....ops.norm_act_line import _norm_act_line
-from ....ops.norm_again import _norm_again
-from ....ops.normed_convolution import _norm_line
+from ....ops.nn.normed_convolution import _norm_line
+from ....ops.norm.norm import _split, BatchNorm
+from ....ops.norm.norm_act import _norm_act
+from ....ops.norm.norm_act_line import _norm_act_line
+from ....ops.norm.norm_again import _norm_again
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, load, norm_planes, norm_rows, parts_for, storable, threads_for, usable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ....ops.pool_channels_last import (
+from ....ops.nn.pool_channels_last import (
     _chosen_pooling_channels_last,
     _extreme_pooling_channels_last,
     _pooling_channels_last,
 )
-from ....ops.pool_kernels import index_type, windows
+from ....ops.nn.pool_kernels import index_type, windows
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.pool import arguments, code, Form, has_empty_window, MOST_ELEMENTS, sizes, tables

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import Op
-from ....ops.position_sensitive import part_bounds, part_groups, PSROIPooling
-from ....ops.roi import images_of
 from ....ops.scratch import carve, Piece, scratch_bytes
+from ....ops.vision.position_sensitive import part_bounds, part_groups, PSROIPooling
+from ....ops.vision.roi import images_of
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.position_sensitive import code, plane_floats

@@ -6,8 +6,8 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops import random, random_like, sampling
-from ....ops.attention import scaled_dot_product_attention
+from ....ops.nn.attention import scaled_dot_product_attention
+from ....ops.random import random, random_like, sampling
 from ...base import Backend, ChosenKernel, Request
 from ..compiled import storable, threads_for, usable
 from ..compiled.parameters import Parameters

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.roi import images_of, pool_bounds, ROIPooling
 from ....ops.scratch import carve, Piece, scratch_bytes
+from ....ops.vision.roi import images_of, pool_bounds, ROIPooling
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.position_sensitive import maxima

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ....ops.loss import SoftmaxOutput
+from ....ops.loss.loss import SoftmaxOutput
+from ....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation
+from ....ops.loss.wide_losses import _wide_softmax_output
 from ....ops.scratch import accumulator
-from ....ops.softmax import log_softmax, softmax, SoftmaxActivation
-from ....ops.wide_losses import _wide_softmax_output
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.softmax import backward_code, forward_code, loss_code, LossForm, slots, SoftmaxForm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ....ops.sparse_dot import _by_columns, _sums_by_columns, _sums_of_rows, require_csr
+from ....ops.linalg.sparse_dot import _by_columns, _sums_by_columns, _sums_of_rows, require_csr
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, threads_for, usable
 from ..compiled.sparse_dot import by_columns, columns_sums, sums

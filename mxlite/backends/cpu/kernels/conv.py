@@ -9,10 +9,10 @@ import numpy as np
 
 from ....core.dtype import float32
 from ....graph.opdef import DType
-from ....ops.conv import geometry
-from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
-from ....ops.conv_kernels import Geometry
 from ....ops.layout import first
+from ....ops.nn.conv import geometry
+from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from .. import convolution

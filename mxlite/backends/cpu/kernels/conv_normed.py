@@ -6,10 +6,10 @@ from typing import Any
 
 from ....core.dtype import float32
 from ....graph.opdef import DType
-from ....ops.conv import geometry
-from ....ops.conv_kernels import Geometry
 from ....ops.layout import first
-from ....ops.normed_convolution import _normed_convolution, _normed_convolution_d_weight
+from ....ops.nn.conv import geometry
+from ....ops.nn.conv_kernels import Geometry
+from ....ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
 from ... import base
 from .. import convolution
 from ..compiled import storable, usable

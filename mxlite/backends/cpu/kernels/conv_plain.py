@@ -13,17 +13,17 @@ from ....core import config
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.conv import bias_bytes, bias_gradient, Convolution, geometry
-from ....ops.conv_gradients import (
+from ....ops.layout import _channels_first, _channels_last, last, LayoutAttrs
+from ....ops.nn.conv import bias_bytes, bias_gradient, Convolution, geometry
+from ....ops.nn.conv_gradients import (
     _convolution_d_data,
     _convolution_d_weight,
     _deconvolution_d_data,
     _deconvolution_d_weight,
 )
-from ....ops.conv_kernels import Geometry
-from ....ops.deconv import Deconvolution, geometry_of
-from ....ops.layout import _channels_first, _channels_last, last, LayoutAttrs
-from ....ops.upsampling import as_deconvolution, UpSampling
+from ....ops.nn.conv_kernels import Geometry
+from ....ops.nn.deconv import Deconvolution, geometry_of
+from ....ops.vision.upsampling import as_deconvolution, UpSampling
 from ... import base
 from ..convolution.plain import PlainConvolution
 from ..onednn import in_turn, Run

@@ -12,10 +12,10 @@ import numpy as np
 
 from ....core.dtype import float32
 from ....graph.ir import Shape
-from ....ops.conv import geometry
 from ....ops.layout import first
-from ....ops.pool_channels_last import _pooling_channels_last
-from ....ops.pooled_convolution import _pooled_convolution, bands, made_shape, pooling
+from ....ops.nn.conv import geometry
+from ....ops.nn.pool_channels_last import _pooling_channels_last
+from ....ops.nn.pooled_convolution import _pooled_convolution, bands, made_shape, pooling
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from .. import convolution

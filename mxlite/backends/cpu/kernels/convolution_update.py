@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.conv import geometry
 from ....ops.layout import first
+from ....ops.nn.conv import geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...convolution_update import _convolution_update

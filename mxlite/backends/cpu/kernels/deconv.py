@@ -11,9 +11,9 @@ import numpy as np
 
 from ....core.dtype import float32
 from ....graph.ir import Shape
-from ....ops.deconv import geometry_of
-from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.layout import first
+from ....ops.nn.deconv import geometry_of
+from ....ops.nn.deconv_channels_last import _deconvolution_channels_last
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from .. import convolution

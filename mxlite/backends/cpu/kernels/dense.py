@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-from ....ops.dense import add_rows, FullyConnected
+from ....ops.nn.dense import add_rows, FullyConnected
 from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, connected, Request
 from ..compiled.column_sum import ColumnSum

@@ -7,8 +7,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ....ops.linalg import batch_dot, dot
-from ....ops.matrices import _linalg_gemm, _linalg_gemm2
+from ....ops.linalg.linalg import batch_dot, dot
+from ....ops.linalg.matrices import _linalg_gemm, _linalg_gemm2
 from ...base import ChosenKernel, Request
 from ..onednn import Run
 from ..onednn.product import Layout

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ....core.dtype import float32
-from ....ops.fold_norm import _fold_norm, pieces, scale_of, shift_of
+from ....ops.norm.fold_norm import _fold_norm, pieces, scale_of, shift_of
 from ....ops.scratch import carve
 from ...base import ChosenKernel, connected, Request
 from ..onednn import Attr, bind, cached, in_turn, memory, Primitive, reorder, Run

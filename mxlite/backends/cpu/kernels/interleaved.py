@@ -7,7 +7,7 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
-from ....ops.interleaved import (
+from ....ops.nn.interleaved import (
     _contrib_interleaved_matmul_encdec_qk,
     _contrib_interleaved_matmul_encdec_valatt,
     _contrib_interleaved_matmul_selfatt_qk,

@@ -13,7 +13,7 @@ import numpy as np
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.cast import Cast
+from ....ops.elementwise.cast import Cast
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import Backend, ChosenKernel, connected, Request
 from ...narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, band_of, bands

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.norm import _split, BatchNorm
+from ....ops.norm.norm import _split, BatchNorm
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run

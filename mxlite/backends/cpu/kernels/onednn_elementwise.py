@@ -12,10 +12,10 @@ from typing import Any
 
 from ....core.dtype import float32
 from ....graph.ir import Shape
-from ....ops.activation import Activation, sigmoid, silu, tanh
-from ....ops.broadcast import broadcast_add, broadcast_div, broadcast_mul, broadcast_sub
-from ....ops.elemwise import add_n, elemwise_add, elemwise_div, elemwise_mul, elemwise_sub
-from ....ops.leaky import LeakyReLU
+from ....ops.elementwise.activation import Activation, sigmoid, silu, tanh
+from ....ops.elementwise.broadcast import broadcast_add, broadcast_div, broadcast_mul, broadcast_sub
+from ....ops.elementwise.elemwise import add_n, elemwise_add, elemwise_div, elemwise_mul, elemwise_sub
+from ....ops.elementwise.leaky import LeakyReLU
 from ...base import ChosenKernel, connected, Request
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....core.dtype import float32
-from ....ops.layer_norm import LayerNorm
+from ....ops.norm.layer_norm import LayerNorm
 from ....ops.scratch import BLOCK, carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run

@@ -8,7 +8,7 @@ import numpy as np
 
 from ....core.dtype import as_dtype, float32
 from ....graph.ir import Shape
-from ....ops.permutation import simplest
+from ....ops.shape.permutation import simplest
 from ...base import ChosenKernel, Request
 from ..onednn import bind, cached, memory, Primitive, reorder, Run
 from ..onednn.constants import DST, SRC

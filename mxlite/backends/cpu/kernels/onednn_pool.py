@@ -14,9 +14,9 @@ import numpy as np
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.pool import Pooling
-from ....ops.pool_channels_last import _pooling_channels_last
-from ....ops.pool_kernels import counts, index_type, Windows, windows
+from ....ops.nn.pool import Pooling
+from ....ops.nn.pool_channels_last import _pooling_channels_last
+from ....ops.nn.pool_kernels import counts, index_type, Windows, windows
 from ...base import ChosenKernel, connected, Request
 from ..onednn import bind, cached, in_turn, Memory, memory, Primitive, Run
 from ..onednn.constants import (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....core.dtype import float32
-from ....ops.softmax import log_softmax, softmax, SoftmaxActivation
+from ....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation
 from ...base import ChosenKernel, connected, Request
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import DIFF_DST, DIFF_SRC, DST, LOG_SOFTMAX, SOFTMAX, SRC, TRAINING

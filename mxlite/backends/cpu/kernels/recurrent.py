@@ -6,9 +6,9 @@ from typing import Any
 
 from ....core.dtype import float32
 from ....graph.opdef import DType
-from ....ops.rnn import RNN
-from ....ops.rnn_gates import _rnn_keeping_gates
-from ....ops.rnn_wide import _rnn_wide
+from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ...rnn_update import _rnn_gate_gradients
 from ..compiled import storable, usable

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.rnn_layout import Sizes
+from ....ops.rnn.rnn_layout import Sizes
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...rnn_update import _rnn_update, biases, factor_numbers, factor_of, matrices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....graph import Entry, Graph
-from ....ops.dense import FullyConnected
+from ....ops.nn.dense import FullyConnected
 from ... import passes
 from ...base import Request
 from ..kernels import dense

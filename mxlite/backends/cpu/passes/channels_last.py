@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ....graph import Graph
-from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
-from ....ops.deconv_channels_last import _deconvolution_channels_last
+from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.nn.deconv_channels_last import _deconvolution_channels_last
 from ... import passes
 from ...base import Request, Row
 from ..kernels import conv, deconv

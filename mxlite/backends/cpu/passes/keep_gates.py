@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ....graph import Entry, Graph, Rewriter
 from ....graph.opdef import known_shape
-from ....ops.rnn import RNN
-from ....ops.rnn_gates import _rnn_keeping_gates
-from ....ops.rnn_wide import _rnn_wide
+from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn.rnn_wide import _rnn_wide
 from ...passes.wide_parameters import widest
 from ..kernels.recurrent import fits
 

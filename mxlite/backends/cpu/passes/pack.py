@@ -14,9 +14,9 @@ from typing import Any
 
 from ....core.dtype import as_dtype
 from ....graph import Entry, Graph, Node
-from ....ops.cast import Cast
-from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
-from ....ops.dense import FullyConnected
+from ....ops.elementwise.cast import Cast
+from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.nn.dense import FullyConnected
 from ... import base
 from ...narrowed_dense import _narrowed_dense
 from ..convolution.direct import Forward

@@ -14,8 +14,8 @@ from typing import Any
 
 from ....core.dtype import float32
 from ....graph import Entry, Graph, Node
-from ....ops.rnn import RNN
-from ....ops.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_gates import _rnn_keeping_gates
 from ...passes.product_updates import joinable, LEAST_BYTES
 from ...passes.rewritten import output, renewed, rewritten
 from ...rnn_update import _rnn_gate_gradients, _rnn_update, GateGradientsAttrs, RNNUpdateAttrs

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....graph import Entry, Graph, Op
-from ....ops.conv_channels_last import _convolution_channels_last
-from ....ops.deconv_channels_last import _deconvolution_channels_last
-from ....ops.dense import FullyConnected
-from ....ops.pooled_convolution import _pooled_convolution
+from ....ops.nn.conv_channels_last import _convolution_channels_last
+from ....ops.nn.deconv_channels_last import _deconvolution_channels_last
+from ....ops.nn.dense import FullyConnected
+from ....ops.nn.pooled_convolution import _pooled_convolution
 from ... import passes
 
 _SPLIT: frozenset[type[Op]] = frozenset(

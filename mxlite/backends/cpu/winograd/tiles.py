@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....ops.norm_act_line import is_lined
+from ....ops.norm.norm_act_line import is_lined
 from .algebra import algorithm, Matrix, transposed
 from .grid import Grid, Kind, Tile
 from .linear import both_sides

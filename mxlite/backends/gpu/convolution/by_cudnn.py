@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ....graph.ir import Shape
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ..cudnn import dense, DTYPES, LIMIT, Maker, Plan, Session, Tensor
 from ..device import Device, Run
 from .windowed import Correlate, Gather

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....core import config
 from ....core.errors import OutOfMemoryError
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from .. import autotune
 from ..cudnn import LIMIT, Session, session
 from ..device import Device

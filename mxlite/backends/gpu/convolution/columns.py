@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from .. import gemm
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..gemm import Product

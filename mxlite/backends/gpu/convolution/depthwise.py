@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..source import NAMES, shared, Source
 from .numbers import fits, Numbers, numbers, sides

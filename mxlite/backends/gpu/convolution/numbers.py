@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ....graph.ir import Shape
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ..kernels.elementwise import divisor
 
 _i, _l, _u = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from .. import gemm
 from ..device import Device, nothing, Run
 from ..gemm import Product

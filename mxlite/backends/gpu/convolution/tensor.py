@@ -13,7 +13,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from . import tiles
 from .windowed import Correlate, Gather

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from ....ops.conv_kernels import Geometry
+from ....ops.nn.conv_kernels import Geometry
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..kernels.elementwise import divisor
 from . import tiles

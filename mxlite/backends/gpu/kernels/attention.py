@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.attention import scaled_dot_product_attention
+from ....ops.nn.attention import scaled_dot_product_attention
 from ...base import ChosenKernel, connected, Request
 from ..attention import Attention
 from ..attention_blocks import Blocks

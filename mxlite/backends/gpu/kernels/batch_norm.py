@@ -20,12 +20,12 @@ from typing import Any
 from ....core.cached import cached_property
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from ....ops.norm_act import _norm_act
-from ....ops.norm_act_line import is_lined
-from ....ops.norm_act_sum import _norm_act_sum
-from ....ops.norm_again import _norm_again
-from ....ops.norm_statistics import _norm_statistics
+from ....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
+from ....ops.norm.norm_act import _norm_act
+from ....ops.norm.norm_act_line import is_lined
+from ....ops.norm.norm_act_sum import _norm_act_sum
+from ....ops.norm.norm_again import _norm_again
+from ....ops.norm.norm_statistics import _norm_statistics
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
 from ..channels import PARTS, Split, split, split_at_once

@@ -17,10 +17,10 @@ import numpy as np
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.boxes import box_iou, box_nms
-from ....ops.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxTarget
+from ....ops.index.sorting import argsort
 from ....ops.scratch import accumulator
-from ....ops.sorting import argsort
+from ....ops.vision.boxes import box_iou, box_nms
+from ....ops.vision.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxTarget
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, Run
 from ..each import each

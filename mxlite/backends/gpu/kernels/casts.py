@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.cast import _cast_like, amp_cast, Cast
+from ....ops.elementwise.cast import _cast_like, amp_cast, Cast
 from ...base import ChosenKernel, connected, Request
 from ...cast_group import _fused_casts
 from ..dense_casts import cast_all

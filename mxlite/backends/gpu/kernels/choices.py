@@ -16,9 +16,9 @@ import numpy as np
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
 from ....ops.blocks import weak
-from ....ops.index import _onehot_encode, one_hot
-from ....ops.pick import _pick_add, fill_element_0index, pick
-from ....ops.take import batch_take
+from ....ops.index.index import _onehot_encode, one_hot
+from ....ops.index.pick import _pick_add, fill_element_0index, pick
+from ....ops.index.take import batch_take
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, Run
 from ..kinds import kind, known

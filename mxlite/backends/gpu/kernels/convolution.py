@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.conv import Convolution, geometry
-from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
-from ....ops.conv_gradients import (
+from ....ops.layout import first
+from ....ops.nn.conv import Convolution, geometry
+from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.nn.conv_gradients import (
     _convolution_d_data,
     _convolution_d_weight,
     _deconvolution_d_data,
     _deconvolution_d_weight,
 )
-from ....ops.conv_kernels import Geometry
-from ....ops.deconv import Deconvolution, geometry_of
-from ....ops.deconv_channels_last import _deconvolution_channels_last
-from ....ops.layout import first
+from ....ops.nn.conv_kernels import Geometry
+from ....ops.nn.deconv import Deconvolution, geometry_of
+from ....ops.nn.deconv_channels_last import _deconvolution_channels_last
 from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, connected, Request
 from ..convolution.apart import Apart

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.correlation import _places, Correlation
+from ....ops.nn.correlation import _places, Correlation
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, nothing, Run
 from ..each import each, typed

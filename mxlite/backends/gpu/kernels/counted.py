@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import Op
-from ....ops.like import _contrib_index_array, shape_array, size_array
+from ....ops.shape.like import _contrib_index_array, shape_array, size_array
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, nothing, Run
 from ..each import each, THREADS

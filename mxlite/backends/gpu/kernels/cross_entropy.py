@@ -12,7 +12,7 @@ from typing import Any
 
 from ....core.dtype import as_dtype
 from ....graph.opdef import DType, Op
-from ....ops.cross_entropy import cross_entropy, nll_loss, softmax_cross_entropy
+from ....ops.loss.cross_entropy import cross_entropy, nll_loss, softmax_cross_entropy
 from ....ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..checks import Checked, first_wrong

@@ -13,9 +13,9 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.ctc import CTCLoss
-from ....ops.softmax import softmax
-from ....ops.warp_ctc import _SOFTMAX, WarpCTC
+from ....ops.loss.ctc import CTCLoss
+from ....ops.loss.softmax import softmax
+from ....ops.loss.warp_ctc import _SOFTMAX, WarpCTC
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, Run
 from ..kinds import floating, kind, known

@@ -18,7 +18,7 @@ from ....core.dtype import float32
 from ....core.errors import DeviceError, OutOfMemoryError
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.attention import scaled_dot_product_attention
+from ....ops.nn.attention import scaled_dot_product_attention
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..cudnn import CudnnError, dense, Maker, Plan, Session, session, Tensor

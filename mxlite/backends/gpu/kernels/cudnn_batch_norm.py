@@ -19,8 +19,8 @@ from ....core import config
 from ....core.dtype import float32
 from ....core.errors import OutOfMemoryError
 from ....graph.opdef import Op
-from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from ....ops.norm_act import _norm_act
+from ....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
+from ....ops.norm.norm_act import _norm_act
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from .. import autotune

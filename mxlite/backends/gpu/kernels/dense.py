@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.dense import FullyConnected
+from ....ops.nn.dense import FullyConnected
 from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, Request
 from ...dense.operators import _dense_activation, _dense_slope

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops import random_pdf
+from ....ops.random import random_pdf
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, nothing, Run
 from ..each import each

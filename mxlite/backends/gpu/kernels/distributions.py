@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops import random, random_like, sampling
+from ....ops.random import random, random_like, sampling
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, nothing, Run
 from ..each import each

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.linalg import _dot_to_lhs, _dot_to_rhs, batch_dot, dot
-from ....ops.matrices import _linalg_gemm, _linalg_gemm2
+from ....ops.linalg.linalg import _dot_to_lhs, _dot_to_rhs, batch_dot, dot
+from ....ops.linalg.matrices import _linalg_gemm, _linalg_gemm2
 from ...base import ChosenKernel, Request
 from ...elementwise.expression import Writer
 from ..device import Device, Run

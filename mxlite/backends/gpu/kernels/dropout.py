@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import Op
-from ....ops.dropout import _dropout_channels_last, Dropout, numbers
+from ....ops.nn.dropout import _dropout_channels_last, Dropout, numbers
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, pointer, Run
 from ..elements import blocks

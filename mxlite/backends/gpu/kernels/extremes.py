@@ -15,9 +15,9 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.extremes import _bits_like, max, min
-from ....ops.positions import argmax, argmax_channel, argmin
-from ....ops.reduce import kept_shape
+from ....ops.reduce.extremes import _bits_like, max, min
+from ....ops.reduce.positions import argmax, argmax_channel, argmin
+from ....ops.reduce.reduce import kept_shape
 from ....ops.scratch import carve, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.collapse import collapsed

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.fold_norm import _fold_norm
+from ....ops.norm.fold_norm import _fold_norm
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, pointer, Run

@@ -20,7 +20,7 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
 from ....ops import find_op
 from ....ops.blocks import weak
-from ....ops.index import element_mask
+from ....ops.index.index import element_mask
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.collapse import collapsed

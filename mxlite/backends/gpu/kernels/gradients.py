@@ -100,7 +100,7 @@ def zeros_source(nbytes: int, capacity: int) -> Source:
 
 @functools.lru_cache(maxsize=1)
 def gate_source() -> Source:
-    """The kernel "scaled_update" of one block; see ops/scaled_update.py."""
+    """The kernel "scaled_update" of one block; see ops/optim/scaled_update.py."""
     parameters = [
         "const float *finite",
         "const double *hyper",

@@ -9,7 +9,7 @@ from math import sqrt
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.interleaved import (
+from ....ops.nn.interleaved import (
     _contrib_interleaved_matmul_encdec_qk,
     _contrib_interleaved_matmul_encdec_valatt,
     _contrib_interleaved_matmul_selfatt_qk,

@@ -8,7 +8,7 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.l2_normalization import L2Normalization
+from ....ops.norm.l2_normalization import L2Normalization
 from ....ops.scratch import carve, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.expression import Value, Writer

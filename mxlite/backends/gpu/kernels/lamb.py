@@ -26,7 +26,7 @@ from ....ops import (
     mp_lamb_update_phase1,
     mp_lamb_update_phase2,
 )
-from ....ops.lamb_updates import direction
+from ....ops.optim.lamb_updates import direction
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.update import trace, Traced, traced
 from ...update_group import _fused_updates

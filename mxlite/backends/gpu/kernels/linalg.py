@@ -15,7 +15,7 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops import factorizations, matrices
+from ....ops.linalg import factorizations, matrices
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..each import each

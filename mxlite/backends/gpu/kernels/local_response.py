@@ -11,8 +11,8 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.lrn import LRN
-from ....ops.lrn_channels_last import _lrn_channels_last
+from ....ops.norm.lrn import LRN
+from ....ops.norm.lrn_channels_last import _lrn_channels_last
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, Run
 from ..each import each, typed

@@ -14,8 +14,8 @@ from typing import Any
 from ....core.errors import PlaceError
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.embedding import _contrib_SparseEmbedding, Embedding
-from ....ops.take import index_add, take
+from ....ops.index.embedding import _contrib_SparseEmbedding, Embedding
+from ....ops.index.take import index_add, take
 from ...base import ChosenKernel, connected, Request
 from ..checks import Checked, extremes
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run

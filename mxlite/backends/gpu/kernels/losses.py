@@ -15,7 +15,7 @@ import numpy as np
 
 from ....core.dtype import as_dtype
 from ....graph.opdef import DType, Op
-from ....ops.loss import (
+from ....ops.loss.loss import (
     LinearRegressionOutput,
     LogisticRegressionOutput,
     MAERegressionOutput,
@@ -23,8 +23,8 @@ from ....ops.loss import (
     MakeLoss,
     SoftmaxOutput,
 )
+from ....ops.loss.svm_output import SVMOutput
 from ....ops.scratch import carve, scratch_bytes
-from ....ops.svm_output import SVMOutput
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.expression import Value, Writer
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.metric_sums import (
+from ....ops.reduce.metric_sums import (
     _metric_chosen,
     _metric_difference,
     _metric_hits,

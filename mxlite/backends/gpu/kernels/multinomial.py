@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import Op
-from ....ops.multinomial import _pieces, _sample_multinomial, _shuffle
-from ....ops.sorting import argsort
+from ....ops.index.sorting import argsort
+from ....ops.random.multinomial import _pieces, _sample_multinomial, _shuffle
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..each import each

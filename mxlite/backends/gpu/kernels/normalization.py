@@ -17,10 +17,10 @@ from typing import Any
 
 from ....core.cached import cached_property
 from ....graph.opdef import Op
-from ....ops import group_norm, layer_norm
-from ....ops.group_norm import GroupNorm, InstanceNorm
-from ....ops.layer_norm import LayerNorm, RMSNorm
-from ....ops.normalize import Rule
+from ....ops.norm import group_norm, layer_norm
+from ....ops.norm.group_norm import GroupNorm, InstanceNorm
+from ....ops.norm.layer_norm import LayerNorm, RMSNorm
+from ....ops.norm.normalize import Rule
 from ...base import ChosenKernel, connected, Request
 from ..channels import PARTS, power_of_two, Split, split
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run

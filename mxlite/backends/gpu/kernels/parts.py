@@ -11,8 +11,8 @@ import numpy as np
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.diagonal import tril, triu
-from ....ops.sequence import SequenceLast, SequenceMask, SequenceReverse
+from ....ops.index.sequence import SequenceLast, SequenceMask, SequenceReverse
+from ....ops.shape.diagonal import tril, triu
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, nothing, Run
 from ..each import each, THREADS

@@ -18,10 +18,10 @@ import numpy as np
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.elements import scatter_elements, take_along_axis
-from ....ops.gather import _scatter_set_nd, gather_nd, scatter_nd, scatter_nd_update
-from ....ops.index import ravel_multi_index, unravel_index
-from ....ops.take import _contrib_index_copy
+from ....ops.index.elements import scatter_elements, take_along_axis
+from ....ops.index.gather import _scatter_set_nd, gather_nd, scatter_nd, scatter_nd_update
+from ....ops.index.index import ravel_multi_index, unravel_index
+from ....ops.index.take import _contrib_index_copy
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, nothing, Run
 from ..each import each, THREADS

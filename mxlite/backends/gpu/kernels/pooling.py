@@ -14,10 +14,10 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.pool import Pooling
-from ....ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
-from ....ops.pool_gradients import _chosen_pooling, _max_pooling_d_data, _pooling_d_data
-from ....ops.pool_kernels import index_type, windows
+from ....ops.nn.pool import Pooling
+from ....ops.nn.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
+from ....ops.nn.pool_gradients import _chosen_pooling, _max_pooling_d_data, _pooling_d_data
+from ....ops.nn.pool_kernels import index_type, windows
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, pointer, Run
 from ..source import NAMES, shared, Source

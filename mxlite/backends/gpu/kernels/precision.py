@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 from ....graph.opdef import DType, Op
-from ....ops.cast import _shore, amp_multicast
+from ....ops.elementwise.cast import _shore, amp_multicast
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.expression import Writer
 from ..dense_casts import cast_all

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ....graph.opdef import Op
-from ....ops.distributions import _OTHER
-from ....ops.random import _random_exponential, _random_normal, _random_randint, _random_uniform
-from ....ops.random_like import _random_exponential_like, _random_normal_like, _random_uniform_like
+from ....ops.random.distributions import _OTHER
+from ....ops.random.random import _random_exponential, _random_normal, _random_randint, _random_uniform
+from ....ops.random.random_like import _random_exponential_like, _random_normal_like, _random_uniform_like
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, pointer, Run
 from ..elements import blocks

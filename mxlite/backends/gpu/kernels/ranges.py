@@ -7,8 +7,8 @@ import functools
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.constant import _arange, _linspace, _range
-from ....ops.like import _contrib_arange_like
+from ....ops.shape.constant import _arange, _linspace, _range
+from ....ops.shape.like import _contrib_arange_like
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, pointer, Run
 from ..elements import blocks

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....graph.opdef import Op
 from ....ops import RNN
-from ....ops.rnn_wide import _rnn_wide
+from ....ops.rnn.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, Run
 from ..numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported

@@ -14,8 +14,8 @@ from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
 from ....ops import find_op
-from ....ops.measures import logsumexp, moments
-from ....ops.reduce import _spread_like, kept_shape
+from ....ops.reduce.measures import logsumexp, moments
+from ....ops.reduce.reduce import _spread_like, kept_shape
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.expression import Value, Writer

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.roi import ROIAlign, ROIPooling
+from ....ops.vision.roi import ROIAlign, ROIPooling
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, Run
 from ..each import each, typed

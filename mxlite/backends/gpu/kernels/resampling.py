@@ -14,8 +14,8 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.resample import Axis, Resampling
-from ....ops.resize import (
+from ....ops.vision.resample import Axis, Resampling
+from ....ops.vision.resize import (
     _AdaptiveAvgPooling2D_d_data,
     _BilinearResize2D_d_data,
     _resize_d_data,

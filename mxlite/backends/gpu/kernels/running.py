@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import DType, Op
-from ....ops.cumulative import cumprod, cumsum
+from ....ops.reduce.cumulative import cumprod, cumsum
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, Run
 from ..kinds import computed_in, floating, known

@@ -15,9 +15,9 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
-from ....ops.loss import SoftmaxOutput
-from ....ops.softmax import log_softmax, softmax, SoftmaxActivation, softmin
-from ....ops.views import along
+from ....ops.loss.loss import SoftmaxOutput
+from ....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation, softmin
+from ....ops.norm.views import along
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, Run
 from ..kinds import computed_in, floating, kind, known

@@ -13,8 +13,8 @@ from typing import Any
 
 from ....core.dtype import as_dtype
 from ....graph.opdef import Op
-from ....ops.order import Lines
-from ....ops.sorting import argsort, sort, topk
+from ....ops.index.order import Lines
+from ....ops.index.sorting import argsort, sort, topk
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, Run
 from ..each import each

@@ -15,8 +15,8 @@ import numpy as np
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.grid import _grid_d_data, GridGenerator
-from ....ops.sampler import BilinearSampler, SpatialTransformer
+from ....ops.vision.grid import _grid_d_data, GridGenerator
+from ....ops.vision.sampler import BilinearSampler, SpatialTransformer
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..each import each, typed

@@ -1,4 +1,4 @@
-"""Optimizer steps, in all the forms that `ops/update.py` makes of a formula: one pass over memory each.
+"""Optimizer steps, in all the forms that `ops/optim/update.py` makes of a formula: one pass over memory each.
 
 The kernel (see `step_source.py`) reads gradient, weight (of 16 bits: its float32 copy) and states once and
 writes weight and states once. One launch changes many weights (see `weights.py`); each block reads the rates

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops.deconv import Deconvolution
-from ....ops.upsampling import as_deconvolution, UpSampling
+from ....ops.nn.deconv import Deconvolution
+from ....ops.vision.upsampling import as_deconvolution, UpSampling
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, Run
 from ..each import each, typed

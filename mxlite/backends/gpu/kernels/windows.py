@@ -8,7 +8,7 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.im2col import _im2col_d_data, _windows, col2im, im2col
+from ....ops.nn.im2col import _im2col_d_data, _windows, col2im, im2col
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, nothing, Run
 from ..each import each, typed

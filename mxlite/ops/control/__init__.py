@@ -1,0 +1,1 @@
+"""Control flow and operators that users write."""

@@ -1,0 +1,69 @@
+"""Functions whose gradient is said to be another than it is.
+
+Straight-through estimators: Y. Bengio, N. Léonard, A. Courville, 2013, "Estimating or propagating gradients
+through stochastic neurons for conditional computation". A gradient reversed: Y. Ganin, V. Lempitsky, 2015,
+"Unsupervised domain adaptation by backpropagation".
+"""
+
+from __future__ import annotations
+
+from ...core.record import record
+from ...graph.opdef import Op
+from ..blocks import copy
+from .unary import round, sign
+
+
+class round_ste(round):
+    """The nearest whole number, halves away from zero, with the gradient of identity.
+
+    data: (...)  ->  out: (...), same shape and dtype. The gradient of `data` *is* that of `out`.
+    """
+
+    op_name = "_contrib_round_ste"
+    gradient_is = {"data": "d_out"}
+
+
+class sign_ste(sign):
+    """-1, 0 or 1, with the gradient of identity.
+
+    data: (...)  ->  out: (...), same shape and dtype. The gradient of `data` *is* that of `out`.
+    """
+
+    op_name = "_contrib_sign_ste"
+    gradient_is = {"data": "d_out"}
+
+
+class gradientmultiplier(Op):
+    """Identity whose gradient is multiplied, ``d_data = scalar * d_out``; -1 reverses it.
+
+    data: (...)  ->  out: (...), same shape and dtype.
+    """
+
+    op_name = "_contrib_gradientmultiplier"
+    inputs = ("data",)
+    accepts = "float"
+    same_shape = True
+    cheap = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "d_out"}
+
+    @record
+    class Attrs:
+        scalar: float = 1.0
+        is_int: bool = True
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 0
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        copy(xp, data, out)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data):
+        xp.multiply(d_out, a.scalar, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._mul_scalar(heads["out"], scalar=a.scalar)}

@@ -1,0 +1,368 @@
+"""Arithmetic with broadcasting: axes of length 1 stretch to the other side's length.
+
+Shapes are aligned at their last axes, as in numpy. The gradient of an input sums over the axes along
+which it was stretched.
+"""
+
+from __future__ import annotations
+
+from ...core.errors import ShapeError
+from ...graph.opdef import Op
+from ..blocks import fold, fold_bytes, power, sum_to, sum_to_bytes
+
+
+class _Broadcast(Op):
+    """Two arrays whose shapes broadcast, of one dtype, to an array of the common shape."""
+
+    inputs = ("lhs", "rhs")
+    in_place = {"out": ("lhs", "rhs")}
+    cheap = True
+    accepts = "number"
+
+    @staticmethod
+    def infer_shape(a, lhs, rhs):
+        rank = max(len(lhs), len(rhs))
+        pairs = list(zip((1,) * (rank - len(lhs)) + lhs, (1,) * (rank - len(rhs)) + rhs))
+        if any(x != y and x != 1 and y != 1 for x, y in pairs):
+            raise ShapeError(
+                f"lhs {lhs} and rhs {rhs} do not broadcast: aligned at the last axis, "
+                f"lengths must be equal or one of them 1."
+            )
+        return (lhs, rhs), (tuple(y if x == 1 else x for x, y in pairs),)
+
+
+class _Sum(_Broadcast):
+    """One whose gradient is a sum of the head gradient, with no expression to form."""
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return max(sum_to_bytes(outputs[0], x, dtype) for x in inputs)
+
+
+class _Product(_Broadcast):
+    """One whose gradient forms an expression of the output's shape before it sums."""
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return fold_bytes(outputs[0], inputs, dtype)
+
+
+class broadcast_add(_Sum):
+    """Sum with broadcasting, ``out = lhs + rhs``.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. A gradient is `d_out`, summed over the
+    stretched axes.
+    """
+
+    aliases = ("broadcast_plus",)
+    backward_in_place = {"d_lhs": "d_out"}
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.add(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
+        if d_rhs is not None:
+            sum_to(xp, d_out, d_rhs, work)
+        if d_lhs is not None:
+            sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {"lhs": w._sum_like(d, lhs), "rhs": w._sum_like(d, rhs)}
+
+
+class broadcast_sub(_Sum):
+    """Difference with broadcasting, ``out = lhs - rhs``.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape.
+    """
+
+    aliases = ("broadcast_minus",)
+    backward_in_place = {"d_lhs": "d_out"}
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.subtract(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
+        if d_rhs is not None:
+            sum_to(xp, d_out, d_rhs, work)
+            xp.negative(d_rhs, out=d_rhs)
+        if d_lhs is not None:
+            sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {"lhs": w._sum_like(d, lhs), "rhs": w.negative(w._sum_like(d, rhs))}
+
+
+class broadcast_mul(_Product):
+    """Product with broadcasting, ``out = lhs * rhs``.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape.
+    """
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.multiply(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        def product(out, d, other):
+            xp.multiply(d, other, out=out)
+
+        if d_lhs is not None:
+            fold(xp, product, (d_out, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, product, (d_out, lhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(d, rhs), lhs),
+            "rhs": w._sum_like(w.broadcast_mul(d, lhs), rhs),
+        }
+
+
+class broadcast_div(_Product):
+    """Quotient with broadcasting, ``out = lhs / rhs``; of whole numbers it is cut towards 0.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient reads `lhs` and `rhs`, which
+    are never larger than `out`.
+    """
+
+    in_place = {"out": ("lhs", "rhs")}
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.divide(lhs, rhs, out=out, casting="unsafe")
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        def by_lhs(into, d, y):
+            xp.divide(d, y, out=into, casting="unsafe")
+
+        def by_rhs(into, d, x, y):
+            xp.divide(x, y, out=into, casting="unsafe")
+            xp.divide(into, y, out=into, casting="unsafe")
+            xp.multiply(into, d, out=into)
+            xp.negative(into, out=into)
+
+        if d_lhs is not None:
+            fold(xp, by_lhs, (d_out, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        by_lhs = w.broadcast_div(d, rhs)
+        return {
+            "lhs": w._sum_like(by_lhs, lhs),
+            "rhs": w.negative(w._sum_like(w.broadcast_mul(by_lhs, w.broadcast_div(lhs, rhs)), rhs)),
+        }
+
+
+class broadcast_power(_Product):
+    """Power with broadcasting, ``out = lhs ** rhs``.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient of `rhs`,
+    ``d_out * out * log(lhs)``, is nan for negative `lhs`, and for `lhs` 0.
+    """
+
+    aliases = ("_power", "_Power")
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        power(xp, lhs, rhs, out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
+        # Stretched operands come small into the expression: their functions are formed in pieces by numpy's
+        # `out`, never as a whole temporary. lhs**(rhs - 1) is lhs**rhs / lhs only where lhs is not 0, so
+        # the power is taken again.
+        def by_lhs(into, d, x, y):
+            xp.subtract(y, 1, out=into)
+            power(xp, x, into, into)
+            xp.multiply(into, y, out=into)
+            xp.multiply(into, d, out=into)
+
+        def by_rhs(into, d, x, z):
+            xp.copyto(into, x)
+            xp.log(into, out=into, casting="unsafe")
+            xp.multiply(into, z, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, by_lhs, (d_out, lhs, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, by_rhs, (d_out, lhs, out), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        slope = w.broadcast_mul(w.broadcast_power(lhs, w._minus_scalar(rhs, scalar=1)), rhs)
+        growth = w.broadcast_mul(outs["out"], w.log(lhs))
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, slope), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, growth), rhs),
+        }
+
+
+def _where_not(xp, compare):
+    """For `fold`: the head gradient, but 0 where `compare` holds. Where there is nan none holds."""
+
+    def fill(into, d, x, y):
+        compare(x, y, out=into)
+        xp.logical_not(into, out=into)
+        xp.multiply(into, d, out=into)
+
+    return fill
+
+
+def _where(xp, compare):
+    """For `fold`: the head gradient where `compare` holds, else 0."""
+
+    def fill(into, d, x, y):
+        compare(x, y, out=into)
+        xp.multiply(into, d, out=into)
+
+    return fill
+
+
+def _to_either(w, ins, heads, to_rhs):
+    """The head gradient to `rhs` where `to_rhs` is 1, to `lhs` where it is 0."""
+    d = heads["out"]
+    return {
+        "lhs": w._sum_like(w.elemwise_mul(d, w._rminus_scalar(to_rhs, scalar=1.0)), ins["lhs"]),
+        "rhs": w._sum_like(w.elemwise_mul(d, to_rhs), ins["rhs"]),
+    }
+
+
+class broadcast_maximum(_Product):
+    """The larger of each pair, with broadcasting.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
+    and where one is nan.
+    """
+
+    aliases = ("_maximum", "_Maximum")
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.maximum(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        if d_lhs is not None:
+            fold(xp, _where_not(xp, xp.less), (d_out, lhs, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, _where(xp, xp.less), (d_out, lhs, rhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return _to_either(w, ins, heads, w.broadcast_lesser(ins["lhs"], ins["rhs"]))
+
+
+class broadcast_minimum(_Product):
+    """The smaller of each pair, with broadcasting.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
+    and where one is nan.
+    """
+
+    aliases = ("_minimum", "_Minimum")
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.minimum(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        if d_lhs is not None:
+            fold(xp, _where_not(xp, xp.greater), (d_out, lhs, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, _where(xp, xp.greater), (d_out, lhs, rhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return _to_either(w, ins, heads, w.broadcast_greater(ins["lhs"], ins["rhs"]))
+
+
+class broadcast_hypot(_Product):
+    """Hypotenuse with broadcasting, ``out = sqrt(lhs**2 + rhs**2)``, without overflow on the way.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients ``d_out * lhs / out`` and
+    ``d_out * rhs / out``: nan where both are 0, as in MXNet.
+    """
+
+    aliases = ("_hypot", "_Hypot")
+    accepts = "float"
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.hypot(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
+        def slope(into, d, x, y):
+            xp.divide(x, y, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, slope, (d_out, lhs, out), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, slope, (d_out, rhs, out), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        part = w.elemwise_div(d, outs["out"])
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(part, lhs), lhs),
+            "rhs": w._sum_like(w.broadcast_mul(part, rhs), rhs),
+        }
+
+
+class arctan2(_Product):
+    """Angle of the point (rhs, lhs) in (-pi, pi], with broadcasting: atan2(lhs, rhs).
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients, with ``s = lhs**2 + rhs**2``:
+    ``d_out * rhs / s`` and ``-d_out * lhs / s``.
+    """
+
+    aliases = ("broadcast_arctan2", "atan2")
+    accepts = "float"
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.arctan2(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        def slope(into, d, x, y):
+            xp.hypot(x, y, out=into)
+            xp.multiply(into, into, out=into)
+            xp.divide(x, into, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, slope, (d_out, rhs, lhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, slope, (d_out, lhs, rhs), d_rhs, work)
+            xp.negative(d_rhs, out=d_rhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        part = w.elemwise_div(d, w.broadcast_add(w.square(lhs), w.square(rhs)))
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(part, rhs), lhs),
+            "rhs": w.negative(w._sum_like(w.broadcast_mul(part, lhs), rhs)),
+        }

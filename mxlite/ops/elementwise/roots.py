@@ -1,0 +1,239 @@
+"""Powers, roots and logarithms of each element."""
+
+from __future__ import annotations
+
+import math
+
+from ..blocks import pieces
+from .unary import _Real
+
+
+class exp(_Real):
+    """Exponential, ``out = e**data``.
+
+    data: (...)  ->  out: (...), same shape and dtype. The gradient, ``d_out * out``, does not read `data`.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.exp(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        xp.multiply(d_out, out, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], outs["out"])}
+
+
+class log(_Real):
+    """Natural logarithm; -inf at 0, nan below.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / data``.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.log(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, *, d_data):
+        xp.divide(d_out, data, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_div(heads["out"], ins["data"])}
+
+
+class log1p(_Real):
+    """``out = log(1 + data)``, accurate near 0.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 + data)``.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.log1p(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            xp.divide(d, x + 1, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_div(heads["out"], w._plus_scalar(ins["data"], scalar=1))}
+
+
+class expm1(_Real):
+    """``out = e**data - 1``, accurate near 0.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (out + 1)``.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.expm1(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        for d, y, into in pieces(d_out, out, d_data):
+            xp.multiply(d, y + 1, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], w._plus_scalar(outs["out"], scalar=1))}
+
+
+class sqrt(_Real):
+    """Square root; nan below 0.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (2 * out)``: `data` is not read.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.sqrt(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        xp.divide(d_out, out, out=d_data)
+        xp.multiply(d_data, 0.5, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._mul_scalar(w.elemwise_div(heads["out"], outs["out"]), scalar=0.5)}
+
+
+class rsqrt(_Real):
+    """Inverse square root, ``out = 1 / sqrt(data)``.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**3 / 2``: `data` is not read.
+    """
+
+    backward_in_place = {"d_data": "d_out"}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.sqrt(data, out=out)
+        xp.divide(1.0, out, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        xp.multiply(d_out, out, out=d_data)
+        xp.multiply(d_data, out, out=d_data)
+        xp.multiply(d_data, out, out=d_data)
+        xp.multiply(d_data, -0.5, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        cube = w._power_scalar(outs["out"], scalar=3)
+        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], cube), scalar=-0.5)}
+
+
+class log2(_Real):
+    """Logarithm to base 2; -inf at 0, nan below.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (data * log(2))``.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.log2(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            xp.divide(d, x * math.log(2), out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w.elemwise_div(heads["out"], ins["data"])
+        return {"data": w._mul_scalar(slope, scalar=1 / math.log(2))}
+
+
+class log10(_Real):
+    """Logarithm to base 10; -inf at 0, nan below.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (data * log(10))``.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.log10(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            xp.divide(d, x * math.log(10), out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w.elemwise_div(heads["out"], ins["data"])
+        return {"data": w._mul_scalar(slope, scalar=1 / math.log(10))}
+
+
+class cbrt(_Real):
+    """Cube root, of negative numbers too.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (3 * out**2)``: `data` is not read.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.cbrt(data, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        for d, y, into in pieces(d_out, out, d_data):
+            slope = y * y
+            slope *= 3
+            xp.divide(d, slope, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_div(heads["out"], w._mul_scalar(w.square(outs["out"]), scalar=3))}
+
+
+class rcbrt(_Real):
+    """Inverse cube root, ``out = 1 / cbrt(data)``.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**4 / 3``: `data` is not read.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.cbrt(data, out=out)
+        xp.divide(1.0, out, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        for d, y, into in pieces(d_out, out, d_data):
+            slope = y * y
+            slope *= slope
+            slope /= -3
+            xp.multiply(d, slope, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w._mul_scalar(w.square(w.square(outs["out"])), scalar=-1 / 3)
+        return {"data": w.elemwise_mul(heads["out"], slope)}

@@ -1,0 +1,199 @@
+"""Arrays stretched along axes of length 1, and summed back."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...core.errors import ShapeError
+from ...core.record import record
+from ...graph.opdef import Op
+from ..blocks import sum_to, sum_to_bytes
+
+
+class broadcast_to(Op):
+    """`data` stretched to `shape`; 0 in `shape` keeps the axis.
+
+    data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
+    The gradient sums over the stretched axes.
+    """
+
+    inputs = ("data",)
+    cheap = True
+    backward_in_place = {"d_data": "d_out"}
+
+    @record
+    class Attrs:
+        shape: tuple[int, ...] = ()
+
+    @staticmethod
+    def infer_shape(a, data):
+        if len(a.shape) != len(data):
+            raise ShapeError(f"shape {a.shape} must have as many axes as data {data}.")
+        out = tuple(s or d for s, d in zip(a.shape, data))
+        if any(d not in (1, s) for s, d in zip(out, data)):
+            raise ShapeError(f"data {data} does not stretch to {out}: only axes of length 1 do.")
+        return (data,), (out,)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.copyto(out, data)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data, work):
+        sum_to(xp, d_out, d_data, work)
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(outputs[0], inputs[0], dtype)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._sum_like(heads["out"], ins["data"])}
+
+
+class broadcast_axis(Op):
+    """`data` stretched along the axes `axis`, each of length 1, to the lengths `size`.
+
+    data: (...)  ->  out: (...), as many axes. The gradient sums over the stretched axes.
+    """
+
+    aliases = ("broadcast_axes",)
+    inputs = ("data",)
+    cheap = True
+    backward_in_place = {"d_data": "d_out"}
+
+    @record
+    class Attrs:
+        axis: tuple[int, ...] = ()
+        size: tuple[int, ...] = ()
+
+    @staticmethod
+    def infer_shape(a, data):
+        if len(a.axis) != len(a.size):
+            raise ShapeError(f"axis {a.axis} and size {a.size} must be equally long.")
+        out = list(data)
+        for axis, size in zip(a.axis, a.size):
+            if not -len(data) <= axis < len(data):
+                raise ShapeError(f"axis {axis} is not an axis of data {data}.")
+            if data[axis] != 1:
+                raise ShapeError(f"axis {axis} of data {data} must have length 1 to stretch to {size}.")
+            out[axis] = size
+        return (data,), (tuple(out),)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.copyto(out, data)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data, work):
+        sum_to(xp, d_out, d_data, work)
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(outputs[0], inputs[0], dtype)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._sum_like(heads["out"], ins["data"])}
+
+
+class broadcast_like(Op):
+    """`lhs` stretched to the shape of `rhs`.
+
+    lhs: (...), axes of length 1 or as in `rhs`, aligned at the last one;  rhs: (...)  ->  out: as `rhs`.
+    With `lhs_axes` and `rhs_axes`, only these axes of `lhs`, each of length 1, take the lengths of those of
+    `rhs`. `rhs` is there for its shape: its numbers are not read and it has no gradient.
+    """
+
+    inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
+    cheap = True
+    backward_in_place = {"d_lhs": "d_out"}
+
+    @record
+    class Attrs:
+        lhs_axes: tuple[int, ...] | None = None
+        rhs_axes: tuple[int, ...] | None = None
+
+    @staticmethod
+    def infer_shape(a, lhs, rhs):
+        if (a.lhs_axes is None) != (a.rhs_axes is None) or len(a.lhs_axes or ()) != len(a.rhs_axes or ()):
+            raise ShapeError(f"lhs_axes {a.lhs_axes} and rhs_axes {a.rhs_axes} must name equally many axes.")
+        if a.lhs_axes == ():
+            raise ShapeError(
+                "lhs_axes and rhs_axes name no axis: give one of each or more, or neither option."
+            )
+        if a.lhs_axes is None:
+            aligned = (1,) * (len(rhs) - len(lhs)) + lhs
+            if len(lhs) > len(rhs) or any(d not in (1, s) for d, s in zip(aligned, rhs)):
+                raise ShapeError(f"lhs {lhs} does not stretch to rhs {rhs}: only axes of length 1 do.")
+            return (lhs, rhs), (rhs,)
+        out = list(lhs)
+        for i, j in zip(a.lhs_axes, a.rhs_axes):
+            if not (-len(lhs) <= i < len(lhs) and -len(rhs) <= j < len(rhs)):
+                raise ShapeError(f"lhs_axes {i} or rhs_axes {j} is not an axis of lhs {lhs} or rhs {rhs}.")
+            if lhs[i] not in (1, rhs[j]):
+                raise ShapeError(f"axis {i} of lhs {lhs} must have length 1 to stretch to {rhs[j]}.")
+            out[i] = rhs[j]
+        return (lhs, rhs), (tuple(out),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, dtypes[:1]
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.copyto(out, lhs)
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(outputs[0], inputs[0], dtype)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_lhs, work):
+        sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"lhs": w._sum_like(heads["out"], ins["lhs"])}
+
+
+class _sum_like(Op):
+    """`data` summed over the axes along which `like` would be stretched to its shape.
+
+    data: (...);  like: a shape that stretches to `data`'s  ->  out: `like`'s shape. `like` is there for its
+    shape: its numbers are not read and it has no gradient. The inverse of broadcasting, in gradients.
+    """
+
+    inputs = ("data", "like")
+    shape_only = ("like",)
+    in_place = {"out": "data"}
+
+    @staticmethod
+    def infer_shape(a, data, like):
+        broadcast_like.infer_shape(broadcast_like.Attrs(), like, data)
+        return (data, like), (like,)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, dtypes[:1]
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return prod(inputs[0])
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(inputs[0], outputs[0], dtype)
+
+    @staticmethod
+    def forward(xp, a, data, like, *, out, work):
+        sum_to(xp, data, out, work)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data):
+        xp.copyto(d_data, d_out)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.broadcast_like(heads["out"], ins["data"])}

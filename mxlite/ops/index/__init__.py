@@ -1,0 +1,1 @@
+"""Elements and rows by number: look-ups, places, orders, sequences."""

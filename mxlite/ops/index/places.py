@@ -1,0 +1,161 @@
+"""Places: whole numbers that say where in an array an element or a row is, and adding to what they name.
+
+Indices may come in any dtype, as in MXNet; they are cut towards 0 into int64 scratch first. What an index out
+of range means is the operator's `mode`:
+
+    clip     moved to the nearest end (so -1 becomes 0)
+    wrap     counted round
+    raise    an error when it runs
+    ends     as `raise`, but [-length, 0) counts from the end, as in Python
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...core.dtype import float32
+from ...core.errors import DTypeError, PlaceError
+from ...graph.ir import Shape
+from ...graph.opdef import DType
+from ..blocks import PIECE
+
+
+def whole(xp: Any, indices: Any, work: Any) -> Any:
+    """`indices` as a flat int64 array at the beginning of `work`, 8 bytes for each."""
+    flat = work[: 8 * indices.size].view("int64")
+    xp.copyto(flat, indices.reshape(-1), casting="unsafe")
+    return flat
+
+
+def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
+    """Move int64 indices into [0, length) in place, by `mode`; `what` is the operator. Gives `flat`."""
+    if mode == "clip":
+        xp.maximum(flat, 0, out=flat)
+        xp.minimum(flat, length - 1, out=flat)
+    elif mode == "wrap":
+        if length:
+            xp.remainder(flat, length, out=flat)
+    elif flat.size:
+        least, most = flat.min(), flat.max()
+        if least < (-length if mode == "ends" else 0) or most >= length:
+            begin = -length if mode == "ends" else 0
+            raise PlaceError(
+                f"{what}: indices must be in [{begin}, {length}), got {least} to {most}.", operation=what
+            )
+        if least < 0:
+            xp.remainder(flat, length, out=flat)
+    return flat
+
+
+def places_along(xp: Any, index: Any, shape: Shape, axis: int, mode: str, work: Any, what: str) -> Any:
+    """Flat places, in an array of `shape`, of what `index` names along `axis`: int64, in `work`.
+
+    index: as many axes as `shape`, none longer but for `axis`; element [i, j, ...] of it is at place
+    [i, index[i, j, ...], ...]. `work`: `along_bytes`.
+    """
+    flat = bounded(xp, whole(xp, index, work), shape[axis], mode, what)
+    if not flat.size:
+        return flat
+    dims, lengths = index.shape, list(shape)
+    if (*dims[:axis], *dims[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :]):
+        # All of the other axes: three axes are enough, whatever their number was.
+        dims = (prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))
+        lengths = [dims[0], shape[axis], dims[2]]
+        axis = 1
+    grid = flat.reshape(dims)
+    stride = prod(lengths[axis + 1 :])
+    if stride != 1:
+        xp.multiply(flat, stride, out=flat)
+    counted = work[8 * flat.size :]
+    for i, n in enumerate(dims):
+        if i != axis and n > 1:
+            steps = counted[: 8 * n].view("int64")
+            _count(xp, steps, prod(lengths[i + 1 :]))
+            xp.add(grid, steps.reshape(n, *(1,) * (len(dims) - 1 - i)), out=grid)
+    return flat
+
+
+def along_bytes(index: Shape) -> int:
+    """Scratch in bytes that `places_along` needs for indices of that shape."""
+    return 8 * (prod(index) + prod(index))
+
+
+def _count(xp: Any, out: Any, step: int) -> None:
+    """0, step, 2 * step, ..."""
+    for begin in range(0, out.size, PIECE):
+        part = out[begin : begin + PIECE]
+        xp.multiply(xp.arange(begin, begin + part.size), step, out=part)
+
+
+def combine(xp: Any, ufunc: Any, target: Any, flat: Any, source: Any) -> None:
+    """``target[:, flat[i]] = ufunc(target[:, flat[i]], source[:, i])`` for each i, one after another.
+
+    target: (A, K, B);  flat: (n,) places in [0, K);  source: (A, n, B), of one dtype. Equal places are
+    combined in the order of i. `ufunc.at` is several times as fast on flat arrays as on rows, so the places
+    of all elements are formed, a piece at a time.
+    """
+    outer, n, inner = source.shape
+    if not source.size:
+        return
+    if inner >= PIECE:
+        for o in range(outer):
+            for i, row in enumerate(flat):
+                into = target[o, row]
+                ufunc(into, source[o, i], out=into)
+        return
+    length = target.shape[1]
+    columns = xp.arange(inner)
+    if n * inner > PIECE // 2:
+        rows = PIECE // inner
+        for o in range(outer):
+            into, given = target[o].reshape(-1), source[o]
+            for begin in range(0, n, rows):
+                places = flat[begin : begin + rows, None] * inner + columns
+                ufunc.at(into, places.reshape(-1), given[begin : begin + rows].reshape(-1))
+        return
+    base = (flat[:, None] * inner + columns).reshape(-1)
+    several = PIECE // (n * inner)
+    for begin in range(0, outer, several):
+        part = source[begin : begin + several]
+        places = xp.arange(len(part))[:, None] * (length * inner) + base
+        ufunc.at(target[begin : begin + several].reshape(-1), places.reshape(-1), part.reshape(-1))
+
+
+def sum_bytes(shape: Shape, dtype: DType) -> int:
+    """Scratch in bytes that `add_into` needs for a target of that shape and dtype."""
+    return 4 * prod(shape) if is_small_float(dtype) else 0
+
+
+def is_small_float(dtype: DType) -> bool:
+    """Whether numbers of `dtype` are added up in float32."""
+    return dtype.itemsize == 2 and dtype.kind not in "iu"
+
+
+def add_into(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:
+    """`combine` by addition; float16 and bfloat16 are added up in float32, in `work` (`sum_bytes`)."""
+    if not is_small_float(target.dtype):
+        combine(xp, xp.add, target, flat, source)
+        return
+    total = work[: 4 * target.size].view("float32").reshape(target.shape)
+    xp.copyto(total, target)
+    outer, n, inner = source.shape
+    several, rows = max(1, PIECE // max(1, n * inner)), max(1, PIECE // max(1, inner))
+    for o in range(0, outer, several):
+        for begin in range(0, n, rows):
+            part = source[o : o + several, begin : begin + rows].astype(float32)
+            combine(xp, xp.add, total[o : o + several], flat[begin : begin + rows], part)
+    xp.copyto(target, total, casting="unsafe")
+
+
+def one_type(dtypes: Any, what: str) -> Any:
+    """The one dtype of those that are known; None if none is."""
+    known = [d for d in dtypes if d is not None]
+    if any(d != known[0] for d in known):
+        raise DTypeError(f"{what} must have one dtype, got {[str(d) for d in dtypes]}.")
+    return known[0] if known else None
+
+
+INT64 = np.dtype("int64")

@@ -1,0 +1,1 @@
+"""Products, factorizations and triangles of matrices, dense and sparse."""

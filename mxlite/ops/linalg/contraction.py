@@ -1,0 +1,188 @@
+"""Sums of products over named axes, step by step from left to right, each step one matrix product.
+
+Two operands meet as matrices: their letters fall into batch (in both, and kept), contracted (in both), left
+and right. An operand whose letters lie in a fitting order is a view; else it is copied into that order in
+scratch. So ``bik,bkj->bij`` costs one matmul and nothing else, and ``abcd,dbe->eac`` a matmul and some
+transposing.
+
+The same code measures and works: a `Bench` without memory only adds up what a run takes.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core.errors import OpAttributeError, ShapeError
+from ...graph.ir import Shape
+from ..blocks import accumulate, accumulate_bytes
+
+_ALIGN = 64  # bytes
+
+
+class Part(NamedTuple):
+    """An array, or where one will be: a letter for each axis."""
+
+    letters: str
+    shape: Shape
+    array: Any = None
+    ordered: bool = True  # in C order without gaps
+
+
+class Bench:
+    """Scratch that is given out from `work`; without it, only counted in `nbytes`."""
+
+    def __init__(self, dtype: Any, work: Any = None) -> None:
+        self.dtype, self.work, self.nbytes, self.flops = np.dtype(dtype), work, 0, 0
+
+    def bytes(self, count: int) -> Any:
+        begin = self.nbytes
+        self.nbytes += -(-count // _ALIGN) * _ALIGN
+        return None if self.work is None else self.work[begin : begin + count]
+
+    def take(self, letters: str, sizes: dict[str, int]) -> Part:
+        shape = tuple(sizes[x] for x in letters)
+        block = self.bytes(prod(shape) * self.dtype.itemsize)
+        return Part(letters, shape, None if block is None else block.view(self.dtype).reshape(shape))
+
+
+def parse(subscripts: str, count: int) -> tuple[list[str], str]:
+    """The letters of each operand, and of the result."""
+    text = subscripts.replace(" ", "")
+    left, arrow, result = text.partition("->")
+    terms = left.split(",")
+    if "." in text:
+        raise OpAttributeError(
+            f"parameter 'subscripts' {subscripts!r}: an ellipsis is not supported; name each axis."
+        )
+    if not all(c.isalpha() for c in left.replace(",", "") + result):
+        raise OpAttributeError(f"parameter 'subscripts' {subscripts!r} must be letters, commas and one '->'.")
+    if len(terms) != count:
+        raise OpAttributeError(
+            f"parameter 'subscripts' {subscripts!r} has {len(terms)} operands, not {count}."
+        )
+    if not arrow:
+        result = "".join(sorted(x for x in set(left) - {","} if left.count(x) == 1))
+    if unknown := set(result) - set(left):
+        raise OpAttributeError(
+            f"parameter 'subscripts' {subscripts!r}: no operand has {sorted(unknown)[0]!r}."
+        )
+    return terms, result
+
+
+def sizes_of(terms: list[str], shapes: tuple[Shape, ...]) -> dict[str, int]:
+    """The length that each letter stands for. Raises ShapeError where two differ."""
+    sizes: dict[str, int] = {}
+    for i, (term, shape) in enumerate(zip(terms, shapes)):
+        if len(term) != len(shape) and not (term == "" and shape == (1,)):
+            raise ShapeError(f"arg{i} {shape} must have {len(term)} axes, for its subscripts are {term!r}.")
+        for letter, length in zip(term, shape):
+            if sizes.setdefault(letter, length) != length:
+                raise ShapeError(f"arg{i} {shape}: axis {letter!r} must be {sizes[letter]} long, as before.")
+    return sizes
+
+
+def diagonal(term: str, x: Any) -> tuple[str, Any]:
+    """The part of `x` where equal letters have equal places, each letter once; a view."""
+    letters = "".join(dict.fromkeys(term))
+    if x is None or len(letters) == len(term):
+        return letters, x if term or x is None else x.reshape(())
+    strides = [sum(s for c, s in zip(term, x.strides) if c == letter) for letter in letters]
+    shape = [x.shape[term.index(letter)] for letter in letters]
+    return letters, np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+class Target(NamedTuple):
+    """Where a result goes: a view of the right shape, `plain` if it is in C order without gaps."""
+
+    letters: str
+    array: Any
+    plain: bool
+
+
+def contract(xp: Any, bench: Bench, parts: list[Part], target: Target, sizes: dict[str, int]) -> None:
+    """Write the sum of the product of `parts` over the letters that `target` lacks into it.
+
+    Letters of `target` that no part has are repeated along.
+    """
+    total, *rest = parts
+    for i, part in enumerate(rest):
+        needed = set(target.letters) | {x for p in rest[i + 1 :] for x in p.letters}
+        total = _pair(xp, bench, total, part, needed, sizes, target if i == len(rest) - 1 else None)
+    total = _summed(xp, bench, total, set(target.letters), sizes, target)
+    if target.array is not None and total.array is not target.array:
+        order = [total.letters.index(x) for x in target.letters if x in total.letters]
+        index = tuple(slice(None) if x in total.letters else None for x in target.letters)
+        xp.copyto(target.array, total.array.transpose(order)[index])
+
+
+def _place(bench: Bench, letters: str, sizes: dict[str, int], target: Target | None) -> Part:
+    """The target itself if it takes a result of these letters as it is made, else scratch."""
+    if target is not None and target.plain and target.letters == letters:
+        return Part(letters, tuple(sizes[x] for x in letters), target.array)
+    return bench.take(letters, sizes)
+
+
+def _summed(
+    xp: Any, bench: Bench, part: Part, needed: set[str], sizes: dict[str, int], target: Target | None = None
+) -> Part:
+    """`part` without the letters that nobody needs any more."""
+    axes = tuple(i for i, x in enumerate(part.letters) if x not in needed)
+    if not axes:
+        return part
+    bench.flops += prod(part.shape)
+    made = _place(bench, "".join(x for x in part.letters if x in needed), sizes, target)
+    work = bench.bytes(accumulate_bytes(made.shape, bench.dtype))
+    if made.array is not None:
+        kept = tuple(1 if i in axes else d for i, d in enumerate(part.shape))
+        accumulate(xp, xp.add, part.array, axes, made.array.reshape(kept), work)
+    return made
+
+
+def _pair(
+    xp: Any, bench: Bench, x: Part, y: Part, needed: set[str], sizes: dict[str, int], target: Target | None
+) -> Part:
+    """The product of two, summed over what only they have."""
+    x = _summed(xp, bench, x, needed | set(y.letters), sizes)
+    y = _summed(xp, bench, y, needed | set(x.letters), sizes)
+    both = [c for c in x.letters if c in y.letters]
+    b, k = "".join(c for c in both if c in needed), "".join(c for c in both if c not in needed)
+    m = "".join(c for c in x.letters if c not in y.letters)
+    n = "".join(c for c in y.letters if c not in x.letters)
+    if target is not None and target.letters == b + n + m:
+        x, y, m, n = y, x, n, m
+    bench.flops += 2 * prod(sizes[c] for c in b + m + k + n)
+    left, right = _matrices(xp, bench, x, b, m, k, sizes), _matrices(xp, bench, y, b, k, n, sizes)
+    made = _place(bench, b + m + n, sizes, target)
+    if made.array is not None:
+        into = made.array.reshape([prod(sizes[c] for c in group) for group in (b, m, n)])
+        if k:
+            xp.matmul(left, right, out=into)
+        else:
+            xp.multiply(left, right, out=into)
+    return made
+
+
+def _matrices(
+    xp: Any, bench: Bench, part: Part, b: str, rows: str, columns: str, sizes: dict[str, int]
+) -> Any:
+    """(B, R, C) of a part, as a view where its letters' order allows one that BLAS takes, else as a copy."""
+    shape = {g: prod(sizes[c] for c in g) for g in (b, rows, columns)}
+    if part.ordered:
+        for order, back in (
+            ((b, rows, columns), (0, 1, 2)),
+            ((b, columns, rows), (0, 2, 1)),
+            ((rows, b, columns), (1, 0, 2)),
+            ((columns, b, rows), (1, 2, 0)),
+        ):
+            if "".join(order) == part.letters:
+                if part.array is None:
+                    return None
+                return part.array.reshape([shape[g] for g in order]).transpose(back)
+    made = bench.take(b + rows + columns, sizes)
+    if made.array is None:
+        return None
+    xp.copyto(made.array, part.array.transpose([part.letters.index(c) for c in b + rows + columns]))
+    return made.array.reshape(shape[b], shape[rows], shape[columns])

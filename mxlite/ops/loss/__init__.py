@@ -1,0 +1,1 @@
+"""Losses, softmax, and outputs that start the backward pass."""

@@ -1,0 +1,424 @@
+"""Softmax along one axis, its logarithm, and its old forms.
+
+Arrays are worked through in blocks that stay in the cache, in float32 for two-byte data. The largest
+number is subtracted first, so nothing overflows. Backward reads `out`, never the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Literal
+
+from ...core.dtype import as_dtype, float32
+from ...core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
+from ...core.record import record
+from ...graph.ir import Entry, Shape
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ..norm.layer_norm import require_axis
+from ..norm.views import along, fold, group_size, groups, like, Part, part_size, parts, View
+from ..scratch import accumulator, carve, Piece, scratch_bytes
+
+_INT = as_dtype("int32")
+_BOOL = as_dtype("bool")
+
+
+class _Softmax(Op):
+    """Family: softmax of `sign` * data, or its logarithm."""
+
+    abstract = True
+    inputs = ("data", "length")
+    inferred = ("length",)
+    accepts = "float"
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @record
+    class Attrs:
+        axis: int = -1
+        temperature: float | None = None
+        dtype: str | None = None
+        use_length: bool = False
+
+        def __post_init__(self) -> None:
+            if self.dtype not in (None, "float16", "bfloat16", "float32", "float64"):
+                raise OpAttributeError(
+                    f"dtype must be float16, bfloat16, float32 or float64, got {self.dtype!r}."
+                )
+            if self.temperature is not None and not self.temperature > 0:
+                raise OpAttributeError(f"temperature must be above 0, got {self.temperature}.")
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.inputs if a.use_length else cls.inputs[:1]
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        axis = require_axis(a.axis, data)
+        rest = (*data[:axis], *data[axis + 1 :])
+        if len(shapes) == 2 and shapes[1] not in (None, rest) and -1 not in (shapes[1] or ()):
+            raise ShapeError(f"length must be {rest} for data {data} and axis {a.axis}, got {shapes[1]}.")
+        return (data, rest)[: len(shapes)], (data,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        data, *length = dtypes
+        require_kind(cls, data)
+        if length == [_BOOL]:
+            raise DTypeError("length must be of numbers, got bool.")
+        return (data, *(n or _INT for n in length)), (data if a.dtype is None else as_dtype(a.dtype),)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 5 * prod(inputs[0])
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 4 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return softmax_bytes(along(inputs[0], a.axis), _widest(a, dtype), a.use_length)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return softmax_bytes(along(inputs[0], a.axis), _widest(a, dtype), a.use_length)
+
+
+class softmax(_Softmax):
+    """Softmax along one axis, ``out = exp(data / temperature) / sum of exp(data / temperature)``.
+
+    data: (..., K, ...) with K at `axis`;  length: data's shape without that axis  ->  out: as data, of
+    `dtype` where given.
+
+    With `use_length` only the first `length` numbers along the axis take part; the others get 0.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
+        if out is not None:
+            view = along(data.shape, a.axis)
+            softmax_blocks(xp, view, data, out, work, scale=1 / (a.temperature or 1), length=length)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            view = along(out.shape, a.axis)
+            softmax_gradient(xp, view, d_out, out, d_data, work, 1 / (a.temperature or 1))
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
+
+
+class softmin(_Softmax):
+    """Softmax of the negated data, ``out = exp(-data / temperature) / sum of exp(-data / temperature)``.
+
+    data: (..., K, ...) with K at `axis`;  length: data's shape without that axis  ->  out: as data, of
+    `dtype` where given.
+
+    With `use_length` only the first `length` numbers along the axis take part; the others get 0.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
+        if out is not None:
+            view = along(data.shape, a.axis)
+            softmax_blocks(xp, view, data, out, work, scale=-1 / (a.temperature or 1), length=length)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            view = along(out.shape, a.axis)
+            softmax_gradient(xp, view, d_out, out, d_data, work, -1 / (a.temperature or 1))
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
+
+
+class log_softmax(_Softmax):
+    """Logarithm of the softmax, ``out = x - log(sum of exp(x))`` with ``x = data / temperature``.
+
+    data: (..., K, ...) with K at `axis`;  length: data's shape without that axis  ->  out: as data, of
+    `dtype` where given.
+
+    With `use_length` only the first `length` numbers along the axis take part; the others get 0, not the
+    -inf that would be log 0.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
+        if out is not None:
+            view = along(data.shape, a.axis)
+            softmax_blocks(xp, view, data, out, work, scale=1 / (a.temperature or 1), length=length, log=True)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, out: Any, length: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            view = along(out.shape, a.axis)
+            _log_gradient(xp, view, d_out, out, d_data, work, 1 / (a.temperature or 1), length)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        if a.use_length:  # what is beyond it would need a mask
+            raise DerivativeError("log_softmax with use_length=True has no gradient of a gradient.")
+        _require_one_type(a)
+        d, scale = heads["out"], 1 / (a.temperature or 1)
+        total = w.sum(d, axis=a.axis, keepdims=True)
+        return {"data": _scaled(w, w.elemwise_sub(d, w.broadcast_mul(w.exp(outs["out"]), total)), scale)}
+
+
+class SoftmaxActivation(Op):
+    """Softmax over the last axis, or over the channels at each position.
+
+    data: (N, ...)  ->  out: (N, ...). `mode` 'instance': over the last axis; 'channel': over axis 1. MXNet's
+    documentation says "for each instance", and 1.9.1 takes the last axis.
+    """
+
+    inputs = ("data",)
+    accepts = "float"
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @record
+    class Attrs:
+        mode: Literal["channel", "instance"] = "instance"
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        require_rank(data, 2, "data")
+        return (data,), (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 5 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return softmax_bytes(_mode_view(a, inputs[0]), dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return softmax_bytes(_mode_view(a, inputs[0]), dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            softmax_blocks(xp, _mode_view(a, data.shape), data, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            softmax_gradient(xp, _mode_view(a, out.shape), d_out, out, d_data, work)
+
+
+def _mode_view(a: Any, shape: Shape) -> View:
+    return along(shape, 1 if a.mode == "channel" else -1)
+
+
+def _widest(a: Any, dtype: DType) -> DType:
+    """The type to compute in: the wider one of data's and out's, float32 at least."""
+    out = as_dtype(a.dtype) if a.dtype else dtype
+    return max(accumulator(dtype), accumulator(out), key=lambda d: d.itemsize)
+
+
+def _pieces(view: View, acc: DType, masked: bool) -> list[Piece]:
+    """Two boxes, three numbers for each of a group; positions along K and where they lie beyond `length`."""
+    box, each = part_size(view), group_size(view)
+    k = view[2] if masked else 0
+    return [((2, box), acc), ((3, each), acc), ((k,), _INT), ((box if masked else 0,), _BOOL)]
+
+
+def softmax_bytes(view: View, dtype: DType, masked: bool = False) -> int:
+    """Scratch of the functions below; dtype: the widest of the arrays they get."""
+    return scratch_bytes(_pieces(view, accumulator(dtype), masked))
+
+
+class _Mask:
+    """Where numbers lie beyond `length`; nowhere where there is none."""
+
+    def __init__(self, xp: Any, view: View, length: Any, iota: Any, box: Any) -> None:
+        self.xp, self.box = xp, box
+        self.length = None
+        if length is not None:
+            n, g, k, s, p = view
+            self.length = length.reshape(n, g, 1, s, p)
+            for i in range(0, k, 2048):
+                iota[i : i + 2048] = xp.arange(i, min(k, i + 2048))
+            self.iota = iota.reshape(1, 1, k, 1, 1)
+
+    def put(self, part: Part, x: Any, value: float) -> None:
+        """x = value beyond `length`; x: the part's elements."""
+        if self.length is not None:
+            beyond = like(self.box, x)
+            n, g, k, s, p = part
+            self.xp.greater_equal(self.iota[:, :, k], self.length[n, g, :, s, p], out=beyond)
+            self.xp.copyto(x, value, where=beyond)
+
+
+def softmax_blocks(
+    xp: Any,
+    view: View,
+    data: Any,
+    out: Any,
+    work: Any,
+    *,
+    scale: float = 1.0,
+    length: Any = None,
+    log: bool = False,
+) -> None:
+    """Softmax of scale * data over axis C of the view, or its logarithm. `out` may be `data`.
+
+    work: `softmax_bytes` for the wider type of the two.
+    """
+    acc = max(accumulator(data.dtype), accumulator(out.dtype), key=lambda d: d.itemsize)
+    boxes, stats, iota, beyond = carve(work, _pieces(view, acc, length is not None))
+    mask = _Mask(xp, view, length, iota, beyond)
+    x, y = data.reshape(view), out.reshape(view)
+    for where in groups(view) if data.size else ():
+        rows, columns = (s.stop - s.start for s in where)
+        most, total = (s[: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4]) for s in stats[:2])
+        cut = parts(view, where)
+
+        def scaled(part: Part) -> Any:
+            box = like(boxes[0], x[part])
+            if scale == 1:
+                xp.copyto(box, x[part])
+            else:
+                xp.multiply(x[part], scale, out=box, dtype=box.dtype)
+            mask.put(part, box, -xp.inf)
+            return box
+
+        def shifted(part: Part, cut: list[Part] = cut, most: Any = most) -> Any:
+            box = like(boxes[0], x[part]) if len(cut) == 1 else scaled(part)
+            xp.subtract(box, most[..., part[4]], out=box)
+            return box
+
+        for part in cut:
+            fold(xp, xp.maximum, part, scaled(part), most, stats[2])
+        if length is not None:  # nothing takes part: -inf - -inf would be no number
+            xp.maximum(most, -float(xp.finfo(float32).max), out=most)
+        for part in cut:
+            box = shifted(part)
+            power = like(boxes[1], box) if log else box
+            xp.exp(box, out=power)
+            fold(xp, xp.add, part, power, total, stats[2])
+        if length is not None:
+            xp.maximum(total, 1e-30, out=total)  # of nothing, so that no quotient or logarithm is infinite
+        if log:
+            xp.log(total, out=total)
+        for part in cut:
+            box = like(boxes[0], x[part]) if len(cut) == 1 else shifted(part)
+            if log:
+                xp.subtract(box, total[..., part[4]], out=box)
+                mask.put(part, box, 0)
+            else:
+                if len(cut) > 1:
+                    xp.exp(box, out=box)
+                xp.divide(box, total[..., part[4]], out=box)
+            xp.copyto(y[part], box, casting="unsafe")
+
+
+def log_sums_bytes(view: View, dtype: DType) -> int:
+    """Scratch of `log_sums`."""
+    return softmax_bytes(view, dtype)
+
+
+def log_sums(xp: Any, view: View, data: Any, out: Any, work: Any) -> None:
+    """out = log(sum of exp(data) over axis C of the view), flat."""
+    boxes, stats, *_ = carve(work, _pieces(view, accumulator(data.dtype), False))
+    n, g, _, _, p = view
+    x, sums = data.reshape(view), out.reshape(n, g, 1, 1, p)
+    for where in groups(view) if data.size else ():
+        total = sums[where]
+        most = stats[0][: total.size].reshape(total.shape)
+        cut = parts(view, where)
+        for part in cut:
+            fold(xp, xp.maximum, part, x[part], most, stats[2])
+        for part in cut:
+            box = like(boxes[0], x[part])
+            xp.subtract(x[part], most[..., part[4]], out=box)
+            xp.exp(box, out=box)
+            fold(xp, xp.add, part, box, total, stats[2])
+        xp.log(total, out=total)
+        xp.add(total, most, out=total)
+
+
+def softmax_gradient(
+    xp: Any, view: View, d_out: Any, out: Any, d_data: Any, work: Any, scale: float = 1.0
+) -> None:
+    """d_data = scale * out * (d_out - sum of d_out * out over axis C). d_data may be one of the others."""
+    boxes, stats, *_ = carve(work, _pieces(view, accumulator(out.dtype), False))
+    y, d, result = (v.reshape(view) for v in (out, d_out, d_data))
+    for where in groups(view) if out.size else ():
+        total = _totals(stats[0], view, where)
+        cut = parts(view, where)
+        for part in cut:
+            box = like(boxes[0], y[part])
+            xp.multiply(d[part], y[part], out=box, dtype=box.dtype)
+            fold(xp, xp.add, part, box, total, stats[2])
+        for part in cut:
+            box = like(boxes[0], y[part])
+            xp.subtract(d[part], total[..., part[4]], out=box)
+            xp.multiply(box, y[part], out=box)
+            if scale != 1:
+                xp.multiply(box, scale, out=box)
+            xp.copyto(result[part], box, casting="unsafe")
+
+
+def _totals(stats: Any, view: View, where: Any) -> Any:
+    """A number for each sum over axis C of a group of the view."""
+    rows, columns = (s.stop - s.start for s in where)
+    return stats[: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4])
+
+
+def _log_gradient(
+    xp: Any, view: View, d_out: Any, out: Any, d_data: Any, work: Any, scale: float, length: Any
+) -> None:
+    """d_data = scale * (d_out - exp(out) * sum of d_out over axis C)."""
+    boxes, stats, iota, beyond = carve(work, _pieces(view, accumulator(out.dtype), length is not None))
+    mask = _Mask(xp, view, length, iota, beyond)
+    y, d, result = (v.reshape(view) for v in (out, d_out, d_data))
+    for where in groups(view) if out.size else ():
+        total = _totals(stats[0], view, where)
+        cut = parts(view, where)
+        for part in cut:
+            box = like(boxes[0], d[part])
+            xp.copyto(box, d[part])
+            mask.put(part, box, 0)
+            fold(xp, xp.add, part, box, total, stats[2])
+        for part in cut:
+            box, head = like(boxes[0], y[part]), like(boxes[1], y[part])
+            xp.exp(y[part], out=box, dtype=box.dtype)
+            xp.multiply(box, total[..., part[4]], out=box)
+            xp.copyto(head, d[part])
+            xp.subtract(head, box, out=box)
+            if scale != 1:
+                xp.multiply(box, scale, out=box)
+            mask.put(part, box, 0)
+            xp.copyto(result[part], box, casting="unsafe")
+
+
+def _scaled(w: Any, x: Entry, scale: float) -> Entry:
+    return x if scale == 1 else w._mul_scalar(x, scalar=scale)
+
+
+def _require_one_type(a: Any) -> None:
+    if a.dtype:
+        raise DerivativeError(
+            "softmax with `dtype` has no gradient of a gradient; use Cast before or after it instead."
+        )
+
+
+def _derivative(w: Any, a: Any, out: Entry, d: Entry, sign: float) -> Entry:
+    """scale * out * (d - sum of d * out)."""
+    _require_one_type(a)
+    total = w.sum(w.elemwise_mul(d, out), axis=a.axis, keepdims=True)
+    return _scaled(w, w.elemwise_mul(out, w.broadcast_sub(d, total)), sign / (a.temperature or 1))

@@ -1,0 +1,94 @@
+"""SVMOutput."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ...core.errors import ShapeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+
+_STEP = 2048  # labels at a time; what is made of them is a local temporary
+
+
+class SVMOutput(Op):
+    """Identity whose gradient is that of a hinge loss, one class against all others.
+
+    data: (..., K);  label: (...), class numbers  ->  out: as data. With m = `margin` and r =
+    `regularization_coefficient`, the gradient is
+
+                           the label's class              any other class
+        squared hinge      -2 r max(0, m - x)             2 r max(0, m + x)
+        `use_linear`       -r where x < m                 r where x > -m
+
+    Head gradients are ignored. A label that is no class leaves its row without one.
+    Y. Tang, 2013, "Deep learning using linear support vector machines".
+    """
+
+    inputs = ("data", "label")
+    inferred = ("label",)
+    accepts = "float"
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "out"}
+    is_loss = True
+
+    @record
+    class Attrs:
+        margin: float = 1.0
+        regularization_coefficient: float = 1.0
+        use_linear: bool = False
+
+    @classmethod
+    def class_numbers(cls, a: Any, inputs: Shapes) -> dict[str, tuple[int, float | None]]:
+        return {"label": (inputs[0][-1], None)}
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data, label = shapes
+        assert data is not None
+        require_rank(data, 2, "data")
+        if label is not None and label != data[:-1] and -1 not in label:
+            raise ShapeError(f"label must be {data[:-1]} for data {data}, got {label}.")
+        return (data, data[:-1]), (data,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        data, label = dtypes
+        require_kind(cls, data)
+        return (data, label or data), (data,)
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 3 * prod(inputs[0])
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
+        if out is not None:
+            xp.copyto(out, data)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
+        if d_data is None:
+            return
+        k, r, m = out.shape[-1], a.regularization_coefficient, a.margin
+        rows = prod(out.shape[:-1])
+        x, grad, labels = out.reshape(rows, k), d_data.reshape(rows, k), label.reshape(-1)
+        for i in range(0, rows, _STEP):
+            number = labels[i : i + _STEP].astype("int64")
+            row = xp.flatnonzero((number >= 0) & (number < k))
+            at = row, number[row]
+            some, into = x[i : i + _STEP], grad[i : i + _STEP]
+            own = some[at]  # before it is overwritten
+            if a.use_linear:
+                xp.greater(some, -m, out=into, casting="unsafe")  # 1 or 0
+                xp.multiply(into, r, out=into)
+                into[at] = xp.where(own < m, -r, 0).astype(into.dtype)
+            else:
+                xp.add(some, m, out=into)
+                xp.maximum(into, 0, out=into)
+                xp.multiply(into, 2 * r, out=into)
+                into[at] = (-2 * r * xp.maximum(m - own, 0)).astype(into.dtype)

@@ -1,0 +1,100 @@
+"""Losses of 16-bit data whose results are float32: what mixed precision makes of a cast and a loss behind it.
+
+The cast's array, twice the size of the data, is made neither forwards nor backwards. Results have the same
+bits: the numbers are widened where they are read, gradients are made in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...graph.opdef import DType, Op, require_kind, Shapes
+from ..norm.views import View
+from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
+from .cross_entropy import cross_entropy, softmax_cross_entropy
+from .loss import label_scale, rows_gradient, softmax_view, SoftmaxOutput
+
+_Types = tuple[tuple[DType | None, ...], tuple[DType | None, ...]]
+
+
+class _wide_softmax_output(SoftmaxOutput):
+    """SoftmaxOutput that gives probabilities in float32 for data of 16 bits.
+
+    data: (N, K);  label: (N,)  ->  out: (N, K), float32 (float64 for that). See SoftmaxOutput.
+    """
+
+    aliases = ()
+    in_place = {}
+    backward_in_place = {}
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
+        return _types(cls, *dtypes)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_box(softmax_view(a, inputs[0]), dtype))
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any
+    ) -> None:
+        if d_data is None:
+            return
+        view = softmax_view(a, out.shape)
+        n, _, k, _, p = view
+        (box,) = carve(work, _box(view, d_data.dtype))
+        classes = SoftmaxOutput.has_classes(a, out.shape, label.shape)
+        labels = label.reshape(-1) if classes else label.reshape(n, k, p)
+        scale = label_scale(a, view, labels) if classes else a.grad_scale
+        y, grad = out.reshape(n, k, p), d_data.reshape(n, k, p)
+        for i in range(0, n, len(box) or 1):
+            rows = slice(i, min(n, i + len(box)))
+            made = box[: rows.stop - i]
+            if classes:
+                xp.copyto(made, y[rows])
+                rows_gradient(xp, a, made, labels[i * p : rows.stop * p], scale)
+            else:
+                xp.subtract(y[rows], labels[rows], out=made, casting="unsafe")
+                xp.multiply(made, scale, out=made)
+            if d_out is not None:
+                xp.multiply(made, d_out.reshape(n, k, p)[rows], out=made)
+            xp.copyto(grad[rows], made, casting="unsafe")
+
+
+class _wide_softmax_cross_entropy(softmax_cross_entropy):
+    """softmax_cross_entropy that gives a float32 sum for data of 16 bits.
+
+    data: (N, K);  label: (N,), class numbers  ->  out: (1,), float32 (float64 for that).
+    """
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
+        return _types(cls, *dtypes)
+
+
+class _wide_cross_entropy(cross_entropy):
+    """cross_entropy that gives float32 losses for data of 16 bits.
+
+    data: (N, C, ...);  label: (N, ...);  weight: (C,), float32, with `use_weight`  ->  out: float32 (float64
+    for that), as label or (1,).
+    """
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
+        ins, outs = _types(cls, *dtypes[:2])
+        return (*ins, *(outs[0] for _ in dtypes[2:])), outs
+
+
+def _types(op: type[Op], data: DType | None, label: DType | None) -> _Types:
+    """Labels are of any type, of the result's where nothing else is known."""
+    require_kind(op, data)
+    wide = None if data is None else accumulator(data)
+    return (data, label or wide), (wide,)
+
+
+def _box(view: View, dtype: DType) -> list[Piece]:
+    """Some rows of the gradient before they are rounded."""
+    n, _, k, _, p = view
+    rows = min(n, max(1, BLOCK // max(1, k * p)))
+    return [((rows, k, p), accumulator(dtype))]

@@ -1,0 +1,237 @@
+"""Convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from math import prod
+from typing import Any, Literal
+
+from ...core.dtype import float32
+from ...core.errors import OpAttributeError, ShapeError
+from ...core.npshape import UNKNOWN
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ..reduce.channels import channel_sum, sum_piece
+from ..scratch import accumulator, carve, Piece, scratch_bytes
+from .conv_kernels import BACKWARD, FORWARD, Geometry
+from .windows import output_size, per_axis
+
+LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+@record
+class ConvAttrs:
+    """Parameters of a convolution."""
+
+    kernel: tuple[int, ...]
+    num_filter: int
+    stride: tuple[int, ...] = ()
+    dilate: tuple[int, ...] = ()
+    pad: tuple[int, ...] = ()
+    num_group: int = 1
+    workspace: int = 1024
+    no_bias: bool = False
+    cudnn_tune: Literal["off", "limited_workspace", "fastest"] | None = None
+    cudnn_off: bool = False
+    layout: str | None = None
+
+    def __post_init__(self) -> None:
+        check_window(self)
+        if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
+            raise OpAttributeError(
+                f"num_group={self.num_group} must divide num_filter={self.num_filter}, both at least 1."
+            )
+
+
+def check_window(a: Any) -> None:
+    """Raise OpAttributeError for a kernel, stride, dilate, pad or layout that makes no sense."""
+    rank = len(a.kernel)
+    if rank not in LAYOUTS:
+        raise OpAttributeError(f"kernel must have 1, 2 or 3 numbers, got {a.kernel}.")
+    if a.layout not in (None, LAYOUTS[rank]):
+        raise OpAttributeError(
+            f"layout {a.layout!r} is not supported for a kernel of {rank} numbers: use {LAYOUTS[rank]!r}, "
+            f"and transpose around it."
+        )
+    for name, least in (("kernel", 1), ("stride", 1), ("dilate", 1), ("pad", 0)):
+        if any(v < least for v in per_axis(name, getattr(a, name), rank, least)):
+            raise OpAttributeError(f"{name} must be at least {least}, got {getattr(a, name)}.")
+
+
+class Convolution(Op):
+    """Cross-correlation of each sample with `num_filter` kernels, plus bias.
+
+    data: (N, C, H, W);  weight: (F, C/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
+    OH = (H + 2 * pad - ((KH - 1) * dilate + 1)) // stride + 1. One, two or three spatial axes: as many as
+    `kernel` has numbers. G = `num_group` parts of the channels are convolved apart from each other.
+
+    `workspace`, `cudnn_tune` and `cudnn_off` are accepted and have no effect. Cost: 2 * N * F * OH * OW *
+    C/G * KH * KW.
+    """
+
+    inputs = ("data", "weight", "bias")
+    inferred = ("weight", "bias")
+    aliases = ("Convolution_v1",)
+    accepts = "float"
+
+    Attrs = ConvAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.inputs[:2] if a.no_bias else cls.inputs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        rank = len(a.kernel)
+        if len(data) != rank + 2:
+            raise ShapeError(
+                f"data must have {rank + 2} axes ({LAYOUTS[rank]}) for kernel {a.kernel}, got {data}."
+            )
+        if data[1] % a.num_group:
+            raise ShapeError(f"num_group={a.num_group} must divide the {data[1]} channels of data {data}.")
+        weight = (a.num_filter, data[1] // a.num_group, *a.kernel)
+        out = (data[0], a.num_filter, *geometry(a, data, float32).out)
+        return (data, weight, (a.num_filter,))[: len(shapes)], (out,)
+
+    @staticmethod
+    def infer_inputs(
+        a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
+    ) -> Sequence[Shape | None]:
+        data, out = inputs[0], outputs[0]
+        if data is None or out is None or len(data) != len(a.kernel) + 2 or len(out) != len(data):
+            return inputs
+        rank, lengths = len(a.kernel), list(data[2:])
+        windows = [per_axis(n, getattr(a, n), rank, d) for n, d in (("stride", 1), ("dilate", 1), ("pad", 0))]
+        for i, (size, stride, dilate, pad) in enumerate(zip(a.kernel, *windows)):
+            if lengths[i] == UNKNOWN != out[2 + i] and stride == 1:  # others come from several lengths
+                lengths[i] = out[2 + i] + dilate * (size - 1) - 2 * pad
+        return ((out[0], data[1], *lengths), *inputs[1:])
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return prod(outputs[0]) * (2 * prod(inputs[1][1:]) + (not a.no_bias))
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(geometry(a, inputs[0], dtype))
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        g = geometry(a, inputs[0], dtype)
+        # The bias comes last and takes the same bytes again.
+        return max(backward_bytes(g), 0 if a.no_bias else bias_bytes(outputs[0], dtype))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
+        if out is None:
+            return
+        make_out(xp, geometry(a, data.shape, data.dtype), data, weight, out, work)
+        add_bias(xp, out, bias)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        weight: Any,
+        *,
+        d_data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+    ) -> None:
+        g = geometry(a, data.shape, data.dtype)
+        make_gradients(xp, g, d_out, data, weight, d_data, d_weight, work)
+        bias_gradient(xp, d_out, d_bias, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        d_out, linear = heads["out"], asdict(a) | {"no_bias": True}
+        found = {
+            "data": w._convolution_d_data(d_out, ins["weight"], ins["data"], **linear),
+            "weight": w._convolution_d_weight(d_out, ins["data"], **linear),
+        }
+        if not a.no_bias:
+            found["bias"] = w.sum(d_out, axis=(1,), exclude=True)
+        return found
+
+
+@lru_cache(maxsize=4096)
+def geometry(a: Any, data: Shape, dtype: DType) -> Geometry:
+    """The convolution of an array of this shape and type; kept, for it is asked for at each call."""
+    rank = len(a.kernel)
+    stride, dilate = per_axis("stride", a.stride, rank, 1), per_axis("dilate", a.dilate, rank, 1)
+    pad = per_axis("pad", a.pad, rank, 0)
+    out = output_size(data[2:], a.kernel, stride, dilate, pad)
+    return Geometry(
+        data[0], data[1], data[2:], a.num_filter, out, a.kernel, stride, dilate, pad, a.num_group, dtype
+    )
+
+
+# A convolution is linear in its data and in its weight. Whatever the convolution family computes is one of
+# three: the output from data and weight, the data('s gradient) from weight and output, the weight('s
+# gradient) from data and output.
+
+
+def make_out(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) -> None:
+    """out = data convolved with weight."""
+    if data.size == 0 or out.size == 0:
+        out.fill(0)
+    else:
+        FORWARD[g.way](xp, g, data, weight, out, work)
+
+
+def make_gradients(
+    xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
+) -> None:
+    """d_data from weight and d_out, d_weight from data and d_out; what is not wanted or needed is None."""
+    if d_data is None and d_weight is None:
+        return
+    if d_out.size == 0 or g.c == 0:
+        for x in (d_data, d_weight):
+            if x is not None:
+                x.fill(0)
+    else:
+        BACKWARD[g.way](xp, g, d_out, data, weight, d_data, d_weight, work)
+
+
+def forward_bytes(g: Geometry) -> int:
+    """Scratch of `make_out`."""
+    return scratch_bytes(g.forward_pieces)
+
+
+def backward_bytes(g: Geometry) -> int:
+    """Scratch of `make_gradients`."""
+    return scratch_bytes(g.backward_pieces)
+
+
+def add_bias(xp: Any, out: Any, bias: Any) -> None:
+    """out += bias of each channel, where there is one."""
+    if bias is not None:
+        xp.add(out, bias.reshape(-1, *(1,) * (out.ndim - 2)), out=out)
+
+
+def bias_gradient(xp: Any, d_out: Any, d_bias: Any, work: Any) -> None:
+    """d_bias = sum of d_out over all axes but the channel's."""
+    if d_bias is None:
+        return
+    n, f = d_out.shape[:2]
+    part, total = carve(work, _bias_pieces(d_out.shape, d_out.dtype))
+    channel_sum(xp, d_out.reshape(n, f, prod(d_out.shape[2:])), part, total)
+    xp.copyto(d_bias, total, casting="unsafe")
+
+
+def bias_bytes(out: Shape, dtype: DType) -> int:
+    """Scratch of `bias_gradient`."""
+    return scratch_bytes(_bias_pieces(out, dtype))
+
+
+def _bias_pieces(out: Shape, dtype: DType) -> list[Piece]:
+    acc = accumulator(dtype)
+    return [sum_piece(out[0], out[1], prod(out[2:]), acc), ((out[1],), acc)]

@@ -1,0 +1,240 @@
+"""Dropout (N. Srivastava et al., 2014, "Dropout: a simple way to prevent neural networks from
+overfitting")."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any, Literal
+
+from ...core.dtype import as_dtype, float32
+from ...core.errors import OpAttributeError, ShapeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ..layout import first
+from ..random.philox import RandomStream
+from ..scratch import carve, Piece, scratch_bytes
+
+_STEP = 8192  # numbers drawn at a time
+
+
+class Dropout(Op):
+    """Set each element to 0 with probability `p`, multiply the others by 1 / (1 - p).
+
+    data: (...)  ->  out: (...). Identity at inference, unless `mode` is 'always'. Along `axes` one draw
+    serves all.
+
+    Element i is kept where number i of the node's random stream is at least `p`. Backward draws the same
+    numbers again: no mask is stored, and a forward that is computed a second time gives the same bits.
+    p = 1 gives zeros (MXNet 1.9.1: nan). `cudnn_off` has no effect.
+    """
+
+    inputs = ("data",)
+    same_shape = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "d_out"}
+    cheap = True
+    random = True
+
+    @record
+    class Attrs:
+        p: float = 0.5
+        mode: Literal["training", "always"] = "training"
+        axes: tuple[int, ...] = ()
+        cudnn_off: bool = False
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.p <= 1:
+                raise OpAttributeError(f"p must be in [0, 1], got {self.p}.")
+
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        return a.p > 0 and (train or a.mode == "always")
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        _drawn(a, data)
+        return (data,), (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 12 * prod(inputs[0])  # ten rounds of the generator make four numbers
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return cls.flops(a, inputs, outputs)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs[0]))
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs[0]))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:
+        if out is not None:
+            _apply(xp, a, data, out, work, rng, train)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any, rng: Any, train: bool) -> None:
+        if d_data is not None:
+            _apply(xp, a, d_out, d_data, work, rng, train)
+
+
+class _dropout_channels_last(Op):
+    """Dropout of an array with its channels last, to the bit what Dropout does to it in the usual order.
+
+    data: (N, *S, C)  ->  out: as data. The element of sample n, channel c, position s has the number that it
+    has in an array (N, C, *S). `axes` count as they do there.
+    """
+
+    inputs = ("data",)
+    same_shape = True
+    in_place = Dropout.in_place
+    backward_in_place = Dropout.backward_in_place
+    cheap = True
+    random = True
+    Attrs = Dropout.Attrs
+    flops = Dropout.flops
+
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        return Dropout.draws(a, train)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        _drawn(a, first(data))
+        return (data,), (data,)
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return Dropout.flops(a, inputs, outputs)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, first(inputs[0])))
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, first(inputs[0])))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:
+        if out is not None:
+            _apply_in_order(xp, a, *_first(xp, data, out), work, rng, train)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any, rng: Any, train: bool) -> None:
+        if d_data is not None:
+            _apply_in_order(xp, a, *_first(xp, d_out, d_data), work, rng, train)
+
+
+def _first(xp: Any, data: Any, out: Any) -> tuple[Any, Any]:
+    """Both arrays (N, *S, C) seen as (N, C, *S)."""
+    return xp.moveaxis(data, -1, 1), xp.moveaxis(out, -1, 1)
+
+
+def _drawn(a: Any, shape: Shape) -> Shape:
+    """Shape of the random numbers: 1 along `axes`."""
+    for axis in a.axes:
+        if not -len(shape) <= axis < len(shape):
+            raise ShapeError(f"axes {a.axes} has {axis}, which is not an axis of data {shape}.")
+    shared = {axis % len(shape) for axis in a.axes}
+    return tuple(1 if i in shared else n for i, n in enumerate(shape))
+
+
+def numbers(a: Any, shape: Shape, is_last: bool) -> tuple[Shape, Shape]:
+    """Axes of the data in their order in memory, and the steps that an element's number takes along them.
+
+    is_last: whether channels are. Axes of length 1 are left out, others joined where they can be.
+    """
+    drawn = _drawn(a, first(shape) if is_last else shape)
+    steps = [0 if n == 1 else prod(drawn[i + 1 :]) for i, n in enumerate(drawn)]
+    if is_last:
+        steps = [steps[0], *steps[2:], steps[1]]
+    joined: list[tuple[int, int]] = []
+    for n, step in zip(shape, steps):
+        if n != 1 and joined and joined[-1][1] == step * n:
+            joined[-1] = joined[-1][0] * n, step
+        elif n != 1:
+            joined.append((n, step))
+    return tuple(n for n, _ in joined), tuple(step for _, step in joined)
+
+
+def _pieces(a: Any, shape: Shape) -> list[Piece]:
+    """Random numbers, all of them where they are shared, and the generator's own scratch."""
+    size = prod(_drawn(a, shape))
+    kept = size if a.axes else min(size, _STEP)
+    return [((kept,), float32), ((RandomStream.work_bytes(min(size, _STEP)),), _BYTE)]
+
+
+_BYTE = as_dtype("uint8")
+
+
+def _apply(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
+    """out = x * mask / (1 - p)."""
+    if _is_copied(xp, a, x, out, train):
+        return
+    numbers, own = carve(work, _pieces(a, x.shape))
+    if a.axes:
+        _share(xp, a, x, out, numbers, own, rng)
+        return
+    flat, result = x.reshape(-1), out.reshape(-1)
+    for i in range(0, flat.size, _STEP):
+        some = flat[i : i + _STEP]
+        _mask(xp, rng, numbers[: some.size], own, i, a.p)
+        xp.multiply(some, numbers[: some.size], out=result[i : i + _STEP], casting="unsafe")
+
+
+def _apply_in_order(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
+    """As `_apply` for x and out (N, C, *S) whose elements lie in another order; S may be joined to one axis.
+
+    Numbers are made for as many channels of a sample as there is scratch for, or for a part of one.
+    """
+    if _is_copied(xp, a, x, out, train):
+        return
+    numbers, own = carve(work, _pieces(a, x.shape))
+    if a.axes:
+        _share(xp, a, x, out, numbers, own, rng)
+        return
+    samples, channels, *rest = x.shape
+    positions = prod(rest)
+    x, out = (v.reshape(samples, channels, positions) for v in (x, out))
+    some, stretch = max(1, _STEP // max(1, positions)), min(max(1, positions), _STEP)
+    for n, c, s in product(range(samples), range(0, channels, some), range(0, positions, stretch)):
+        part = n, slice(c, c + some), slice(s, s + stretch)
+        data = x[part]
+        drawn = numbers[: data.size]
+        _mask(xp, rng, drawn, own, (n * channels + c) * positions + s, a.p)
+        xp.multiply(data, drawn.reshape(data.shape), out=out[part], casting="unsafe")
+
+
+def _is_copied(xp: Any, a: Any, x: Any, out: Any, train: bool) -> bool:
+    """Whether nothing is to be dropped; then out = x, and that is done."""
+    if a.p != 0 and (train or a.mode == "always"):
+        return False
+    if x is not out:
+        xp.copyto(out, x)
+    return True
+
+
+def _share(xp: Any, a: Any, x: Any, out: Any, numbers: Any, own: Any, rng: Any) -> None:
+    """As `_apply`, with one number for all elements along `axes`."""
+    for i in range(0, numbers.size, _STEP):
+        _mask(xp, rng, numbers[i : i + _STEP], own, i, a.p)
+    xp.multiply(x, numbers.reshape(_drawn(a, x.shape)), out=out, casting="unsafe")
+
+
+def _mask(xp: Any, rng: Any, numbers: Any, own: Any, start: int, p: float) -> None:
+    """Fill `numbers`: 1 / (1 - p) where random numbers `[start, ...)` are at least p, 0 elsewhere."""
+    scale = 1 / (1 - p) if p < 1 else 0.0
+    rng.fill_uniform(xp, numbers, own, start)
+    xp.greater_equal(numbers, p, out=numbers)
+    xp.multiply(numbers, scale, out=numbers)

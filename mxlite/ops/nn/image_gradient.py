@@ -1,0 +1,290 @@
+"""The gradient in the weight of a convolution in front of a norm and max pooling, without what it made.
+
+    data -> convolution -> x -> norm -> rectifier -> max pooling     the first layers of a network for images
+
+x is the largest array of such a network. The gradient in it is, with d the gradient that comes through
+pooling and rectifier, nearly everywhere 0, and X, Y the sums of d and of d * normalized x over its M
+positions,
+
+    d_x = factor * (d - X / M - (x - mean) / std * Y / M),
+
+which is linear in x, and so is the gradient in the weight, of which each number is a sum of d_x times data,
+or of patches, what one output of the convolution reads:
+
+    d_weight = factor * (sum of d * patch - X / M * sum of patches - Y / (M std) * sum of (x - mean) * patch)
+
+The last two sums can be made as soon as there is a mean. What d and Y need of x is what pooling took. So x is
+dead when forward is through the pooling, and backward makes no array of its size. No product is made twice:
+the gradient is two, one of which has few factors that are not 0.
+
+The operators come in where a step is combined (`backends/passes/image_gradients.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ...core.errors import DTypeError, ShapeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_kind, Shapes
+from ..norm.norm_act import _norm_act, NormActAttrs
+from ..norm.norm_act_line import _line
+from ..scratch import accumulator, carve, Piece, scratch_bytes
+from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from .pool_channels_last import _pooling_channels_last
+from .pool_kernels import index_type
+from .pooled_convolution import bands, made_shape, PooledAttrs, pooling
+
+
+class _image_sums(Op):
+    """Sums over all positions of what a convolution without bias reads for one output, its patch.
+
+    made: (N, *OS, F), what it makes of data: (N, *S, C), both channels last;  mean: (F,)
+    ->  sums: (F, C, *K) of (made - mean) * patch;  patches: (C, *K) of patches.
+
+    Of data of two bytes all but data and made is float32. There is no gradient.
+    """
+
+    inputs = ("made", "data", "mean")
+    outputs = ("sums", "patches")
+    accepts = "float"
+    Attrs = ChannelsLastAttrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[1]
+        assert data is not None
+        (_, weight), (made,) = _convolution_channels_last.infer_shape(a, data, None)
+        return (made, data, made[-1:]), (weight, weight[1:])
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        ins = _types(cls, dtypes, (2,), ())
+        return ins, (ins[2],) * 2
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 2 * prod(inputs[0]) * prod(outputs[1])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        made, data = _one(inputs[0]), _one(inputs[1])
+        return scratch_bytes(_sums_pieces(made, data, outputs[0], dtype)) + _own_bytes(a, made, data, dtype)
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, made: Any, data: Any, mean: Any, *, sums: Any, patches: Any, work: Any
+    ) -> None:
+        weight = _convolution_channels_last.infer_shape(a, data.shape, None)[0][1]
+        pieces = _sums_pieces(_one(made.shape), _one(data.shape), weight, data.dtype)
+        away, source, total, term = carve(work, pieces)
+        rest = work[scratch_bytes(pieces) :]
+        for wanted, left in ((sums, mean), (patches, None)):
+            if wanted is None:
+                continue
+            total.fill(0)
+            for i in range(len(data)):
+                xp.copyto(source, data[i : i + 1])
+                if left is None:
+                    away.fill(1)
+                else:
+                    xp.subtract(made[i : i + 1], left, out=away)
+                _add(xp, a, away, source, total, term, rest)
+            xp.copyto(wanted, total if left is not None else total[0])
+
+
+@record
+class ImageGradientAttrs(PooledAttrs):
+    """Those of the convolution and the pooling; `eps` and `momentum` of the norm; `relu`: whether what is
+    negative after it becomes 0.
+    """
+
+    eps: float = 1e-3
+    momentum: float = 0.9
+    relu: bool = True
+
+
+class _image_gradient(Op):
+    """Gradients of ``max pooling of max(BatchNorm(Convolution(data)), 0)`` in weight, gamma and beta.
+
+    grad, chosen, index: (N, *PS, F): the gradient in what pooling made, what it took of the convolution's
+    result, and where;  gamma, beta, mean, var, moving_mean, moving_var: (F,), of which `var` is the inverse
+    standard deviation;  data: (N, *S, C);  sums: (F, C, *K) and patches: (C, *K), of `_image_sums`
+    ->  d_weight: (F, C, *K);  d_gamma, d_beta: (F,).
+
+    The statistics are those of the batch, and gamma is not fixed. Moves the moving averages.
+    """
+
+    inputs = (
+        "grad", "chosen", "gamma", "beta", "mean", "var", "moving_mean", "moving_var", "index", "data",
+        "sums", "patches",
+    )  # fmt: skip
+    outputs = ("d_weight", "d_gamma", "d_beta")
+    accepts = "float"
+    mutates = ("moving_mean", "moving_var")
+    recomputable = False
+    Attrs = ImageGradientAttrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[9]
+        assert data is not None
+        (_, weight), (made,) = _convolution_channels_last.infer_shape(a, data, None)
+        pooled = _pooling_channels_last.infer_shape(pooling(a), made)[1][0]
+        if shapes[0] is not None and shapes[0] != pooled:
+            raise ShapeError(f"grad must be {pooled}, as what is pooled of {made}; got {shapes[0]}.")
+        channel = pooled[-1:]
+        ins = (pooled, pooled, *(channel,) * 6, pooled, data, weight, weight[1:])
+        return ins, (weight, channel, channel)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        ins = _types(cls, dtypes, (2, 3, 4, 5, 6, 7, 10, 11), (8,))
+        ins = (*ins[:8], index_type(pooling(a)), *ins[9:])
+        return ins, (ins[0], ins[2], ins[2])
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return prod(inputs[0]) * (2 * prod(outputs[0][1:]) + 8)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        wide = accumulator(dtype)
+        made, data = made_shape(a, inputs[9]), (min(a.samples, inputs[9][0]), *inputs[9][1:])
+        pool = _pooling_channels_last.backward_workspace(pooling(a), (made,), (), wide)
+        norm = _norm_act.backward_workspace(_norm(a, inputs[0]), inputs[:1], inputs[:1], dtype)
+        own = scratch_bytes(_gradient_pieces(a, inputs[0], data, outputs[0], dtype))
+        return own + max(pool, norm, _own_bytes(a, made, data, dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        grad: Any,
+        chosen: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        var: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        index: Any,
+        data: Any,
+        sums: Any,
+        patches: Any,
+        *,
+        d_weight: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        work: Any,
+    ) -> None:
+        count = min(a.samples, len(data))
+        pieces = _gradient_pieces(a, grad.shape, (count, *data.shape[1:]), sums.shape, data.dtype)
+        head, made, source, total, term, columns = carve(work, pieces)
+        rest = work[scratch_bytes(pieces) :]
+        d_gamma = columns[0] if d_gamma is None else d_gamma
+        d_beta = columns[1] if d_beta is None else d_beta
+        _norm_act.backward(
+            xp, _norm(a, grad.shape), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var, None,
+            d_data=None, d_gamma=d_gamma, d_beta=d_beta, d_addend=None, work=rest, train=True,
+        )  # fmt: skip
+        if d_weight is None:
+            return
+        factor, shift = columns[2:4]
+        _line(xp, _norm(a, grad.shape), gamma, beta, mean, var, factor, shift)
+        xp.multiply(chosen, factor, out=head)
+        xp.add(head, shift, out=head)
+        if a.relu:  # 1 where the rectifier lets through, also where it was given nan
+            xp.less_equal(head, 0, out=head, casting="unsafe")
+            xp.subtract(1, head, out=head)
+        else:
+            head.fill(1)
+        xp.multiply(head, grad, out=head)
+        xp.multiply(head, factor, out=head)
+        total.fill(0)
+        for part in bands(a, len(data)):
+            n = part.stop - part.start
+            xp.copyto(source[:n], data[part])
+            _pooling_channels_last.backward(
+                xp, pooling(a), head[part], None, None, index[part], d_data=made[:n], work=rest
+            )
+            _add(xp, a, made[:n], source[:n], total, term, rest)
+        scale = 1.0 / prod(made_shape(a, data.shape)[1:-1]) / len(data)
+        settle(xp, (factor, var, d_gamma, d_beta), scale, sums, patches, total, term, columns[4])
+        xp.copyto(d_weight, total, casting="unsafe")
+
+
+def settle(
+    xp: Any, columns: Sequence[Any], scale: float, sums: Any, patches: Any, total: Any, term: Any, column: Any
+) -> None:
+    """Add to `total`, the sum over d alone, what goes through the statistics. term, column: scratch.
+
+    columns: factor, inverse standard deviation, sums of d * normalized x, of d; scale: 1 / M.
+    """
+    factor, inverse, by_x, by_one = columns
+    rows = (-1, *(1,) * (total.ndim - 1))
+    xp.multiply(by_x, inverse, out=column)
+    for weight, of in ((column, sums), (by_one, patches)):
+        xp.multiply(weight, factor, out=column)
+        xp.multiply(column, -scale, out=column)
+        xp.multiply(of, column.reshape(rows), out=term)
+        xp.add(total, term, out=total)
+
+
+def _types(
+    op: type[Op], dtypes: Sequence[DType | None], wide: tuple[int, ...], free: tuple[int, ...]
+) -> tuple[DType | None, ...]:
+    """Types of inputs that are like the first, but for those at `wide`, which sums are made in."""
+    data = dtypes[0]
+    require_kind(op, data)
+    acc = None if data is None else accumulator(data)
+    wanted = tuple(acc if i in wide else data for i in range(len(dtypes)))
+    for i, (name, dtype, want) in enumerate(zip(op.inputs, dtypes, wanted)):
+        if i not in free and dtype is not None and want is not None and dtype != want:
+            raise DTypeError(f"{name} must be {want} for {op.inputs[0]} of {data}, got {dtype}.")
+    return wanted
+
+
+def _norm(a: Any, shape: Shape) -> NormActAttrs:
+    return NormActAttrs(eps=a.eps, momentum=a.momentum, fix_gamma=False, axis=len(shape) - 1, relu=a.relu)
+
+
+def _one(shape: Shape) -> Shape:
+    """One sample."""
+    return (min(1, shape[0]), *shape[1:])
+
+
+def _add(xp: Any, a: Any, grad: Any, data: Any, total: Any, term: Any, work: Any) -> None:
+    """To `total` the gradient in the weight of a convolution of `data`."""
+    _convolution_channels_last.backward(
+        xp, a, grad, data, None, d_data=None, d_weight=term, d_bias=None, work=work,
+        shapes=((data.shape, term.shape), (grad.shape,)),
+    )  # fmt: skip
+    xp.add(total, term, out=total)
+
+
+def _own_bytes(a: Any, made: Shape, data: Shape, dtype: DType) -> int:
+    """Scratch of `_add`."""
+    weight = _convolution_channels_last.infer_shape(a, data, None)[0][1]
+    wide = accumulator(dtype)
+    return _convolution_channels_last.backward_workspace(a, (data, weight), (made,), wide)
+
+
+def _sums_pieces(made: Shape, data: Shape, weight: Shape, dtype: DType) -> list[Piece]:
+    """A sample of made and of data; the sum and a sample's part."""
+    wide = accumulator(dtype)
+    return [(s, wide) for s in (made, data, weight, weight)]
+
+
+def _gradient_pieces(a: Any, pooled: Shape, data: Shape, weight: Shape, dtype: DType) -> list[Piece]:
+    """The rectified gradient; a band of it in its places, and of data; the sum and a band's part; columns."""
+    wide = accumulator(dtype)
+    shapes = (pooled, made_shape(a, data), data, weight, weight, (5, pooled[-1]))
+    return [(s, wide) for s in shapes]

@@ -1,0 +1,292 @@
+"""Attention as two matrix products over projections that lie interleaved, head by head, in one array.
+
+A row of `queries_keys_values` is, for each of `heads`, the query, the key and the value, D numbers each:
+
+    (L, B, heads * 3 * D)  read as  (L, B, heads, 3, D)
+
+and `keys_values` has 2 in place of 3. Scores and weights are (B * heads, query positions, key positions).
+"""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import Any
+
+from ...core.errors import OpAttributeError, ShapeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_rank, Shapes
+from ..linalg.product import product, product_bytes
+
+
+@record
+class _Heads:
+    heads: int
+
+    def __post_init__(self) -> None:
+        if self.heads < 1:
+            raise OpAttributeError(f"heads must be at least 1, got {self.heads}.")
+
+
+class _Interleaved(Op):
+    """Family: one of the two products."""
+
+    abstract = True
+    accepts = "float"
+    Attrs = _Heads
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        weights = outputs[0] if len(outputs[0]) == 3 and outputs[0] != inputs[0] else inputs[-1]
+        return 2 * prod(weights) * max(1, inputs[0][2] // (3 * a.heads))
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        sizes = [*(s[0] for s in (*inputs, *outputs)), *(s[1] for s in (*inputs, *outputs))]
+        most = max([*sizes, inputs[0][2] // a.heads])
+        return product_bytes(most, most, most, dtype)
+
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return cls.workspace(a, inputs, outputs, dtype)
+
+
+class _contrib_interleaved_matmul_selfatt_qk(_Interleaved):
+    """Scores of self-attention, ``out = query @ key.T / sqrt(D)`` for each head.
+
+    queries_keys_values: (L, B, heads * 3 * D)  ->  out: (B * heads, L, L).
+    """
+
+    inputs = ("queries_keys_values",)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        n, b, _ = _checked(shapes[0], "queries_keys_values", 3 * a.heads)
+        return shapes, ((b * a.heads, n, n),)  # type: ignore[return-value]
+
+    @staticmethod
+    def forward(xp: Any, a: Any, queries_keys_values: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            query, key, _ = split_heads(queries_keys_values, a.heads, 3)
+            _scores(xp, query, key, out, work)
+
+    @staticmethod
+    def backward(
+        xp: Any, a: Any, d_out: Any, queries_keys_values: Any, *, d_queries_keys_values: Any, work: Any
+    ) -> None:
+        if d_queries_keys_values is None:
+            return
+        query, key, _ = split_heads(queries_keys_values, a.heads, 3)
+        d_query, d_key, d_value = split_heads(d_queries_keys_values, a.heads, 3)
+        d_value[...] = 0
+        _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
+
+
+class _contrib_interleaved_matmul_selfatt_valatt(_Interleaved):
+    """Weighted values of self-attention, ``out = attention @ value`` for each head.
+
+    queries_keys_values: (L, B, heads * 3 * D);  attention: (B * heads, L, L)  ->  out: (L, B, heads * D).
+    """
+
+    inputs = ("queries_keys_values", "attention")
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        n, b, d = _checked(shapes[0], "queries_keys_values", 3 * a.heads)
+        if shapes[1] != (b * a.heads, n, n):
+            raise ShapeError(f"attention must be {(b * a.heads, n, n)}, got {shapes[1]}.")
+        return shapes, ((n, b, a.heads * d),)  # type: ignore[return-value]
+
+    @staticmethod
+    def forward(xp: Any, a: Any, queries_keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            *_, value = split_heads(queries_keys_values, a.heads, 3)
+            _products(xp, _batched(attention, a.heads), value, split_heads(out, a.heads, 1)[0], work)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        queries_keys_values: Any,
+        attention: Any,
+        *,
+        d_queries_keys_values: Any,
+        d_attention: Any,
+        work: Any,
+    ) -> None:
+        d = split_heads(d_out, a.heads, 1)[0]
+        if d_attention is not None:
+            *_, value = split_heads(queries_keys_values, a.heads, 3)
+            _products(xp, d, value.swapaxes(2, 3), _batched(d_attention, a.heads), work)
+        if d_queries_keys_values is not None:
+            d_query, d_key, d_value = split_heads(d_queries_keys_values, a.heads, 3)
+            d_query[...] = 0
+            d_key[...] = 0
+            _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
+
+
+class _contrib_interleaved_matmul_encdec_qk(_Interleaved):
+    """Scores of attention between two sequences, ``out = query @ key.T / sqrt(D)`` for each head.
+
+    queries: (L, B, heads * D);  keys_values: (S, B, heads * 2 * D)  ->  out: (B * heads, L, S).
+    """
+
+    inputs = ("queries", "keys_values")
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        n, b, d = _checked(shapes[0], "queries", a.heads)
+        s, *rest = _checked(shapes[1], "keys_values", 2 * a.heads)
+        if rest != [b, d]:
+            raise ShapeError(f"keys_values must be (S, {b}, {2 * a.heads * d}), got {shapes[1]}.")
+        return shapes, ((b * a.heads, n, s),)  # type: ignore[return-value]
+
+    @staticmethod
+    def forward(xp: Any, a: Any, queries: Any, keys_values: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            (query,), (key, _) = split_heads(queries, a.heads, 1), split_heads(keys_values, a.heads, 2)
+            _scores(xp, query, key, out, work)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        queries: Any,
+        keys_values: Any,
+        *,
+        d_queries: Any,
+        d_keys_values: Any,
+        work: Any,
+    ) -> None:
+        (query,), (key, _) = split_heads(queries, a.heads, 1), split_heads(keys_values, a.heads, 2)
+        d_query = None if d_queries is None else split_heads(d_queries, a.heads, 1)[0]
+        d_key = None
+        if d_keys_values is not None:
+            d_key, d_value = split_heads(d_keys_values, a.heads, 2)
+            d_value[...] = 0
+        _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
+
+
+class _contrib_interleaved_matmul_encdec_valatt(_Interleaved):
+    """Weighted values of attention between two sequences, ``out = attention @ value`` for each head.
+
+    keys_values: (S, B, heads * 2 * D);  attention: (B * heads, L, S)  ->  out: (L, B, heads * D).
+    """
+
+    inputs = ("keys_values", "attention")
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        s, b, d = _checked(shapes[0], "keys_values", 2 * a.heads)
+        attention = shapes[1]
+        assert attention is not None
+        if len(attention) != 3 or attention[0] != b * a.heads or attention[2] != s:
+            raise ShapeError(f"attention must be ({b * a.heads}, L, {s}), got {attention}.")
+        return shapes, ((attention[1], b, a.heads * d),)  # type: ignore[return-value]
+
+    @staticmethod
+    def forward(xp: Any, a: Any, keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            _, value = split_heads(keys_values, a.heads, 2)
+            _products(xp, _batched(attention, a.heads), value, split_heads(out, a.heads, 1)[0], work)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        keys_values: Any,
+        attention: Any,
+        *,
+        d_keys_values: Any,
+        d_attention: Any,
+        work: Any,
+    ) -> None:
+        d = split_heads(d_out, a.heads, 1)[0]
+        if d_attention is not None:
+            _, value = split_heads(keys_values, a.heads, 2)
+            _products(xp, d, value.swapaxes(2, 3), _batched(d_attention, a.heads), work)
+        if d_keys_values is not None:
+            d_key, d_value = split_heads(d_keys_values, a.heads, 2)
+            d_key[...] = 0
+            _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
+
+
+class _contrib_div_sqrt_dim(Op):
+    """Divide by the root of the last axis' length, ``out = data / sqrt(data.shape[-1])``.
+
+    data: (..., K)  ->  out: as data.
+    """
+
+    inputs = ("data",)
+    accepts = "float"
+    same_shape = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "d_out"}
+    cheap = True
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        require_rank(data, 1, "data")
+        return (data,), (data,)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
+        if out is not None:
+            xp.multiply(data, 1 / sqrt(max(1, data.shape[-1])), out=out)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
+        if d_data is not None:
+            xp.multiply(d_out, 1 / sqrt(max(1, d_out.shape[-1])), out=d_data)
+
+
+def _checked(shape: Shape | None, name: str, parts: int) -> tuple[int, int, int]:
+    """(L, B, D) of an array (L, B, parts * D)."""
+    assert shape is not None
+    if len(shape) != 3 or shape[2] % parts:
+        raise ShapeError(f"{name} must be (positions, batch, a multiple of {parts}), got {shape}.")
+    return shape[0], shape[1], shape[2] // parts
+
+
+def split_heads(x: Any, heads: int, parts: int) -> list[Any]:
+    """The interleaved arrays, each a view (B, heads, L, D)."""
+    n, b, _ = x.shape
+    every = x.reshape(n, b, heads, parts, x.shape[2] // (heads * parts))
+    return [every[:, :, :, i].transpose(1, 2, 0, 3) for i in range(parts)]
+
+
+def _batched(x: Any, heads: int) -> Any:
+    return x.reshape(x.shape[0] // heads, heads, *x.shape[1:])
+
+
+def _products(xp: Any, x: Any, y: Any, out: Any, work: Any) -> None:
+    """out = x @ y for each of the leading two axes."""
+    if x.dtype.itemsize > 2:
+        xp.matmul(x, y, out=out)
+        return
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            product(xp, x[i, j], y[i, j], out[i, j], work)
+
+
+def _scores(xp: Any, query: Any, key: Any, out: Any, work: Any) -> None:
+    _products(xp, query, key.swapaxes(2, 3), out.reshape(*query.shape[:3], key.shape[2]), work)
+    xp.multiply(out, _scale(query), out=out)
+
+
+def _scores_gradient(xp: Any, d_out: Any, query: Any, key: Any, d_query: Any, d_key: Any, work: Any) -> None:
+    d = d_out.reshape(*query.shape[:3], key.shape[2])
+    for grad, left, right in ((d_query, d, key), (d_key, d.swapaxes(2, 3), query)):
+        if grad is not None:
+            _products(xp, left, right, grad, work)
+            for i in range(grad.shape[0]):
+                xp.multiply(grad[i], _scale(query), out=grad[i])
+
+
+def _scale(query: Any) -> float:
+    return 1 / sqrt(max(1, query.shape[3]))

@@ -1,0 +1,165 @@
+"""Pooling of arrays with their channels last."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import prod
+from typing import Any
+
+from ...core.errors import OpAttributeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_kind, Shapes
+from ..scratch import carve, in_accumulator, scratch_bytes
+from .pool import check_rank, Pooling
+from .pool_gradients import _chosen_pooling
+from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, pool, spread, windows
+
+
+@record
+class ChannelsLastPoolingAttrs(Pooling.Attrs):
+    """As of Pooling."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layout is not None:
+            raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
+
+
+class _pooling_channels_last(Op):
+    """One number for each window of an array with its channels last; see Pooling.
+
+    data: (N, *S, C)  ->  out: (N, *OS, C).
+
+    As there, max has a hidden output `index` (N, *OS, C), the number of each maximum in its window
+    counted row by row, and the window's size where there is none (all of it is padding); backward reads
+    nothing else.
+    """
+
+    inputs = ("data",)
+    outputs = ("out", "index")
+    hidden = 1
+    cheap = True
+    accepts = "float"
+    Attrs = ChannelsLastPoolingAttrs
+
+    output_names = Pooling.output_names
+    num_visible_outputs = Pooling.num_visible_outputs
+    unneeded = Pooling.unneeded
+    infer_type = Pooling.infer_type
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        check_rank(a, data, "(N, ..., C)")
+        out = (data[0], *windows(a, data, last=True).out, data[-1])
+        return (data,), (out,) * len(Pooling.output_names(a))
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return prod(outputs[0]) * prod(windows(a, inputs[0], last=True).kernel)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(windows(a, inputs[0], last=True), dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return backward_bytes(windows(a, inputs[0], last=True), dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any = None, work: Any) -> None:
+        if out is not None or index is not None:
+            pool(xp, a, windows(a, data.shape, last=True), data, out, index, work)
+
+    @staticmethod
+    def backward(
+        xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
+    ) -> None:
+        if d_data is not None:
+            spread(xp, a, windows(a, d_data.shape, last=True), d_out, data, out, index, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        # That of Pooling, between arrays with their channels behind the batch. Only lp reads the data.
+        data = ins["data"] if a.pool_type == "lp" else w.zeros_like(ins["data"])
+        plain = {n: w._channels_first(e) for n, e in outs.items() if n not in Pooling.unneeded(a)}
+        head = {"out": w._channels_first(heads["out"])}
+        attrs = Pooling.Attrs(**asdict(a))
+        found = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
+        return {"data": w._channels_last(found["data"])}
+
+
+class _extreme_pooling_channels_last(Op):
+    """Of each window of an array with its channels last the largest element, of channels whose gamma is below
+    0 the smallest: of what a norm with that gamma makes, both are the largest.
+
+    data: (N, *S, C);  gamma: (C,)  ->  out, index: (N, *OS, C); index as of `_pooling_channels_last`.
+    There is no gradient.
+    """
+
+    inputs = ("data", "gamma")
+    outputs = ("out", "index")
+    hidden = 1
+    accepts = "float"
+    Attrs = ChannelsLastPoolingAttrs
+
+    flops = _pooling_channels_last.flops
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        return (data, data[-1:]), _pooling_channels_last.infer_shape(a, data)[1]
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        data = dtypes[0]
+        require_kind(cls, data)
+        return (data, in_accumulator(data, cls.inputs[1:], dtypes[1:])), (data, index_type(a))
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        own = scratch_bytes([(inputs[0], dtype), (inputs[1], dtype)])
+        return own + _pooling_channels_last.workspace(a, inputs, outputs, dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, index: Any, work: Any) -> None:
+        pieces = [(data.shape, data.dtype), (gamma.shape, data.dtype)]
+        turned, sign = carve(work, pieces)
+        sign.fill(1)
+        sign[gamma < 0] = -1
+        xp.multiply(data, sign, out=turned)
+        rest = work[scratch_bytes(pieces) :]
+        _pooling_channels_last.forward(xp, a, turned, out=out, index=index, work=rest)
+        if out is not None:
+            xp.multiply(out, sign, out=out)
+
+
+class _chosen_pooling_channels_last(Op):
+    """Of each window of an array with its channels last the element that `index` numbers; 0 where it numbers
+    none. With the `index` of max pooling that is its result, of other data what lies in the same places.
+
+    data: (N, *S, C);  index: (N, *OS, C)  ->  out: (N, *OS, C).
+    """
+
+    inputs = ("data", "index")
+    cheap = True
+    Attrs = ChannelsLastPoolingAttrs
+
+    flops = _pooling_channels_last.flops
+    workspace = _pooling_channels_last.workspace
+    infer_type = _chosen_pooling.infer_type
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data, *_), outs = _pooling_channels_last.infer_shape(a, shapes[0])
+        return (data, outs[0]), outs[:1]
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            choose(xp, windows(a, data.shape, last=True), data, index, out, work)

@@ -1,0 +1,135 @@
+"""Gradients of pooling as operators of their own, so that they have gradients themselves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ...core.errors import OpAttributeError
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_kind, Shapes
+from .pool import Pooling
+from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, windows
+
+
+class _pooling_d_data(Op):
+    """Gradient of sum or mean pooling in its data: each window's number goes to its elements.
+
+    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    """
+
+    inputs = ("grad", "like")
+    shape_only = ("like",)
+    accepts = "float"
+    Attrs = Pooling.Attrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        if a.pool_type not in ("avg", "sum"):
+            raise OpAttributeError(f"pool_type must be 'avg' or 'sum' here, got {a.pool_type!r}.")
+        like = shapes[1]
+        return (_pooled(a, like), like), (like,)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return backward_bytes(windows(a, outputs[0]), dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(windows(a, outputs[0]), dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
+        Pooling.backward(xp, a, grad, None, None, None, d_data=out, work=work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
+        Pooling.forward(xp, a, d_out, out=d_grad, work=work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"grad": w.Pooling(heads["out"], **asdict(a))}
+
+
+class _max_pooling_d_data(Op):
+    """Gradient of max pooling in its data: each window's number goes to the element that `index` numbers.
+
+    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts;  index: as `grad`  ->  out: as `like`.
+    """
+
+    inputs = ("grad", "like", "index")
+    shape_only = ("like",)
+    Attrs = Pooling.Attrs
+
+    workspace = _pooling_d_data.workspace
+    backward_workspace = _pooling_d_data.backward_workspace
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        like, grad = shapes[1], _pooled(a, shapes[1])
+        return (grad, like, grad), (like,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        dtype = dtypes[0] if dtypes[0] is not None else dtypes[1]
+        require_kind(Pooling, dtype)
+        return (dtype, dtype, index_type(a)), (dtype,)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, grad: Any, like: Any, index: Any, *, out: Any, work: Any) -> None:
+        Pooling.backward(xp, a, grad, None, None, index, d_data=out, work=work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_grad: Any, work: Any) -> None:
+        _chosen_pooling.forward(xp, a, d_out, index, out=d_grad, work=work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"grad": w._chosen_pooling(heads["out"], ins["index"], **asdict(a))}
+
+
+class _chosen_pooling(Op):
+    """Of each window the element that `index` numbers; 0 where it numbers none.
+
+    data: (N, C, H, W);  index: (N, C, OH, OW)  ->  out: (N, C, OH, OW).
+    """
+
+    inputs = ("data", "index")
+    Attrs = Pooling.Attrs
+
+    workspace = Pooling.workspace
+    backward_workspace = Pooling.backward_workspace
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        data, out = shapes[0], _pooled(a, shapes[0])
+        return (data, out), (out,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        require_kind(Pooling, dtypes[0])
+        return (dtypes[0], index_type(a)), (dtypes[0],)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            choose(xp, windows(a, data.shape), data, index, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            Pooling.backward(xp, a, d_out, None, None, index, d_data=d_data, work=work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"data": w._max_pooling_d_data(heads["out"], ins["data"], ins["index"], **asdict(a))}
+
+
+def _pooled(a: Any, data: Shape) -> Shape:
+    """The shape of what pooling makes of `data`."""
+    out: Shape = Pooling.infer_shape(a, data)[1][0]
+    return out

@@ -1,0 +1,1 @@
+"""Normalizations, and what the CPU and GPU make of those beside other layers."""

@@ -1,0 +1,191 @@
+"""Normalization of each sample by itself over positions: GroupNorm and InstanceNorm."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ...core.errors import OpAttributeError, ShapeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_rank, Shapes
+from .layer_norm import affine_types, require_eps, Types
+from .normalize import normalize, normalize_gradient, Rule
+
+
+class GroupNorm(Op):
+    """Normalize each group of channels, ``out = (data - mean) / sqrt(var + eps) * gamma + beta``.
+
+    data: (N, C, ...) with C a multiple of `num_groups`, G;  gamma, beta: (G,), or (C,)  ->  out: as data;
+    mean, std = sqrt(var + eps): (N, G); they are outputs with `output_mean_var`.
+
+    Y. Wu, K. He, 2018, "Group normalization". One gamma for each group is MXNet 1.9.1's rule, and what is
+    inferred; one for each channel, the paper's, PyTorch's and ONNX's, is taken where gamma has that shape.
+    The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's
+    dtype, or float32 beside 16-bit data; mean and std are of gamma's.
+    """
+
+    inputs = ("data", "gamma", "beta")
+    outputs = ("out", "mean", "std")
+    hidden = 2
+    inferred = ("gamma", "beta")
+    accepts = "float"
+    typed_by_data = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "data")}
+    cheap = True
+
+    @record
+    class Attrs:
+        num_groups: int = 1
+        eps: float = 1e-5
+        output_mean_var: bool = False
+
+        def __post_init__(self) -> None:
+            require_eps(self.eps)
+            if self.num_groups < 1:
+                raise OpAttributeError(f"num_groups must be at least 1, got {self.num_groups}.")
+
+    @classmethod
+    def num_visible_outputs(cls, a: Any) -> int:
+        return 3 if a.output_mean_var else 1
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset() if a.output_mean_var else frozenset(["d_mean", "d_std"])
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data, *affine = shapes
+        assert data is not None
+        require_rank(data, 2, "data")
+        groups = a.num_groups
+        if data[1] % groups:
+            raise ShapeError(f"num_groups={groups} must divide axis 1 of data {data}.")
+        want = (data[1],) if (data[1],) in affine else (groups,)
+        for name, shape in zip(("gamma", "beta"), affine):
+            if shape is not None and shape != want and -1 not in shape:
+                raise ShapeError(f"{name} must be ({groups},) or ({data[1]},), as the other, got {shape}.")
+        return (data, want, want), (data, (data[0], groups), (data[0], groups))
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = affine_types(cls, *dtypes)
+        return (data, affine, affine), (data, affine, affine)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 8 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0], inputs[1]).nbytes(dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0], inputs[1]).nbytes(dtype)
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
+    ) -> None:
+        normalize(xp, _rule(a, data.shape, gamma.shape), data, gamma, beta, out, mean, std, work)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        d_mean: Any,
+        d_std: Any,
+        data: Any,
+        gamma: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        work: Any,
+    ) -> None:
+        rule = _rule(a, data.shape, gamma.shape)
+        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, d_beta, work, d_mean, d_std)
+
+
+class InstanceNorm(Op):
+    """Normalize each channel of each sample, ``out = (data - mean) / sqrt(var + eps) * gamma + beta``.
+
+    data: (N, C, ...);  gamma, beta: (C,)  ->  out: as data. Mean and biased variance are over the positions.
+
+    D. Ulyanov, A. Vedaldi, V. Lempitsky, 2016, "Instance normalization: the missing ingredient for fast
+    stylization". gamma and beta are of data's dtype, or float32 beside 16-bit data.
+    """
+
+    inputs = ("data", "gamma", "beta")
+    inferred = ("gamma", "beta")
+    accepts = "float"
+    typed_by_data = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "data")}
+    cheap = True
+
+    @record
+    class Attrs:
+        eps: float = 1e-3
+
+        def __post_init__(self) -> None:
+            require_eps(self.eps)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        require_rank(data, 3, "data")
+        return (data, data[1:2], data[1:2]), (data,)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = affine_types(cls, *dtypes)
+        return (data, affine, affine), (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 8 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _each_channel(a, inputs[0]).nbytes(dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _each_channel(a, inputs[0]).nbytes(dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, work: Any) -> None:
+        normalize(xp, _each_channel(a, data.shape), data, gamma, beta, out, None, None, work)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        gamma: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        work: Any,
+    ) -> None:
+        normalize_gradient(
+            xp, _each_channel(a, data.shape), d_out, data, gamma, d_data, d_gamma, d_beta, work
+        )
+
+
+def _rule(a: Any, shape: Shape, gamma: Shape) -> Rule:
+    n, c, *rest = shape
+    each = c // a.num_groups
+    view = (n, a.num_groups, each, prod(rest), 1)
+    return Rule(view, a.eps, channels=each if gamma == (c,) else 1)
+
+
+def _each_channel(a: Any, shape: Shape) -> Rule:
+    return Rule((shape[0], shape[1], 1, prod(shape[2:]), 1), a.eps)

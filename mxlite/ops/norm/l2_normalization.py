@@ -1,0 +1,75 @@
+"""L2Normalization."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Literal
+
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_rank, Shapes
+from .layer_norm import require_eps
+from .normalize import normalize, normalize_gradient, Rule
+
+
+class L2Normalization(Op):
+    """Divide by the Euclidean norm, ``out = data / sqrt(sum(data^2) + eps)``.
+
+    data: (N, ...); (N, C, ...) for the last two modes  ->  out: as data. The sum goes over
+
+        instance   all but axis 0
+        channel    axis 1
+        spatial    all but axes 0 and 1
+    """
+
+    inputs = ("data",)
+    accepts = "float"
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "data")}
+    cheap = True
+
+    @record
+    class Attrs:
+        eps: float = 1e-10
+        mode: Literal["channel", "instance", "spatial"] = "instance"
+
+        def __post_init__(self) -> None:
+            require_eps(self.eps)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        require_rank(data, 1 if a.mode == "instance" else 3, f"data in mode {a.mode!r}")
+        return (data,), (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 3 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0]).nbytes(dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0]).nbytes(dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        normalize(xp, _rule(a, data.shape), data, None, None, out, None, None, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
+        normalize_gradient(xp, _rule(a, data.shape), d_out, data, None, d_data, None, None, work)
+
+
+def _rule(a: Any, shape: Shape) -> Rule:
+    n, *rest = shape
+    if a.mode == "instance":
+        view = (n, 1, 1, prod(rest), 1)
+    elif a.mode == "channel":
+        view = (n, 1, rest[0], 1, prod(rest[1:]))
+    else:
+        view = (n, rest[0], 1, prod(rest[1:]), 1)
+    return Rule(view, a.eps, centre=False, average=False)

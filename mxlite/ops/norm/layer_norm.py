@@ -1,0 +1,264 @@
+"""Normalization of each sample by itself along one axis: LayerNorm and RMSNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from ...core.errors import DTypeError, OpAttributeError, ShapeError
+from ...core.record import record
+from ...graph.ir import Entry, Shape
+from ...graph.opdef import DType, Op, require_kind, Shapes
+from ..scratch import accumulator
+from .normalize import normalize, normalize_gradient, Rule
+from .views import along
+
+
+class LayerNorm(Op):
+    """Normalize along one axis, ``out = (data - mean) / std * gamma + beta``, ``std = sqrt(var + eps)``.
+
+    data: (..., K, ...) with K at `axis`;  gamma, beta: (K,)  ->  out: as data;  mean, std: as data, 1 at
+    `axis`; they are outputs with `output_mean_var`.
+
+    J. Ba, J. Kiros, G. Hinton, 2016, "Layer normalization". The variance is the biased one. The gradients
+    of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's dtype, or float32
+    beside 16-bit data; mean and std are of gamma's.
+    """
+
+    inputs = ("data", "gamma", "beta")
+    outputs = ("out", "mean", "std")
+    hidden = 2
+    inferred = ("gamma", "beta")
+    accepts = "float"
+    typed_by_data = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "data")}
+    cheap = True
+
+    @record
+    class Attrs:
+        axis: int = -1
+        eps: float = 1e-5
+        output_mean_var: bool = False
+
+        def __post_init__(self) -> None:
+            require_eps(self.eps)
+
+    @classmethod
+    def num_visible_outputs(cls, a: Any) -> int:
+        return 3 if a.output_mean_var else 1
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        axis = require_axis(a.axis, data)
+        folded = (*data[:axis], 1, *data[axis + 1 :])
+        return (data, (data[axis],), (data[axis],)), (data, folded, folded)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = affine_types(cls, *dtypes)
+        return (data, affine, affine), (data, affine, affine)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 8 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0]).nbytes(dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0]).nbytes(dtype)
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
+    ) -> None:
+        normalize(xp, _rule(a, data.shape), data, gamma, beta, out, mean, std, work)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        d_mean: Any,
+        d_std: Any,
+        data: Any,
+        gamma: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        work: Any,
+    ) -> None:
+        normalize_gradient(
+            xp, _rule(a, data.shape), d_out, data, gamma, d_data, d_gamma, d_beta, work, d_mean, d_std
+        )
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset() if a.output_mean_var else frozenset(["d_mean", "d_std"])
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        back = _ToLast(w, a.axis)
+        data = back(ins["data"])
+        mean = w.mean(data, axis=-1, keepdims=True)
+        centred = w.broadcast_sub(data, mean)
+        variance = w.mean(w.square(centred), axis=-1, keepdims=True)
+        inverse = w.rsqrt(w._plus_scalar(variance, scalar=a.eps))
+        scaled = w.broadcast_mul(centred, inverse)
+        made: dict[str, Entry] = {}
+        terms: list[Entry] = []
+        if "out" in heads:
+            d = back(heads["out"])
+            made["gamma"] = w.sum(w.elemwise_mul(d, scaled), axis=-1, exclude=True)
+            made["beta"] = w.sum(d, axis=-1, exclude=True)
+            g = w.broadcast_mul(d, ins["gamma"])
+            along_scaled = w.mean(w.elemwise_mul(g, scaled), axis=-1, keepdims=True)
+            rest = w.broadcast_sub(g, w.mean(g, axis=-1, keepdims=True))
+            terms.append(
+                w.broadcast_mul(w.elemwise_sub(rest, w.broadcast_mul(scaled, along_scaled)), inverse)
+            )
+        # each element's share of a mean is the mean of as many copies
+        if "mean" in heads:
+            terms.append(_share(w, data, back(heads["mean"])))
+        if "std" in heads:
+            terms.append(w.elemwise_mul(scaled, _share(w, data, back(heads["std"]))))
+        made["data"] = back(w.add_n(*terms) if len(terms) > 1 else terms[0])
+        return made
+
+
+class RMSNorm(Op):
+    """Divide by the root mean square along one axis, ``out = data / sqrt(mean(data^2) + eps) * gamma``.
+
+    data: (..., K, ...) with K at `axis`;  gamma: (K,)  ->  out: as data.
+
+    B. Zhang, R. Sennrich, 2019, "Root mean square layer normalization". eps stands under the root, as in
+    PyTorch and ONNX. gamma is of data's dtype, or float32 beside 16-bit data.
+    """
+
+    inputs = ("data", "gamma")
+    inferred = ("gamma",)
+    accepts = "float"
+    typed_by_data = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "data")}
+    cheap = True
+
+    @record
+    class Attrs:
+        axis: int = -1
+        eps: float = 1e-5
+
+        def __post_init__(self) -> None:
+            require_eps(self.eps)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        return (data, (data[require_axis(a.axis, data)],)), (data,)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, gamma = affine_types(cls, *dtypes)
+        return (data, gamma), (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 4 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0], centre=False).nbytes(dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return _rule(a, inputs[0], centre=False).nbytes(dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, work: Any) -> None:
+        normalize(xp, _rule(a, data.shape, centre=False), data, gamma, None, out, None, None, work)
+
+    @staticmethod
+    def backward(
+        xp: Any, a: Any, d_out: Any, data: Any, gamma: Any, *, d_data: Any, d_gamma: Any, work: Any
+    ) -> None:
+        rule = _rule(a, data.shape, centre=False)
+        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, None, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        back = _ToLast(w, a.axis)
+        data, d = back(ins["data"]), back(heads["out"])
+        square = w.mean(w.square(data), axis=-1, keepdims=True)
+        inverse = w.rsqrt(w._plus_scalar(square, scalar=a.eps))
+        scaled = w.broadcast_mul(data, inverse)
+        g = w.broadcast_mul(d, ins["gamma"])
+        along_scaled = w.mean(w.elemwise_mul(g, scaled), axis=-1, keepdims=True)
+        inner = w.elemwise_sub(g, w.broadcast_mul(scaled, along_scaled))
+        return {
+            "data": back(w.broadcast_mul(inner, inverse)),
+            "gamma": w.sum(w.elemwise_mul(d, scaled), axis=-1, exclude=True),
+        }
+
+
+Types = tuple[DType | None, ...]
+
+
+def affine_types(
+    op: type[Op], data: DType | None, *affine: DType | None
+) -> tuple[DType | None, DType | None]:
+    """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
+
+    Parameters nobody has said anything about are as data. Raises DTypeError.
+    """
+    require_kind(op, data)
+    known = [d for d in affine if d is not None]
+    if data is None:
+        return None, known[0] if known else None
+    wanted = known[0] if known and known[0] == accumulator(data) else data
+    for name, dtype in zip(op.inputs[1:], affine):
+        if dtype is not None and dtype != wanted:
+            either = f"{data} or {accumulator(data)}" if accumulator(data) != data else f"{data}"
+            raise DTypeError(f"{name} must be {either} for data of {data}, and as the others; got {dtype}.")
+    return data, wanted
+
+
+def require_eps(eps: float) -> None:
+    """Raise OpAttributeError unless eps is a number of at least 0."""
+    if not eps >= 0:
+        raise OpAttributeError(f"eps must be at least 0, got {eps}.")
+
+
+def require_axis(axis: int, data: Shape) -> int:
+    """`axis` counted from the front. Raises ShapeError if data has no such axis."""
+    if not -len(data) <= axis < len(data):
+        raise ShapeError(f"axis {axis} is not an axis of data {data}.")
+    return axis % len(data)
+
+
+def _rule(a: Any, shape: Shape, centre: bool = True) -> Rule:
+    view = along(shape, a.axis)
+    return Rule(view, a.eps, channels=view[2], centre=centre)
+
+
+class _ToLast:
+    """Exchange an axis and the last one; twice gives the same array."""
+
+    def __init__(self, w: Any, axis: int) -> None:
+        self.w, self.axis = w, axis
+
+    def __call__(self, x: Entry) -> Entry:
+        return x if self.axis == -1 else self.w.SwapAxis(x, dim1=self.axis, dim2=-1)
+
+
+def _share(w: Any, data: Entry, head: Entry) -> Entry:
+    """head / K for each of K elements along the last axis, as an array of data's shape."""
+    ones = w.ones_like(data)
+    return w.broadcast_mul(w.broadcast_div(ones, w.sum(ones, axis=-1, keepdims=True)), head)

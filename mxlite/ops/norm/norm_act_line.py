@@ -1,0 +1,209 @@
+"""Batch normalization, a sum and a rectifier, of which nobody keeps the result: it can be made again.
+
+    x, addend -> _norm_act_line -> out            read by what runs forwards
+                                -> factor, shift  read, with x and addend, by who needs out afterwards
+
+What is added may itself be a line of the addend and a rectifier, so that a norm whose result is only added
+has no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ..scratch import accumulator, carve, Piece, scratch_bytes
+from .norm import _gain, _split, BatchNorm
+from .norm_act import _norm_act
+
+ADDENDS = ("", "array", "behind", "line", "relu")
+"""What is added: nothing, the addend, the addend behind the rectifier (of `_norm_again` alone), a line of it
+for each channel, a rectified line."""
+
+
+def is_lined(addend: str) -> bool:
+    """Whether there is a line for the addend."""
+    return addend in ("line", "relu")
+
+
+def addend_names(cls: type[Op], a: Any) -> tuple[str, ...]:
+    """The inputs there are; the last three are addend, addend_factor and addend_shift."""
+    return cls.inputs[: len(cls.inputs) - (0 if is_lined(a.plus) else 2 if a.plus else 3)]
+
+
+def addend_first(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
+    """What `out` may overwrite."""
+    return {"out": ("addend", "data") if a.plus else ("data",)}
+
+
+@record
+class NormActLineAttrs(BatchNorm.Attrs):
+    """As of BatchNorm; `relu` and `slope`: as of `_norm_act`; `plus`: see `ADDENDS`."""
+
+    relu: bool = True
+    plus: str = ""
+    slope: float = 0.0
+
+
+class _norm_act_line(_norm_act):
+    """`_norm_act` of which all can be made again, ``out = max(data * factor + shift + added, 0)``.
+
+    data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var, addend_factor,
+    addend_shift: (C,)  ->  out: as data;  mean, var, factor, shift: (C,), hidden.
+
+    added: the addend or, by the attribute `addend`, its line ``addend * addend_factor + addend_shift``,
+    rectified if that is "relu". ``factor = gamma * var``, ``shift = beta - mean * factor``. Backward makes
+    again from data and addend what the rectifier let through, and keeps no `out`; **d_addend is the gradient
+    in what is added**, in front of which line and rectifier have gradients of their own.
+    """
+
+    inputs = (*_norm_act.inputs, "addend_factor", "addend_shift")  # type: ignore[assignment]
+    outputs = (*_norm_act.outputs, "factor", "shift")  # type: ignore[assignment]
+    inferred = (*_norm_act.inferred, "addend_factor", "addend_shift")  # type: ignore[assignment]
+    Attrs = NormActLineAttrs  # type: ignore[assignment]
+
+    input_names = classmethod(addend_names)
+    in_place_options = classmethod(addend_first)
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset() if a.relu else frozenset(("beta", *cls.inputs[5:]))
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        ins, outs = BatchNorm.infer_shape(a, *shapes[:5])
+        more = (outs[0], *outs[1:2] * 2)[: len(shapes) - 5]
+        return (*ins, *more), (*outs, *outs[1:2] * 2)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        ins, outs = super().infer_type(a, *dtypes[:6])
+        return (*ins, *outs[1:2] * len(dtypes[6:])), (*outs, *outs[1:2] * 2)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return BatchNorm.flops(a, inputs, outputs) + _terms(a) * prod(inputs[0])
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return BatchNorm.backward_flops(a, inputs, outputs) + (2 + _terms(a)) * a.relu * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs[0], dtype)) + _norm_act.workspace(a, inputs, outputs, dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        own = scratch_bytes(_pieces(a, inputs[0], dtype))
+        return own + _norm_act.backward_workspace(a, inputs, outputs, dtype)
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
+        *,
+        out: Any,
+        mean: Any,
+        var: Any,
+        factor: Any,
+        shift: Any,
+        work: Any,
+        train: bool,
+    ) -> None:
+        pieces = _pieces(a, data.shape, data.dtype)
+        added, _, columns = carve(work, pieces)
+        rest = work[scratch_bytes(pieces) :]
+        made = (mean, var, factor, shift)
+        mean, var, factor, shift = (own if given is None else given for given, own in zip(made, columns))
+        plus = _added(xp, a, addend, addend_factor, addend_shift, added)
+        _norm_act.forward(
+            xp, a, data, gamma, beta, moving_mean, moving_var, plus,
+            out=out, mean=mean, var=var, work=rest, train=train,
+        )  # fmt: skip
+        _line(xp, a, gamma, beta, mean, var, factor, shift)
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        var: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        addend: Any,
+        addend_factor: Any,
+        addend_shift: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        d_addend: Any,
+        work: Any,
+        train: bool,
+    ) -> None:
+        pieces = _pieces(a, data.shape, data.dtype)
+        added, out, columns = carve(work, pieces)
+        if a.relu:
+            factor, shift = columns[:2]
+            _line(xp, a, gamma, beta, mean, var, factor, shift)
+            plus = _added(xp, a, addend, addend_factor, addend_shift, added)
+            line(xp, data, factor, shift, a.axis, out)
+            if plus is not None:
+                xp.add(out, plus, out=out)
+        _norm_act.backward(
+            xp, a, d_out, data, gamma, beta, mean, var, moving_mean, moving_var, out,
+            d_data=d_data, d_gamma=d_gamma, d_beta=d_beta, d_addend=d_addend,
+            work=work[scratch_bytes(pieces) :], train=train,
+        )  # fmt: skip
+
+
+def line(xp: Any, x: Any, factor: Any, shift: Any, axis: int, out: Any) -> Any:
+    """x * factor + shift by channels at `axis`, in `out`."""
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    xp.multiply(x, factor.reshape(shape), out=out)
+    return xp.add(out, shift.reshape(shape), out=out)
+
+
+def _added(xp: Any, a: Any, addend: Any, factor: Any, shift: Any, scratch: Any) -> Any:
+    """What is added: None, the addend, or what is made of it in `scratch`."""
+    if not is_lined(a.plus):
+        return addend
+    line(xp, addend, factor, shift, a.axis, scratch)
+    return xp.maximum(scratch, 0, out=scratch) if a.plus == "relu" else scratch
+
+
+def _line(xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, factor: Any, shift: Any) -> None:
+    _gain(xp, a, var, gamma, factor)
+    xp.multiply(mean, factor, out=shift)
+    xp.subtract(beta, shift, out=shift)
+
+
+def _terms(a: Any) -> int:
+    """Operations on each number besides the norm."""
+    return bool(a.plus) + a.relu + 2 * is_lined(a.plus) + (a.plus == "relu")
+
+
+def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+    """What is added; the sum; mean, var, factor and shift."""
+    wide = accumulator(dtype)
+    channels = _split(a, data)[1]
+    return [(data if is_lined(a.plus) else (0,), wide), (data, wide), ((4, channels), wide)]

@@ -1,0 +1,88 @@
+"""Batch normalization and a rectifier, and behind them the sum of a residual network, in one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ..scratch import accumulator, carve, Piece, scratch_bytes
+from .norm_act import _norm_act, NormActAttrs
+
+
+class _norm_act_sum(Op):
+    """``out = _norm_act(data) + addend``: what was normalized and rectified is stored by nobody.
+
+    data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
+    ->  out: as data;  mean, var: (C,), both hidden.
+
+    Attributes and statistics are those of `_norm_act` without its `add`. Data of two bytes is rounded once.
+    It stands for two nodes whose gradients are there already (`backends/passes/norm_sums.py`), and has none.
+    """
+
+    inputs = (*_norm_act.inputs[:5], "addend")
+    outputs = _norm_act.outputs
+    hidden = _norm_act.hidden
+    accepts = "float"
+    typed_by_data = True
+    aux = _norm_act.aux
+    inferred = _norm_act.inferred
+    cheap = True
+    Attrs = NormActAttrs
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        return {"out": ("addend", "data")}
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        ins, outs = _norm_act.infer_shape(a, *shapes[:5])
+        return (*ins, outs[0]), outs
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        return _norm_act.infer_type(a, *dtypes)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return _norm_act.flops(a, inputs[:5], outputs) + prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(inputs[0], dtype)) + _norm_act.workspace(a, inputs[:5], outputs, dtype)
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        addend: Any,
+        *,
+        out: Any,
+        mean: Any,
+        var: Any,
+        work: Any,
+        train: bool,
+    ) -> None:
+        pieces = _pieces(data.shape, data.dtype)
+        (line,) = carve(work, pieces)
+        _norm_act.forward(
+            xp, a, data, gamma, beta, moving_mean, moving_var,
+            out=line, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
+        )  # fmt: skip
+        if out is not None:
+            xp.add(line, addend, out=line)
+            xp.copyto(out, line, casting="unsafe")
+
+
+def _pieces(data: Shape, dtype: DType) -> list[Piece]:
+    """What is rectified."""
+    return [(data, accumulator(dtype))]

@@ -1,0 +1,88 @@
+"""The result of a norm that has run, made again of its statistics in one pass."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ...core.errors import DTypeError
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
+from .norm import BatchNorm
+from .norm_act import rectify
+from .norm_act_line import _added, _line, _pieces, _terms, addend_first, addend_names, line, NormActLineAttrs
+
+
+class _norm_again(Op):
+    """What `_norm_act`, its line or `_norm_act_sum` made, bit for bit, of the statistics that it found.
+
+    data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
+    ->  out: as data, ``data * factor + shift + added``, rectified. As of BatchNorm `var` is the inverse
+    standard deviation; attributes and what is added are those of `_norm_act_line`. There is no gradient.
+    """
+
+    inputs = ("data", "gamma", "beta", "mean", "var", "addend", "addend_factor", "addend_shift")
+    accepts = "float"
+    cheap = True
+    Attrs = NormActLineAttrs
+
+    input_names = classmethod(addend_names)
+    in_place_options = classmethod(addend_first)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data, *channels), _ = BatchNorm.infer_shape(a, *shapes[:5])
+        return (data, *channels, data, *channels[:2])[: len(shapes)], (data,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        (data, *columns), _ = BatchNorm.infer_type(a, *dtypes[:5])
+        wide = in_accumulator(data, cls.inputs[6:], dtypes[6:])
+        for addend in dtypes[5:6]:
+            if None not in (data, addend) and addend != data:
+                raise DTypeError(f"addend must be {data} for data of {data}, got {addend}.")
+        return (data, *columns, data, wide, wide)[: len(dtypes)], (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return (2 + _terms(a)) * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_all_pieces(a, inputs[0], dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        var: Any,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
+        *,
+        out: Any,
+        work: Any,
+    ) -> None:
+        added, total, columns, below = carve(work, _all_pieces(a, data.shape, data.dtype))
+        factor, shift = columns[:2]
+        _line(xp, a, gamma, beta, mean, var, factor, shift)
+        plus = _added(xp, a, addend, addend_factor, addend_shift, added)
+        line(xp, data, factor, shift, a.axis, total)
+        if plus is not None and a.plus != "behind":
+            xp.add(total, plus, out=total)
+        rectify(xp, a, total, below)
+        if a.plus == "behind":
+            xp.add(total, plus, out=total)
+        xp.copyto(out, total, casting="unsafe")
+
+
+def _all_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+    """Those of `_norm_act_line`, and as much as data where the rectifier is leaky."""
+    return [*_pieces(a, data, dtype), ((prod(data) * bool(a.slope),), accumulator(dtype))]

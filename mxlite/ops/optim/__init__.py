@@ -1,0 +1,1 @@
+"""Steps of optimizers, and what decides whether they are taken."""

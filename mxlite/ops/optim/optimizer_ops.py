@@ -1,0 +1,236 @@
+"""Steps of gradient descent: plain, with momentum, by sign. See `update.py` for the forms of each.
+
+The order of operations and the roundings are MXNet's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.record import record
+from .update import fused, lazy, many, mixed, prepared, Update
+
+
+@record
+class SGDAttrs:
+    """With `lazy_update` a row_sparse gradient changes its own rows alone."""
+
+    lr: float
+    wd: float = 0.0
+    rescale_grad: float = 1.0
+    clip_gradient: float = -1.0
+    lazy_update: bool = True
+
+
+@record
+class SGDMomAttrs:
+    """As SGDAttrs, with momentum."""
+
+    lr: float
+    momentum: float = 0.0
+    wd: float = 0.0
+    rescale_grad: float = 1.0
+    clip_gradient: float = -1.0
+    lazy_update: bool = True
+
+
+@record
+class NAGAttrs:
+    """Rates of Nesterov's momentum."""
+
+    lr: float
+    momentum: float = 0.0
+    wd: float = 0.0
+    rescale_grad: float = 1.0
+    clip_gradient: float = -1.0
+
+
+@record
+class SignSGDAttrs:
+    """`rescale_grad` and `clip_gradient` do not change a sign; they are read as in MXNet."""
+
+    lr: float
+    wd: float = 0.0
+    rescale_grad: float = 1.0
+    clip_gradient: float = -1.0
+
+
+@record
+class SignumAttrs:
+    """`wd_lh` is weight decay applied to the weight itself, beside `wd`, which goes into the momentum."""
+
+    lr: float
+    momentum: float = 0.0
+    wd: float = 0.0
+    rescale_grad: float = 1.0
+    clip_gradient: float = -1.0
+    wd_lh: float = 0.0
+
+
+class sgd_update(Update):
+    """Stochastic gradient descent, ``out = (1 - lr*wd) * weight - lr * clip(rescale_grad * grad)``.
+
+    weight, grad: (...)  ->  out: (...), usually `weight` itself. The gradient is clipped to
+    [-`clip_gradient`, `clip_gradient`] unless that is negative.
+    """
+
+    inputs = ("weight", "grad")
+    Attrs = SGDAttrs
+
+    @staticmethod
+    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, *, out: Any) -> None:
+        xp.multiply(prepared(xp, a, grad, t[0]), r.lr, out=t[0])
+        if r.wd:
+            weight = xp.multiply(weight, 1 - r.lr * r.wd, out=out)
+        xp.subtract(weight, t[0], out=out)
+
+
+class sgd_mom_update(Update):
+    """Stochastic gradient descent with momentum; `mom` is changed in place.
+
+    ``mom = momentum*mom - lr*wd*weight - lr*clip(rescale_grad*grad)``;  ``out = weight + mom``
+
+    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. The gradient is clipped to
+    [-`clip_gradient`, `clip_gradient`] unless that is negative.
+    """
+
+    inputs = ("weight", "grad", "mom")
+    Attrs = SGDMomAttrs
+
+    @staticmethod
+    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mom: Any, *, out: Any) -> None:
+        xp.multiply(mom, a.momentum, out=mom)
+        if r.wd:
+            xp.multiply(weight, r.lr * r.wd, out=t[0])
+            xp.subtract(mom, t[0], out=mom)
+        xp.multiply(prepared(xp, a, grad, t[0]), r.lr, out=t[0])
+        xp.subtract(mom, t[0], out=mom)
+        xp.add(weight, mom, out=out)
+
+    @staticmethod
+    def growth(a: Any) -> tuple[float, float] | None:
+        return (a.momentum, -a.rescale_grad) if a.clip_gradient < 0 else None
+
+    @staticmethod
+    def rest(xp: Any, a: Any, r: Any, t: Any, weight: Any, mom: Any, *, out: Any) -> None:
+        if r.wd:
+            xp.multiply(weight, r.lr * r.wd, out=t[0])
+            xp.subtract(mom, t[0], out=mom)
+        xp.add(weight, mom, out=out)
+
+
+class nag_mom_update(Update):
+    """Nesterov's accelerated gradient; `mom` is changed in place.
+
+    ``g = clip(rescale_grad*grad) + wd*weight``;  ``mom = momentum*mom - lr*g``;
+    ``out = weight + momentum*mom - lr*g``
+
+    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. MXNet 1.9.1 stores another `mom`
+    when it clips, and one that contains the decay of the *updated* weight when it decays: its kernel writes
+    the weight first. Here `mom` is the formula's.
+
+    I. Sutskever, J. Martens, G. Dahl, G. Hinton, 2013, "On the importance of initialization and momentum in
+    deep learning".
+    """
+
+    inputs = ("weight", "grad", "mom")
+    scratch = 2
+    Attrs = NAGAttrs
+
+    @staticmethod
+    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mom: Any, *, out: Any) -> None:
+        move = t[0]
+        grad = prepared(xp, a, grad, move)
+        if r.wd:
+            xp.multiply(weight, r.wd, out=t[1])
+            grad = xp.add(grad, t[1], out=move)
+        xp.multiply(grad, r.lr, out=move)
+        xp.multiply(mom, a.momentum, out=mom)
+        xp.subtract(mom, move, out=mom)
+        xp.multiply(mom, a.momentum, out=t[1])
+        xp.subtract(t[1], move, out=t[1])
+        xp.add(weight, t[1], out=out)
+
+
+class signsgd_update(Update):
+    """Descent by the gradient's sign, ``out = (1 - lr*wd) * weight - lr * sign(grad)``.
+
+    weight, grad: (...)  ->  out: (...), usually `weight` itself.
+
+    J. Bernstein, Y.-X. Wang, K. Azizzadenesheli, A. Anandkumar, 2018, "signSGD: compressed optimisation for
+    non-convex problems".
+    """
+
+    inputs = ("weight", "grad")
+    Attrs = SignSGDAttrs
+
+    @staticmethod
+    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, *, out: Any) -> None:
+        xp.sign(grad, out=t[0])
+        xp.multiply(t[0], r.lr, out=t[0])
+        xp.multiply(weight, 1 - r.lr * r.wd, out=out)
+        xp.subtract(out, t[0], out=out)
+
+
+class signum_update(Update):
+    """Descent by the sign of a momentum; `mom` is changed in place.
+
+    ``mom = momentum*mom - (1-momentum)*(clip(rescale_grad*grad) + wd*weight)``;
+    ``out = (1 - lr*wd_lh) * weight + lr * sign(mom)``
+
+    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. Source: as `signsgd_update`.
+    """
+
+    inputs = ("weight", "grad", "mom")
+    scratch = 2
+    Attrs = SignumAttrs
+
+    @staticmethod
+    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mom: Any, *, out: Any) -> None:
+        rest = 1 - a.momentum
+        grad = prepared(xp, a, grad, t[0])
+        xp.multiply(mom, a.momentum, out=mom)
+        if r.wd:
+            xp.multiply(weight, rest * r.wd, out=t[1])
+            xp.subtract(mom, t[1], out=mom)
+        xp.multiply(grad, rest, out=t[1])
+        xp.subtract(mom, t[1], out=mom)
+        xp.sign(mom, out=t[1])
+        xp.multiply(t[1], r.lr, out=t[1])
+        xp.multiply(weight, 1 - r.lr * a.wd_lh, out=out)
+        xp.add(out, t[1], out=out)
+
+
+mp_sgd_update = mixed(sgd_update)
+mp_sgd_mom_update = mixed(sgd_mom_update)
+mp_nag_mom_update = mixed(nag_mom_update)
+mp_signsgd_update = mixed(signsgd_update)
+mp_signum_update = mixed(signum_update)
+
+_fused_sgd = fused(sgd_update, "_fused_sgd")
+_fused_sgd_mom = fused(sgd_mom_update, "_fused_sgd_mom")
+_lazy_sgd = lazy(sgd_update, "_lazy_sgd")
+_lazy_sgd_mom = lazy(sgd_mom_update, "_lazy_sgd_mom")
+_fused_nag_mom = fused(nag_mom_update, "_fused_nag_mom")
+_fused_signsgd = fused(signsgd_update, "_fused_signsgd")
+_fused_signum = fused(signum_update, "_fused_signum")
+_fused_mp_sgd = fused(sgd_update, "_fused_mp_sgd", masters=True)
+_fused_mp_sgd_mom = fused(sgd_mom_update, "_fused_mp_sgd_mom", masters=True)
+_fused_mp_nag_mom = fused(nag_mom_update, "_fused_mp_nag_mom", masters=True)
+_fused_mp_signsgd = fused(signsgd_update, "_fused_mp_signsgd", masters=True)
+_fused_mp_signum = fused(signum_update, "_fused_mp_signum", masters=True)
+
+multi_sgd_update = many(sgd_update, "multi_sgd_update")
+multi_sgd_mom_update = many(sgd_mom_update, "multi_sgd_mom_update")
+multi_nag_mom_update = many(nag_mom_update, "multi_nag_mom_update")
+multi_signsgd_update = many(signsgd_update, "multi_signsgd_update")
+multi_signum_update = many(signum_update, "multi_signum_update")
+multi_mp_sgd_update = many(sgd_update, "multi_mp_sgd_update", masters=True)
+multi_mp_sgd_mom_update = many(sgd_mom_update, "multi_mp_sgd_mom_update", masters=True)
+multi_mp_nag_mom_update = many(nag_mom_update, "multi_mp_nag_mom_update", masters=True)
+multi_mp_signsgd_update = many(signsgd_update, "multi_mp_signsgd_update", masters=True)
+multi_mp_signum_update = many(signum_update, "multi_mp_signum_update", masters=True)
+preloaded_multi_sgd_update = many(sgd_update, "preloaded_multi_sgd_update", preloaded=True)
+preloaded_multi_sgd_mom_update = many(sgd_mom_update, "preloaded_multi_sgd_mom_update", preloaded=True)
+preloaded_multi_mp_sgd_update = many(sgd_update, "preloaded_multi_mp_sgd_update", True, True)
+preloaded_multi_mp_sgd_mom_update = many(sgd_mom_update, "preloaded_multi_mp_sgd_mom_update", True, True)

@@ -1,0 +1,1 @@
+"""Random numbers from counters, and their distributions and densities."""

@@ -1,0 +1,304 @@
+"""Arrays of random numbers: distributions whose parameters are numbers."""
+
+from __future__ import annotations
+
+from math import pi
+from typing import ClassVar
+
+from ...core.dtype import as_dtype, is_floating
+from ...core.errors import DTypeError, OpAttributeError
+from ...core.record import record
+from ...graph.opdef import Op
+from . import distributions
+from .distributions import draw, Sampler, WORK_BYTES
+from .philox import RandomStream
+
+_PAIRS = 4096  # normal numbers formed at a time
+
+
+def require(holds: bool, name: str, wanted: str, found: float) -> None:
+    """Raise OpAttributeError unless a parameter is in its range."""
+    if not holds:
+        raise OpAttributeError(f"{name} must be {wanted}, got {found}.")
+
+
+class _Draw(Op):
+    """No input; the shape and the dtype are attributes."""
+
+    random = True
+
+    @staticmethod
+    def infer_shape(a):
+        return (), (a.shape or (1,),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        dtype = as_dtype(None if a.dtype == "None" else a.dtype)
+        if not is_floating(dtype):
+            raise DTypeError(f"dtype must be floating, got {dtype}.")
+        return (), (dtype,)
+
+
+class _Law(_Draw):
+    """Family: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
+
+    abstract = True
+    law: ClassVar[Sampler]
+    parameters: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @classmethod
+    def forward(cls, xp, a, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, *(getattr(a, n) for n in cls.parameters))
+
+
+class _random_uniform(_Draw):
+    """Independent uniform random numbers in [`low`, `high`).
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("uniform", "random_uniform")
+
+    @record
+    class Attrs:
+        low: float = 0.0
+        high: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self) -> None:
+            require(self.low <= self.high, "low", f"at most high, {self.high}", self.low)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return RandomStream.WORK_BYTES
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        rng.fill_uniform(xp, out, work)
+        if a.high - a.low != 1:
+            xp.multiply(out, a.high - a.low, out=out)
+        if a.low != 0:
+            xp.add(out, a.low, out=out)
+
+
+class _random_normal(_Draw):
+    """Independent normal random numbers of mean `loc` and standard deviation `scale`.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+
+    By G. E. P. Box and M. E. Muller, 1958, "A note on the generation of random normal deviates": number i is
+    made of the uniform numbers 2*i and 2*i + 1. Only one of the pair's two results is used, so that an
+    element depends on its own two numbers alone. With 24 bits, no number is further than 5.8 `scale` from
+    `loc`.
+    """
+
+    aliases = ("normal", "random_normal")
+
+    @record
+    class Attrs:
+        loc: float = 0.0
+        scale: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self) -> None:
+            require(self.scale >= 0, "scale", "at least 0", self.scale)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return RandomStream.WORK_BYTES + 2 * 8 * _PAIRS
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        flat = out.reshape(-1)
+        scratch = work[RandomStream.WORK_BYTES :].view("float64")
+        for begin in range(0, flat.size, _PAIRS):
+            part = flat[begin : begin + _PAIRS]
+            uniform = scratch[: 2 * part.size]
+            rng.fill_uniform(xp, uniform, work, 2 * begin)
+            radius, angle = uniform[0::2], uniform[1::2]
+            xp.subtract(1.0, radius, out=radius)  # (0, 1]: its logarithm is finite
+            xp.log(radius, out=radius)
+            xp.multiply(radius, -2.0 * a.scale * a.scale, out=radius)
+            xp.sqrt(radius, out=radius)
+            xp.multiply(angle, 2 * pi, out=angle)
+            xp.cos(angle, out=angle)
+            xp.multiply(radius, angle, out=radius)
+            xp.add(radius, a.loc, out=radius)
+            xp.copyto(part, radius, casting="unsafe")
+
+
+class _random_exponential(_Law):
+    """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_exponential",)
+
+    law = staticmethod(distributions.exponential)
+    parameters = ("lam",)
+
+    @record
+    class Attrs:
+        lam: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.lam > 0, "lam", "above 0", self.lam)
+
+
+class _random_gamma(_Law):
+    """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_gamma",)
+
+    law = staticmethod(distributions.gamma)
+    parameters = ("alpha", "beta")
+
+    @record
+    class Attrs:
+        alpha: float = 1.0
+        beta: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.alpha > 0, "alpha", "above 0", self.alpha)
+            require(self.beta > 0, "beta", "above 0", self.beta)
+
+
+class _random_poisson(_Law):
+    """Poisson random numbers of mean `lam`, as floating numbers.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_poisson",)
+
+    law = staticmethod(distributions.poisson)
+    parameters = ("lam",)
+
+    @record
+    class Attrs:
+        lam: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.lam >= 0, "lam", "at least 0", self.lam)
+
+
+class _random_negative_binomial(_Law):
+    """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_negative_binomial",)
+
+    law = staticmethod(distributions.negative_binomial)
+    parameters = ("k", "p")
+
+    @record
+    class Attrs:
+        k: int = 1
+        p: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.k >= 0, "k", "at least 0", self.k)
+            require(0 < self.p <= 1, "p", "in (0, 1]", self.p)
+
+
+class _random_generalized_negative_binomial(_Law):
+    """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_generalized_negative_binomial",)
+
+    law = staticmethod(distributions.generalized_negative_binomial)
+    parameters = ("mu", "alpha")
+
+    @record
+    class Attrs:
+        mu: float = 1.0
+        alpha: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.mu >= 0, "mu", "at least 0", self.mu)
+            require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
+
+
+class _random_randint(_Draw):
+    """Whole random numbers in [`low`, `high`), all equally likely.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, int32 if None. `ctx` is where the array will live.
+
+    With n different ones, some are more likely than others by a factor of up to 1 + n / 2**32, and if n is
+    above 2**32, 1 + n / 2**64.
+    """
+
+    aliases = ("random_randint",)
+
+    @record
+    class Attrs:
+        low: int
+        high: int
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.low < self.high, "low", f"below high, {self.high}", self.low)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        dtype = as_dtype("int32" if a.dtype in (None, "None") else a.dtype)
+        if dtype.kind not in "iu":
+            raise DTypeError(f"dtype must be a whole-number type, got {dtype}.")
+        return (), (dtype,)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return RandomStream.WORK_BYTES + 8 * _PAIRS
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        flat, span = out.reshape(-1), a.high - a.low
+        words = 1 if span <= 2**32 else 2
+        room = work[RandomStream.WORK_BYTES :].view("uint32")
+        for begin in range(0, flat.size, _PAIRS):
+            part = flat[begin : begin + _PAIRS]
+            bits = room[: words * part.size]
+            rng.fill_bits(xp, bits, work, words * begin)
+            if words == 1:  # the upper half of bits * span is a number in [0, span)
+                wide = bits.astype("uint64")
+                xp.multiply(wide, xp.uint64(span), out=wide)
+                xp.right_shift(wide, xp.uint64(32), out=wide)
+            else:
+                wide = bits.view("uint64") % xp.uint64(span)
+            # Both wrap around, so that low + wide is right whatever their signs.
+            xp.add(wide, xp.uint64(a.low % 2**64), out=wide)
+            xp.copyto(part, wide, casting="unsafe")

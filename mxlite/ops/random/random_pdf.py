@@ -1,0 +1,351 @@
+"""Densities of random numbers, and their gradients.
+
+`sample` is (s..., t...), the parameters are (s...): each parameter belongs to a block of neighbouring
+samples. A law is written once, as log p and its slopes; the density is exp of that. Computed in float64, a
+piece at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log, pi, prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...core.errors import ShapeError
+from ...core.record import record
+from ...graph.opdef import Op
+from ..elementwise.gamma_function import digamma_values, gammaln_values
+from ..scratch import carve, scratch_bytes
+
+_PIECE = 512
+
+
+class _Density(Op):
+    """Family: `law` gives log p, then its slopes by the sample and by each parameter. It looks at no value by
+    itself, so that code can be generated from it."""
+
+    abstract = True
+    law: ClassVar[Callable[..., Any] | None] = None
+    accepts = "float"
+
+    @record
+    class Attrs:
+        is_log: bool = False
+
+    @staticmethod
+    def infer_shape(a, *shapes):
+        sample, first = shapes[0], shapes[1]
+        if len(set(shapes[1:])) > 1:
+            raise ShapeError(f"parameters must be of one shape, got {shapes[1:]}.")
+        if sample[: len(first)] != first:
+            raise ShapeError(f"sample must begin with the shape of the parameters, {first}, got {sample}.")
+        return shapes, (sample,)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 60 * prod(inputs[0])
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return scratch_bytes(_totals(len(inputs) - 1, prod(inputs[1])))
+
+
+def _totals(count, size):
+    return [((size,), np.dtype("float64"))] * count
+
+
+def _pieces(xp, sample, parameters):
+    """(which samples, which parameters, samples, parameters), in float64."""
+    flat = sample.reshape(-1)
+    each = flat.size // parameters[0].size if parameters[0].size else 1
+    for begin in range(0, flat.size, _PIECE):
+        part = slice(begin, min(begin + _PIECE, flat.size))
+        row = xp.arange(part.start, part.stop) // each
+        yield (
+            part,
+            row,
+            flat[part].astype("float64"),
+            [p.reshape(-1)[row].astype("float64") for p in parameters],
+        )
+
+
+def _density(xp, law, a, sample, parameters, out):
+    if out is None:
+        return
+    for part, _, x, given in _pieces(xp, sample, parameters):
+        value = law(xp, x, *given)[0]
+        xp.copyto(out.reshape(-1)[part], value if a.is_log else xp.exp(value), casting="unsafe")
+
+
+def _gradients(xp, law, a, d_out, sample, parameters, d_sample, d_parameters, work):
+    totals = carve(work, _totals(len(parameters), parameters[0].size))
+    for total in totals:
+        total.fill(0)
+    for part, row, x, given in _pieces(xp, sample, parameters):
+        value, *slopes = law(xp, x, *given)
+        head = d_out.reshape(-1)[part].astype("float64")
+        if not a.is_log:
+            head = head * xp.exp(value)
+        if d_sample is not None:
+            xp.copyto(d_sample.reshape(-1)[part], head * slopes[0], casting="unsafe")
+        for total, wanted, slope in zip(totals, d_parameters, slopes[1:]):
+            if wanted is not None:
+                xp.add.at(total, row, head * slope)
+    for total, wanted in zip(totals, d_parameters):
+        if wanted is not None:
+            xp.copyto(wanted.reshape(-1), total, casting="unsafe")
+
+
+def _uniform(xp, x, low, high):
+    inside = (x >= low) & (x <= high)
+    width = high - low
+    slope = xp.where(inside, 1 / width, 0)
+    return xp.where(inside, -xp.log(width), -xp.inf), xp.zeros(len(x)), slope, -slope
+
+
+def _normal(xp, x, mu, sigma):
+    z = (x - mu) / sigma
+    value = -0.5 * z * z - xp.log(sigma) - 0.5 * log(2 * pi)
+    return value, -z / sigma, z / sigma, (z * z - 1) / sigma
+
+
+def _gamma(xp, x, alpha, beta):
+    value = alpha * xp.log(beta) + (alpha - 1) * xp.log(x) - beta * x - gammaln_values(xp, alpha)
+    by_alpha = xp.log(beta) + xp.log(x) - digamma_values(xp, alpha)
+    return value, (alpha - 1) / x - beta, by_alpha, alpha / beta - x
+
+
+def _exponential(xp, x, lam):
+    return xp.log(lam) - lam * x, -lam, 1 / lam - x
+
+
+def _poisson(xp, x, lam):
+    return x * xp.log(lam) - lam - gammaln_values(xp, x + 1), xp.zeros(len(x)), x / lam - 1
+
+
+def _negative_binomial(xp, x, k, p):
+    value = gammaln_values(xp, x + k) - gammaln_values(xp, x + 1) - gammaln_values(xp, k)
+    value += k * xp.log(p) + x * xp.log1p(-p)
+    by_k = digamma_values(xp, x + k) - digamma_values(xp, k) + xp.log(p)
+    return value, xp.zeros(len(x)), by_k, k / p - x / (1 - p)
+
+
+def _generalized_negative_binomial(xp, x, mu, alpha):
+    k, p = 1 / alpha, 1 / (1 + mu * alpha)
+    value, none, by_k, by_p = _negative_binomial(xp, x, k, p)
+    return value, none, by_p * -alpha * p * p, by_k * -k * k + by_p * -mu * p * p
+
+
+class _random_pdf_uniform(_Density):
+    """Density of uniform numbers in [`low`, `high`], ``1 / (high - low)``; 0 outside.
+
+    sample: (s..., t...);  low, high: (s...)  ->  out: as sample; its logarithm with `is_log`. The sample has
+    no gradient.
+    """
+
+    aliases = ("random_pdf_uniform",)
+    inputs = ("sample", "low", "high")
+    law = staticmethod(_uniform)
+
+    @staticmethod
+    def forward(xp, a, sample, low, high, *, out):
+        _density(xp, _uniform, a, sample, (low, high), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, low, high, *, d_sample, d_low, d_high, work):
+        _gradients(xp, _uniform, a, d_out, sample, (low, high), d_sample, (d_low, d_high), work)
+
+
+class _random_pdf_normal(_Density):
+    """Density of normal numbers, ``exp(-(x - mu)^2 / (2 sigma^2)) / sqrt(2 pi sigma^2)``.
+
+    sample: (s..., t...);  mu, sigma: (s...)  ->  out: as sample; its logarithm with `is_log`.
+    """
+
+    aliases = ("random_pdf_normal",)
+    inputs = ("sample", "mu", "sigma")
+    law = staticmethod(_normal)
+
+    @staticmethod
+    def forward(xp, a, sample, mu, sigma, *, out):
+        _density(xp, _normal, a, sample, (mu, sigma), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, mu, sigma, *, d_sample, d_mu, d_sigma, work):
+        _gradients(xp, _normal, a, d_out, sample, (mu, sigma), d_sample, (d_mu, d_sigma), work)
+
+
+class _random_pdf_gamma(_Density):
+    """Density of gamma numbers, ``beta^alpha x^(alpha-1) exp(-beta x) / Gamma(alpha)``.
+
+    sample: (s..., t...);  alpha, beta: (s...)  ->  out: as sample; its logarithm with `is_log`. `beta` is a
+    rate here, as in MXNet; `random_gamma` takes a scale.
+    """
+
+    aliases = ("random_pdf_gamma",)
+    inputs = ("sample", "alpha", "beta")
+    law = staticmethod(_gamma)
+
+    @staticmethod
+    def forward(xp, a, sample, alpha, beta, *, out):
+        _density(xp, _gamma, a, sample, (alpha, beta), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, alpha, beta, *, d_sample, d_alpha, d_beta, work):
+        _gradients(xp, _gamma, a, d_out, sample, (alpha, beta), d_sample, (d_alpha, d_beta), work)
+
+
+class _random_pdf_exponential(_Density):
+    """Density of exponential numbers, ``lam * exp(-lam * x)``.
+
+    sample: (s..., t...);  lam: (s...)  ->  out: as sample; its logarithm with `is_log`.
+    """
+
+    aliases = ("random_pdf_exponential",)
+    inputs = ("sample", "lam")
+    law = staticmethod(_exponential)
+
+    @staticmethod
+    def forward(xp, a, sample, lam, *, out):
+        _density(xp, _exponential, a, sample, (lam,), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, lam, *, d_sample, d_lam, work):
+        _gradients(xp, _exponential, a, d_out, sample, (lam,), d_sample, (d_lam,), work)
+
+
+class _random_pdf_poisson(_Density):
+    """Density of Poisson numbers, ``lam^x exp(-lam) / x!``.
+
+    sample: (s..., t...);  lam: (s...)  ->  out: as sample; its logarithm with `is_log`. The sample has no
+    gradient.
+    """
+
+    aliases = ("random_pdf_poisson",)
+    inputs = ("sample", "lam")
+    law = staticmethod(_poisson)
+
+    @staticmethod
+    def forward(xp, a, sample, lam, *, out):
+        _density(xp, _poisson, a, sample, (lam,), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, lam, *, d_sample, d_lam, work):
+        _gradients(xp, _poisson, a, d_out, sample, (lam,), d_sample, (d_lam,), work)
+
+
+class _random_pdf_negative_binomial(_Density):
+    """Density of negative binomial numbers, ``Gamma(x+k) / (x! Gamma(k)) p^k (1-p)^x``.
+
+    sample: (s..., t...);  k, p: (s...)  ->  out: as sample; its logarithm with `is_log`. The sample has no
+    gradient.
+    """
+
+    aliases = ("random_pdf_negative_binomial",)
+    inputs = ("sample", "k", "p")
+    law = staticmethod(_negative_binomial)
+
+    @staticmethod
+    def forward(xp, a, sample, k, p, *, out):
+        _density(xp, _negative_binomial, a, sample, (k, p), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, k, p, *, d_sample, d_k, d_p, work):
+        _gradients(xp, _negative_binomial, a, d_out, sample, (k, p), d_sample, (d_k, d_p), work)
+
+
+class _random_pdf_generalized_negative_binomial(_Density):
+    """Density of negative binomial numbers of mean mu and variance mu + alpha * mu^2.
+
+    sample: (s..., t...);  mu, alpha: (s...)  ->  out: as sample; its logarithm with `is_log`.
+    k = 1 / alpha and p = 1 / (1 + mu * alpha); the sample has no gradient.
+    """
+
+    aliases = ("random_pdf_generalized_negative_binomial",)
+    inputs = ("sample", "mu", "alpha")
+    law = staticmethod(_generalized_negative_binomial)
+
+    @staticmethod
+    def forward(xp, a, sample, mu, alpha, *, out):
+        _density(xp, _generalized_negative_binomial, a, sample, (mu, alpha), out)
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, mu, alpha, *, d_sample, d_mu, d_alpha, work):
+        _gradients(
+            xp, _generalized_negative_binomial, a, d_out, sample, (mu, alpha), d_sample, (d_mu, d_alpha), work
+        )
+
+
+class _random_pdf_dirichlet(Op):
+    """Density of Dirichlet numbers, ``Gamma(sum alpha) * prod(x^(alpha-1) / Gamma(alpha))``.
+
+    sample: (s..., t..., K);  alpha: (s..., K)  ->  out: (s..., t...); its logarithm with `is_log`. A sample
+    is K numbers above 0 whose sum is 1, which is not looked at; its gradient is that of the formula.
+    """
+
+    aliases = ("random_pdf_dirichlet",)
+    inputs = ("sample", "alpha")
+    accepts = "float"
+    Attrs = _Density.Attrs
+
+    @staticmethod
+    def infer_shape(a, sample, alpha):
+        fits = alpha and len(sample) >= len(alpha) and sample[-1] == alpha[-1]
+        if not fits or sample[: len(alpha) - 1] != alpha[:-1]:
+            raise ShapeError(f"sample must begin and end as alpha, {alpha}, got {sample}.")
+        return (sample, alpha), (sample[:-1],)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 60 * prod(inputs[0])
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return scratch_bytes(_totals(1, prod(inputs[1])))
+
+    @staticmethod
+    def forward(xp, a, sample, alpha, *, out):
+        if out is None:
+            return
+        for part, _, x, given in _vectors(xp, sample, alpha):
+            value = _dirichlet(xp, x, given)
+            xp.copyto(out.reshape(-1)[part], value if a.is_log else xp.exp(value), casting="unsafe")
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, alpha, *, d_sample, d_alpha, work):
+        (total,) = carve(work, _totals(1, alpha.size))
+        total.fill(0)
+        for part, row, x, given in _vectors(xp, sample, alpha):
+            head = d_out.reshape(-1)[part].astype("float64")[:, None]
+            if not a.is_log:
+                head = head * xp.exp(_dirichlet(xp, x, given))[:, None]
+            if d_sample is not None:
+                xp.copyto(d_sample.reshape(-1, x.shape[1])[part], head * (given - 1) / x, casting="unsafe")
+            if d_alpha is not None:
+                whole = digamma_values(xp, given.sum(axis=1, keepdims=True))
+                xp.add.at(
+                    total.reshape(alpha.shape).reshape(-1, x.shape[1]),
+                    row,
+                    head * (xp.log(x) + whole - digamma_values(xp, given)),
+                )
+        if d_alpha is not None:
+            xp.copyto(d_alpha.reshape(-1), total, casting="unsafe")
+
+
+def _vectors(xp, sample, alpha):
+    """(which samples, which rows of alpha, samples, their alpha), in float64, some samples at a time."""
+    classes = sample.shape[-1]
+    count, rows = prod(sample.shape[:-1]), prod(alpha.shape[:-1])
+    flat, parameters = sample.reshape(count, classes), alpha.reshape(rows, classes)
+    step = max(1, _PIECE // max(1, classes))
+    for begin in range(0, count, step):
+        part = slice(begin, min(begin + step, count))
+        row = xp.arange(part.start, part.stop) // (count // rows)
+        yield part, row, flat[part].astype("float64"), parameters[row].astype("float64")
+
+
+def _dirichlet(xp, x, alpha):
+    value = ((alpha - 1) * xp.log(x) - gammaln_values(xp, alpha)).sum(axis=1)
+    return value + gammaln_values(xp, alpha.sum(axis=1))

@@ -1,0 +1,1 @@
+"""Sums, extremes, moments and other numbers of many elements."""

@@ -1,0 +1,98 @@
+"""Where the largest and smallest elements are."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+from ...core.errors import ShapeError
+from ...core.record import record
+from ...graph.opdef import Op
+from ..blocks import PIECE
+from .reduce import NonEmpty
+
+
+@record
+class ArgAttrs:
+    axis: int | None = None
+    keepdims: bool = False
+
+
+class _Arg(NonEmpty):
+    """Positions along one axis, or in the flattened array."""
+
+    Attrs: ClassVar[type] = ArgAttrs
+
+
+class argmax(_Arg):
+    """Position of the first largest element along `axis`, in the dtype of `data`.
+
+    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened
+    array, shape (1,). No gradient.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        _positions(xp, xp.argmax, xp.greater, a, data, out)
+
+
+class argmin(_Arg):
+    """Position of the first smallest element along `axis`, in the dtype of `data`.
+
+    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened
+    array, shape (1,). No gradient.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        _positions(xp, xp.argmin, xp.less, a, data, out)
+
+
+class argmax_channel(Op):
+    """Position of the first largest element along axis 1, in the dtype of `data`.
+
+    data: (N, C, ...)  ->  out: (N, ...). No gradient.
+    """
+
+    inputs = ("data",)
+    accepts = "number"
+
+    @staticmethod
+    def infer_shape(a, data):
+        if len(data) < 2 or not data[1]:
+            raise ShapeError(f"data must be (N, C, ...) with at least one channel, got {data}.")
+        return (data,), ((data[0], *data[2:]),)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return prod(inputs[0])
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        _positions(xp, xp.argmax, xp.greater, ArgAttrs(axis=1), data, out)
+
+
+def _positions(xp, find, better, a, data, out):
+    """`find` along the axis, in blocks of at most PIECE elements: along an inner axis it copies its input."""
+    if a.axis is None:
+        out[...] = find(data)
+        return
+    if not out.size:
+        return
+    axis = a.axis % data.ndim
+    outer, length, inner = prod(data.shape[:axis]), data.shape[axis], prod(data.shape[axis + 1 :])
+    cube, flat = data.reshape(outer, length, inner), out.reshape(outer, inner)
+    if length > PIECE:
+        wide = rows = 1
+    else:
+        wide = inner if inner * length <= PIECE else PIECE // length
+        rows = PIECE // (length * wide)
+    for i in range(0, outer, rows):
+        for j in range(0, inner, wide):
+            block = cube[i : i + rows, :, j : j + wide]
+            place = find(block[:, :PIECE], axis=1)
+            for begin in range(PIECE, length, PIECE):  # only where rows and wide are 1
+                other = begin + find(block[:, begin : begin + PIECE], axis=1)
+                if better(block[0, other[0, 0], 0], block[0, place[0, 0], 0]):
+                    place = other
+            flat[i : i + rows, j : j + wide] = place

@@ -1,0 +1,84 @@
+"""RNN that keeps its gates: what the CPU backend makes of one that is trained, to compute nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Shapes
+from ..scratch import accumulator
+from .rnn import RNN
+from .rnn_layout import Sizes
+from .rnn_run import run_forward
+
+
+class _rnn_keeping_gates(RNN):
+    """Recurrent layers as `RNN`, with one more thing kept for backward: what all gates were.
+
+    gates: (L*D, T, B, 4*H) in float32: LSTM input, forget, candidate, output; GRU reset, update, candidate,
+    and the hidden part of the candidate's sum. Other modes have none, for their results tell.
+
+    This is 4 * H numbers for each step of a sample where RNN keeps about H, and saves backward a third of its
+    products. The reference kernel computes gates again all the same.
+
+    Parameters may be float32 where data is of 16 bits, and so is their gradient then.
+    """
+
+    outputs = (*RNN.outputs, "gates")  # type: ignore[assignment]
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        return (*super().output_names(a), *(("gates",) if a.mode in ("lstm", "gru") else ()))
+
+    @classmethod
+    def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        """Of a stretch all is read before d_data is written; in two directions it is read twice."""
+        return {} if a.bidirectional else super().backward_in_place_options(a)
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        ins, outs = RNN.infer_shape(a, *shapes)
+        s = Sizes.of(a, ins[0])
+        made = dict(zip(RNN.output_names(a), outs)) | {"gates": (s.passes, s.T, s.B, 4 * s.H)}
+        return ins, tuple(made[n] for n in cls.output_names(a))
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        data, parameters, *rest = dtypes
+        wide = None if data is None else accumulator(data)
+        ins, outs = RNN.infer_type(a, data, data if parameters == wide else parameters, *rest)
+        if parameters is not None and parameters == wide:
+            ins = (ins[0], wide, *ins[2:])
+        made = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
+        return ins, tuple(made[n] for n in cls.output_names(a))
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 2 * cls.flops(a, inputs, outputs)
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,
+        sequence_length: Any = None, *, out: Any, state_output: Any, statecell_output: Any, layers: Any,
+        cells: Any, gates: Any, work: Any, rng: Any, train: bool,
+    ) -> None:  # fmt: skip
+        run_forward(
+            xp, a, data, parameters, (state, state_cell), sequence_length, out, (state_output,
+            statecell_output), layers, cells, work, rng if train else None, gates,
+        )  # fmt: skip
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        xp: Any, a: Any, d_out: Any, d_state_output: Any, d_statecell_output: Any, data: Any, parameters: Any,
+        state: Any, state_cell: Any, sequence_length: Any, out: Any, layers: Any, cells: Any, gates: Any, *,
+        d_data: Any, d_parameters: Any, d_state: Any, d_state_cell: Any, work: Any, rng: Any, train: bool,
+    ) -> None:  # fmt: skip
+        RNN.backward(
+            xp, a, d_out, d_state_output, d_statecell_output, data, parameters, state, state_cell,
+            sequence_length, out, layers, cells, d_data=d_data, d_parameters=d_parameters, d_state=d_state,
+            d_state_cell=d_state_cell, work=work, rng=rng, train=train,
+        )  # fmt: skip

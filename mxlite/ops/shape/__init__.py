@@ -1,0 +1,1 @@
+"""Operators that make, move, repeat, cut and join elements and compute nothing."""

@@ -1,0 +1,232 @@
+"""Boxes as offsets from anchors and back, and anchors matched with boxes: the targets of detectors.
+
+R. Girshick, J. Donahue, T. Darrell, J. Malik, 2014, "Rich feature hierarchies for accurate object detection
+and semantic segmentation", appendix C.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...core.dtype import as_dtype
+from ...core.errors import ShapeError
+from ...core.record import record
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ..scratch import accumulator, carve, Piece, scratch_bytes
+from .boxes import descending, Format, order_pieces
+
+_ROWS = 512  # boxes at a time
+
+
+class box_encode(Op):
+    """Boxes as offsets from their anchors, ``targets = ((ref - anchor) / size of anchor - means) / stds``.
+
+    samples: (B, N), above 0.5 where an anchor has a box;  matches: (B, N), the number of that box, in [0,
+    M);  anchors: (B, N, 4) and refs: (B, M, 4), corners x1, y1, x2, y2;  means, stds: (4,)  ->  targets:
+    (B, N, 4), of the centres' x and y and of the logarithms of width and height;  masks: (B, N, 4), 1 where
+    there is a target. Other anchors have zeros. No gradient.
+    """
+
+    op_name = "_contrib_box_encode"
+    inputs = ("samples", "matches", "anchors", "refs", "means", "stds")
+    outputs = ("targets", "masks")
+    inferred = ("means", "stds")
+    accepts = "float"
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
+        samples, matches, anchors, refs = shapes[:4]
+        if len(anchors) != 3 or anchors[2] != 4:
+            raise ShapeError(f"anchors must be (B, N, 4), got {anchors}.")
+        b, n, _ = anchors
+        if len(refs) != 3 or (refs[0], refs[2]) != (b, 4) or (n and b and not refs[1]):
+            raise ShapeError(f"refs must be ({b}, M, 4) with M at least 1, got {refs}.")
+        for name, shape in (("samples", samples), ("matches", matches)):
+            if tuple(shape) != (b, n):
+                raise ShapeError(f"{name} must be ({b}, {n}) as anchors are {anchors}, got {shape}.")
+        return (samples, matches, anchors, refs, (4,), (4,)), (anchors, anchors)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 8 * prod(outputs[0])
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        samples: Any,
+        matches: Any,
+        anchors: Any,
+        refs: Any,
+        means: Any,
+        stds: Any,
+        *,
+        targets: Any,
+        masks: Any,
+    ) -> None:
+        b, n, _ = anchors.shape
+        if not b * n:
+            return
+        last = refs.shape[1] - 1
+        for i in range(b):
+            for begin in range(0, n, _ROWS):
+                part = slice(begin, begin + _ROWS)
+                has = samples[i, part] > 0.5
+                if masks is not None:
+                    masks[i, part] = has[:, None]
+                if targets is None:
+                    continue
+                targets[i, part] = 0
+                own = refs[i, xp.clip(matches[i, part][has], 0, last).astype("int64")]
+                found = _offsets(xp, own, anchors[i, part][has])
+                targets[i, part][has] = (found - means) / stds
+
+
+def _offsets(xp: Any, boxes: Any, anchors: Any) -> Any:
+    """Offsets (n, 4) of boxes from anchors, both corners (n, 4)."""
+    size, own = (x[:, 2:] - x[:, :2] for x in (anchors, boxes))
+    centre, other = anchors[:, :2] + size / 2, boxes[:, :2] + own / 2
+    return xp.concatenate([(other - centre) / size, xp.log(own / size)], axis=1)
+
+
+class box_decode(Op):
+    """Boxes from offsets and anchors: what `box_encode` with means of 0 undoes.
+
+    data: (B, N, 4), offsets;  anchors: (1, N, 4)  ->  out: (B, N, 4), corners x1, y1, x2, y2.
+
+    Offsets are multiplied by `std0` ... `std3` first; then those of width and height, which are logarithms,
+    are cut to at most `clip`, if that is above 0. Anchors are x, y, width, height with `format` "center",
+    corners with "corner". No gradient.
+    """
+
+    op_name = "_contrib_box_decode"
+    inputs = ("data", "anchors")
+    accepts = "float"
+
+    @record
+    class Attrs:
+        std0: float = 1.0
+        std1: float = 1.0
+        std2: float = 1.0
+        std3: float = 1.0
+        clip: float = -1.0
+        format: Format = "center"
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        data, anchors = shapes
+        if len(data) != 3 or data[2] != 4:
+            raise ShapeError(f"data must be (B, N, 4), got {data}.")
+        if tuple(anchors) != (1, data[1], 4):
+            raise ShapeError(f"anchors must be (1, {data[1]}, 4) as data is {data}, got {anchors}.")
+        return shapes, (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 6 * prod(outputs[0])
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, anchors: Any, *, out: Any) -> None:
+        if out is None:
+            return
+        stds = np.array([a.std0, a.std1, a.std2, a.std3], accumulator(data.dtype))
+        for begin in range(0, data.shape[1], _ROWS):
+            part = slice(begin, begin + _ROWS)
+            at, size = _centres(anchors[0, part].astype(stds.dtype), a.format)
+            for offsets, boxes in zip(data[:, part], out[:, part]):
+                moved = offsets * stds
+                stretch = xp.minimum(moved[:, 2:], a.clip) if a.clip > 0 else moved[:, 2:]
+                centre, half = moved[:, :2] * size + at, xp.exp(stretch) * size / 2
+                boxes[:, :2] = centre - half
+                boxes[:, 2:] = centre + half
+
+
+def _centres(boxes: Any, kind: Format) -> tuple[Any, Any]:
+    """Centres and sizes, (n, 2) each, of boxes (n, 4)."""
+    low, high = boxes[:, :2], boxes[:, 2:]
+    return (low, high) if kind == "center" else (low + (high - low) / 2, high - low)
+
+
+class bipartite_matching(Op):
+    """Pairs of rows and columns by their scores, the best first, none in two pairs.
+
+    data: (..., N, M), scores  ->  rows: (..., N), the column of each row;  columns: (..., M), the row of
+    each column; -1 for those left alone.
+
+    Scores at `threshold` or below pair nothing; with `is_ascend` small scores are the good ones, and those
+    at the threshold or above pair nothing. Equal scores go by row and column. With `topk` above 0 it ends
+    when there are more than so many pairs, so behind `topk` + 1 of them, as in MXNet. No gradient.
+    """
+
+    op_name = "_contrib_bipartite_matching"
+    inputs = ("data",)
+    outputs = ("rows", "columns")
+    accepts = "float"
+
+    @record
+    class Attrs:
+        threshold: float
+        is_ascend: bool = False
+        topk: int = -1
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data,) = shapes
+        if len(data) < 2:
+            raise ShapeError(f"data must be (..., N, M), got {data}.")
+        return shapes, (data[:-1], (*data[:-2], data[-1]))
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 4 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_matching_pieces(inputs[0], dtype))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, rows: Any, columns: Any, work: Any) -> None:
+        n, m = data.shape[-2:]
+        batch = prod(data.shape[:-2])
+        scores, row_of, column_of, *keys = carve(work, _matching_pieces(data.shape, data.dtype))
+        for b in range(batch):
+            row_of.fill(-1)
+            column_of.fill(-1)
+            if n * m:
+                xp.copyto(scores.reshape(n, m), data.reshape(batch, n, m)[b])
+                xp.multiply(scores, -1 if a.is_ascend else 1, out=scores)
+                order = descending(xp, scores, keys).view("int64")
+                _pair(a, scores, order, row_of, column_of)
+            for found, out in ((column_of, rows), (row_of, columns)):
+                if out is not None:
+                    out.reshape(batch, len(found))[b] = found
+
+
+def _matching_pieces(data: Shape, dtype: DType) -> list[Piece]:
+    """Scores; the row of each column, the column of each row; keys to sort by."""
+    n, m = data[-2:]
+    acc, number = accumulator(dtype), as_dtype("int32")
+    return [((n * m,), acc), ((m,), number), ((n,), number), *order_pieces(n * m, acc)]
+
+
+def _pair(a: Any, scores: Any, order: Any, row_of: Any, column_of: Any) -> None:
+    """Fill row_of (M,) and column_of (N,), -1 so far, from scores (N * M,) in falling `order`."""
+    m, pairs, at = len(row_of), 0, 0
+    least = -a.threshold if a.is_ascend else a.threshold
+    most = min(m, len(column_of), a.topk + 1 if a.topk > 0 else m)
+    while at < len(order) and pairs < most:
+        some = order[at : at + _ROWS]
+        free = (column_of[some // m] < 0) & (row_of[some % m] < 0)
+        first = int(free.argmax())
+        if not free[first]:
+            at += len(some)
+            continue
+        if not scores[some[first]] > least:
+            return
+        row, column = divmod(int(some[first]), m)
+        column_of[row], row_of[column] = column, row
+        at, pairs = at + first + 1, pairs + 1

@@ -1,0 +1,171 @@
+"""Images as a network wants them: MXNet's `image` operators that draw no random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.dtype import float32
+from ...core.errors import OpAttributeError, ShapeError
+from ...core.record import record
+from ...graph.opdef import Op
+from ..shape.reshape import Move
+
+
+def _require_image(data: Any, layout: str) -> None:
+    if len(data) not in (3, 4):
+        raise ShapeError(f"data must be an image {layout} or several (N, {layout[1:]}, got {data}.")
+
+
+class _image_normalize(Op):
+    """Each channel less its mean, by its deviation, ``out = (data - mean) / std``.
+
+    data: (C, H, W) or (N, C, H, W), C 1 or 3, of a floating type  ->  out: the same. `mean` and `std` have a
+    number for each channel, or one for all; zeros in `std` are refused.
+    """
+
+    inputs = ("data",)
+    in_place = {"out": "data"}
+    accepts = "float"
+    backward_in_place = {"d_data": "d_out"}
+
+    @record
+    class Attrs:
+        mean: tuple[float, ...] = (0.0,)
+        std: tuple[float, ...] = (1.0,)
+
+        def __post_init__(self) -> None:
+            if not all(self.std):
+                raise OpAttributeError(f"parameter 'std' must not be 0, got {self.std}.")
+
+    @staticmethod
+    def infer_shape(a, data):
+        _require_image(data, "(C, H, W)")
+        if data[-3] not in (1, 3):
+            raise ShapeError(f"data must have 1 or 3 channels on axis {len(data) - 3}, got {data}.")
+        for name, values in (("mean", a.mean), ("std", a.std)):
+            if len(values) != 1 and len(values) < data[-3]:
+                raise ShapeError(f"{name} {values} has no number for each of {data[-3]} channels.")
+        return (data,), (data,)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        for channel in range(data.shape[-3]):
+            target = out[..., channel, :, :]
+            xp.subtract(data[..., channel, :, :], _of(a.mean, channel), out=target)
+            xp.divide(target, _of(a.std, channel), out=target)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data):
+        for channel in range(d_out.shape[-3]):
+            xp.divide(d_out[..., channel, :, :], _of(a.std, channel), out=d_data[..., channel, :, :])
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._image_normalize(heads["out"], std=a.std)}
+
+
+def _of(values: tuple[float, ...], channel: int) -> float:
+    return values[channel] if len(values) > 1 else values[0]
+
+
+class _image_to_tensor(Op):
+    """Pixels of 0 to 255 as numbers of 0 to 1, channels first, ``out = data / 255``.
+
+    data: (H, W, C) or (N, H, W, C) of any type  ->  out: (C, H, W) or (N, C, H, W), float32. No gradient.
+    """
+
+    inputs = ("data",)
+
+    @staticmethod
+    def infer_shape(a, data):
+        _require_image(data, "(H, W, C)")
+        return (data,), ((*data[:-3], data[-1], *data[-3:-1]),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, (float32,)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.copyto(out, xp.moveaxis(data, -1, -3), casting="unsafe")
+        xp.divide(out, 255, out=out)
+
+
+class _Turned(Move):
+    """An image in reverse along one of its axes, which is its own inverse."""
+
+    abstract = True
+    axis: int
+
+    @staticmethod
+    def infer_shape(a, data):
+        _require_image(data, "(H, W, C)")
+        return (data,), (data,)
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        xp.copyto(out, xp.flip(data, cls.axis))
+
+    @classmethod
+    def backward(cls, xp, a, d_out, *, d_data):
+        xp.copyto(d_data, xp.flip(d_out, cls.axis))
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        return {"data": w.reverse(heads["out"], axis=(cls.axis,))}
+
+
+class _image_flip_left_right(_Turned):
+    """An image mirrored, left to right. data: (H, W, C) or (N, H, W, C)  ->  out: the same."""
+
+    axis = -2
+
+
+class _image_flip_top_bottom(_Turned):
+    """An image upside down. data: (H, W, C) or (N, H, W, C)  ->  out: the same."""
+
+    axis = -3
+
+
+class _image_crop(Move):
+    """The part of an image that begins at column `x` and row `y`.
+
+    data: (H, W, C) or (N, H, W, C)  ->  out: (`height`, `width`, C) or (N, `height`, `width`, C). The
+    gradient is 0 outside the part.
+    """
+
+    @record
+    class Attrs:
+        x: int
+        y: int
+        width: int
+        height: int
+
+        def __post_init__(self) -> None:
+            if min(self.x, self.y) < 0 or min(self.width, self.height) < 1:
+                raise OpAttributeError(
+                    f"x and y must be at least 0, width and height at least 1; got {self.x}, {self.y}, "
+                    f"{self.width}, {self.height}."
+                )
+
+    @staticmethod
+    def infer_shape(a, data):
+        _require_image(data, "(H, W, C)")
+        if a.y + a.height > data[-3] or a.x + a.width > data[-2]:
+            raise ShapeError(
+                f"rows [{a.y}, {a.y + a.height}) and columns [{a.x}, {a.x + a.width}) are not all in {data}."
+            )
+        return (data,), ((*data[:-3], a.height, a.width, data[-1]),)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.copyto(out, data[_part(a)])
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data):
+        d_data.fill(0)
+        xp.copyto(d_data[_part(a)], d_out)
+
+
+def _part(a: Any) -> Any:
+    return ..., slice(a.y, a.y + a.height), slice(a.x, a.x + a.width), slice(None)
