@@ -28,7 +28,8 @@ from harness.machine import today
 
 import mxlite as mx
 from mxlite.core.errors import MemoryBudgetError
-from mxlite.memplan import locality, MemoryPlan
+from mxlite.memplan import MemoryPlan
+from mxlite.memplan.cost import locality
 
 ABOUT = """\
 Extra time is what recomputation adds, as a share of the step that keeps all: predicted by the plan from its

@@ -34,7 +34,7 @@ from mxlite.memplan import (
     partial,
     Problem,
 )
-from mxlite.memplan.split import strides, total_bytes
+from mxlite.memplan.remat.split import strides, total_bytes
 
 BATCH = 32
 DEPTHS = (50, 101, 152, 200, 500, 1001)

@@ -21,8 +21,9 @@ from harness import heading, markdown, RESULTS
 from harness.machine import write_page
 
 from mxlite.core import SearchLimitError
-from mxlite.memplan import exact, LiveRange, place
-from mxlite.memplan.liveness import most_live
+from mxlite.memplan import LiveRange, place
+from mxlite.memplan.placement import exact
+from mxlite.memplan.placement.liveness import most_live
 
 DATA = Path(__file__).parent / "data" / "minimalloc"
 QUICK = 20_000

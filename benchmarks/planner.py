@@ -29,7 +29,7 @@ from harness.machine import today, usable_cores
 from planning import arena, headline, measured, overhead, speed
 from planning.report import Report, say
 
-from mxlite.memplan import exact
+from mxlite.memplan.placement import exact
 
 PARTS = ("headline", "lstm", "overhead", "arena", "zoo", "offsets", "speed", "run")
 

@@ -78,19 +78,17 @@ from .core.util_names import (
 from .executor import Executor as Executor
 from .io import image as image, recordio as recordio
 from .module import (
-    callback as callback,
     contrib as contrib,
     executor_manager as executor_manager,
-    initializer as initializer,
     kvstore as kvstore,
-    lr_scheduler as lr_scheduler,
-    metric as metric,
     misc as misc,
     model as model,
-    monitor as monitor,
-    optimizer as optimizer,
     rnn as rnn,
 )
+from .module.initial import initializer as initializer
+from .module.metrics import metric as metric
+from .module.optim import lr_scheduler as lr_scheduler, optimizer as optimizer
+from .module.watch import callback as callback, monitor as monitor
 from .ndarray import context as context, NDArray as NDArray, random as random
 from .ndarray.context import (
     gpu_memory_info as gpu_memory_info,

@@ -8,10 +8,11 @@ import pytest
 from exact_schedule import brute_force
 from problems import random_problem, residual
 
-from mxlite.memplan import beam as search, Problem, stage_loops, stages as stages_module
-from mxlite.memplan.beam import Beam, beam
-from mxlite.memplan.pool import Pool
-from mxlite.memplan.stages import Stages
+from mxlite.memplan import Problem
+from mxlite.memplan.remat import beam as search, stage_loops, stages as stages_module
+from mxlite.memplan.remat.beam import Beam, beam
+from mxlite.memplan.remat.pool import Pool
+from mxlite.memplan.remat.stages import Stages
 
 NO_LIMIT = 1 << 50  # units of seconds
 

@@ -13,9 +13,9 @@ from problems import random_problem, residual, several_results
 
 from mxlite.core import MemoryBudgetError
 from mxlite.memplan import make_plan, OFFLOADED, plan_memory, Problem, Task, Value
-from mxlite.memplan.bound import forward_bound
-from mxlite.memplan.overwrite import most_overwritten
-from mxlite.memplan.schedule import Runs
+from mxlite.memplan.placement.overwrite import most_overwritten
+from mxlite.memplan.remat.bound import forward_bound
+from mxlite.memplan.remat.schedule import Runs
 
 KIB = 1024
 

@@ -21,7 +21,7 @@ from mxlite.memplan import check
 def plain_kernels(monkeypatch):
     """What is tested depends neither on kernels, and these need no compiling, nor on a thorough search."""
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "enumerate_all", lambda *_: True)
+    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 WORDS, HIDDEN, BATCH = 7, 8, 4

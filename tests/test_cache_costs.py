@@ -10,10 +10,11 @@ import pytest
 from timed import chain, own_cache  # noqa: F401
 
 from mxlite.executor.cache_probe import cache_bytes, LOOKS, others_bytes_per_s, PART, WAITS
-from mxlite.memplan import HostLink, locality, MemoryPlan, plan_memory
+from mxlite.memplan import HostLink, MemoryPlan, plan_memory
+from mxlite.memplan.cost import locality
 from mxlite.memplan.plan import make_plan
 from mxlite.memplan.problem import Problem, Task, Value
-from mxlite.memplan.schedule import OFFLOADED
+from mxlite.memplan.remat.schedule import OFFLOADED
 
 
 @pytest.mark.parametrize("holds, found", ((1, 1), (8, 8), (64, 0)))

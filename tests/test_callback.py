@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from mxlite import ndarray as nd
-from mxlite.module import callback, metric
-from mxlite.module.callback import BatchEndParam
-from mxlite.module.progress import TqdmProgress
+from mxlite.module.metrics import metric
+from mxlite.module.watch import callback
+from mxlite.module.watch.callback import BatchEndParam
+from mxlite.module.watch.progress import TqdmProgress
 
 
 def accuracy(right: int = 3, of: int = 4) -> metric.EvalMetric:

@@ -346,7 +346,7 @@ BUILTIN_RAISES = {
     "backends/gpu/trace.py": {"TypeError", "ValueError"},  # likewise
     "core/native.py": {"KeyError"},  # a mistake of ours
     "graph/attrs.py": {"TypeError", "ValueError"},  # `parse` makes an OpAttributeError of them
-    "memplan/cache.py": {"TypeError", "ValueError"},  # `load` takes them for "not kept"
+    "memplan/files/cache.py": {"TypeError", "ValueError"},  # `load` takes them for "not kept"
     "memplan/compiled.py": {"NotImplementedError"},  # ours: code that the compiler does not know
     "ndarray/functions.py": {"KeyError"},  # of a Mapping
     "ops/control/control.py": {"NotImplementedError"},  # a mistake of ours

@@ -19,7 +19,7 @@ from mxlite.executor.kernel_thread import where_kernels_run
 from mxlite.executor.rehearsal import fill
 from mxlite.executor.timings import Seconds, Timings
 from mxlite.memplan import Device
-from mxlite.memplan.device import DEFAULT, device_of
+from mxlite.memplan.cost.device import DEFAULT, device_of
 
 # -- described -----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from mxlite.backends.crews import Crews
 from mxlite.core import config
 from mxlite.memplan import check
 from mxlite.memplan.problem import Problem, Task, Value
-from mxlite.memplan.search import plan_memory
+from mxlite.memplan.remat.search import plan_memory
 from tests.crew_networks import NETWORKS, trained
 
 MANY = (2, 8, 16, 32, 64, 128)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from problems import busy_problem, chain, random_problem, residual
 
-from mxlite.memplan import Problem, profiles, stepwise, STRATEGIES, Task, Value
-from mxlite.memplan.evaluate import Evaluator
+from mxlite.memplan import Problem, STRATEGIES, Task, Value
 from mxlite.memplan.plan import make_plan
+from mxlite.memplan.remat import profiles, stepwise
+from mxlite.memplan.remat.evaluate import Evaluator
 
 
 @pytest.fixture(autouse=True, params=["numpy", "machine code"])

@@ -15,9 +15,9 @@ import mxlite as mx
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
 from mxlite.memplan import check, make_plan
-from mxlite.memplan.holds import Holds
-from mxlite.memplan.profiles import Profiles
-from mxlite.memplan.schedule import Runs
+from mxlite.memplan.remat.holds import Holds
+from mxlite.memplan.remat.profiles import Profiles
+from mxlite.memplan.remat.schedule import Runs
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ import mxlite as mx
 @pytest.fixture(autouse=True)
 def plain_kernels(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "enumerate_all", lambda *_: True)
+    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 PERPLEXITY = mx.metric.Perplexity(None)

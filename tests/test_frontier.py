@@ -16,17 +16,17 @@ from problems import chain, random_problem, residual
 
 from mxlite.core import MemoryBudgetError
 from mxlite.memplan import check, find_cuts, partial, plan_memory, Problem, Task, Value
-from mxlite.memplan.anneal import _Draws, anneal
-from mxlite.memplan.blocks import Blocks
-from mxlite.memplan.chain import Chain, counts_of, filled, Table
-from mxlite.memplan.deep import Deep
-from mxlite.memplan.evaluate import Evaluator
-from mxlite.memplan.exchange import exchange
-from mxlite.memplan.frontier import Frontier, frontier
-from mxlite.memplan.improve import improve
-from mxlite.memplan.pool import Pool
-from mxlite.memplan.search import frontier_of
-from mxlite.memplan.split import strides
+from mxlite.memplan.remat.anneal import _Draws, anneal
+from mxlite.memplan.remat.blocks import Blocks
+from mxlite.memplan.remat.chain import Chain, counts_of, filled, Table
+from mxlite.memplan.remat.deep import Deep
+from mxlite.memplan.remat.evaluate import Evaluator
+from mxlite.memplan.remat.exchange import exchange
+from mxlite.memplan.remat.frontier import Frontier, frontier
+from mxlite.memplan.remat.improve import improve
+from mxlite.memplan.remat.pool import Pool
+from mxlite.memplan.remat.search import frontier_of
+from mxlite.memplan.remat.split import strides
 
 NETS = {
     "chain": lambda: chain(16, update=True),

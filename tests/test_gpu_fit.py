@@ -17,7 +17,7 @@ from mxlite.backends.gpu import gpu_backend
 from mxlite.backends.gpu.graph_inputs import Staging
 from mxlite.core import OperatorError
 from mxlite.engine import get_engine, Var
-from mxlite.module.tally import DeviceSums, Tally
+from mxlite.module.metrics.tally import DeviceSums, Tally
 from mxlite.ndarray.invoke import invoke
 from mxlite.ndarray.plan import call_of
 

@@ -11,7 +11,7 @@ from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.rates import H200
 from mxlite.core import DeviceError
 from mxlite.memplan import Device
-from mxlite.memplan.device import DEFAULT
+from mxlite.memplan.cost.device import DEFAULT
 
 
 @pytest.fixture(autouse=True)

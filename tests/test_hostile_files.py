@@ -16,8 +16,8 @@ from mxlite import ArgumentError, FormatError, OutOfMemoryError
 from mxlite.core import schema
 from mxlite.executor.timings import Seconds
 from mxlite.io.image_codec import encode
-from mxlite.module import resume
-from mxlite.module.statefile import pack_state, unpack_state
+from mxlite.module.saved import resume
+from mxlite.module.saved.statefile import pack_state, unpack_state
 
 
 def state_file(header: str, arrays: bytes = b"") -> bytes:

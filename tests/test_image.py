@@ -27,7 +27,7 @@ from mxlite.io.record_iter.buffers import Buffers
 from mxlite.io.record_iter.colors import from_hls, shifted_hls, to_hls
 from mxlite.io.record_iter.decoder import Decoder
 from mxlite.io.record_iter.options import parse_options
-from mxlite.module.statefile import pack_state, unpack_state
+from mxlite.module.saved.statefile import pack_state, unpack_state
 
 GOLDEN = Path(__file__).parent / "golden" / "mxnet"
 REC, IDX = GOLDEN / "images.rec", GOLDEN / "images.idx"

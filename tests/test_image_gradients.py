@@ -17,7 +17,7 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.core.dtype import as_dtype
 from mxlite.memplan import check
-from mxlite.memplan.split import kept_bytes
+from mxlite.memplan.remat.split import kept_bytes
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 

@@ -11,8 +11,8 @@ import pytest
 
 from mxlite import ndarray as nd
 from mxlite.core import OpAttributeError, ShapeError, UnknownNameError
-from mxlite.module import initializer as init
-from mxlite.module.initializer import InitDesc
+from mxlite.module.initial import initializer as init
+from mxlite.module.initial.initializer import InitDesc
 
 
 def filled(

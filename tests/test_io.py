@@ -19,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 from mxlite import io as mxio, nd
 from mxlite.core import FormatError, ShapeError, StateError
 from mxlite.io.datasets import FASHION_MNIST
-from mxlite.module.statefile import pack_state, unpack_state
+from mxlite.module.saved.statefile import pack_state, unpack_state
 from mxlite.ndarray import array
 
 X = np.arange(10).reshape(10, 1)

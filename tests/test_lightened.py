@@ -12,7 +12,7 @@ from small_networks import fill_by_kind
 import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.memplan import check
-from mxlite.memplan.split import kept_bytes
+from mxlite.memplan.remat.split import kept_bytes
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 

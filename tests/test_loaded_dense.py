@@ -27,7 +27,7 @@ from mxlite.graph import NoAttrs
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
-from mxlite.memplan.split import kept_bytes
+from mxlite.memplan.remat.split import kept_bytes
 from mxlite.ops.elementwise.activation import gelu, silu
 
 pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDNN or llvmlite is not there")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import mxlite as mx
-from mxlite.module import callback
-from mxlite.module.callback import BatchEndParam
+from mxlite.module.watch import callback
+from mxlite.module.watch.callback import BatchEndParam
 
 PACKAGE = Path(mx.__file__).parent
 FIT = """

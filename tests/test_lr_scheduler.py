@@ -8,7 +8,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.core import FormatError
-from mxlite.module.lr_scheduler import (
+from mxlite.module.optim.lr_scheduler import (
     CosineScheduler,
     FactorScheduler,
     LRScheduler,

@@ -27,8 +27,8 @@ from mxlite.memplan import (
     Task,
     Value,
 )
-from mxlite.memplan.arena import greedy_by_size, greedy_by_time, lowest_offset_first
-from mxlite.memplan.split import by_bytes, cheap
+from mxlite.memplan.placement.arena import greedy_by_size, greedy_by_time, lowest_offset_first
+from mxlite.memplan.remat.split import by_bytes, cheap
 
 
 def counts_for(problem: Problem, seed: int, highest: int) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mxlite.core import MXLiteError, OpAttributeError, ShapeError, UnknownNameError
-from mxlite.module import metric
+from mxlite.module.metrics import metric
 from mxlite.ndarray import array
 
 LABELS = [[array([0, 1, 2, 1])], [array([2, 2])]]

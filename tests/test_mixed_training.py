@@ -12,7 +12,7 @@ from mxlite import sym
 from mxlite.core import bfloat16
 from mxlite.core.errors import BindError, DTypeError
 from mxlite.io.datasets import FASHION_MNIST
-from mxlite.module.loss_scale import are_finite, LossScale, WINDOW
+from mxlite.module.optim.loss_scale import are_finite, LossScale, WINDOW
 
 KINDS = ["bfloat16", "float16"]
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_is_float32_and_is_read_with_and_without_mixed_precision(tm
 
 @pytest.mark.parametrize("kind, scale", [("bf16", None), ("fp16", "dynamic")])
 def test_training_goes_on_to_the_same_bits_after_a_stop(tmp_path, monkeypatch, kind, scale):
-    monkeypatch.setattr("mxlite.module.loss_scale.WINDOW", 4)  # the scale moves within these few steps
+    monkeypatch.setattr("mxlite.module.optim.loss_scale.WINDOW", 4)  # the scale moves within these few steps
     how = dict(optimizer_params={"learning_rate": 0.1, "momentum": 0.9}, initializer=mx.init.Xavier())
     prefix = str(tmp_path / "run")
 
@@ -347,7 +347,7 @@ def test_a_number_as_scale_stays_and_its_overflows_are_left_out_too():
 
 
 def test_the_scale_in_a_step_goes_the_way_of_the_one_on_the_host(monkeypatch):
-    monkeypatch.setattr("mxlite.module.loss_scale.WINDOW", 3)
+    monkeypatch.setattr("mxlite.module.optim.loss_scale.WINDOW", 3)
     host = LossScale.of("dynamic", "float16")
     exe, data = overflowing(mx.optimizer.SGD(), scale=host.asked())
     rng = np.random.default_rng(5)
@@ -365,7 +365,7 @@ def test_the_scale_in_a_step_goes_the_way_of_the_one_on_the_host(monkeypatch):
 
 def test_both_ways_to_scale_train_the_same_bits_and_count_the_same_updates(monkeypatch):
     """Overflow in the first steps, by Adam, whose rate depends on the count."""
-    monkeypatch.setattr("mxlite.module.loss_scale.WINDOW", 3)
+    monkeypatch.setattr("mxlite.module.optim.loss_scale.WINDOW", 3)
     found = []
     for fused in (True, False):
         mx.random.seed(3)

@@ -16,7 +16,7 @@ from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.threads import set_num_threads
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
-from mxlite.memplan.split import kept_bytes
+from mxlite.memplan.remat.split import kept_bytes
 
 pytestmark = pytest.mark.skipif(
     not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),

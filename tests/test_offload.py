@@ -30,8 +30,8 @@ from mxlite.memplan import (
     Task,
     Value,
 )
-from mxlite.memplan.evaluate import Evaluator
-from mxlite.memplan.liveness import live_buffers
+from mxlite.memplan.placement.liveness import live_buffers
+from mxlite.memplan.remat.evaluate import Evaluator
 
 sym = mx.sym
 

@@ -12,20 +12,9 @@ import pytest
 from problems import residual
 
 from mxlite.core import SearchLimitError
-from mxlite.memplan import (
-    arena,
-    exact,
-    find_cuts,
-    fullest,
-    gaps,
-    LiveRange,
-    make_plan,
-    packing,
-    partial,
-    place,
-    stacking,
-)
+from mxlite.memplan import find_cuts, LiveRange, make_plan, partial, place
 from mxlite.memplan.compiled import compiled, Ints
+from mxlite.memplan.placement import arena, exact, fullest, gaps, packing, stacking
 
 HARD = Path(__file__).parent.parent / "benchmarks" / "data" / "minimalloc"
 CAPACITY = 1_048_576

@@ -12,9 +12,9 @@ import pytest
 import mxlite as mx
 from mxlite.core import FormatError, OpAttributeError, StateError, UnknownNameError
 from mxlite.graph import parse_attrs
-from mxlite.module import optimizer
-from mxlite.module.lr_scheduler import CosineScheduler, FactorScheduler
-from mxlite.module.statefile import pack_state, unpack_state
+from mxlite.module.optim import optimizer
+from mxlite.module.optim.lr_scheduler import CosineScheduler, FactorScheduler
+from mxlite.module.saved.statefile import pack_state, unpack_state
 from mxlite.ndarray import array
 
 WEIGHT = np.array([0.5, -1.0, 2.0, 0.25], "float32")

@@ -15,8 +15,11 @@ from problems import chain
 
 from mxlite.core import kept
 from mxlite.core.remembered import Remembered
-from mxlite.memplan import arena, cache, check, findings, plan_memory, reorder, search
-from mxlite.memplan.liveness import LiveRange
+from mxlite.memplan import check, plan_memory, reorder
+from mxlite.memplan.files import cache, findings
+from mxlite.memplan.placement import arena
+from mxlite.memplan.placement.liveness import LiveRange
+from mxlite.memplan.remat import search
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def searches(monkeypatch):
     return made
 
 
-reordering = import_module("mxlite.memplan.reorder")
+reordering = import_module("mxlite.memplan.order.reorder")
 PROBLEM = chain(4)
 FULL = plan_memory(PROBLEM)
 BUDGET = FULL.problem.fixed_total + FULL.arena_bytes * 9 // 10

@@ -14,7 +14,7 @@ import mxlite as mx
 from mxlite.cli import main
 from mxlite.core import FormatError, PlanError
 from mxlite.memplan import make_plan, MemoryPlan, Task
-from mxlite.memplan.difference import first_difference
+from mxlite.memplan.files.difference import first_difference
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ from small_networks import mlp
 import mxlite as mx
 from mxlite.core.cached import cached_property
 from mxlite.core.remembered import Remembered
-from mxlite.memplan import plan_memory, Problem, search, Steps, Template
+from mxlite.memplan import plan_memory, Problem, Steps, Template
+from mxlite.memplan.remat import search
 
 
 def at_once(*calls):

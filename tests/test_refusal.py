@@ -13,9 +13,9 @@ import mxlite as mx
 from mxlite.core import MemoryBudgetError
 from mxlite.executor import remedies
 from mxlite.memplan import check, plan_memory, Problem, Task, Value
-from mxlite.memplan.blocks import Blocks
 from mxlite.memplan.holders import at_peak
-from mxlite.memplan.split import find_cuts
+from mxlite.memplan.remat.blocks import Blocks
+from mxlite.memplan.remat.split import find_cuts
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
-from mxlite.memplan.split import kept_bytes
+from mxlite.memplan.remat.split import kept_bytes
 
 ROWS, WIDTH, HIDDEN = 256, 520, 840
 

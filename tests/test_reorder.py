@@ -14,13 +14,14 @@ from small_networks import fill, random_network
 
 import mxlite as mx
 from mxlite.executor import lower as lower_module
-from mxlite.memplan import arena, check, fullest, LiveRange, make_plan, Problem, reorder, Task, Value
-from mxlite.memplan.downsets import Downsets
-from mxlite.memplan.listing import rules
-from mxlite.memplan.liveness import most_live
-from mxlite.memplan.narrow import pieces
-from mxlite.memplan.reorder import cost
-from mxlite.memplan.section import Section, section_of
+from mxlite.memplan import check, LiveRange, make_plan, Problem, reorder, Task, Value
+from mxlite.memplan.order.downsets import Downsets
+from mxlite.memplan.order.listing import rules
+from mxlite.memplan.order.narrow import pieces
+from mxlite.memplan.order.reorder import cost
+from mxlite.memplan.order.section import Section, section_of
+from mxlite.memplan.placement import arena, fullest
+from mxlite.memplan.placement.liveness import most_live
 
 
 def permuted(problem: Problem, order: Any) -> Problem:
@@ -389,7 +390,7 @@ def test_branches_that_may_be_interleaved_get_the_least_peak(seed):
 
 def test_pieces_of_many_tasks_are_not_searched_as_a_whole(monkeypatch):
     """Sets of thousands of tasks are wide, and too many: minutes for nothing on an unrolled network."""
-    module = sys.modules["mxlite.memplan.reorder"]
+    module = sys.modules["mxlite.memplan.order.reorder"]
     searched = []
 
     class Watched(Downsets):

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from mxlite.memplan.reuse import Reuse, Touched
+from mxlite.memplan.cost.reuse import Reuse, Touched
 
 MEMORY = 60  # bytes
 OTHERS = (7, 0, 30, 4)  # bytes that others touch while a step runs, over and over

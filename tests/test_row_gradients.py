@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.module import optimizer_base
+from mxlite.module.optim import optimizer_base
 
 DATA = np.array([1, 4, 1], "float32")
 

@@ -8,7 +8,7 @@ from batches import read
 
 import mxlite as mx
 from mxlite.core import FormatError, ShapeError, StateError
-from mxlite.module.statefile import pack_state, unpack_state
+from mxlite.module.saved.statefile import pack_state, unpack_state
 
 ROWS = np.array([[i, i + 0.5, 2 * i] for i in range(5)], "float32")
 

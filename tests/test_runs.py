@@ -8,13 +8,14 @@ import pytest
 from exact_schedule import replay
 from problems import busy_problem, chain, random_problem, residual
 
-from mxlite.memplan import check, holds as holds_module, make_schedule, Problem, stepwise
+from mxlite.memplan import check, make_schedule, Problem
 from mxlite.memplan.compiled import interpreted
-from mxlite.memplan.evaluate import Evaluator
-from mxlite.memplan.holds import Held, Holds, plain_code
 from mxlite.memplan.plan import make_plan
-from mxlite.memplan.profiles import Profiles
-from mxlite.memplan.schedule import Runs
+from mxlite.memplan.remat import holds as holds_module, stepwise
+from mxlite.memplan.remat.evaluate import Evaluator
+from mxlite.memplan.remat.holds import Held, Holds, plain_code
+from mxlite.memplan.remat.profiles import Profiles
+from mxlite.memplan.remat.schedule import Runs
 
 MAKERS = {
     "random": lambda seed: random_problem(seed, 4 + seed % 12),

@@ -25,14 +25,14 @@ from mxlite.memplan import (
     plan as plan_module,
     plan_memory,
     Problem,
-    search as search_module,
     Steps,
     Task,
     Value,
 )
-from mxlite.memplan.arena import greedy_by_size, greedy_by_time, lowest_offset_first
-from mxlite.memplan.search import frontier_of
-from mxlite.memplan.split import by_bytes, cheap
+from mxlite.memplan.placement.arena import greedy_by_size, greedy_by_time, lowest_offset_first
+from mxlite.memplan.remat import search as search_module
+from mxlite.memplan.remat.search import frontier_of
+from mxlite.memplan.remat.split import by_bytes, cheap
 
 
 def ran(plan):

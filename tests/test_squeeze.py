@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.memplan import frontier as module, pool as pools, squeeze
 from mxlite.memplan.check import check
-from mxlite.memplan.frontier import frontier
-from mxlite.memplan.holds import Changes
 from mxlite.memplan.problem import Problem, Task, Value
-from mxlite.memplan.schedule import Runs
+from mxlite.memplan.remat import frontier as module, pool as pools, squeeze
+from mxlite.memplan.remat.frontier import frontier
+from mxlite.memplan.remat.holds import Changes
+from mxlite.memplan.remat.schedule import Runs
 
 
 def problem():

@@ -11,7 +11,8 @@ from problems import chain, random_problem, residual
 
 import mxlite as mx
 from mxlite.core.remembered import Remembered
-from mxlite.memplan import check, MemoryPlan, plan_memory, Problem, search, structure, Template
+from mxlite.memplan import check, MemoryPlan, plan_memory, Problem, structure, Template
+from mxlite.memplan.remat import search
 
 
 def resized(problem: Problem, factor: float, seed: int | None = None) -> Problem:
@@ -41,7 +42,7 @@ def judged(plan: MemoryPlan, problem: Problem) -> MemoryPlan:
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch):
-    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "enumerate_all", lambda *_: True)
+    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 @pytest.fixture

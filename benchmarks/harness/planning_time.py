@@ -8,8 +8,9 @@ from time import thread_time
 
 import numpy as np
 
-from mxlite.memplan import make_plan, plan_memory, Problem, search
-from mxlite.memplan.evaluate import Evaluator
+from mxlite.memplan import make_plan, plan_memory, Problem
+from mxlite.memplan.remat import search
+from mxlite.memplan.remat.evaluate import Evaluator
 
 HEAD = ["problem", "forward", "tasks", "evaluate, ms", "place, s", "first budget, s", "next budget, s"]
 CANDIDATES = 64

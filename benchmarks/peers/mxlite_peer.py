@@ -21,7 +21,7 @@ import mxlite as mx
 from mxlite.backends.cpu import onednn
 from mxlite.executor import Executor
 from mxlite.memplan import MemoryPlan
-from mxlite.memplan.split import kept_bytes
+from mxlite.memplan.remat.split import kept_bytes
 from peers.peer import Arrays, inferred, Peer, trained
 
 

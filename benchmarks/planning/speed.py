@@ -8,7 +8,7 @@ from harness import markdown
 from networks.feature_maps import memonger_resnet
 
 from mxlite.memplan import plan_memory
-from mxlite.memplan.frontier import frontier
+from mxlite.memplan.remat.frontier import frontier
 from planning.report import Report, say
 
 ABOUT = """\

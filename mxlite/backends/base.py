@@ -24,7 +24,7 @@ from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
-from ..memplan.device import DEFAULT, Precision
+from ..memplan.cost.device import DEFAULT, Precision
 from . import guard
 from .rewrite import ForwardPass, StepPass
 
@@ -228,7 +228,7 @@ class Backend:
     longer. Those of `divide()` come where somebody does: what runs again sooner with small results of its
     own at hand is two nodes then, of which one runs once. Those of `spare()` take back of a simplified
     forward graph what keeps more than it must for the sake of time, and `spared` says what the step does
-    instead: within a budget that the other exceeds, plans are made of both (see `memplan/steps.py`).
+    instead: within a budget that the other exceeds, plans are made of both (see `memplan/remat/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `copies_again`: whether 16-bit copies of weights are always made again rather than held; else that is

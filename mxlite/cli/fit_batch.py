@@ -10,7 +10,7 @@ from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError, ShapeError
 from ..core.table import percent
 from ..memplan import MemoryPlan, Template
-from ..memplan.search import frontier_of
+from ..memplan.remat.search import frontier_of
 from .request import add_model, add_request, Request, request_of
 from .words import show
 

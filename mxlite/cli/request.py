@@ -17,8 +17,8 @@ from ..executor.step import input_names
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
-from ..memplan.device import MEASURED
-from ..module import optimizer as optimizers
+from ..memplan.cost.device import MEASURED
+from ..module.optim import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shapes, Shapes, Source
 

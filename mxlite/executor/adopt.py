@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..core.bytesize import format_bytes
 from ..core.errors import BindError, PlanError
 from ..memplan import check, MemoryPlan, Problem
-from ..memplan.difference import first_difference
+from ..memplan.files.difference import first_difference
 
 
 def is_of(plan: MemoryPlan, problem: Problem) -> bool:

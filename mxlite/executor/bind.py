@@ -13,7 +13,7 @@ from ..core.collection import no_collection
 from ..graph import Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
 from ..memplan import Device, MemoryPlan, Steps, Template
-from ..memplan.device import MEASURED
+from ..memplan.cost.device import MEASURED
 from ..ndarray import NDArray
 from .amp import amp_dtype, LossScale, typed
 from .calibration import Calibration, with_measured_costs

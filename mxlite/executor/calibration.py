@@ -12,7 +12,7 @@ that changes within minutes, and with it what a step finds there.
 What this says is how much the cache matters to a call. How long it takes in a step is measured in two
 (rehearsal.py): the one that keeps all, or the plan within the budget, and the one of least bytes, which finds
 most in the cache. The mean over all its places in both is the time by which plans are chosen; the predicted
-time of a plan's step goes from there by what each call finds in the cache (memplan/locality.py).
+time of a plan's step goes from there by what each call finds in the cache (memplan/cost/locality.py).
 Seconds are those of this thread, for one that waits for a core works on no kernel. The times and what is
 known of the cache are kept in the process and on disk (timings.py), so that the next plan of the same network
 measures nothing.
@@ -43,11 +43,11 @@ import numpy as np
 from ..backends import bind_call, Call
 from ..core.bytesize import format_bytes
 from ..memplan import MemoryPlan
-from ..memplan.device import MEASURED
-from ..memplan.locality import walk
+from ..memplan.cost.device import MEASURED
+from ..memplan.cost.locality import walk
 from ..memplan.plan import make_plan
 from ..memplan.problem import padded
-from ..memplan.search import frontier_of
+from ..memplan.remat.search import frontier_of
 from ..ops.random.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
 from .kernel_thread import where_kernels_run

@@ -25,7 +25,7 @@ from ..memplan import (
     Steps,
     Template,
 )
-from ..memplan.device import device_of
+from ..memplan.cost.device import device_of
 from .amp import LossScale, mixed
 from .calibration import with_measured_costs
 from .constants import constant_bytes

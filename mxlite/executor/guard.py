@@ -24,7 +24,7 @@ from ..backends import guard
 from ..backends.gpu.fence import DeviceFence, forget as forget_on_device, Watched
 from ..core import OperatorError
 from ..memplan import MemoryPlan
-from ..memplan.arena import place
+from ..memplan.placement.arena import place
 from .lower import Lowered
 from .step import Key
 

@@ -19,8 +19,8 @@ from ..backends.lower import LoweredGraph
 from ..backends.rewrite import combined, name_of, StepPass
 from ..graph import LOSS_SCALE, Shape
 from ..memplan import Device, MemoryPlan, Problem, reorder, structure
-from ..memplan.bound import forward_bound
-from ..memplan.device import DEFAULT
+from ..memplan.cost.device import DEFAULT
+from ..memplan.remat.bound import forward_bound
 from .accumulate import accumulated
 from .constants import CONSTANTS, hoist, PACK
 from .preview import makes_late, PREVIEWS, with_previews

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..core import OutOfMemoryError
 from ..memplan import MemoryPlan
-from ..memplan.locality import walk
+from ..memplan.cost.locality import walk
 from .lower import Lowered
 from .timings import Seconds, Timings
 from .trial import Trial

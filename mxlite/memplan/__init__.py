@@ -1,13 +1,16 @@
-from .arena import place as place, Placement as Placement
 from .check import check as check
-from .device import Device as Device
-from .liveness import (
+from .cost.device import Device as Device
+from .cost.teams import leanest as leanest
+from .files.template import structure as structure, Template as Template
+from .order.order import predecessors as predecessors
+from .order.reorder import reorder as reorder, reorder_within as reorder_within
+from .placement.arena import place as place, Placement as Placement
+from .placement.liveness import (
     host_ranges as host_ranges,
     live_ranges as live_ranges,
     Liveness as Liveness,
     LiveRange as LiveRange,
 )
-from .order import predecessors as predecessors
 from .plan import make_plan as make_plan, MemoryPlan as MemoryPlan, STRATEGIES as STRATEGIES
 from .problem import (
     ALIGN as ALIGN,
@@ -18,8 +21,7 @@ from .problem import (
     Task as Task,
     Value as Value,
 )
-from .reorder import reorder as reorder, reorder_within as reorder_within
-from .schedule import (
+from .remat.schedule import (
     FETCH as FETCH,
     make_schedule as make_schedule,
     OFFLOADED as OFFLOADED,
@@ -27,8 +29,8 @@ from .schedule import (
     Schedule as Schedule,
     STORE as STORE,
 )
-from .search import plan_memory as plan_memory
-from .split import (
+from .remat.search import plan_memory as plan_memory
+from .remat.split import (
     by_bytes as by_bytes,
     cheap as cheap,
     Cuts as Cuts,
@@ -36,6 +38,4 @@ from .split import (
     nested as nested,
     partial as partial,
 )
-from .steps import Steps as Steps
-from .teams import leanest as leanest
-from .template import structure as structure, Template as Template
+from .remat.steps import Steps as Steps

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import PlanError
 
 if TYPE_CHECKING:
-    from .liveness import LiveRange
+    from .placement.liveness import LiveRange
     from .plan import MemoryPlan
 
 _RUN, _STORE, _FETCH = 0, 1, 2  # kinds of steps, as a plan writes them

@@ -11,13 +11,13 @@ from ..core.cached import cached_property
 from ..core.errors import MemoryBudgetError
 from ..core.files import PIECE
 from ..core.table import printable
-from . import locality
-from .arena import place, place_disjoint
-from .liveness import host_ranges, live_ranges, Liveness, LiveRange
-from .order import Predecessors, predecessors
+from .cost import locality
+from .order.order import Predecessors, predecessors
+from .placement.arena import place, place_disjoint
+from .placement.liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .problem import CATEGORIES, padded, Problem, SOMETIMES
-from .schedule import Choice, make_schedule, Schedule
-from .steps import Steps
+from .remat.schedule import Choice, make_schedule, Schedule
+from .remat.steps import Steps
 
 STRATEGIES = ("none", "inplace", "sharing")
 CHECKPOINT_BYTES = 2 * PIECE
@@ -87,7 +87,7 @@ class MemoryPlan:
         It may run another step that the network offers. A plan out of a file knows only its own. Raises
         MemoryBudgetError.
         """
-        from .search import plan_memory
+        from .remat.search import plan_memory
 
         steps = Steps.of(self.problem) if self.steps is None else self.steps
         try:
@@ -274,14 +274,14 @@ class MemoryPlan:
 
     def to_json(self) -> str:
         """The whole plan as text, with the version of its form and a digest."""
-        from .planfile import dumps
+        from .files.planfile import dumps
 
         return dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> MemoryPlan:
         """The plan that `to_json` wrote, passed by the judge. Raises FormatError or PlanError."""
-        from .planfile import loads
+        from .files.planfile import loads
 
         return loads(text)
 

@@ -15,8 +15,8 @@ from math import fsum
 from ..core.cached import cached_property
 from ..core.errors import BindError
 from ..core.wanted import found
-from .device import FASTEST, is_rate, SLOWEST
-from .overwrite import most_overwritten
+from .cost.device import FASTEST, is_rate, SLOWEST
+from .placement.overwrite import most_overwritten
 
 CATEGORIES = (
     "arguments",

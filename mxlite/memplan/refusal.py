@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
-from .frontier import Frontier
 from .holders import at_peak, describe_peak, held_table, short
 from .plan import MemoryPlan
 from .problem import Problem
-from .steps import Steps
+from .remat.frontier import Frontier
+from .remat.steps import Steps
 
 NOTABLE = 0.01  # the share of what is fixed from which on it is said that less of it would help
 TWICE = 1.0  # extra time, as a share

@@ -10,12 +10,12 @@ from ..core import StateError
 from ..core.bytesize import format_bytes
 from ..core.files import check_writable, room
 from ..core.wanted import wanted, whole
-from . import metric as metric_module
-from .callback import BatchEndParam
-from .initializer import Uniform
-from .interrupt import Interrupt
+from .initial.initializer import Uniform
+from .metrics import metric as metric_module
 from .module_contract import as_list
 from .scored_module import Callbacks, check_callbacks, check_data, ScoredModule
+from .watch.callback import BatchEndParam
+from .watch.interrupt import Interrupt
 
 
 class BaseModule(ScoredModule):

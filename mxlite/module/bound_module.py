@@ -12,15 +12,15 @@ from ..executor import Executor, ExecutorGroup
 from ..io import DataDesc
 from ..memplan import MemoryPlan
 from ..ndarray import concat, NDArray
-from . import parameters
 from .base_module import BaseModule
 from .binding import Binding
 from .bound_arrays import BoundArrays
-from .callback_monitor import CallbackMonitor
 from .evaluation import Evaluation, other_shapes, Shapes, shapes_of
-from .initializer import Uniform
+from .initial import parameters
+from .initial.initializer import Uniform
 from .module_contract import as_list, by_device
 from .training import Training
+from .watch.callback_monitor import CallbackMonitor
 
 
 class BoundModule(BaseModule):

@@ -20,8 +20,8 @@ from ..core.wanted import wanted
 from ..formats import load_params, stored_params
 from ..ndarray import array, load as load_arrays, NDArray, save as save_arrays
 from ..symbol import load as load_symbol
-from .bound_buckets import BoundBuckets
-from .metric import EvalMetric
+from .buckets.bound_buckets import BoundBuckets
+from .metrics.metric import EvalMetric
 
 
 class BucketingModule(BoundBuckets):

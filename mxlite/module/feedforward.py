@@ -15,14 +15,16 @@ from ..core.errors import ArgumentError, nearest
 from ..core.log import logger_of
 from ..ndarray import NDArray
 from ..symbol import Symbol
-from . import array_data, metric as metrics, optimizer as optimizers
+from . import array_data
 from .base_module import BaseModule
 from .bucketing_module import BucketingModule
-from .callback import BatchEndParam, LogValidationMetricsCallback
-from .checkpoint import load_checkpoint, save_checkpoint
-from .initializer import Uniform
+from .initial.initializer import Uniform
+from .metrics import metric as metrics
 from .module import Module
+from .optim import optimizer as optimizers
+from .saved.checkpoint import load_checkpoint, save_checkpoint
 from .scored_module import Callbacks
+from .watch.callback import BatchEndParam, LogValidationMetricsCallback
 
 Params = Mapping[str, NDArray]
 

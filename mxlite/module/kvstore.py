@@ -11,8 +11,8 @@ from ..core.wanted import wanted
 from ..ndarray import NDArray
 from ..ndarray.sparse import retain
 from ..ndarray.stored import Source
-from .optimizer_base import Optimizer
-from .updater import get_updater, Updater
+from .optim.optimizer_base import Optimizer
+from .optim.updater import get_updater, Updater
 
 TYPES = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.errors import RangeError
 from ..core.wanted import number, whole
-from .lr_scheduler import LRScheduler as LearningRateScheduler
+from .optim.lr_scheduler import LRScheduler as LearningRateScheduler
 
 __all__ = ["FactorScheduler", "LearningRateScheduler"]
 

@@ -18,16 +18,16 @@ from ..executor.offload import host_link, Offload
 from ..formats import stored_params
 from ..io import DataDesc
 from ..memplan import Device
-from ..memplan.device import device_of
+from ..memplan.cost.device import device_of
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames
 from .binding import Binding
-from .counting import Counting
-from .loss_scale import LossScale
-from .metric_base import EvalMetric
+from .metrics.counting import Counting
+from .metrics.metric_base import EvalMetric
 from .module_contract import as_list
-from .saved_module import SavedModule
+from .optim.loss_scale import LossScale
+from .saved.saved_module import SavedModule
 from .training import Training
 
 

@@ -12,7 +12,7 @@ from ..core import StateError
 from ..core.errors import MissingMethodError
 from ..core.log import logger_of
 from ..ndarray import NDArray
-from .metric_base import EvalMetric
+from .metrics.metric_base import EvalMetric
 
 
 def as_list(value: Any) -> list[Any]:

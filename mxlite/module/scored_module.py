@@ -10,9 +10,9 @@ import numpy as np
 from ..core import StateError
 from ..core.wanted import wanted, wanted_function, whole
 from ..ndarray import array, concatenate, NDArray
-from . import metric as metric_module
-from .callback import BatchEndParam
+from .metrics import metric as metric_module
 from .module_contract import as_list, ModuleContract
+from .watch.callback import BatchEndParam
 
 Callbacks = Callable[..., Any] | list[Callable[..., Any]] | None
 

@@ -15,13 +15,13 @@ from ..core.wanted import wanted
 from ..executor import Executor
 from ..executor.amp import LossScale as Asked
 from ..ndarray.stored import Source
-from . import optimizer as optimizers, states
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
-from .loss_scale import are_finite, LossScale
-from .statefile import Packed
-from .updater import get_updater, Updater
+from .optim import optimizer as optimizers, states
+from .optim.loss_scale import are_finite, LossScale
+from .optim.updater import get_updater, Updater
+from .saved.statefile import Packed
 
 
 class Training:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from mxlite.core import MXLiteError
-from mxlite.module import resume
+from mxlite.module.saved import resume
 from torture.allowance import Allowance, Outcome
 
 CASES = 200

@@ -54,14 +54,14 @@ FAULTS = [
     ),
     Fault(
         "the float32 weight comes before the momentum",
-        "mxlite/module/optimizer_base.py",
+        "mxlite/module/optim/optimizer_base.py",
         "        return (state, master) if self.master_last else (master, state)\n",
         "        return master, state\n",
         "tests/test_contracts.py::test_the_state_comes_before_the_float32_weight",
     ),
     Fault(
         "states of an older order are read as they stand",
-        "mxlite/module/updater.py",
+        "mxlite/module/optim/updater.py",
         "        if self.optimizer.master_last and not tree.get(",
         "        if False and not tree.get(",
         "tests/test_contracts.py::test_states_written_when_float32_weights_came_first_are_read",

@@ -84,21 +84,21 @@ FAULTS = [
     ),
     Fault(
         "a state of another shape steps a weight",
-        "mxlite/module/updater.py",
+        "mxlite/module/optim/updater.py",
         "if i in self._loaded:",
         "if False:",
         f"{_HOSTILE}::test_a_state_that_fits_no_weight_is_refused_at_its_first_update",
     ),
     Fault(
         "a state's header may be nested without end",
-        "mxlite/module/statefile.py",
+        "mxlite/module/saved/statefile.py",
         "if depth == DEEPEST:",
         "if False:",
         f"{_HOSTILE}::test_headers_of_states_are_bounded",
     ),
     Fault(
         "an axis of length 0 lets the others be of any length",
-        "mxlite/module/statefile.py",
+        "mxlite/module/saved/statefile.py",
         "if dtype.itemsize * math.prod(n for n in shape if n) < 2**63:",
         "if True:",
         f"{_HOSTILE}::test_headers_of_states_are_bounded",
@@ -126,7 +126,7 @@ FAULTS = [
     ),
     Fault(
         "a schedule that is far behind comes one change too far",
-        "mxlite/module/lr_scheduler.py",
+        "mxlite/module/optim/lr_scheduler.py",
         "left = self._changes_until(num_update) - 1",
         "left = self._changes_until(num_update)",
         f"{_HOSTILE}::test_a_schedule_catches_up_at_once_with_what_one_by_one_would_give",

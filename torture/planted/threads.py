@@ -21,7 +21,7 @@ FAULTS = [
     ),
     Fault(
         "kernels have fewer threads than the budget has room for",
-        "mxlite/memplan/teams.py",
+        "mxlite/memplan/cost/teams.py",
         "fits.argmax(axis=1)",
         "fits.shape[1] - 1",
         _TEST + "test_a_kernel_has_the_most_threads_that_fit_and_takes_the_longer",
@@ -35,7 +35,7 @@ FAULTS = [
     ),
     Fault(
         "a plan's file forgets the threads",
-        "mxlite/memplan/planfile.py",
+        "mxlite/memplan/files/planfile.py",
         "    return {name: x for name, x in found.items() if name not in _SELDOM or x != _SELDOM[name]}\n",
         "    return {name: x for name, x in found.items() if name not in _SELDOM}\n",
         _TEST + "test_the_plan_and_its_file_say_which_kernels_have_fewer_threads",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ...core import config
 from ...memplan import Device
-from ...memplan.device import Precision
+from ...memplan.cost.device import Precision
 
 H200 = Device(
     67e12, 4.8e12, "NVIDIA H200", tf32_flops_per_s=494.5e12, half_flops_per_s=989.5e12, launch_s=1.3e-6

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..plan import MemoryPlan
 from ..problem import padded
-from ..schedule import FETCH, STORE
+from ..remat.schedule import FETCH, STORE
 
 COLOURS = {  # in the order of every key; they stay apart with the common kinds of colour blindness
     "forward": "#4c78a8",

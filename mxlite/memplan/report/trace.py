@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING
 
 from ...core.files import replacing
 from ..problem import HostLink
-from ..schedule import FETCH, RUN, STORE
+from ..remat.schedule import FETCH, RUN, STORE
 from .boxes import peak_step, step_name
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ndarray import NDArray
-from ..checkpoint import load_checkpoint, save_checkpoint
+from ..saved.checkpoint import load_checkpoint, save_checkpoint
 from .base_cell import BaseRNNCell
 
 Cells = BaseRNNCell | Sequence[BaseRNNCell]

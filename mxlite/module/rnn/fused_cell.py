@@ -10,8 +10,8 @@ from ... import symbol
 from ...core import ShapeError
 from ...core.errors import nearest, OpAttributeError, UnknownNameError
 from ...ndarray import NDArray, zeros
-from ..fused_weights import FusedWeights, GATES
-from ..initializer import FusedRNN
+from ..initial.fused_weights import FusedWeights, GATES
+from ..initial.initializer import FusedRNN
 from .base_cell import BaseRNNCell, StateInfo
 from .bidirectional_cell import BidirectionalCell
 from .dropout_cell import DropoutCell

@@ -10,7 +10,7 @@ from ...core.wanted import whole
 from ...ops import find_op
 from ...symbol import Symbol
 from ...symbol.functions import apply
-from ..initializer import LSTMBias
+from ..initial.initializer import LSTMBias
 from .base_cell import BaseRNNCell, StateInfo
 from .params import RNNParams
 

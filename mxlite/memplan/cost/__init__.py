@@ -1,0 +1,1 @@
+"""What a plan's step takes: rates of devices, caches, threads."""

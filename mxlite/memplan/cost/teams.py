@@ -1,0 +1,115 @@
+"""How many threads each kernel has in a plan, where kernels with fewer need less workspace.
+
+A workspace is there for one step, so whether a kernel may have its large one is for that step alone to say:
+
+    bytes |      .--.                      ceiling
+          |------|--|--------------------- - - - -
+          |   .--'##'--.     ____          # workspace with all threads: above the ceiling
+          |  /    ++    \\   / ## \\         + with fewer: below it
+          | /     ++     `-'  ##  `-.      the other step has room for all
+          +--------------------------- steps
+
+So schedules are searched for as if all workspaces were small and nobody took longer for it, and then each
+kernel of a schedule gets the most threads with which all of its steps stay below a ceiling. The ceilings do
+not depend on the budget: a plan of a larger budget may have whatever one of a smaller budget has.
+"""
+
+from __future__ import annotations
+
+from math import floor, log
+
+import numpy as np
+
+from ..placement.liveness import live_ranges
+from ..plan import make_plan, MemoryPlan
+from ..problem import padded, Problem
+from ..remat import split
+from ..remat.pool import Point
+from ..remat.schedule import make_schedule, RUN, Schedule
+
+RUNG = 1.005  # ratio of ceilings
+
+
+def leanest(plan: MemoryPlan) -> MemoryPlan:
+    """A plan that keeps everything, with the most threads that its kernels may have in the fewest bytes."""
+    problem = plan.problem
+    if not problem.has_forms:
+        return plan
+    point, teams = Point(plan.method, bytes(split.forced(problem)), 0, 0.0), Teams(problem, "sharing")
+    least = teams.least(point)
+    return teams.plan(0, point, least.placed_bytes) or least
+
+
+class Teams:
+    """The kernels' threads in the schedules of one problem."""
+
+    def __init__(self, problem: Problem, strategy: str) -> None:
+        self.problem, self.strategy = problem, strategy
+        self.forms = [(t, task.forms) for t, task in enumerate(problem.tasks) if task.forms]
+        self.place = {t: i for i, (t, _) in enumerate(self.forms)}
+        most = max(len(forms) for _, forms in self.forms)
+        # A kernel with fewer forms than others has its last one several times.
+        padding = [(*forms, *(forms[-1:] * (most - len(forms)))) for _, forms in self.forms]
+        self.scratch = np.array([[padded(nbytes) for _, nbytes in row] for row in padding])
+        seconds = np.array([problem.tasks[t].seconds for t, _ in self.forms])
+        counts = np.array([[n for n, _ in row] for row in padding], np.float64)
+        self.longer = seconds[:, None] * (counts[:, :1] / counts - 1)  # than with all threads, by form
+        self._needs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def within(self, number: int, point: Point, ceiling: int) -> tuple[float, np.ndarray]:
+        """(seconds that a step of this point takes longer, form of each kernel) below a ceiling in bytes."""
+        beside, runs = self._of(number, point)
+        fits = beside[:, None] + self.scratch <= ceiling
+        form = np.where(fits.any(axis=1), fits.argmax(axis=1), self.scratch.shape[1] - 1)
+        return float((runs * self.longer[np.arange(len(form)), form]).sum()), form
+
+    def plan(self, number: int, point: Point, arena_budget: int) -> MemoryPlan | None:
+        """The quickest of this point's plans whose placed arena is within a budget; None if there is none."""
+        before: bytes | None = None
+        for rung in range(floor(log(max(1, arena_budget)) / log(RUNG)), -1, -1):
+            ceiling = floor(RUNG**rung)
+            if ceiling < point.live_bytes:
+                break
+            _, form = self.within(number, point, ceiling)
+            if form.tobytes() != before:
+                before = form.tobytes()
+                plan = self.made(point, form)
+                if plan.placed_bytes <= arena_budget:
+                    return plan
+        plan = self.least(point)
+        return plan if plan.placed_bytes <= arena_budget else None
+
+    def least(self, point: Point) -> MemoryPlan:
+        """The point's plan in which all kernels have the least workspace."""
+        return self.made(point, np.full(len(self.forms), self.scratch.shape[1] - 1))
+
+    def made(self, point: Point, form: np.ndarray) -> MemoryPlan:
+        """The point's plan with these forms."""
+        threads = list(self.problem.threads)
+        for (t, forms), k in zip(self.forms, form.tolist()):
+            if k:
+                threads[t] = forms[min(k, len(forms) - 1)][0]
+        problem = self.problem.in_forms(threads)
+        assert problem is not None
+        return make_plan(problem, point.choice, strategy=self.strategy, method=point.method, room=point.room)
+
+    def _of(self, number: int, point: Point) -> tuple[np.ndarray, np.ndarray]:
+        """Of each kernel the most bytes that lie beside its workspace, and how often it runs."""
+        if number not in self._needs:
+            schedule = make_schedule(self.problem.leanest, point.choice, point.room)
+            self._needs[number] = self._beside(schedule)
+        return self._needs[number]
+
+    def _beside(self, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+        beside, runs = np.zeros(len(self.forms), np.int64), np.zeros(len(self.forms), np.int64)
+        ranges = live_ranges(schedule, in_place=self.strategy != "none").ranges
+        change = np.zeros(len(schedule.task) + 1, np.int64)
+        nbytes = np.array([padded(r.nbytes) for r in ranges], np.int64)
+        np.add.at(change, [r.start for r in ranges], nbytes)
+        np.add.at(change, [r.stop for r in ranges], -nbytes)
+        live = np.cumsum(change).tolist()
+        for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
+            if kind == RUN and (i := self.place.get(t, -1)) >= 0:
+                runs[i] += 1
+                beside[i] = max(beside[i], live[s] - self.scratch[i, -1])
+        return beside, runs

@@ -1,0 +1,1 @@
+"""Plans and what was found for them, on disk; plans brought to other problems."""

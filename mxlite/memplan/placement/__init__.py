@@ -1,0 +1,1 @@
+"""Offsets in one arena: live ranges, and where they lie."""

@@ -1,0 +1,112 @@
+"""Orders of placing that begin with what sees the fullest steps, stacked by the exact search.
+
+At the fullest step no byte may be lost to a gap, at some others hardly any; most steps have room. What is
+hard to place are the buffers that live at one of the former. So the search is given only the fullest buffers,
+those that have the most live bytes at one of their steps:
+
+    bound  .....|##|.....|###|....     Sections are then few: everything that lives at the fullest step shares
+           ...##|##|.....|###|##..     one, and each buffer that is less full adds one at most.
+           .####|##|#####|.##|####
+           ========================    What lives in all sections lies below, outside the search. Nothing is
+    steps       ^           ^          lost by that: in any solution such a buffer may be moved to the bottom,
+             fullest    next fullest   and what lay below it up by as much.
+
+That is a small problem, whatever the length of the schedule. Its buffers then are the first to be given the
+lowest gap, from the bottom up, so none lies higher than the search has put it: what lay below it came before
+it and lies no higher either. Where the others do not fit, a larger part is searched. Where that does not help
+either, those that did not fit join the part, which is searched again, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...core.errors import SearchLimitError
+from .exact import counted
+from .liveness import LiveRange
+
+FIRST = 48  # buffers in the first part, besides those below; each next one may have half as many again
+EACH = 100  # places of a search for each of its buffers
+PART_WORK = 44_000_000  # of all searches: less than half a second
+MORE_WORK = 30_000_000  # where nothing else has helped: a third of a second
+FILL = 60  # work of placing all ranges behind one part, for each of them
+
+
+class PartSearch:
+    """The exact search of parts of the ranges, within `bound` bytes and `work` for all of them.
+
+    `is_over`: there is no more work to do, or a part is proved to have no offsets.
+    """
+
+    def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray, bound: int, work: int) -> None:
+        self.start, self.stop, self.size, self.bound = start, stop, size, bound
+        self.left = work
+        self.is_over = False
+
+    def stacked(self, part: np.ndarray) -> np.ndarray | None:
+        """The ranges `part` in the order to be placed; None if the search has no answer."""
+        start, stop, size = self.start, self.stop, self.size
+        first, last, through = _cut(start[part], stop[part])
+        below, others = part[through], part[~through]
+        number = len(others)
+        # A place looks at all buffers once, and for each of its sections at those that a buffer has.
+        sections = int((last[~through] - first[~through] + 1).sum())
+        each = number + 4 * sections * sections // max(1, number * number)
+        self.left -= FILL * len(start)
+        limit = min(EACH * number, self.left // max(1, each))
+        if limit < number:
+            self.is_over = True
+            return None
+        columns = (first[~through], last[~through] + 1, size[others])
+        ranges = [LiveRange((), *row) for row in zip(*(c.tolist() for c in columns))]
+        try:
+            offsets, placed = counted(ranges, self.bound - int(size[below].sum()), limit)
+        except SearchLimitError:
+            self.left -= limit * each
+            return None
+        self.left -= placed * each
+        if offsets is None:
+            self.is_over = True
+            return None
+        below = below[np.lexsort((-size[below], start[below] - stop[below]))]
+        return np.concatenate([below, others[np.argsort(offsets, kind="stable")]])
+
+
+def fullest_parts(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, fullness: np.ndarray
+) -> Iterator[np.ndarray]:
+    """The fullest ranges, in one part after the other, each larger than the last. Ends with all."""
+    some = np.flatnonzero(size > 0)
+    order = some[np.lexsort((-size[some], -fullness[some]))]
+    ends = np.flatnonzero(np.diff(fullness[order], append=-1)) + 1  # equally full ones stay together
+    most, begin = FIRST, 0
+    while begin < len(ends):
+        low, high = begin, len(ends) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            part = order[: ends[middle]]
+            if np.count_nonzero(~_cut(start[part], stop[part])[2]) <= most:
+                low = middle
+            else:
+                high = middle - 1
+        begin = low + 1
+        part = order[: ends[low]]
+        yield part
+        most = max(most, int(np.count_nonzero(~_cut(start[part], stop[part])[2]))) * 3 // 2
+
+
+def _cut(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each range [start, stop) its first and its last section, and whether it lives in all of them.
+
+    A section lies wherever a beginning is followed by an end. O(n log n).
+    """
+    n = len(start)
+    begins = np.repeat([1, 0], n)
+    order = np.lexsort((begins, np.concatenate([start, stop])))
+    sections = np.diff(begins[order], append=1) < 0
+    before = np.empty(2 * n, np.int64)
+    before[order] = np.cumsum(sections) - sections
+    first, last = before[:n], before[n:] - 1
+    return first, last, (first == 0) & (last == before.max() - 1)

@@ -1,0 +1,1 @@
+"""Rematerialization: which tasks run again, and which values go to host memory, for every budget."""

@@ -1,0 +1,148 @@
+"""What mirror counts cost, exactly, before anything is placed: most live bytes and recompute time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...core.cached import cached_property
+from ..placement.liveness import live_buffers
+from ..problem import padded, Problem
+from . import stepwise
+from .profiles import Profiles
+from .schedule import Choice, make_schedule, Runs, without_copies
+from .transfer import costs
+
+MOST_COPIES = 4  # that are known by stage
+NEVER = 1 << 62  # bytes of what is not looked at
+ADDED = 1 << 20  # numbers that are added up together, about
+
+
+class Evaluator:
+    """Costs of candidates of one problem.
+
+    The figures are those of the schedule that `make_schedule` would write and of its `live_buffers`: the
+    planner promises bytes by them, so they are exact, never estimates.
+    """
+
+    def __init__(self, problem: Problem, strategy: str = "sharing") -> None:
+        self.problem = problem
+        self.strategy = strategy
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """Tables of the problem, for many candidates at once."""
+        return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
+
+    @cached_property
+    def _stepwise(self) -> stepwise.Stepwise | None:
+        call = stepwise.machine_code()
+        return stepwise.Stepwise(self.problem, self.profiles, call) if call and self.runs_by_stage else None
+
+    def one(self, choice: Choice, room: int = 0) -> tuple[int, float]:
+        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height, or for runs.
+
+        O(steps), in Python. Without sharing the bytes are those of all buffers together. `room` is as in
+        `make_schedule`.
+        """
+        if self.strategy == "sharing":
+            schedule, fetched = without_copies(self.problem, choice)
+            if fetched:
+                nbytes, waiting = costs(schedule, fetched, room)
+                return nbytes, schedule.recompute_seconds + waiting
+        else:
+            schedule = make_schedule(self.problem, choice, room)
+        live = live_buffers(schedule, in_place=self.strategy != "none")
+        if self.strategy == "sharing":
+            nbytes = live.max_live_bytes
+        else:
+            nbytes = sum(map(padded, live.nbytes))
+        return nbytes, schedule.extra_seconds
+
+    def many(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds.
+
+        Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
+        takes; others are given to it.
+        """
+        live, seconds = self.stages(counts)
+        return live.max(axis=1), seconds
+
+    def stages(self, counts: np.ndarray, others: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes, seconds) for each row of `counts`.
+
+        Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
+        stage has them all, and the others nothing. Without `others` nobody looks at such a row: its bytes are
+        NEVER.
+        """
+        live = np.zeros((len(counts), max(1, self.profiles.num_stages)), np.int64)
+        seconds = np.zeros(len(counts), np.float64)
+        alone = np.ones(len(counts), bool)
+        if self.profiles.plain:
+            highest = counts.max(axis=1, initial=0)
+            flat = counts.min(axis=1, initial=0) >= 0
+            if self._stepwise is None:
+                for most in range(1, MOST_COPIES + 1):
+                    rows = np.flatnonzero((np.maximum(highest, 1) == most) & flat)
+                    step = self.profiles.chunk(most)
+                    for at in range(0, len(rows), step):
+                        some = rows[at : at + step]
+                        found = self.profiles.stages(counts[some].T, most)
+                        live[some], seconds[some], alone[some] = found
+            else:
+                # Of higher counts too the same figures as those of `one`, sooner.
+                rows = np.flatnonzero(flat & (others | (highest <= MOST_COPIES)))
+                found = self._stepwise.of_counts(np.where(self.profiles.droppable, counts[rows], 0))
+                live[rows], num, late = found
+                seconds[rows], alone[rows] = self._seconds(num), late & (highest[rows] > 1)
+        if not others:
+            live[alone, 0] = NEVER
+            return live, seconds
+        for k in np.flatnonzero(alone).tolist():
+            live[k] = 0
+            live[k, 0], seconds[k] = self.one(counts[k].tolist())
+        return live, seconds
+
+    def _seconds(self, num: np.ndarray) -> np.ndarray:
+        """Of forward tasks that run again `num` (candidates, forward tasks) times."""
+        most = num.max(axis=0, initial=0)
+        tasks = np.repeat(np.arange(len(most)), most)
+        found = np.zeros(len(num))
+        if not len(tasks):
+            return found
+        runs = np.arange(len(tasks)) - np.repeat(np.cumsum(most) - most, most)  # of each task: 0, 1, ...
+        seconds = self.profiles.seconds[tasks, 0]
+        step = max(1, ADDED // len(tasks))
+        for at in range(0, len(num), step):
+            again = num[at : at + step, tasks] > runs
+            found[at : at + step] = np.cumsum(np.where(again, seconds, 0.0), axis=1)[:, -1]
+        return found
+
+    def stages_of_runs(self, num: np.ndarray, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes by stage, seconds) of candidates given by their runs.
+
+        `num` (candidates, forward tasks): how often each runs again. `stage`: `Runs.stages` of all of them,
+        one behind the other. Runs must be such that each may run where it does. For problems that have
+        `runs_by_stage` only.
+        """
+        seconds = self._seconds(num)
+        if self._stepwise is not None:
+            return self._stepwise.of_runs(num, stage), seconds
+        return self.profiles.stages_of_runs(num, stage), seconds
+
+    def choices(self, choices: Sequence[Choice]) -> tuple[np.ndarray, np.ndarray]:
+        """As `one` for each of `choices`: int64 bytes and float64 seconds."""
+        nbytes, seconds = np.zeros(len(choices), np.int64), np.zeros(len(choices), np.float64)
+        counts = [i for i, c in enumerate(choices) if not isinstance(c, Runs)]
+        if counts:
+            nbytes[counts], seconds[counts] = self.many(np.array([choices[i] for i in counts]))
+        for i, c in enumerate(choices):
+            if isinstance(c, Runs):
+                nbytes[i], seconds[i] = self.one(c)
+        return nbytes, seconds
+
+    @cached_property
+    def runs_by_stage(self) -> bool:
+        """Whether the costs of runs can be told stage by stage."""
+        return self.profiles.plain and self.profiles.never > 0 and self.strategy == "sharing"

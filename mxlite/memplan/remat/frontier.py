@@ -1,0 +1,251 @@
+"""Every budget's plan at once: the candidates that no other one beats in both bytes and time.
+
+The candidates do not depend on the budget. For a budget the fastest of them is taken whose *placed* arena
+fits. So a larger budget, which all the same candidates fit and perhaps more, never gets a slower plan; and
+the least budget that works is the smallest placed arena.
+"""
+
+from __future__ import annotations
+
+import itertools
+from math import inf
+
+import numpy as np
+
+from ..cost.teams import Teams
+from ..plan import make_plan, MemoryPlan
+from ..problem import Problem
+from . import offload, split
+from .anneal import anneal, anneal_counts, FEW
+from .beam import beam
+from .blocks import Blocks
+from .chain import Chain, counts_of, filled, Table
+from .deep import Deep
+from .exchange import exchange
+from .improve import enumerate_all, improve
+from .pool import Point, Pool
+from .squeeze import squeeze
+
+FRACTIONS = 16  # partial dropping is tried in sixteenths
+WIDEST = 8  # values that cross a cut within a block
+FINE = 500  # cuts of that kind up to which the chain programme takes them all
+FINEST = 1500  # and which the recursion takes
+MOST = 600  # cuts between blocks that the programmes look at; in longer chains neighbours are one block
+DEEPEST = 16  # mirror count
+DEEP_SCALES = ((0.3, 64, 1), (0.08, 128, 3), (0.02, 128, 2), (0.005, 64, 1))
+"""Largest budgets, as shares of keeping all, that one table of the recursion serves, each down to a quarter;
+then the places between which it chooses, and how many times as many budgets it is asked for."""
+DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
+DEEP_VISITS = 80_000  # and tasks of the schedules made for them, about
+RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
+
+
+# Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
+# each task, between bounds. First by single changes of counts, then by annealing, of counts and of what is
+# held, then below the least bytes, then by sets of changes. What is held costs more work to change than
+# counts, and more for more tasks: fewer visits.
+SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
+COUNTED, MOST_COUNTED, MORE_COUNTED = 150, (1_000_000, 2_000_000), 4400
+ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (1_000_000, 3_500_000), 240_000_000
+TIMES = 8  # that annealing of what is held begins anew, for up to FEW tasks
+SQUEEZED, MORE_SQUEEZED, LESS_SQUEEZED = (2_000_000, 6_000_000), 5000, (400_000, 12_000_000_000)
+EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
+
+
+class Frontier:
+    """The plans of one problem. `points` ascend in recompute time and fall in bytes before placing.
+
+    Where kernels may have fewer threads they are those of the leanest problem, and a point stands for the
+    plans with its schedule: each takes longer than the point says by what its kernels do for want of
+    threads.
+    """
+
+    def __init__(self, problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
+        self.problem = problem
+        self.strategy = strategy
+        self.points = points
+        self._teams = Teams(problem, strategy) if problem.has_forms else None
+        self._placed: dict[int, int] = {}
+        self._least: tuple[int, MemoryPlan] | None = None  # whoever is told its bytes asks for it next
+
+    def at(self, arena_budget: int) -> MemoryPlan | None:
+        """The fastest plan whose placed arena is within `arena_budget` bytes; None if there is none."""
+        if self.problem.least_arena > arena_budget:
+            return None
+        if self._teams is not None:
+            return self._in_forms(arena_budget, self._teams)
+        for i, point in enumerate(self.points):
+            if point.live_bytes <= arena_budget and self._placed.get(i, 0) <= arena_budget:
+                plan = self.plan(i)
+                if plan.placed_bytes <= arena_budget:
+                    return plan
+        return None
+
+    def _in_forms(self, arena_budget: int, teams: Teams) -> MemoryPlan | None:
+        """`at`, where points differ in what their kernels take for want of threads."""
+        best: MemoryPlan | None = None
+        quickest = inf
+        for i, point in enumerate(self.points):
+            if point.seconds >= quickest:
+                break
+            if max(point.live_bytes, self._placed.get(i, 0)) > arena_budget:
+                continue
+            if point.seconds + teams.within(i, point, arena_budget)[0] >= quickest:
+                continue
+            plan = teams.plan(i, point, arena_budget)
+            if plan is None:
+                self._placed[i] = max(self._placed.get(i, 0), arena_budget + 1)
+                continue
+            seconds = plan.problem.step_seconds - self.problem.step_seconds + plan.schedule.extra_seconds
+            if seconds < quickest:
+                best, quickest = plan, seconds
+        return best
+
+    def least(self) -> MemoryPlan:
+        """The plan with the smallest placed arena; of equals the fastest."""
+        best: MemoryPlan | None = None
+        for i in reversed(range(len(self.points))):
+            if best is not None and self.points[i].live_bytes > best.placed_bytes:
+                break
+            plan = self.plan(i)
+            if best is None or plan.placed_bytes <= best.placed_bytes:
+                best = plan
+                self._least = i, plan
+        assert best is not None
+        if best.placed_bytes < self.problem.least_arena:
+            return self.at(self.problem.least_arena) or best
+        return best
+
+    def least_within(self, seconds: float) -> MemoryPlan | None:
+        """The smallest plan of those with at most so many extra seconds; None if all have more."""
+        found = [i for i, p in enumerate(self.points) if p.seconds <= seconds]
+        return self.plan(found[-1]) if found else None
+
+    def plan(self, i: int) -> MemoryPlan:
+        """Point i, placed; where kernels may have fewer threads, in the fewest bytes."""
+        least = self._least  # another thread may replace it
+        if least is not None and least[0] == i:
+            return least[1]
+        point = self.points[i]
+        if self._teams is not None:
+            plan = self._teams.least(point)
+            self._placed[i] = plan.placed_bytes
+            return self._teams.plan(i, point, plan.placed_bytes) or plan
+        plan = make_plan(
+            self.problem,
+            point.choice,
+            strategy=self.strategy,
+            method=point.method,
+            room=point.room,
+        )
+        self._placed[i] = plan.placed_bytes
+        return plan
+
+
+def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
+    """The frontier of `problem`, from recomputing nothing to the least bytes known. Deterministic."""
+    whole, problem = problem, problem.leanest
+    pool = Pool(problem, strategy)
+    n = problem.num_forward
+    pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
+    # Recomputation only adds values, so where values share no bytes it is of no use.
+    if strategy == "sharing" and n and pool.points[0].live_bytes:
+        cuts = split.find_cuts(problem)
+        blocks = Blocks(split.thinned(cuts, MOST))
+        droppable = np.array(blocks.droppable)
+        _schemes(pool, cuts)
+        coarse = Chain(blocks)
+        fine = Chain(Blocks(split.thinned(split.find_cuts(problem, WIDEST), FINEST)))
+        _stretches(pool, coarse)
+        if fine.blocks.num <= FINE and fine.blocks.begin != coarse.blocks.begin:
+            _stretches(pool, fine)
+        _levels(pool, cuts, fine)
+        _search_counts(pool, droppable, np.array(cuts.order, np.int64))
+        counted = list(pool.points)
+        _search_runs(pool)
+        if problem.host is not None:
+            offload.extend(pool, counted)
+    return Frontier(whole, strategy, tuple(pool.points))
+
+
+def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
+    """Mirror counts around those of the points that there are."""
+    number = len(pool.problem.tasks)
+    limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
+    if enumerate_all(pool, droppable, limit) > 1:
+        return  # higher counts are not worth a search
+    improve(pool, places, limit)
+    low, high = MOST_COUNTED
+    anneal_counts(pool, places, min(COUNTED * number**2, max(low, min(high, MORE_COUNTED * number))))
+
+
+def _search_runs(pool: Pool) -> None:
+    """What is held, around the points that there are."""
+    number = len(pool.problem.tasks)
+    low, high = MOST_ANNEALED
+    limit = min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number)))
+    for seed in range(1, 1 + (TIMES if number <= FEW else 1)):
+        anneal(pool, limit, seed)
+    (fewest, most), (least, shared) = SQUEEZED, LESS_SQUEEZED
+    squeeze(pool, min(max(fewest, min(most, MORE_SQUEEZED * number)), max(least, shared // number)))
+    exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
+    if number <= FEW:
+        beam(pool)
+
+
+def _schemes(pool: Pool, cuts: split.Cuts) -> None:
+    """The thesis's segments, a grid of strides and fractions, and recursion."""
+    problem = pool.problem
+    found: list[tuple[str, list[int]]] = [("drop cheap results", split.cheap(problem))]
+    for s in (0, *split.strides(cuts)) if cuts.at else (0,):
+        name = f"keep 1 cut in {s}, drop" if s else "drop"
+        for f in range(1, FRACTIONS + 1):
+            found.append((f"{name} {f}/{FRACTIONS}", split.partial(cuts, s, f / FRACTIONS)))
+    total = split.total_bytes(problem)
+    if cuts.at:
+        found += [(f"segments of 1/{2**i}", split.by_bytes(cuts, total >> i)) for i in range(1, 9)]
+    for levels in (2, 3, 4):
+        for radix in (2, 3, 4, 6, 8, 12, 16):
+            if radix**levels <= 4 * len(cuts.at):
+                found.append((f"{levels} levels of {radix}", split.nested(cuts, radix, levels)))
+    pool.add([name for name, _ in found], np.array([counts for _, counts in found]))
+
+
+def _stretches(pool: Pool, chain: Chain) -> None:
+    """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
+    most = float(pool.points[0].live_bytes)
+    for limit, twice in ((most, False), (most * 0.2, True)):
+        budgets = [limit]
+        while budgets[-1] > limit * 0.19:
+            budgets.append(budgets[-1] / RUNGS)
+        names, rows = [], []
+        found = Table(chain, limit, twice=twice).walk(budgets[:-1])
+        for budget, stretches in zip(budgets, itertools.takewhile(lambda s: s is not None, found)):
+            assert stretches is not None
+            names.append(f"{len(stretches)} stretches")
+            rows.append(counts_of(chain, stretches, filled(chain, stretches, budget)))
+        if rows:
+            pool.add(names, np.array(rows))
+
+
+def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
+    """What the recursion finds for a ladder of budgets, down to the least it can work with."""
+    most = float(pool.points[0].live_bytes)
+    among = sorted(
+        {0, chain.blocks.num, *(c + 1 for c, t in enumerate(chain.blocks.cuts.at) if t in set(cuts.at))}
+    )
+    few = max(12, DEEP_VISITS // len(pool.problem.tasks))
+    for share, places, dense in DEEP_SCALES:
+        rungs = min(DEEP_RUNGS, dense * few)
+        deep = Deep(chain, share * most, among, places)
+        names, rows = [], []
+        for i in range(rungs):
+            counts = deep.counts(share * most * 0.25 ** (i / rungs))
+            if counts is None or counts.max() > DEEPEST:
+                break
+            names.append(f"recursion of depth {max(counts.tolist())}")
+            rows.append(counts)
+        if rows:
+            pool.add(names, np.array(rows))
+        if len(rows) < rungs:
+            break

@@ -1,0 +1,113 @@
+"""A plan within a budget: the fastest point of the problem's frontier whose placed arena fits.
+
+Only the placed size decides. So the search for points may be clever or not: the planner cannot promise
+bytes that it does not keep. Nothing depends on time or chance: equal problems get equal plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...core.remembered import Remembered
+from ..files import cache
+from ..files.template import Template
+from ..plan import make_plan, MemoryPlan
+from ..problem import Problem
+from ..refusal import too_small
+from . import split
+from .frontier import Frontier, frontier
+from .steps import Steps
+
+REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
+FRONTIERS = 4  # kept for other budgets of the same problem
+
+_plans = Remembered[tuple[str, int | None, str], MemoryPlan | None](REMEMBERED)
+_frontiers = Remembered[tuple[str, str], Frontier](FRONTIERS)
+
+
+def plan_memory(
+    steps: Problem | Steps,
+    budget: int | None = None,
+    *,
+    strategy: str | None = None,
+    template: Template | MemoryPlan | None = None,
+) -> MemoryPlan:
+    """The memory plan of a problem, or of whichever of `steps` is the fastest; see `steps.py`.
+
+    Without a budget nothing is recomputed except what the user marked. With one, the plan of least
+    extra time among all candidates of all steps whose `peak_bytes` is within `budget` bytes; a larger budget
+    never gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
+    `strategy` is that of the steps unless given.
+
+    `template`: a plan for other sizes. Where the structure is the same, what it has found out is used
+    again, in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
+    than that of a search, which is made where the template has nothing to offer.
+    """
+    if isinstance(steps, Problem):
+        steps = Steps.of(steps, strategy or "sharing")
+    strategy = strategy or steps.strategy
+    if template is not None:
+        template = template if isinstance(template, Template) else Template(template)
+    found, whole = None, _kept(steps.free if budget is None else steps.first, strategy, template)
+    if budget is None or whole.peak_bytes <= budget:
+        found = whole
+    elif template is not None and strategy == "sharing":
+        made = (template.plan(problem, budget, frontier_of) for problem in steps)
+        found = next((plan for plan in made if plan), None)
+    for problem in () if found is not None else steps:
+        # A step that takes longer from the outset than a plan that fits is not even searched.
+        if found is None or problem.slowdown - 1 < found.extra_time:
+            plan = _within(problem, budget, strategy)
+            if plan is not None and (found is None or plan.extra_time < found.extra_time):
+                found = plan
+    if found is None:
+        assert budget is not None
+        raise too_small(steps, budget, [frontier_of(p, strategy) for p in steps], whole)
+    return replace(found, steps=steps, budget_bytes=budget, keep_all_peak_bytes=whole.peak_bytes)
+
+
+def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
+    """`frontier(problem, strategy)`, remembered for the problems asked for last, and on disk for others."""
+
+    def make() -> Frontier:
+        lean = problem.leanest
+        points = cache.load(lean, strategy)
+        if points is not None:
+            return Frontier(problem, strategy, points)
+        found = frontier(problem, strategy)
+        cache.store(lean, strategy, found.points)
+        return found
+
+    return _frontiers.of((problem.digest, strategy), make)
+
+
+def _kept(problem: Problem, strategy: str, template: Template | None) -> MemoryPlan:
+    """The plan that keeps everything but what the user marked."""
+    if template is not None and strategy == "sharing":
+        made = template.plan(problem, None, frontier_of)
+        if made is not None:
+            return made
+    found = _within(problem, None, strategy)
+    assert found is not None
+    return found
+
+
+def _within(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan | None:
+    """The fastest plan of one step within a budget; None if there is none."""
+    found = _plans.of((problem.digest, budget, strategy), lambda: _search(problem, budget, strategy))
+    if found is None:
+        return None
+    # Names of two equal problems are equal too, but the graph behind is the caller's own.
+    mine = problem.in_forms(found.problem.threads)
+    assert mine is not None
+    return replace(found, schedule=replace(found.schedule, problem=mine))
+
+
+def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan | None:
+    if budget is None:
+        marked = split.forced(problem)
+        return make_plan(problem, marked, strategy=strategy, method=split.keeping(problem))
+    keep_all = _within(problem, None, strategy)
+    if keep_all is not None and keep_all.peak_bytes <= budget:
+        return keep_all
+    return frontier_of(problem, strategy).at(budget - problem.fixed_total)

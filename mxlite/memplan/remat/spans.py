@@ -1,0 +1,432 @@
+"""Rows of bits that say what is held: changes of them, and what follows from a change.
+
+`holds.py` tells what the bits mean. Here a state is one row of bits for each task and two of those, `held`
+and `runs`, in arrays of whole numbers: `words` numbers for each row, the first stages in the first of them
+and, within a number, in its highest places. So a row may be one number as long as it needs to be, as Python
+has them, or several of 60 bits for machine code:
+
+    stage    0 1 2 3 4 5 6 7 8 9         words = 1      1 1 1 0 0 1 1 1 1 0
+    held     h h h . . h h h h .         words = 2      1 1 1 0 0 | 1 1 1 1 0
+
+Functions here are written in the part of Python that `compiled` understands. Tables of the problem have the
+same names in all of them: `ones` are all bits of one number; `word`, `place` and `upto` are, for each stage,
+the number of the row that it is in, its bit, and the bits of that number up to it; behind the last stage they
+have an entry more, without a bit. `asked`, `allowed` and `pinned` are rows of each task. Lists of each task
+stand in one array one behind the other: of task u from reader_first[u] on. A **span** is a change of one row:
+(task, first stage, last stage, 1 to hold or 0 to drop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..compiled import Ints
+
+NO_ROOM = -1  # the functions below know no names of this file
+
+
+def settle(
+    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
+    asked: Ints, allowed: Ints, pinned: Ints, held: Ints, runs: Ints, base: int, changed: Ints,
+) -> int:  # fmt: skip
+    """Find what runs again of the tasks that are `changed`, and of those whose readers' runs change by that.
+
+    What is held of a task is first cut down to what somebody reads: of each stretch that is held all up to
+    its last read. To add the reads to the bits carries from each of them to the beginning of its stretch, and
+    so tells these bits. `changed` is all 0 in the end.
+    """
+    width = ones.bit_length()
+    u = number
+    while u > 0:
+        u -= 1
+        if changed[u] == 1:
+            changed[u] = 0
+            carry = 0
+            behind = 0  # whether it is held in the stage after this number's
+            differs = 0
+            w = words
+            while w > 0:
+                w -= 1
+                at = u * words + w
+                used = asked[at]
+                r = reader_first[u]
+                while r < reader_first[u + 1]:
+                    used |= runs[base + reader[r] * words + w]
+                    r += 1
+                bits = held[base + at] & allowed[at] | pinned[at]
+                reads = used & bits
+                total = bits + reads + carry
+                carry = total >> width
+                bits &= total ^ bits | reads
+                again = (used | bits << 1 | behind) & (bits ^ ones) & ones
+                behind = bits >> width - 1
+                held[base + at] = bits
+                if runs[base + at] != again:
+                    runs[base + at] = again
+                    differs = 1
+            if differs == 1:
+                i = input_first[u]
+                while i < input_first[u + 1]:
+                    changed[inputs[i]] = 1
+                    i += 1
+    return 0
+
+
+def span_bits(ones: int, word: Ints, place: Ints, upto: Ints, first: int, last: int, w: int) -> int:
+    """Of the stages from `first` to `last` those in number `w` of a row."""
+    bits = ones
+    if w == word[first]:
+        bits ^= upto[first] ^ place[first]
+    if w == word[last]:
+        bits &= upto[last]
+    return bits
+
+
+def hold(
+    ones: int, word: Ints, place: Ints, upto: Ints, held: Ints, at: int, first: int, last: int, on: int
+) -> int:
+    """Hold (`on` 1) or drop (0) in the row that begins at `at` the stages from `first` to `last`."""
+    w = word[first]
+    while w <= word[last]:
+        bits = span_bits(ones, word, place, upto, first, last, w)
+        if on == 1:
+            held[at + w] |= bits
+        else:
+            held[at + w] &= bits ^ ones
+        w += 1
+    return 0
+
+
+def last_there(
+    words: int, ones: int, word: Ints, place: Ints, upto: Ints, held: Ints, runs: Ints, base: int,
+    tasks: Ints, first: int, end: int, stage: int,
+) -> int:  # fmt: skip
+    """The last stage before `stage` in which each of tasks[first:end] is held or runs; -1: there is none."""
+    width = ones.bit_length()
+    w = word[stage]
+    bits = upto[stage] ^ place[stage]
+    while w >= 0:
+        i = first
+        while i < end:
+            at = base + tasks[i] * words + w
+            bits &= held[at] | runs[at]
+            i += 1
+        if bits != 0:
+            return w * width + width - (bits & -bits).bit_length()
+        w -= 1
+        bits = ones
+    return -1
+
+
+def next_stage(words: int, ones: int, word: Ints, upto: Ints, rows: Ints, at: int, stage: int) -> int:
+    """The first stage after `stage` in the row that begins at `at`; -1 if there is none."""
+    width = ones.bit_length()
+    w = word[stage]
+    bits = rows[at + w] & (upto[stage] ^ ones)
+    while bits == 0:
+        w += 1
+        if w == words:
+            return -1
+        bits = rows[at + w]
+    return w * width + width - bits.bit_length()
+
+
+def put(spans: Ints, at: int, task: int, first: int, last: int, on: int) -> int:
+    """Write a span."""
+    spans[4 * at] = task
+    spans[4 * at + 1] = first
+    spans[4 * at + 2] = last
+    spans[4 * at + 3] = on
+    return 0
+
+
+def apply(
+    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
+    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, held: Ints, runs: Ints,
+    base: int, changed: Ints, spans: Ints, first: int, end: int,
+) -> int:  # fmt: skip
+    """Change a state by spans[first:end]."""
+    i = first
+    while i < end:
+        u = spans[4 * i]
+        changed[u] = 1
+        hold(
+            ones, word, place, upto, held, base + u * words, spans[4 * i + 1], spans[4 * i + 2],
+            spans[4 * i + 3],
+        )  # fmt: skip
+        i += 1
+    settle(
+        number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned, held, runs,
+        base, changed,
+    )  # fmt: skip
+    return 0
+
+
+def copy(size: int, source: Ints, at: int, target: Ints, to: int) -> int:
+    """Copy `size` numbers."""
+    i = 0
+    while i < size:
+        target[to + i] = source[at + i]
+        i += 1
+    return 0
+
+
+def events_of(
+    words: int, ones: int, reader_first: Ints, reader: Ints, asked: Ints, runs: Ints, base: int, u: int,
+    events: Ints,
+) -> int:  # fmt: skip
+    """Fill `events` with the stages in which task u is read or runs, ascending; how many there are."""
+    width = ones.bit_length()
+    count = 0
+    w = 0
+    while w < words:
+        used = asked[u * words + w] | runs[base + u * words + w]
+        r = reader_first[u]
+        while r < reader_first[u + 1]:
+            used |= runs[base + reader[r] * words + w]
+            r += 1
+        while used != 0:
+            length = used.bit_length()
+            used ^= 1 << length - 1
+            events[count] = w * width + width - length
+            count += 1
+        w += 1
+    return count
+
+
+def change(
+    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
+    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, held: Ints,
+    runs: Ints, base: int, changed: Ints, tried: Ints, tried_runs: Ints, u: int, before: int, event: int,
+    kind: int, spans: Ints, at: int,
+) -> int:  # fmt: skip
+    """Write the change of task u at `event`, which follows on the event `before`: spans[at:], up to one more
+    than there are tasks. How many they are; 0 where there is no such change.
+
+    What is held until then is dropped since the event before. With kind 1 other tasks that run for it now are
+    held until they would have run again anyway. If it runs there, that run is saved by holding since it was
+    there last; with kind 1 it is made earlier, where all its inputs were there last. `own` are the numbers of
+    the tasks.
+    """
+    width = ones.bit_length()
+    row = u * words
+    if held[base + row + word[event]] & place[event] != 0:
+        w = word[before + 1]
+        while w <= word[event]:
+            if pinned[row + w] & span_bits(ones, word, place, upto, before + 1, event, w) != 0:
+                return 0
+            w += 1
+        put(spans, at, u, before + 1, event, 0)
+        if kind == 0:
+            return 1
+        copy(number * words, held, base, tried, 0)
+        copy(number * words, runs, base, tried_runs, 0)
+        apply(
+            number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned, word,
+            place, upto, tried, tried_runs, 0, changed, spans, at, at + 1,
+        )  # fmt: skip
+        count = 1
+        p = 0
+        while p < number:
+            w = 0
+            while w < words and p != u:
+                new = tried_runs[p * words + w]
+                new &= new ^ runs[base + p * words + w]
+                while new != 0:
+                    length = new.bit_length()
+                    new ^= 1 << length - 1
+                    stage = w * width + width - length
+                    later = next_stage(words, ones, word, upto, runs, base + p * words, stage)
+                    if later >= 0:
+                        put(spans, at + count, p, stage + 1, later, 1)
+                        count += 1
+                w += 1
+            p += 1
+        if count == 1:
+            return 0
+        return count
+    since = last_there(words, ones, word, place, upto, held, runs, base, own, u, u + 1, event)
+    if kind == 0:
+        put(spans, at, u, since + 1, event, 1)
+        return 1
+    made = 0
+    i = input_first[u]
+    while i < input_first[u + 1]:
+        if runs[base + inputs[i] * words + word[event]] & place[event] != 0:
+            made = 1
+        i += 1
+    if made == 0:
+        return 0
+    earlier = last_there(
+        words, ones, word, place, upto, held, runs, base, inputs, input_first[u], input_first[u + 1], event
+    )
+    if earlier <= since:
+        return 0
+    put(spans, at, u, earlier + 1, event, 1)
+    return 1
+
+
+# -- what Python calls ---------------------------------------------------------------------------------
+
+
+def edited(
+    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
+    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, changed: Ints,
+    tried: Ints, tried_runs: Ints, events: Ints, count: int, from_held: Ints, from_runs: Ints, origin: Ints,
+    span_first: Ints, spans: Ints, held: Ints, runs: Ints,
+) -> int:  # fmt: skip
+    """Fill the states `held`, `runs`: state c is state origin[c] of those given, changed by the spans from
+    span_first[c] on.
+    """
+    size = number * words
+    c = 0
+    while c < count:
+        copy(size, from_held, origin[c] * size, held, c * size)
+        copy(size, from_runs, origin[c] * size, runs, c * size)
+        apply(
+            number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned, word,
+            place, upto, held, runs, c * size, changed, spans, span_first[c], span_first[c + 1],
+        )  # fmt: skip
+        c += 1
+    return 0
+
+
+def moved(
+    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
+    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, changed: Ints,
+    tried: Ints, tried_runs: Ints, events: Ints, count: int, moves: int, tasks: Ints, which: Ints,
+    kinds: Ints, spans: Ints, held: Ints, runs: Ints,
+) -> int:  # fmt: skip
+    """Change each of `count` states at up to `moves` tasks (-1: none), one after another.
+
+    Of a task's events it is that of number `which`, modulo how many it has. Where there is no change of kind
+    1, that of kind 0 is made.
+    """
+    size = number * words
+    c = 0
+    while c < count:
+        m = c * moves
+        while m < c * moves + moves:
+            u = tasks[m]
+            some = 0
+            if u >= 0:
+                some = events_of(words, ones, reader_first, reader, asked, runs, c * size, u, events)
+            if some > 0:
+                e = which[m] % some
+                before = -1
+                if e > 0:
+                    before = events[e - 1]
+                found = 0
+                kind = kinds[m]
+                while found == 0 and kind >= 0:
+                    found = change(
+                        number, words, ones, reader_first, reader, input_first, inputs, asked, allowed,
+                        pinned, word, place, upto, own, held, runs, c * size, changed, tried, tried_runs, u,
+                        before, events[e], kind, spans, 0,
+                    )  # fmt: skip
+                    kind -= 1
+                if found > 0:
+                    apply(
+                        number, words, ones, reader_first, reader, input_first, inputs, asked, allowed,
+                        pinned, word, place, upto, held, runs, c * size, changed, spans, 0, found,
+                    )  # fmt: skip
+            m += 1
+        c += 1
+    return 0
+
+
+def changes(
+    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
+    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, changed: Ints,
+    tried: Ints, tried_runs: Ints, events: Ints, held: Ints, runs: Ints, few: int, tasks: Ints, stage: int,
+    room: int, ways: Ints, span_first: Ints, spans: Ints,
+) -> int:  # fmt: skip
+    """List every single change of the first `few` of `tasks`; how many there are, or NO_ROOM.
+
+    Of change k the task, the event and the kind are ways[3 * k:], its spans those from span_first[k] on.
+    There is room for `room` changes and as many spans, and those of one change more. With a `stage` of 0 or
+    more only what is held in it or in the next one is changed, where it is read or runs in `stage`, or next
+    after it.
+    """
+    found = 0
+    total = 0
+    i = 0
+    while i < few:
+        u = tasks[i]
+        some = 0
+        here = 1
+        if stage >= 0:
+            here = held[u * words + word[stage]] & place[stage]
+            here |= held[u * words + word[stage + 1]] & place[stage + 1]
+        if here != 0:
+            some = events_of(words, ones, reader_first, reader, asked, runs, 0, u, events)
+        before = -1
+        e = 0
+        while e < some and (stage < 0 or before <= stage):
+            kind = 0
+            while kind < 2 and (stage < 0 or events[e] >= stage):
+                if found == room or total >= room:
+                    return -1
+                count = change(
+                    number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned,
+                    word, place, upto, own, held, runs, 0, changed, tried, tried_runs, u, before, events[e],
+                    kind, spans, total,
+                )  # fmt: skip
+                if count > 0:
+                    ways[3 * found] = u
+                    ways[3 * found + 1] = events[e]
+                    ways[3 * found + 2] = kind
+                    span_first[found] = total
+                    found += 1
+                    total += count
+                kind += 1
+            before = events[e]
+            e += 1
+        i += 1
+    span_first[found] = total
+    return found
+
+
+def counted(size: int, words: int, runs: Ints, num: Ints) -> int:
+    """Fill `num`: how many bits are set in each of `size` rows; their sum."""
+    total = 0
+    row = 0
+    while row < size:
+        count = 0
+        w = 0
+        while w < words:
+            bits = runs[row * words + w]
+            while bits != 0:
+                bits &= bits - 1
+                count += 1
+            w += 1
+        num[row] = count
+        total += count
+        row += 1
+    return total
+
+
+def listed(size: int, words: int, ones: int, runs: Ints, stage: Ints) -> int:
+    """Fill `stage` with the stages of each of `size` rows, one row behind the other; how many they are."""
+    width = ones.bit_length()
+    total = 0
+    row = 0
+    while row < size:
+        w = 0
+        while w < words:
+            bits = runs[row * words + w]
+            while bits != 0:
+                length = bits.bit_length()
+                bits ^= 1 << length - 1
+                stage[total] = w * width + width - length
+                total += 1
+            w += 1
+        row += 1
+    return total
+
+
+PARTS: tuple[Callable[..., int], ...] = (
+    settle, span_bits, hold, last_there, next_stage, put, apply, copy, events_of, change, edited, moved,
+    changes, counted, listed,
+)  # fmt: skip
+"""What `compiled` takes: each before its callers."""

@@ -1,0 +1,1 @@
+"""Modules of networks that are unrolled to several lengths."""

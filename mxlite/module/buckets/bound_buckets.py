@@ -1,0 +1,442 @@
+"""The buckets of a BucketingModule, their parameters and their optimizer, before anything is run.
+
+They run one after another: parameters, gradients and optimizer states exist once, and one arena serves all
+buckets, as large as the largest bucket met so far needs (see executor/group.py). `memory_budget` holds for
+everything together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ...core import BindError, Context, MemoryBudgetError, MXLiteError, nearest, StateError
+from ...core.bytesize import parse_bytes
+from ...core.errors import ArgumentError
+from ...core.wanted import found, wanted, wanted_function
+from ...executor import ExecutorGroup
+from ...executor.offload import Offload
+from ...memplan import Device, MemoryPlan
+from ...ndarray import NDArray
+from ...symbol.naming import NameManager
+from ..base_module import BaseModule
+from ..evaluation import Shapes
+from ..initial import parameters
+from ..module import Module
+from .declared_buckets import Buckets, declared, DeclaredBuckets
+from .named_bucket import NamedBucket
+
+Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
+
+
+class BoundBuckets(BaseModule):
+    """Modules by bucket key, which share all that they can; see BucketingModule."""
+
+    def __init__(
+        self,
+        sym_gen: Generator,
+        default_bucket_key: Any = None,
+        logger: Any = logging,
+        context: Context | Sequence[Context] | None = None,
+        work_load_list: Any = None,
+        fixed_param_names: Sequence[str] | None = None,
+        state_names: Sequence[str] | None = None,
+        group2ctxs: Any = None,
+        compression_params: Any = None,
+        *,
+        memory_budget: int | str | None = None,
+        fused_update: bool | None = None,
+        amp: Any = None,
+        loss_scale: Any = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
+        streams: int = 1,
+        buckets: Buckets | None = None,
+    ) -> None:
+        super().__init__(logger)
+        if default_bucket_key is None:
+            raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
+        self._sym_gen = wanted_function("BucketingModule: sym_gen", sym_gen)
+        self._default_bucket_key = default_bucket_key
+        self._budget = None if memory_budget is None else parse_bytes(memory_budget)
+        self._fused = fused_update
+        self._options: dict[str, Any] = dict(
+            logger=logger,
+            context=context,
+            fixed_param_names=fixed_param_names,
+            state_names=state_names,
+            group2ctxs=group2ctxs,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            offload=offload,
+            streams=streams,
+        )
+        self._grad_req: Any = "write"
+        self._monitor: Any = None
+        self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
+        self._preloaded: tuple[parameters.Given, parameters.Given] | None = None
+        self._buckets: dict[Any, Module] = {}
+        self._asked = None if buckets is None else declared("BucketingModule: buckets", buckets)
+        self._declared = self._asked or {}
+        self._to_come: dict[Any, Shapes] = {}  # by key, in this binding
+        self._to_evaluate: dict[Any, Shapes] = {}  # by key, for inference beside training
+        self._coming: dict[Any, Module] = {}  # those of them that the group expects
+        self._curr_bucket_key: Any = default_bucket_key
+        self._first = self._new_first()  # at once, so that mistakes in names show here
+
+    def _new_first(self) -> Module:
+        first = self._new_module(self._default_bucket_key, memory_budget=self._budget)
+        first._binding.others = self._expect
+        return first
+
+    def _new_bucket(self, key: Any) -> Module:
+        """The module of a bucket that is not the default. Raises BindError."""
+        module, first = self._new_module(key), self._first
+        if missing := [n for n in module._param_names if n not in first._param_names]:
+            raise BindError(
+                f"Bucket {key!r} has a parameter {missing[0]!r}, which the default bucket "
+                f"{self._default_bucket_key!r} has not.{nearest(missing[0], first._param_names)}"
+            )
+        module._binding.monitor = self._monitor
+        return module
+
+    def _new_module(self, key: Any, **options: Any) -> Module:
+        with NameManager():
+            made = self._sym_gen(key)
+        if not isinstance(made, (list, tuple)) or len(made) != 3:
+            raise ArgumentError(
+                f"BucketingModule: sym_gen({key!r}) must give (symbol, data_names, label_names), "
+                f"got {found(made)}."
+            )
+        symbol, data_names, label_names = made
+        symbol = self._loaded.get(key, symbol)
+        return Module(
+            symbol, data_names or (), label_names, fused_update=self._fused, **self._options, **options
+        )
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def _current(self) -> Module:
+        return self._buckets.get(self._curr_bucket_key, self._first)
+
+    @property
+    def _curr_module(self) -> Module:
+        return self._current  # its name in MXNet, whose programs reach for it
+
+    @property
+    def symbol(self) -> Any:
+        """The network of the present bucket."""
+        return self._current.symbol
+
+    @property
+    def data_names(self) -> list[str]:
+        return self._current.data_names
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
+        return self._current.label_names
+
+    @property
+    def output_names(self) -> list[str]:
+        return self._current.output_names
+
+    @property
+    def data_shapes(self) -> Any:
+        self.need()
+        return self._current.data_shapes
+
+    @property
+    def label_shapes(self) -> Any:
+        self.need()
+        return self._current.label_shapes
+
+    @property
+    def output_shapes(self) -> Any:
+        self.need()
+        return self._current.output_shapes
+
+    @property
+    def bucket_key(self) -> Any:
+        """The bucket of the last batch."""
+        return self._curr_bucket_key
+
+    @property
+    def bucket_keys(self) -> list[Any]:
+        """The buckets bound so far."""
+        return list(self._buckets)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The plan of the present bucket's step; see Module.memory_plan."""
+        self.need()
+        return self._current.memory_plan
+
+    @property
+    def planned_bytes(self) -> int:
+        """What all buckets bound so far own together: what is shared once, the rest of each, one arena."""
+        self.need()
+        return self._first.planned_bytes
+
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes really allocated by now."""
+        self.need()
+        return self._first.measured_bytes
+
+    @property
+    def loss_scale(self) -> float | None:
+        """See Module.loss_scale."""
+        return self._first.loss_scale
+
+    # -- bind ----------------------------------------------------------------------------------
+
+    def prepare_fit(self, train_data: Any = None) -> None:
+        if not self.binded:
+            self._first.prepare_fit()
+            self._fused = self._first._training.fused
+        if self._asked is None:
+            provided = getattr(train_data, "provide_buckets", None) or {}
+            self._declared = declared("fit: train_data.provide_buckets", provided)
+
+    def await_optimizer(self) -> None:
+        self._first.await_optimizer()
+
+    def _named(self, key: Any, data_shapes: Any) -> NamedBucket:
+        return NamedBucket(key, data_shapes, self._buckets, [*self._to_come, *self._to_evaluate])
+
+    def _expect(self, group: ExecutorGroup, steps: Shapes) -> None:
+        """Have the group count those that are to come beside `steps` of the default bucket."""
+        training = self._first._training
+        bound = {**self._buckets, self._default_bucket_key: self._first}
+        for key, shapes in {**self._to_evaluate, **self._to_come}.items():
+            if key in bound:
+                continue
+            module = self._coming.pop(key, None) or self._new_bucket(key)
+            if training.optimizer is not None:
+                module._training.borrow(training)
+            how = self.for_training, self.inputs_need_grad, self._grad_req
+            module._only_evaluates = key not in self._to_come
+            module._evaluation.declared = self._to_evaluate.get(key)
+            module.expect_in(group, *shapes, *how)
+            self._coming[key] = module
+        for key, module in bound.items():
+            module._evaluation.declared = self._to_evaluate.get(key)
+            module._expect(group, steps if module is self._first else module._binding.shapes)
+
+    @contextmanager
+    def expecting(self, train_data: Any, eval_data: Any = None) -> Iterator[None]:
+        if self._budget is None:
+            yield
+            return
+        first, key, before = self._first, self._default_bucket_key, self._to_come
+        bound = first._binding.shapes
+        to_come = DeclaredBuckets.of(train_data, eval_data, self._asked, key)
+        self._to_come, self._to_evaluate = dict(to_come.trained), dict(to_come.evaluated)
+        try:
+            self._give_way(to_come)
+            if (shapes := self._to_come.get(key)) is not None:
+                with self._named(key, shapes[0]):
+                    first.train_for(shapes)
+            yield
+            self._expect(first._binding.group, first._binding.shapes)
+            self._bind_all()
+        except BaseException as error:
+            self._to_come, self._to_evaluate = before, {}
+            if isinstance(error, MemoryBudgetError):
+                first.train_as_before(bound)
+            raise
+        finally:
+            first._training.samples = None
+            self._forget()
+
+    def _give_way(self, to: DeclaredBuckets) -> None:
+        """Give up the buckets that come otherwise than they are bound, or do not come."""
+        for key, module in list(self._buckets.items()):
+            if module is self._first or to.keeps(key, module._binding):  # the first has all parameters
+                module._evaluation.begin_anew(module._binding, to.evaluated.get(key))
+            else:
+                module.leave()
+                del self._buckets[key]
+        if self._curr_bucket_key not in self._buckets:
+            self._curr_bucket_key = self._default_bucket_key
+
+    def _forget(self) -> None:
+        """What has been expected is bound, or does not come."""
+        self._to_evaluate = {}
+        group = self._first._binding.group
+        for module in (self._first, *self._buckets.values(), *self._coming.values()):
+            module._evaluation.forget(group)
+        for module in self._coming.values():
+            group.expected.pop(module._binding.owner, None)
+        self._coming = {}
+
+    def _bind_all(self) -> None:
+        """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
+        key = self._curr_bucket_key
+        try:
+            for other, shapes in {**self._to_come, **self._to_evaluate}.items():
+                self._have(other, self._to_come.get(other, shapes), other not in self._to_come)
+            for other, shapes in self._to_evaluate.items():
+                module = self._buckets[other]
+                with self._named(other, shapes[0]):
+                    module._evaluation.bind(module._binding, shapes)
+        finally:
+            self._curr_bucket_key = key
+
+    def bind(  # type: ignore[override]  # MXNet's signature
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: Any = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Bind the default bucket for these shapes; other buckets follow when their batches come."""
+        if self.stays_bound(force_rebind):
+            return
+        if shared_module is not None:
+            raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
+        before = dict(vars(self))
+        self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
+        self._curr_bucket_key = self._default_bucket_key
+        self.for_training = for_training
+        self.inputs_need_grad = inputs_need_grad
+        self._grad_req = grad_req
+        try:
+            with self._named(self._default_bucket_key, data_shapes):
+                self._first.bind(
+                    data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
+                )
+        except BaseException:
+            vars(self).update(before)  # who was bound stays so
+            raise
+        self._buckets[self._default_bucket_key] = self._first
+        self.binded = True
+        if self._preloaded is not None:
+            self.set_params(*self._preloaded)
+            self._preloaded = None
+
+    def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Make a bucket the present one; bind it for these shapes if it is new."""
+        self._have(bucket_key, (data_shapes, label_shapes))
+
+    def _have(self, key: Any, shapes: Shapes, only_evaluates: bool = False) -> None:
+        """Make a bucket the present one. A new one is bound for these shapes, for steps too or for inference
+        until somebody trains on it."""
+        self.need()
+        if key not in self._buckets:
+            self.need(params=True)
+            module = self._coming.get(key) or self._new_bucket(key)
+            first = self._first
+            module._only_evaluates = only_evaluates
+            if self.optimizer_initialized:
+                module.borrow_optimizer(first)
+            module.share_metric(first)
+            how = self.for_training, self.inputs_need_grad
+            with self._named(key, shapes[0]):
+                module.bind(*shapes, *how, shared_module=first, grad_req=self._grad_req)
+            self._buckets[key] = module
+            self._coming.pop(key, None)
+        self._curr_bucket_key = key
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
+        self.need(params=True)
+        before = self._curr_bucket_key
+        self._switch_to(data_batch, self.for_training)
+        self._curr_bucket_key = before
+
+    def _switch_to(self, batch: Any, is_train: bool | None) -> None:
+        """Make a batch's bucket the present one."""
+        key = getattr(batch, "bucket_key", None)
+        key = self._default_bucket_key if key is None else key
+        wanted("forward: the batch", batch, "a DataBatch", has=("data", "provide_data", "provide_label"))
+        data_shapes, label_shapes = batch.provide_data, batch.provide_label
+        if key not in self._buckets and data_shapes is None:
+            raise BindError(
+                f"The first batch of bucket {key!r} must have provide_data: its names and shapes."
+            )
+        self._have(key, (data_shapes, label_shapes), is_train is not None and not is_train)
+
+    # -- parameters and optimizer --------------------------------------------------------------
+
+    def init_params(
+        self,
+        initializer: Any = None,
+        arg_params: Mapping[str, NDArray] | None = None,
+        aux_params: Mapping[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give every parameter a value, once for all buckets; see Module.init_params."""
+        self.need()
+        self._first.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._have_params()
+
+    def _have_params(self) -> None:
+        self.params_initialized = True
+        if not self.for_training and self._budget is not None:
+            self._bind_all()
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
+        self.need(params=True)
+        return self._first.get_params()
+
+    def set_params(
+        self,
+        arg_params: parameters.Given,
+        aux_params: parameters.Given,
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Assign parameters; see Module.set_params."""
+        self.need()
+        self._first.set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._have_params()
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Make the optimizer for all buckets; `rescale_grad` is 1 / batch size of the default bucket."""
+        self.need(params=True)
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        # Buckets that are bound already are planned anew with the optimizer.
+        others = {k: m for k, m in self._buckets.items() if m is not self._first}
+        idle = {k: m for k, m in others.items() if m._binding.forward_only}
+        met, seen = _shapes({k: m for k, m in others.items() if k not in idle}), _shapes(idle)
+        to_evaluate = self._to_evaluate
+        self._to_come = {**self._to_come, **met} if self._budget is not None else met
+        self._to_evaluate = {**seen, **to_evaluate}
+        for module in others.values():
+            module.leave()
+        self._buckets = {self._default_bucket_key: self._first}
+        try:
+            with self._named(self._default_bucket_key, self._first.data_shapes):
+                self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+            self.optimizer_initialized = True
+            self._bind_all()
+        finally:
+            self._to_evaluate = to_evaluate
+            if not to_evaluate:
+                self._forget()
+
+
+def _shapes(modules: Mapping[Any, Module]) -> dict[Any, Shapes]:
+    """What they are bound for."""
+    return {k: (m.data_shapes, m.label_shapes) for k, m in modules.items()}

@@ -1,0 +1,1 @@
+"""Metrics, and their sums over batches."""

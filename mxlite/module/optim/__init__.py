@@ -1,0 +1,1 @@
+"""Optimizers, their states, learning rates and loss scales."""

@@ -1,0 +1,1 @@
+"""What a module writes and reads."""

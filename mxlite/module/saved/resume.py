@@ -1,0 +1,121 @@
+"""PREFIX.resume: where training stood, so that it goes on to bitwise the same weights.
+
+Beside parameters and optimizer states that is: epoch and batch, the counter of the random generator (what the
+next dropout draws), the loss scale of mixed precision, and the position and order of the data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import Context, FormatError, replacing
+from ...core.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
+from ...ndarray import NDArray, random as nd_random
+from ...ndarray.stored import Source, StoredArray
+from .statefile import Packed, stored_state, whole as whole_tree
+
+_WORD = text("[0-9]{1,19}", "a number of at most 19 digits as text")
+_POSITION = fields(
+    {
+        "kind": exactly("resume"),
+        "epoch": whole(),
+        "nbatch": whole(),
+        "args": named(array_of("fiubV")),
+        "aux": named(array_of("fiubV")),
+        "optimizer": array_of("u", 1),
+        "random": row(text("[0-9]{1,20}", "a number of at most 20 digits as text"), _WORD),
+        "data": anything,  # the iterator's to check
+    },
+    {"loss_scale": row(real(2.0**-126, 2.0**127), whole())},
+)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where the random numbers of a device and the data stand."""
+
+    random: tuple[int, int]
+    data: Any
+
+    @classmethod
+    def of(cls, train_data: Any, ctx: Context) -> Moment:
+        """Now."""
+        data = train_data.state() if hasattr(train_data, "state") else None
+        return cls(nd_random.get_state(ctx), data)
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a resume file holds: `optimizer` is what the Updater saved, `data` the state of the iterator.
+
+    The arrays are still in the file, which stays open as long as one of them is there.
+    """
+
+    epoch: int
+    nbatch: int
+    args: dict[str, StoredArray]
+    aux: dict[str, StoredArray]
+    optimizer: Source
+    random: tuple[int, int]
+    data: Any
+    loss_scale: tuple[float, int] | None = None
+
+    def restore_randomness(self, train_data: Any, ctx: Context) -> None:
+        """Set the device's random generator and the iterator back to where they were."""
+        nd_random.set_state(self.random, ctx)
+        if self.data is not None and hasattr(train_data, "set_state"):
+            train_data.set_state(self.data)
+
+
+def save(
+    prefix: str,
+    epoch: int,
+    nbatch: int,
+    args: Mapping[str, NDArray],
+    aux: Mapping[str, NDArray],
+    optimizer: Packed,
+    moment: Moment,
+    loss_scale: tuple[float, int] | None = None,
+) -> None:
+    """Write the file: whole, or not at all. A piece at a time: no array is copied."""
+    tree: dict[str, Any] = {
+        "kind": "resume",
+        "epoch": epoch,
+        "nbatch": nbatch,
+        "args": dict(args),
+        "aux": dict(aux),
+        "optimizer": optimizer,
+        # Numbers beyond 63 bits as text: JSON readers differ about them.
+        "random": [str(int(n)) for n in moment.random],
+        "data": moment.data,
+    }
+    if loss_scale is not None:
+        tree["loss_scale"] = list(loss_scale)
+    with replacing(f"{prefix}.resume") as file:
+        Packed(tree).write(file)
+
+
+def load(prefix: str) -> Position | None:
+    """Read the file; None if there is none. Raises FormatError if it is damaged or something else."""
+    path = f"{prefix}.resume"
+    if not os.path.exists(path):
+        return None
+    tree = stored_state(Source.opened(path))
+    if not isinstance(tree, dict) or tree.get("kind") != "resume":
+        raise FormatError(f"{path} holds a state, but not one to resume training from.")
+    _POSITION(tree, f"{path} is corrupt: its content")
+    seed, counter = tree["random"]
+    scale, steps = tree.get("loss_scale", (None, 0))
+    return Position(
+        tree["epoch"],
+        tree["nbatch"],
+        tree["args"],
+        tree["aux"],
+        tree["optimizer"].bytes("The optimizer state"),
+        (int(seed), int(counter)),
+        whole_tree(tree["data"]),
+        None if scale is None else (float(scale), steps),
+    )
