@@ -8,6 +8,7 @@ from math import prod
 from case import Case, fractions, integers
 
 from mxlite import ops
+from mxlite.ops.shape import cut
 
 try:
     import torch
@@ -22,7 +23,7 @@ def _like(shape_from=1):
 
 
 def _slices(a):
-    numbers = [ops.cut._limits(t, "row") for t in (a.begin, a.end, a.step)]
+    numbers = [cut._limits(t, "row") for t in (a.begin, a.end, a.step)]
     begin, end, step = numbers
     return tuple(slice(b, e, s) for b, e, s in zip(begin, end, step or (None,) * len(begin)))
 

@@ -382,7 +382,7 @@ def scratch(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     by_batch = {}
     monkeypatch.setattr(
-        mx.ops.activation.Activation, "workspace",
+        mx.ops.Activation, "workspace",
         classmethod(lambda _, a, inputs, outputs, dtype: by_batch.get(inputs[0][0], 0)),
     )  # fmt: skip
     return by_batch

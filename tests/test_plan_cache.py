@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from problems import chain
 
+from mxlite import memplan
 from mxlite.core import kept
 from mxlite.core.remembered import Remembered
 from mxlite.memplan import check, plan_memory, reorder
@@ -320,3 +321,14 @@ def test_offsets_are_found_once_and_judged(findings_folder, monkeypatch):
         resealed(path, wrong)
         assert arena.place(RANGES, 64) == first
     assert len(made) == 4
+
+
+def test_what_another_planner_has_found_is_not_read(monkeypatch):
+    """The key of what is kept has the source of every file that plans."""
+    read = []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or real(path))
+    before = findings.planner.__wrapped__()
+    assert set(read) == set(Path(memplan.__file__).parent.rglob("*.py"))
+    monkeypatch.setattr(Path, "read_bytes", lambda path: real(path) + b"#" * (path.name == "beam.py"))
+    assert findings.planner.__wrapped__() != before

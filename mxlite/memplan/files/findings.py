@@ -61,8 +61,8 @@ def _path(question: str) -> str | None:
 
 @functools.cache
 def planner() -> str:
-    """A digest of the source of this package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    """A digest of the source of `memplan`."""
+    digest, package = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -60,7 +60,7 @@ class Form(NamedTuple):
     """What the code depends on: types, and whether A and B lie column by column. bias: its type, or "".
 
     line: "a" or "b" where that is normalized, which must lie row by row; relu: whether by a rectifier, too.
-    addend: what is added to B before that, one of `ops.norm_act_line.ADDENDS`; it lies as B, GAP bytes on.
+    addend: what is added to B before that, one of `norm_act_line.ADDENDS`; it lies as B, GAP bytes on.
     depth: steps of K that a block has room for, see `depth_of`.
     """
 

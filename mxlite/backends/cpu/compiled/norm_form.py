@@ -27,7 +27,7 @@ from .emitter import Function
 class Form:
     """`dtype` of the data; `batch`: by statistics of the batch, not the moving ones; `gamma`: there is one.
 
-    `addend`: what is added, one of `ops.norm_act_line.ADDENDS`; backwards "" where `out` tells. `stored`:
+    `addend`: what is added, one of `norm_act_line.ADDENDS`; backwards "" where `out` tells. `stored`:
     backwards, whether the gradient of what is added is written, which is not so where nobody wants it or
     where it is in d_out already, as nothing is masked. `by_out`: the mask is read off `out`, else it is made
     out of data and addend. `result`: whether out, or d_data, is written; `past_cache`: around the cache.

@@ -27,7 +27,7 @@ ADDEND_LINE = ("addend_factor", "addend_shift")
 
 class Prologue(NamedTuple):
     """What is done to an input when it is read: a factor and a shift for its channel; what is added, one of
-    `ops.norm_act_line.ADDENDS`; ReLU. The zeros out there stay zeros.
+    `norm_act_line.ADDENDS`; ReLU. The zeros out there stay zeros.
     """
 
     line: bool = False
