@@ -40,7 +40,7 @@ PUBLIC = """
     tools UnknownAttributeError UnknownNameError use_np use_np_shape util var Variable
     visualization viz
 """.split()
-"""What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
+"""What `import mxlite as mx` promises. One name more or less is a change that users notice (CHANGELOG.md)."""
 
 INNER = {"backends", "cli", "executor", "graph", "naming", "ops"}
 """What Python shows on `mxlite` because something inside imports it; nobody is promised these."""
