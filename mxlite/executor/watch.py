@@ -165,4 +165,4 @@ def _with_points(
                     graph.dtypes[old],
                 )
                 rewriter.put(old, Entry(new, j))
-    return rewriter.graph(), tuple(edges.values())
+    return rewriter.graph(ordered=False), tuple(edges.values())

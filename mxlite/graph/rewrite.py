@@ -1,4 +1,4 @@
-"""Rewriting a forward graph: what passes that replace nodes by better ones have in common."""
+"""Rewriting a graph: what all passes that replace nodes by better ones have in common."""
 
 from __future__ import annotations
 
@@ -12,25 +12,38 @@ from .opdef import Op
 
 
 class Rewriter:
-    """Builds a graph node by node from one with all shapes and dtypes; `of` says where an old entry went.
+    """Builds a graph node by node from one with shapes and dtypes; `of` says where an old entry went.
 
-    A pass walks over `graph.nodes` in order and, for each node, either calls `keep`, or adds nodes and says
-    by `put` which entries stand for the old node's outputs.
+    A pass walks over `graph.nodes` in order. For each node it calls `keep`, or `replace` with the node that
+    does its work now, or adds nodes and says by `put` which entries stand for the old node's outputs. Nodes
+    stand in the order in which they were kept, replaced or added; a pass may change `order` as well.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.old = graph
         self.shapes = dict(graph.shapes)
         self.dtypes = dict(graph.dtypes)
-        self._of: dict[Entry, Entry] = {}
+        self.order: list[Node] = []
+        self.moved: dict[Entry, Entry] = {}
+        self.node_of: dict[Node, Node] = {}
 
     def of(self, entry: Entry) -> Entry:
         """The entry that stands for an old one."""
-        return self._of.get(entry, entry)
+        return self.moved.get(entry, entry)
+
+    def inputs(self, node: Node) -> tuple[Entry, ...]:
+        """The entries that stand for what an old node reads."""
+        return self.all_of(node.inputs)
+
+    def all_of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        """The entries that stand for old ones."""
+        return tuple(self.moved.get(e, e) for e in entries)
 
     def put(self, old: Entry, new: Entry) -> None:
-        """From here on `new` stands for `old`."""
-        self._of[old] = new
+        """From here on `new` stands for `old`, and has its shape and type, unless it has its own."""
+        self.moved[old] = new
+        if old in self.shapes and new not in self.shapes:  # what nobody reads may be unknown
+            self.shapes[new], self.dtypes[new] = self.shapes[old], self.dtypes[old]
 
     def add(
         self,
@@ -42,31 +55,74 @@ class Rewriter:
     ) -> Node:
         """A new node, its shapes and dtypes inferred."""
         node = Node(op, attrs, tuple(inputs), name, annotations=dict(annotations or {}))
-        _, shapes = op.infer_shape(attrs, *(self.shapes[e] for e in inputs))
-        _, dtypes = op.infer_type(attrs, *(self.dtypes[e] for e in inputs))
+        self.infer(node)
+        self.order.append(node)
+        return node
+
+    def infer(self, node: Node) -> None:
+        """Shapes and dtypes of what a new node makes."""
+        op = node.op
+        assert op is not None
+        _, shapes = op.infer_shape(node.attrs, *(self.shapes[e] for e in node.inputs))
+        _, dtypes = op.infer_type(node.attrs, *(self.dtypes[e] for e in node.inputs))
         for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
             assert dtype is not None, f"{op.op_name}: the type of output {i} does not follow from its inputs"
             self.shapes[Entry(node, i)], self.dtypes[Entry(node, i)] = shape, dtype
-        return node
 
-    def keep(self, node: Node) -> Node:
-        """`node` on the entries that stand for its inputs: itself, where these are the old ones."""
-        inputs = tuple(self.of(e) for e in node.inputs)
-        if inputs == node.inputs:
-            return node
-        new = replace(node, inputs=inputs)
-        for i in range(node.num_outputs):
-            old, entry = Entry(node, i), Entry(new, i)
-            self.shapes[entry], self.dtypes[entry] = self.shapes[old], self.dtypes[old]
-            self.put(old, entry)
+    def replace(self, old: Node, new: Node, to: list[Node] | None = None) -> Node:
+        """`new`, which does the work of `old`: its outputs stand for those of `old` that have their names.
+
+        It is put behind all in `to`, which is `order` unless a pass makes several parts of one.
+        """
+        self.node_of[old] = new
+        place = {name: i for i, name in enumerate(new.output_names)}
+        for i, name in enumerate(old.output_names):
+            if name in place:
+                self.put(Entry(old, i), Entry(new, place[name]))
+        (self.order if to is None else to).append(new)
         return new
 
-    def graph(self) -> Graph:
-        """The new graph, its outputs standing for the old ones in their order."""
-        outputs = tuple(self.of(e) for e in self.old.outputs)
-        if outputs == self.old.outputs:
-            return self.old
-        return Graph(outputs, shapes=self.shapes, dtypes=self.dtypes)
+    def renewed(self, node: Node) -> Node:
+        """`node` on the entries that stand for its inputs: itself, where these are the old ones.
+
+        A gradient goes with what its forward node has become. The two share random numbers and state, so
+        both must mean the same node. A forward node that has become another operator shares none, and its
+        gradient still asks for kernels by the old one's shapes.
+        """
+        inputs, forward = self.inputs(node), node.forward
+        if forward is not None and forward in self.node_of and self.node_of[forward].op is forward.op:
+            forward = self.node_of[forward]
+        after = self.all_of(node.after)
+        if inputs == node.inputs and forward is node.forward and after == node.after:
+            return node
+        return replace(node, inputs=inputs, forward=forward, after=after)
+
+    def keep(self, node: Node, to: list[Node] | None = None) -> Node:
+        """`renewed(node)`, in the place of `node`; `to` is as in `replace`."""
+        new = self.renewed(node)
+        if new is not node:
+            return self.replace(node, new, to)
+        (self.order if to is None else to).append(node)
+        return node
+
+    def graph(self, ordered: bool = True) -> Graph:
+        """The new graph, its outputs standing for the old ones, its nodes in `order`.
+
+        Not `ordered`, which a forward graph may be: its order follows from its outputs.
+        """
+        outputs = self.all_of(self.old.outputs)
+        if not ordered:
+            if outputs == self.old.outputs:
+                return self.old
+            return Graph(outputs, shapes=self.shapes, dtypes=self.dtypes)
+        return replace(
+            self.old,
+            outputs=outputs,
+            effects=tuple(self.node_of.get(n, n) for n in self.old.effects),
+            order=tuple(self.order),
+            shapes=self.shapes,
+            dtypes=self.dtypes,
+        )
 
 
 def in_order(graph: Graph, made_by: str) -> Graph:

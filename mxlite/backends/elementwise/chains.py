@@ -17,11 +17,11 @@ annotations. A group that would move past other nodes must not keep more alive m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.ir import Shape
 from ..base import Request
 from .expression import Value, Writer
@@ -223,44 +223,23 @@ def _rewritten(
     for e in (*kept, *graph.outputs):
         read.setdefault(e, set()).add(None)
     last = {g.members[-1]: g for g in groups}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    entry_of: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    result = Rewriter(graph)
     count = forward_count = 0
     for node in graph.nodes:
         group = of_node.get(node)
         if group is not None:
             if node in last:
-                new, made = _fused(graph, group, read, kept, entry_of)
+                new, made = _fused(graph, group, read, kept, result.moved)
                 for old, index in made.items():
-                    entry_of[old] = Entry(new, index)
-                    shapes[entry_of[old]], dtypes[entry_of[old]] = shapes[old], dtypes[old]
-                order.append(new)
+                    result.put(old, Entry(new, index))
+                result.order.append(new)
         else:
-            inputs = tuple(entry_of.get(e, e) for e in node.inputs)
-            forward = None if node.forward is None else node_of.get(node.forward, node.forward)
-            new = node
-            if inputs != node.inputs or forward is not node.forward:
-                new = node_of[node] = replace(node, inputs=inputs, forward=forward)
-                for i in range(node.num_outputs):
-                    old, entry = Entry(node, i), Entry(new, i)
-                    if old in shapes:
-                        shapes[entry], dtypes[entry] = shapes[old], dtypes[old]
-                    entry_of[old] = entry
-            order.append(new)
+            result.keep(node)
         if node.op is not None:
             count += 1
         if count == num_forward and not forward_count:
-            forward_count = sum(n.op is not None for n in order)
-    changed = Graph(
-        tuple(entry_of.get(e, e) for e in graph.outputs),
-        tuple(node_of.get(n, n) for n in graph.effects),
-        tuple(order),
-        shapes,
-        dtypes,
-    )
-    return changed, {e: entry_of[e] for e in kept if e in entry_of}, forward_count
+            forward_count = sum(n.op is not None for n in result.order)
+    return result.graph(), result.moved, forward_count
 
 
 def _fused(

@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from math import inf
 
-from ...graph import Entry, Graph, Node
-from ..passes.rewritten import renewed, rewritten
+from ...graph import Entry, Graph, Node, Rewriter
 from ..passes.ways import is_stage, Reads
 from .fused import _fused_elementwise, FusedAttrs
 
@@ -45,44 +44,28 @@ def late_results(
     found = _late(graph, reads, kept.union(graph.outputs))
     if not found:
         return graph, {}, num_forward
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    made = Rewriter(graph)
 
     def add(old: Node, new: Node, outputs: Sequence[int]) -> None:
         """`new` makes these outputs of `old`."""
         for i, k in enumerate(outputs):
-            was, e = Entry(old, k), Entry(new, i)
-            if was in shapes:
-                shapes[e], dtypes[e] = shapes[was], dtypes[was]
-            moved[was] = e
-        order.append(new)
-
-    def now(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-        return tuple(moved.get(e, e) for e in entries)
+            made.put(Entry(old, k), Entry(new, i))
+        made.order.append(new)
 
     for node in graph.nodes:
         if node in found:
             rest = [i for i in range(node.num_outputs) if i not in found[node]]
-            first = replace(_part(node, now(node.inputs), rest), annotations=dict(node.annotations))
-            node_of[node] = first
+            first = replace(_part(node, made.inputs(node), rest), annotations=dict(node.annotations))
+            made.node_of[node] = first
             add(node, first, rest)
             continue
-        for source in dict.fromkeys(e.node for e in node.inputs if e.node in found and e not in moved):
+        for source in dict.fromkeys(e.node for e in node.inputs if e.node in found and e not in made.moved):
             # Of forward results alone it could be made any time: it waits for another array of its reader.
-            after = now([e for e in node.inputs if e.node in reads.backward][:1])
-            late = replace(_part(source, now(source.inputs), found[source]), after=after)
+            after = made.all_of([e for e in node.inputs if e.node in reads.backward][:1])
+            late = replace(_part(source, made.inputs(source), found[source]), after=after)
             add(source, replace(late, name=f"{source.name}_late"), found[source])
-        new = renewed(node, now(node.inputs), node_of)
-        if node.after:
-            new = replace(new, after=now(node.after))
-        if new is node:
-            order.append(node)
-        else:
-            node_of[node] = new
-            add(node, new, range(node.num_outputs))
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+        made.keep(node)
+    return made.graph(), made.moved, num_forward
 
 
 def _late(graph: Graph, reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:

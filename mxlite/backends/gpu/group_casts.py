@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ..cast_group import _fused_casts, CastGroupAttrs
-from ..passes.rewritten import renewed, rewritten
 from ..passes.ways import is_stage
 from .groups import Groups, SMALL_BYTES
 
@@ -36,33 +35,20 @@ def group_casts(
         return graph, {}, num_forward
     first = {g[0]: g for g in groups}
     members = {node for g in groups for node in g}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order = [n for n in graph.nodes if n.op is None]  # those of a group come before its first member
+    result = Rewriter(graph)
+    result.order += [n for n in graph.nodes if n.op is None]  # those of a group come before its first member
     for node in graph.nodes:
         if node.op is None:
             continue
         if node in first:
             made = _joined(graph, first[node])
-            order.append(made)
+            result.order.append(made)
             for i, one in enumerate(first[node]):
-                e = Entry(made, i)
-                shapes[e], dtypes[e] = graph.shapes[Entry(one)], graph.dtypes[Entry(one)]
-                moved[Entry(one)] = e
-        if node in members:
-            continue
-        new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-        if new is not node:
-            node_of[node] = new
-            for i in range(node.num_outputs):
-                old, e = Entry(node, i), Entry(new, i)
-                if old in shapes:
-                    shapes[e], dtypes[e] = shapes[old], dtypes[old]
-                moved[old] = e
-        order.append(new)
+                result.put(Entry(one), Entry(made, i))
+        if node not in members:
+            result.keep(node)
     fewer = sum(len(g) - 1 for g in groups)
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+    return result.graph(), result.moved, num_forward - fewer
 
 
 def _groups(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[list[Node]]:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 
-from ...graph import Entry, Graph, Node, Op
+from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.gradient import _grad_add
 from ...ops.elementwise.cast import Cast
 from ..added_gradient import _added_gradient, AddedGradientAttrs
 from ..base import Request
 from ..elementwise.rules import RULES
-from .rewritten import only_readers, output, renewed, rewritten
+from .entries import only_readers, output
 
 _APART: tuple[type[Op] | None, ...] = (_grad_add, Cast.grad_op)
 """Beside these there is no chain: sums are added as well, and an update may read 16 bits as they are."""
@@ -58,16 +58,7 @@ def added_gradients(
             sum_of[maker] = node, made
     if not sum_of:
         return graph, {}, num_forward
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
-
-    def stands_for(old: Entry, new: Entry) -> None:
-        moved[old] = new
-        if old in shapes:
-            shapes[new], dtypes[new] = shapes[old], dtypes[old]
-
+    result = Rewriter(graph)
     gone = {node for node, _ in sum_of.values()}
     for node in graph.nodes:
         if node in gone:
@@ -75,21 +66,17 @@ def added_gradients(
         if node in sum_of:
             total, made = sum_of[node]
             attrs = _attrs(made)
-            inputs = tuple(moved.get(e, e) for e in _inputs(total, made))
+            inputs = result.all_of(_inputs(total, made))
             new = Node(_added_gradient, attrs, inputs, total.name, annotations=dict(total.annotations))
-            stands_for(Entry(total), Entry(new))
+            result.put(Entry(total), Entry(new))
             if attrs.has_bias:
-                stands_for(output(node, "d_bias"), output(new, "d_bias"))
-            node_of[total] = new
+                result.put(output(node, "d_bias"), output(new, "d_bias"))
+            result.node_of[total] = new
+            result.order.append(new)
         else:
-            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-            if new is not node:
-                node_of[node] = new
-                for i in range(node.num_outputs):
-                    stands_for(Entry(node, i), Entry(new, i))
-        order.append(new)
+            result.keep(node)
     fewer = sum(number[node] < num_forward for node in sum_of)
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+    return result.graph(), result.moved, num_forward - fewer
 
 
 def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:

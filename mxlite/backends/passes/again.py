@@ -21,7 +21,7 @@ from ...ops.norm.norm_act_line import _norm_act_line, NormActLineAttrs
 from ...ops.norm.norm_act_sum import _norm_act_sum
 from ...ops.norm.norm_again import _norm_again
 from ..base import Request
-from .rewritten import output
+from .entries import output
 from .ways import is_stage, renamed, rerun
 
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from ...graph import Entry, Graph, Node, Op, Shape
+from ...graph import Entry, Graph, Node, Op, Rewriter, Shape
 from ...graph.gradient import _grad_add
 from ...ops import find_op
 from ...ops.elementwise.cast import Cast
@@ -33,7 +33,6 @@ from ...ops.norm.layer_norm import LayerNorm, RMSNorm
 from ...ops.reduce.reduce import reduced_axes
 from ..banded import _banded, _banded_gradient, Array, BandedAttrs, Link
 from ..elementwise.rules import RULES
-from .rewritten import renewed, rewritten
 from .ways import is_stage, Reads, rerun
 
 LEAST_BYTES = 512 * 1024
@@ -68,10 +67,7 @@ def banded(
         return graph, {}, num_forward
     row_of = {search.place(row): row for row in found}
     gone = {n for row in found for n in row} - set(row_of)
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    result = Rewriter(graph)
     seen = fewer = 0  # operators, and those of the forward pass that are gone
     read = kept | {e for n in graph.nodes for e in n.inputs}
     for node in graph.nodes:
@@ -84,19 +80,12 @@ def banded(
             attrs, inputs, made = _joined(graph, row, read)
             op = _banded if all(n.forward is None for n in row) else _banded_gradient
             name = "+".join(n.name for n in row)
-            new = Node(op, attrs, tuple(moved.get(e, e) for e in inputs), name)
-            outputs = [(was, Entry(new, i)) for i, was in enumerate(made)]
+            result.order.append(new := Node(op, attrs, result.all_of(inputs), name))
+            for i, was in enumerate(made):
+                result.put(was, Entry(new, i))
         else:
-            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-            outputs = [(Entry(node, i), Entry(new, i)) for i in range(node.num_outputs)]
-            if new is not node:
-                node_of[node] = new
-        order.append(new)
-        for was, e in outputs if new is not node else ():
-            moved[was] = e
-            if was in shapes:
-                shapes[e], dtypes[e] = shapes[was], dtypes[was]
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+            result.keep(node)
+    return result.graph(), result.moved, num_forward - fewer
 
 
 class _Search:

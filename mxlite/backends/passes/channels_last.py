@@ -93,7 +93,7 @@ class _Layout:
                 self.firsts.update(Entry(node, i) for i in range(node.num_outputs))
         for e in graph.outputs:
             self.first(e)
-        return self.r.graph()
+        return self.r.graph(ordered=False)
 
     def last(self, old: Entry) -> Entry:
         """`old` with its channels last."""

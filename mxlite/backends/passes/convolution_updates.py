@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.nn.conv_channels_last import _convolution_channels_last
 from ...ops.nn.normed_convolution import _normed_convolution_d_weight
 from ..base import Request
 from ..convolution_update import _convolution_update, ConvolutionUpdateAttrs
 from .product_updates import DEEP_LEAST_BYTES, joinable
-from .rewritten import rewritten
 
 
 def convolution_updates(
@@ -51,10 +50,11 @@ def convolution_updates(
             joined[made] = gone[update] = new
     if not joined:
         return graph, {}, num_forward
-    variables = [n for n in graph.nodes if n.op is None]  # weights and states: before where they stood
-    rest = [n for n in graph.nodes if n.op is not None and n not in gone]
-    order = [*variables, *(joined.get(n, n) for n in rest)]
-    return rewritten(graph, order, {}, gone, dict(graph.shapes), dict(graph.dtypes)), {}, num_forward
+    result = Rewriter(graph)
+    result.node_of |= gone
+    result.order += [n for n in graph.nodes if n.op is None]  # weights and states: before where they stood
+    result.order += [joined.get(n, n) for n in graph.nodes if n.op is not None and n not in gone]
+    return result.graph(), {}, num_forward
 
 
 def _is_maker(node: Node) -> bool:

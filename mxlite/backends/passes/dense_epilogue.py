@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...graph import Entry, Graph, Node, Op
+from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...ops.elementwise.activation import Activation, gelu, relu
 from ...ops.elementwise.leaky import LeakyReLU
 from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..dense.operators import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
+from .entries import only_readers
 from .norm_act import agree
-from .rewritten import only_readers, renewed, rewritten
 
 
 def dense_epilogue(
@@ -41,33 +41,23 @@ def dense_epilogue(
     if not end_of:
         return graph, {}, num_forward
     taken = set(end_of.values())
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    made = Rewriter(graph)
     seen = fewer = 0  # operators so far, and those of the forward pass that are gone
     for node in graph.nodes:
         seen += node.op is not None
         if node in taken:
             fewer += seen <= num_forward
             continue
-        new, outputs = node, [(Entry(node, i), i) for i in range(node.num_outputs)]
         if node in end_of:
             end = end_of[node]
             op, attrs, inputs = _joined(node, end)
-            inputs = tuple(moved.get(e, e) for e in inputs)
-            new = Node(op, attrs, inputs, end.name, annotations=dict(end.annotations))
-            outputs = [(Entry(end), 0)]
+            new = Node(op, attrs, made.all_of(inputs), end.name, annotations=dict(end.annotations))
+            made.node_of[node] = new
+            made.order.append(new)
+            made.put(Entry(end), Entry(new))
         else:
-            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-        if new is not node:
-            node_of[node] = new
-            for old, i in outputs:
-                if old in shapes:
-                    shapes[Entry(new, i)], dtypes[Entry(new, i)] = shapes[old], dtypes[old]
-                moved[old] = Entry(new, i)
-        order.append(new)
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+            made.keep(node)
+    return made.graph(), made.moved, num_forward - fewer
 
 
 def activation_of(node: Node) -> str:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from math import prod
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.norm.norm import BatchNorm
 from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_line import _norm_act_line
@@ -26,7 +26,7 @@ from ...ops.norm.norm_act_sum import _norm_act_sum
 from ...ops.norm.norm_statistics import _norm_statistics
 from ..base import Request
 from .again import normalized, request_like
-from .rewritten import output, renewed, rewritten
+from .entries import output
 
 LEAST_COUNT = 512
 """Numbers of a channel: both statistics, and the two numbers of a line, are 1 / 128 of the data at most."""
@@ -93,46 +93,27 @@ class _Rewrite:
 
     def __init__(self, graph: Graph, found: Set[Node]) -> None:
         self.graph, self.found = graph, found
-        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
-        self.moved: dict[Entry, Entry] = {}
-        self.node_of: dict[Node, Node] = {}
+        self.made = Rewriter(graph)
 
     def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
         """The graph, and what its entries have become."""
-        order: list[Node] = []
         for node in self.graph.nodes:
-            order += self._divided(node) if node in self.found else self._renewed(node)
-        new = rewritten(self.graph, order, self.moved, self.node_of, self.shapes, self.dtypes)
-        return new, self.moved
+            if node in self.found:
+                self._divide(node)
+            else:
+                self.made.keep(node)
+        return self.made.graph(), self.made.moved
 
-    def _divided(self, norm: Node) -> tuple[Node, Node]:
-        now = replace(norm, inputs=self._inputs(norm.inputs))
+    def _divide(self, norm: Node) -> None:
+        now = replace(norm, inputs=self.made.inputs(norm))
         first = _statistics(now)
-        made = normalized(now, now.inputs[0], by=first)
-        new = self.node_of[norm] = replace(made, name=norm.name, annotations=norm.annotations)
+        again = normalized(now, now.inputs[0], by=first)
+        new = self.made.node_of[norm] = replace(again, name=norm.name, annotations=norm.annotations)
+        self.made.order += [first, new]
         for name in first.output_names:  # two of them the norm need not have
-            self._put(output(norm, "mean"), output(first, name))
+            self.made.put(output(norm, "mean"), output(first, name))
         for i, name in enumerate(norm.output_names):
-            self._put(Entry(norm, i), output(first if name in first.output_names else new, name))
-        return first, new
-
-    def _renewed(self, node: Node) -> tuple[Node]:
-        new = renewed(node, self._inputs(node.inputs), self.node_of)
-        if node.after:
-            new = replace(new, after=self._inputs(node.after))
-        if new is not node:
-            self.node_of[node] = new
-            for i in range(node.num_outputs):
-                self._put(Entry(node, i), Entry(new, i))
-        return (new,)
-
-    def _inputs(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        return tuple(self.moved.get(e, e) for e in entries)
-
-    def _put(self, was: Entry, now: Entry) -> None:
-        self.moved[was] = now
-        if was in self.shapes:  # of what nobody reads it may be unknown
-            self.shapes[now], self.dtypes[now] = self.shapes[was], self.dtypes[was]
+            self.made.put(Entry(norm, i), output(first if name in first.output_names else new, name))
 
 
 def _statistics(norm: Node) -> Node:

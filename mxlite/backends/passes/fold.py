@@ -73,14 +73,12 @@ def fold(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Gr
     if not chains:
         return graph
     r = Rewriter(graph)
-    order: list[Node] = []
     for node in graph.nodes:
         if node in chains:
-            order += _folded(r, chains[node])
-            r.put(Entry(node), Entry(order[-1]))
+            _fold(r, chains[node])
         elif node not in taken:
-            order.append(r.keep(node))
-    return replace(r.graph(), order=tuple(order))
+            r.keep(node)
+    return r.graph()
 
 
 def _chain(
@@ -148,28 +146,27 @@ def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
     return EpilogueAttrs(**attrs, scale=chain.scaled, add=chain.addend is not None, relu=chain.relu)
 
 
-def _folded(r: Rewriter, chain: _Chain) -> list[Node]:
-    """The nodes for a chain, the convolution last."""
+def _fold(r: Rewriter, chain: _Chain) -> None:
+    """Add the nodes for a chain; the convolution, which is the last, stands for the chain's end."""
     node, end, norm = chain.convolution, chain.end, chain.norm
     data, weight, *bias = (r.of(e) for e in node.inputs)
-    made: list[Node] = []
     attrs = node.attrs
     if norm is not None:
         folding = FoldNormAttrs(norm.attrs.eps, norm.attrs.fix_gamma, node.attrs.no_bias)
         ins = [*(r.of(e) for e in norm.inputs[1:]), *bias]
         if chain.scaled:
-            made.append(r.add(_norm_factors, folding, ins, f"{norm.name}_factors"))
-            bias = [Entry(made[0]), Entry(made[0], 1)]
+            made = r.add(_norm_factors, folding, ins, f"{norm.name}_factors")
+            bias = [Entry(made), Entry(made, 1)]
         else:
-            made.append(r.add(_fold_norm, folding, [weight, *ins], f"{norm.name}_fold"))
-            weight, bias = Entry(made[0]), [Entry(made[0], 1)]
+            made = r.add(_fold_norm, folding, [weight, *ins], f"{norm.name}_fold")
+            weight, bias = Entry(made), [Entry(made, 1)]
         attrs = replace(attrs, no_bias=False)
     op = node.op
     assert op is not None
     if chain.has_epilogue or chain.scaled:
         op, attrs = _convolution_epilogue, _epilogue_attrs(chain)
     ins = [data, weight, *bias, *(() if chain.addend is None else (r.of(chain.addend),))]
-    return [*made, r.add(op, attrs, ins, end.name, end.annotations)]
+    r.put(Entry(end), Entry(r.add(op, attrs, ins, end.name, end.annotations)))
 
 
 def _only_readers(graph: Graph, uses: Mapping[Entry, int]) -> dict[Entry, Node]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.nn.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
 from ...ops.nn.image_gradient import _image_gradient, _image_sums, ImageGradientAttrs
 from ...ops.nn.normed_convolution import _norm_line
@@ -32,8 +32,8 @@ from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_line import NormActLineAttrs
 from ...ops.norm.norm_again import _norm_again
 from ..base import Request
+from .entries import output
 from .norm_act import is_norm
-from .rewritten import output, renewed, rewritten
 
 _STAGE = "__mirror_stage__"
 
@@ -161,10 +161,7 @@ class _Rewrite:
         self.graph = graph
         self.place = {n: f for f in found for n in (f.norm, f.pool, f.d_norm)}
         self.gone = {n for f in found for n in (f.d_pool, f.d_convolution)}
-        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
-        self.moved: dict[Entry, Entry] = {}
-        self.node_of: dict[Node, Node] = {}
-        self.order: list[Node] = []
+        self.made = Rewriter(graph)
         self.kept: dict[_Found, tuple[Entry, Entry, Entry, Entry]] = {}
 
     def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
@@ -175,66 +172,56 @@ class _Rewrite:
                 make = {found.norm: self._norm, found.pool: self._pool, found.d_norm: self._gradient}[node]
                 make(found)
             elif node not in self.gone:
-                new = renewed(node, self._inputs(node), self.node_of)
-                self.order.append(new)
-                if new is not node:
-                    self.node_of[node] = new
-                    for i in range(node.num_outputs):
-                        self._put(Entry(new, i), Entry(node, i))
-                        self.moved[Entry(node, i)] = Entry(new, i)
-        graph = rewritten(self.graph, self.order, self.moved, self.node_of, self.shapes, self.dtypes)
-        return graph, self.moved
+                self.made.keep(node)
+        return self.made.graph(), self.made.moved
 
-    def _inputs(self, node: Node) -> tuple[Entry, ...]:
-        return tuple(self.moved.get(e, e) for e in node.inputs)
-
-    def _put(self, e: Entry, like: Entry) -> None:
-        if like in self.shapes:  # of what nobody reads it may be unknown
-            self.shapes[e], self.dtypes[e] = self.shapes[like], self.dtypes[like]
+    def _is_like(self, e: Entry, like: Entry) -> None:
+        """`e`, which stands for nothing, has the shape and type of `like`."""
+        self.made.shapes[e], self.made.dtypes[e] = self.made.shapes[like], self.made.dtypes[like]
 
     def _norm(self, found: _Found) -> None:
         """Only what the norm finds."""
         norm = found.norm
-        new = Node(_norm_line, _line(norm), self._inputs(norm), f"{norm.name}_line")
-        self.order.append(new)
+        new = Node(_norm_line, _line(norm), self.made.inputs(norm), f"{norm.name}_line")
+        self.made.order.append(new)
         for i, name in enumerate(new.output_names):
-            self._put(Entry(new, i), output(norm, "mean"))
+            self._is_like(Entry(new, i), output(norm, "mean"))
             if name in ("mean", "var"):
-                self.moved[output(norm, name)] = Entry(new, i)
+                self.made.put(output(norm, name), Entry(new, i))
 
     def _pool(self, found: _Found) -> None:
         """What is kept, and what comes of it."""
         conv, norm, pool = found[:3]
-        x, gamma, beta = self._inputs(norm)[:3]
-        mean, var = (self.moved[output(norm, n)] for n in ("mean", "var"))
-        data, weight = (self.moved.get(e, e) for e in conv.inputs)
+        made = self.made
+        x, gamma, beta = made.inputs(norm)[:3]
+        mean, var = (made.moved[output(norm, n)] for n in ("mean", "var"))
+        data, weight = made.inputs(conv)
         chosen = Node(_extreme_pooling_channels_last, pool.attrs, (x, gamma), pool.name)
-        made = Node(_norm_again, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
+        again = Node(_norm_again, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
         sums = Node(_image_sums, _own(conv), (x, data, mean), f"{conv.name}_sums")
-        self.order += [chosen, made, sums]
-        for e in (Entry(chosen), Entry(made)):
-            self._put(e, Entry(pool))
-        self._put(Entry(chosen, 1), output(pool, "index"))
-        for i, shape in enumerate((self.shapes[weight], self.shapes[weight][1:])):
-            self.shapes[Entry(sums, i)], self.dtypes[Entry(sums, i)] = shape, self.dtypes[mean]
-        self.moved[Entry(pool)] = Entry(made)
+        made.order += [chosen, again, sums]
+        self._is_like(Entry(chosen), Entry(pool))
+        self._is_like(Entry(chosen, 1), output(pool, "index"))
+        for i, shape in enumerate((made.shapes[weight], made.shapes[weight][1:])):
+            made.shapes[Entry(sums, i)], made.dtypes[Entry(sums, i)] = shape, made.dtypes[mean]
+        made.put(Entry(pool), Entry(again))
         self.kept[found] = (Entry(chosen), Entry(chosen, 1), Entry(sums), Entry(sums, 1))
 
     def _gradient(self, found: _Found) -> None:
         """The gradients, where that of the norm was."""
         head = dict(zip(found.d_pool.input_names, found.d_pool.inputs))["d_out"]
         data = found.convolution.inputs[0]
-        _, gamma, beta, *moving = self._inputs(found.norm)
-        statistics = [self.moved[output(found.norm, n)] for n in ("mean", "var")]
+        made = self.made
+        _, gamma, beta, *moving = made.inputs(found.norm)
+        statistics = [made.moved[output(found.norm, n)] for n in ("mean", "var")]
         chosen, index, *sums = self.kept[found]
-        grad, data = (self.moved.get(e, e) for e in (head, data))
+        grad, data = made.all_of((head, data))
         inputs = (grad, chosen, gamma, beta, *statistics, *moving, index, data, *sums)
         new = Node(_image_gradient, _attrs(found), inputs, found.d_convolution.name)
-        self.order.append(new)
+        made.order.append(new)
         for node in (found.d_norm, found.d_convolution):
             for name in set(node.output_names).intersection(new.output_names):
-                self.moved[output(node, name)] = output(new, name)
-                self._put(output(new, name), output(node, name))
+                made.put(output(node, name), output(new, name))
 
 
 def _own(conv: Node) -> ChannelsLastAttrs:

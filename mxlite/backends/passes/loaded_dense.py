@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..dense.loaded import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
-from .rewritten import output, renewed, rewritten
+from .entries import output
 
 _STAGE = "__mirror_stage__"
 
@@ -60,49 +60,34 @@ def loaded_dense(
     by_weight = {m.by_weight for m in found}
     gone = {n for m in found for n in (m.activation, m.by_weight, m.by_data, m.slope)}
     read = kept | {e for n in graph.nodes for e in n.inputs}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
-
-    def moved_to(was: Entry, e: Entry) -> None:
-        moved[was] = e
-        if was in shapes:  # of what nobody reads it may be unknown
-            shapes[e], dtypes[e] = shapes[was], dtypes[was]
-
+    made = Rewriter(graph)
     seen = fewer = 0  # operators so far, and those of the forward pass that are gone
     for node in graph.nodes:
         seen += node.op is not None
         if node in first:
-            order.append(new := _gradient(first[node], moved))
-            moved_to(output(first[node].slope, "d_data"), output(new, "d_data"))
-            moved_to(output(first[node].by_weight, "d_weight"), output(new, "d_weight"))
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
+            made.order.append(new := _gradient(first[node], made))
+            made.put(output(first[node].slope, "d_data"), output(new, "d_data"))
+            made.put(output(first[node].by_weight, "d_weight"), output(new, "d_weight"))
+        inputs = made.inputs(node)
         if node in by_weight:
             bias = [i for i, n in enumerate(node.output_names) if n == "d_bias"]
             if any(Entry(node, i) in read for i in bias):
                 named = dict(zip(node.input_names, inputs))
                 absent = node.absent | {"data"}
-                order.append(new := replace(node, inputs=(named["d_out"],), absent=absent))
-                node_of[node] = new
+                made.order.append(new := replace(node, inputs=(named["d_out"],), absent=absent))
+                made.node_of[node] = new
                 for i in bias:
-                    moved_to(Entry(node, i), Entry(new, i))
+                    made.put(Entry(node, i), Entry(new, i))
         if node in gone:
             fewer += seen <= num_forward
             continue
-        new = node
         if node in of_layer:
             m = of_layer[node]
-            ins = tuple(moved.get(e, e) for e in m.activation.inputs) + inputs[1:]
-            new = replace(node, op=_loaded_dense, attrs=_attrs(m), inputs=ins)
+            ins = made.inputs(m.activation) + inputs[1:]
+            made.replace(node, replace(node, op=_loaded_dense, attrs=_attrs(m), inputs=ins))
         else:
-            new = renewed(node, inputs, node_of)
-        order.append(new)
-        if new is not node:
-            node_of[node] = new
-            for i in range(node.num_outputs):
-                moved_to(Entry(node, i), Entry(new, i))
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+            made.keep(node)
+    return made.graph(), made.moved, num_forward - fewer
 
 
 def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
@@ -153,16 +138,12 @@ def _attrs(m: _Match) -> LoadedAttrs:
     return LoadedAttrs(**attrs_by_name(m.layer.attrs), function=m.activation.op, given=m.activation.attrs)
 
 
-def _gradient(m: _Match, moved: Mapping[Entry, Entry]) -> Node:
+def _gradient(m: _Match, made: Rewriter) -> Node:
     """The node that makes the gradients in data and weight."""
     named = dict(zip(m.by_data.input_names, m.by_data.inputs))
     inputs = (named["d_out"], named["weight"], m.activation.inputs[0])
-    return Node(
-        _loaded_dense_gradient,
-        _attrs(m),
-        tuple(moved.get(e, e) for e in inputs),
-        f"{m.layer.name}_backward_data",
-    )
+    name = f"{m.layer.name}_backward_data"
+    return Node(_loaded_dense_gradient, _attrs(m), made.all_of(inputs), name)
 
 
 def _requests(graph: Graph, m: _Match) -> tuple[Request, Request]:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ..base import Request
 from ..dense.loaded import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
 from .product_updates import joinable
-from .rewritten import renewed, rewritten
 
 
 def loaded_updates(
@@ -34,33 +33,20 @@ def loaded_updates(
     if not found:
         return graph, {}, num_forward
     gone = set(found.values())
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order = [n for n in graph.nodes if n.op is None]  # states are read before where they stood
+    made = Rewriter(graph)
+    made.order += [n for n in graph.nodes if n.op is None]  # states are read before where they stood
     for node in graph.nodes:
         if node.op is None or node in gone:
             continue
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node in found:
             update = found[node]
-            ins = tuple(moved.get(e, e) for e in _inputs(update))
-            new = Node(_loaded_dense_update, _attrs(update), ins, update.name)
-            node_of[update] = new
-            outputs = [(Entry(node), Entry(new))]
+            new = Node(_loaded_dense_update, _attrs(update), made.all_of(_inputs(update)), update.name)
+            made.node_of |= {update: new, node: new}
+            made.order.append(new)
+            made.put(Entry(node), Entry(new))
         else:
-            new = renewed(node, inputs, node_of)
-            outputs = (
-                [(Entry(node, i), Entry(new, i)) for i in range(node.num_outputs)] if new is not node else []
-            )
-        order.append(new)
-        if new is not node:
-            node_of[node] = new
-        for was, e in outputs:
-            moved[was] = e
-            if was in shapes:
-                shapes[e], dtypes[e] = shapes[was], dtypes[was]
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+            made.keep(node)
+    return made.graph(), made.moved, num_forward
 
 
 def _updates(graph: Graph, kept: frozenset[Entry]) -> list[Node]:

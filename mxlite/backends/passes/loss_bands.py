@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.loss.cross_entropy import softmax_cross_entropy
 from ...ops.loss.wide_losses import _wide_softmax_cross_entropy
@@ -30,7 +30,7 @@ from ...ops.nn.dense import FullyConnected
 from ...ops.scratch import accumulator
 from .. import dense_cross_entropy
 from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
-from .rewritten import renewed, rewritten
+from .entries import output
 
 _LOSSES = (softmax_cross_entropy, _wide_softmax_cross_entropy)
 
@@ -96,33 +96,9 @@ def _combined(
     gone = {n for m in found for n in m.gone}
     early = _early_updates(graph, found)
     placed = gone | early | {n for m in found for n in m.sources}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
+    made = Rewriter(graph)
     fore: list[Node] = [n for n in graph.nodes if n.op is None]
     back: list[Node] = []
-
-    def stands_for(old: Entry, new: Entry) -> None:
-        shapes[new], dtypes[new] = shapes[old], dtypes[old]
-        moved[old] = new
-
-    def made_by(joined: Node) -> None:
-        """Shapes and types of what it makes, whether it is read or not."""
-        ins = joined.inputs
-        assert joined.op is not None
-        _, made = joined.op.infer_shape(joined.attrs, *(shapes[e] for e in ins))
-        _, kinds = joined.op.infer_type(joined.attrs, *(dtypes[e] for e in ins))
-        for i, (shape, kind) in enumerate(zip(made, kinds)):
-            assert kind is not None
-            shapes[Entry(joined, i)], dtypes[Entry(joined, i)] = shape, kind
-
-    def add(node: Node, to: list[Node]) -> None:
-        new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-        if new is not node:
-            node_of[node] = new
-            for i in range(node.num_outputs):
-                stands_for(Entry(node, i), Entry(new, i))
-        to.append(new)
 
     seen = 0  # operators
     there: set[Node] = set()
@@ -135,20 +111,20 @@ def _combined(
             for source in m.sources:
                 if source not in there:  # several losses may have one
                     there.add(source)
-                    add(source, fore)
-            joined, places = _joined(m, moved)
+                    made.keep(source, fore)
+            joined, places = _joined(m, made)
             fore.append(joined)
-            made_by(joined)
+            made.infer(joined)
             for old, name in places.items():
-                moved[old] = Entry(joined, joined.output_names.index(name))
+                made.put(old, output(joined, name))
         elif node not in placed:
-            add(node, fore if seen <= num_forward else back)
+            made.keep(node, fore if seen <= num_forward else back)
     first: list[Node] = []
     for update in graph.effects:
         if update in early:
-            add(update, first)
-    count = sum(1 for n in fore if n.op is not None)
-    return rewritten(graph, [*fore, *first, *back], moved, node_of, shapes, dtypes), moved, count
+            made.keep(update, first)
+    made.order = [*fore, *first, *back]
+    return made.graph(), made.moved, sum(n.op is not None for n in fore)
 
 
 def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set[str]) -> list[_Match]:
@@ -268,12 +244,12 @@ def _early_updates(graph: Graph, found: list[_Match]) -> set[Node]:
     }
 
 
-def _joined(m: _Match, moved: Mapping[Entry, Entry]) -> tuple[Node, dict[Entry, str]]:
+def _joined(m: _Match, made: Rewriter) -> tuple[Node, dict[Entry, str]]:
     """The node for both, and which of its outputs stands for what."""
     named = dict(zip(m.dense.input_names, m.dense.inputs)) | {"label": m.loss.inputs[1]}
     if m.head is not None:
         named["d_out"] = m.head
     attrs = DenseLossAttrs(m.dense.attrs.no_bias, m.head is not None)
-    inputs = tuple(moved.get(named[n], named[n]) for n in _dense_cross_entropy.input_names(attrs))
+    inputs = made.all_of([named[n] for n in _dense_cross_entropy.input_names(attrs)])
     places = {Entry(m.loss): "out"} | m.gradients
     return Node(_dense_cross_entropy, attrs, inputs, m.loss.name), places

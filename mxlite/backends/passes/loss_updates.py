@@ -23,13 +23,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...core.dtype import float32
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.shape.reshape import Reshape
 from ..dense_cross_entropy import _dense_cross_entropy
 from ..dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
+from .entries import output
 from .product_updates import is_elementwise, LEAST_BYTES
-from .rewritten import output, renewed, rewritten
 
 _FEW_BYTES = 1024
 """Of all that follows from a loss, at most: it is made twice where forward and backward are called apart."""
@@ -61,28 +61,23 @@ def loss_updates(
     of_loss = {m.loss: m for m in found}
     joined = {m.update for m in found}
     casts = {m.cast for m in found}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
+    made = Rewriter(graph)
     fore: list[Node] = [n for n in graph.nodes if n.op is None]
     first: list[Node] = []
     back: list[Node] = []
     for node in graph.nodes:
         if node.op is None or node in joined or node in casts:
             continue
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
-        new = _joined(of_loss[node], inputs) if node in of_loss else renewed(node, inputs, node_of)
-        (first if node in late else fore if node in forward else back).append(new)
-        if new is not node:
-            node_of[node] = new
-            for i, name in enumerate(node.output_names):
-                was = Entry(node, i)
-                if name in new.output_names and was in shapes:  # else nobody reads it
-                    e = moved[was] = output(new, name)
-                    shapes[e], dtypes[e] = shapes[was], dtypes[was]
-    made = rewritten(graph, [*fore, *first, *back], moved, node_of, shapes, dtypes)
-    effects = tuple(n for n in made.effects if n not in joined)
-    return replace(made, effects=effects), moved, num_forward - len(late) - len(casts.intersection(forward))
+        part = first if node in late else fore if node in forward else back
+        if node in of_loss:
+            made.replace(node, _joined(of_loss[node], made.inputs(node)), part)
+        else:
+            made.keep(node, part)
+    made.order = [*fore, *first, *back]
+    new = made.graph()
+    effects = tuple(n for n in new.effects if n not in joined)
+    fewer = len(late) + len(casts.intersection(forward))
+    return replace(new, effects=effects), made.moved, num_forward - fewer
 
 
 def updated_losses(

@@ -50,15 +50,13 @@ def narrow_data(graph: Graph, train: bool) -> Graph:
         return graph
     gone = set(found.values())
     r = Rewriter(graph)
-    order: list[Node] = []
     for node in graph.nodes:
         if node in found:
             op = node.op
             assert op is not None
             attrs = replace(node.attrs, dtype="float32") if op in _SOFTMAX else node.attrs
             ins = [r.of(found[node].inputs[0]), *(r.of(e) for e in node.inputs[1:])]
-            order.append(r.add(_WIDE.get(op, op), attrs, ins, node.name, node.annotations))
-            r.put(Entry(node), Entry(order[-1]))
+            r.put(Entry(node), Entry(r.add(_WIDE.get(op, op), attrs, ins, node.name, node.annotations)))
         elif node not in gone:
-            order.append(r.keep(node))
-    return replace(r.graph(), order=tuple(order))
+            r.keep(node)
+    return r.graph()

@@ -14,12 +14,11 @@ from dataclasses import replace
 from math import prod
 
 from ...core.dtype import float32
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, NarrowedGradientAttrs
-from .rewritten import renewed, rewritten
 
 LEAST_BYTES = 512 * 1024
 """Of a copy that is not made."""
@@ -40,32 +39,19 @@ def narrowed_dense(
     if not found:
         return graph, {}, num_forward
     of_reader = {reader: cast for cast, readers in found.items() for reader in readers}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    made = Rewriter(graph)
     seen = gone = 0  # operators, and casts among the first `num_forward`
     for node in graph.nodes:
         seen += node.op is not None
         if node in found:
             gone += seen <= num_forward
             continue
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node in of_reader:
-            (weight,) = (moved.get(e, e) for e in of_reader[node].inputs)
-            new = _narrowed(graph, node, inputs, weight)
+            (weight,) = made.inputs(of_reader[node])
+            made.replace(node, _narrowed(graph, node, made.inputs(node), weight))
         else:
-            new = renewed(node, inputs, node_of)
-        order.append(new)
-        if new is node:
-            continue
-        node_of[node] = new
-        for i, name in enumerate(node.output_names):
-            old = Entry(node, i)
-            if name in new.output_names and old in shapes:
-                e = Entry(new, new.output_names.index(name))
-                moved[old], shapes[e], dtypes[e] = e, shapes[old], dtypes[old]
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - gone
+            made.keep(node)
+    return made.graph(), made.moved, num_forward - gone
 
 
 def _matches(

@@ -46,17 +46,15 @@ def norm_act(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -
     if not found:
         return graph
     r = Rewriter(graph)
-    order: list[Node] = []  # as before, also where the addend came first
     for node in graph.nodes:
         if node in found:
             norm, _, addend = found[node]
             ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
             attrs = _attrs(norm, addend is not None, slope_of(node))
-            order.append(r.add(_norm_act, attrs, ins, node.name, node.annotations))
-            r.put(Entry(node), Entry(order[-1]))
+            r.put(Entry(node), Entry(r.add(_norm_act, attrs, ins, node.name, node.annotations)))
         elif node not in taken:
-            order.append(r.keep(node))
-    return replace(r.graph(), order=tuple(order))
+            r.keep(node)
+    return r.graph()
 
 
 def is_norm(node: Node) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_sum import _norm_act_sum
 from ..base import Request
+from .entries import only_readers
 from .norm_act import agree, is_sum
-from .rewritten import only_readers, renewed, rewritten
 
 
 def norm_sums(
@@ -36,10 +36,7 @@ def norm_sums(
             sum_of[node], norm_of[end] = end, node
     if not norm_of:
         return graph, {}, num_forward
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    made = Rewriter(graph)
     seen = fewer = 0  # operators so far, and those of the forward pass that are gone
     for node in graph.nodes:
         seen += node.op is not None
@@ -48,22 +45,16 @@ def norm_sums(
             continue
         if node in norm_of:
             norm = norm_of[node]
-            inputs = tuple(moved.get(e, e) for e in (*norm.inputs, _addend(norm, node)))
+            inputs = made.all_of((*norm.inputs, _addend(norm, node)))
             new = Node(_norm_act_sum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
+            made.node_of |= {norm: new, node: new}
+            made.order.append(new)
             was = [Entry(node), *(Entry(norm, i) for i in range(1, norm.num_outputs))]
-            node_of[norm] = new
+            for i, old in enumerate(was):
+                made.put(old, Entry(new, i))
         else:
-            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-            was = [Entry(node, i) for i in range(node.num_outputs)]
-        order.append(new)
-        if new is node:
-            continue
-        node_of[node] = new
-        for i, old in enumerate(was):
-            moved[old] = Entry(new, i)
-            if old in shapes:
-                shapes[moved[old]], dtypes[moved[old]] = shapes[old], dtypes[old]
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+            made.keep(node)
+    return made.graph(), made.moved, num_forward - fewer
 
 
 def _sum_behind(graph: Graph, reader: Mapping[Entry, Node], node: Node) -> Node | None:

@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from ...graph import Entry, Graph, Node, Op
+from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import Shapes
 from ...ops.nn.conv_channels_last import _convolution_channels_last
@@ -43,8 +43,8 @@ from ...ops.norm.norm import BatchNorm
 from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_line import _norm_act_line, is_lined, NormActLineAttrs
 from ..base import Request
+from .entries import output
 from .norm_act import is_norm
-from .rewritten import output, renewed, rewritten
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -168,40 +168,27 @@ class _Rewrite:
 
     def __init__(self, graph: Graph, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
         self.graph, self.found, self.norm_of = graph, found, norm_of
-        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
-        self.moved: dict[Entry, Entry] = {}
-        self.node_of: dict[Node, Node] = {}
+        self.made = Rewriter(graph)
 
     def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
         """The graph, and what its entries have become."""
-        order = [self._renewed(node) for node in self.graph.nodes]
-        new = rewritten(self.graph, order, self.moved, self.node_of, self.shapes, self.dtypes)
-        return new, self.moved
+        for node in self.graph.nodes:
+            self._renew(node)
+        return self.made.graph(), self.made.moved
 
-    def _renewed(self, node: Node) -> Node:
-        inputs = tuple(self.moved.get(e, e) for e in node.inputs)
+    def _renew(self, node: Node) -> None:
+        made, inputs = self.made, self.made.inputs(node)
         if node in self.found:
-            new = self._norm(node, inputs)
+            new = made.replace(node, self._norm(node, inputs))
             for name in ("factor", "shift"):
                 e, like = output(new, name), output(node, "mean")
-                self.shapes[e], self.dtypes[e] = self.shapes[like], self.dtypes[like]
+                made.shapes[e], made.dtypes[e] = made.shapes[like], made.dtypes[like]
         elif node in self.norm_of:
-            new = self._reader(node, inputs, self.norm_of[node])
+            made.replace(node, self._reader(node, inputs, self.norm_of[node]))
         elif node.forward is not None and node.forward in self.found and self.found[node.forward].made:
-            new = self._gradient(node, inputs, self.node_of[node.forward])
+            made.replace(node, self._gradient(node, inputs, made.node_of[node.forward]))
         else:
-            new = renewed(node, inputs, self.node_of)
-            if new is node:
-                return node
-        self.node_of[node] = new
-        names = new.output_names
-        for name in node.output_names:
-            was = output(node, name)
-            if name in names:
-                e = self.moved[was] = output(new, name)
-                if was in self.shapes:  # of what nobody reads it may be unknown
-                    self.shapes[e], self.dtypes[e] = self.shapes[was], self.dtypes[was]
-        return new
+            made.keep(node)
 
     def _norm(self, norm: Node, inputs: tuple[Entry, ...]) -> Node:
         found = self.found[norm]
@@ -215,7 +202,7 @@ class _Rewrite:
 
     def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
         """What `norm` reads, its factor and its shift."""
-        new = self.node_of[norm]
+        new = self.made.node_of[norm]
         return new.inputs[0], output(new, "factor"), output(new, "shift")
 
     def _reader(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
@@ -225,7 +212,7 @@ class _Rewrite:
             ins = (*(named | {"data": x}).values(), *line)
             return replace(node, op=_normed_convolution, attrs=_attrs(node, norm), inputs=ins)
         addend = self.found[norm].addend
-        added = self.node_of[norm].inputs[5:]
+        added = self.made.node_of[norm].inputs[5:]
         attrs = _gradient_attrs(node, norm, addend)
         return Node(_normed_convolution_d_weight, attrs, (named["d_out"], x, *line, *added), node.name)
 

@@ -55,7 +55,7 @@ def pool_first(graph: Graph, train: bool) -> Graph:
             r.put(Entry(node), Entry(r.add(act.op, act.attrs, [Entry(small)], node.name)))
         elif node not in moved:
             r.keep(node)
-    return r.graph()
+    return r.graph(ordered=False)
 
 
 def _is_rising(node: Node) -> bool:

@@ -62,7 +62,7 @@ def pooled_convolutions(graph: Graph, train: bool, has_kernel: Callable[[Request
             r.put(Entry(node), Entry(made))
         elif node not in gone:
             r.keep(node)
-    return r.graph()
+    return r.graph(ordered=False)
 
 
 def _are_free(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.nn.dense import FullyConnected
 from ..product_update import (
     _product_update,
@@ -27,7 +27,7 @@ from ..product_update import (
     depth,
     ProductUpdateAttrs,
 )
-from .rewritten import output, rewritten
+from .entries import output
 
 LEAST_BYTES, DEEP_LEAST_BYTES = 2 * BAND_BYTES, 4 * DEEP_BAND_BYTES
 """Of a gradient that is made in bands. A smaller one stays in the cache as a whole; one of a deep product, in
@@ -62,39 +62,23 @@ def product_updates(
         return graph, {}, num_forward
     of_update = {m.update: m for m in found}
     of_gradient = {m.gradient: m for m in found}
-    variables = [n for n in graph.nodes if n.op is None]
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
     read = {e for n in graph.nodes for e in n.inputs} | kept
-    order: list[Node] = [*variables]  # weights and states are read before where they stood
-
-    def add(old: Node, new: Node) -> None:
-        node_of[old] = new
-        order.append(new)
-        for i in range(new.num_outputs):
-            was, e = Entry(old, i), Entry(new, i)
-            shapes[e], dtypes[e] = shapes[was], dtypes[was]
-            moved[was] = e
-
+    made = Rewriter(graph)
+    made.order += [n for n in graph.nodes if n.op is None]  # weights and states, read before where they stood
     for node in graph.nodes:
         if node.op is None:
             continue
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node in of_gradient:
-            named = dict(zip(node.input_names, inputs))
+            named = dict(zip(node.input_names, made.inputs(node)))
             if any(Entry(node, i) in read for i, n in enumerate(node.output_names) if n != "d_weight"):
-                add(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
+                made.replace(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
             if not of_gradient[node].moves:
-                add(of_gradient[node].update, _joined(of_gradient[node], moved))
+                made.replace(of_gradient[node].update, _joined(of_gradient[node], made))
         elif node not in of_update:
-            if inputs == node.inputs:
-                order.append(node)
-            else:
-                add(node, replace(node, inputs=inputs))
+            made.keep(node)
         elif of_update[node].moves:
-            add(node, _joined(of_update[node], moved))
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+            made.replace(node, _joined(of_update[node], made))
+    return made.graph(), made.moved, num_forward
 
 
 def _matches(
@@ -165,10 +149,10 @@ def is_elementwise(op: Any) -> bool:
     return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
 
 
-def _joined(m: _Match, moved: Mapping[Entry, Entry]) -> Node:
+def _joined(m: _Match, made: Rewriter) -> Node:
     """The update that makes its gradient."""
     named = dict(zip(m.gradient.input_names, m.gradient.inputs))
     weight, _, *others = m.update.inputs
-    inputs = tuple(moved.get(e, e) for e in (named["d_out"], named["data"], weight, *others))
+    inputs = made.all_of((named["d_out"], named["data"], weight, *others))
     assert m.update.op is not None
     return Node(_product_update, ProductUpdateAttrs(m.update.op, m.update.attrs), inputs, m.update.name)

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from ...graph import Entry, Graph, Node, Op
-from .rewritten import renewed, rewritten
+from ...graph import Entry, Graph, Node, Op, Rewriter
 
 
 def split_gradients(
@@ -32,50 +31,33 @@ def split_gradients(
     that the other needs.
     """
     read = {e for n in graph.nodes for e in n.inputs} | kept
-    moved: dict[Entry, Entry] = {}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    order: list[Node] = []
-    node_of: dict[Node, Node] = {}
-
-    def add(old: Node, new: Node) -> None:
-        node_of[old] = new
-        for i in range(old.num_outputs):
-            was, e = Entry(old, i), Entry(new, i)
-            shapes[e], dtypes[e] = shapes[was], dtypes[was]
-            moved[was] = e
-        order.append(new)
-
+    made = Rewriter(graph)
     seen, more = 0, 0  # operators so far, and those that split among the first `num_forward`
     for node in graph.nodes:
         seen += node.op is not None
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        inputs = made.inputs(node)
         if node.forward is not None and node.forward.op in split:
             place = node.output_names.index("d_data")
             by_data = Entry(node, place)
             others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
             in_others = any(e in read for e in others)
             if in_others != (by_data in read):  # one gradient: it needs one factor
-                add(node, _without(node, inputs, "weight" if in_others else "data", node.name))
+                made.replace(node, _without(node, inputs, "weight" if in_others else "data", node.name))
                 continue
             if in_others:
                 more += seen <= num_forward  # a gradient may be part of what a user's graph computes
                 first = _without(node, inputs, "weight", node.name)
                 second = _without(node, inputs, "data", f"{node.name}_data")
-                add(node, first)
+                made.replace(node, first)
                 read_by = dict(zip(node.input_names, node.inputs))
                 large_weight = graph.nbytes(read_by["weight"]) > graph.nbytes(read_by["data"])
-                order.insert(len(order) - large_weight, second)
-                moved[by_data] = Entry(second, place)
-                shapes[moved[by_data]], dtypes[moved[by_data]] = shapes[by_data], dtypes[by_data]
+                made.order.insert(len(made.order) - large_weight, second)
+                made.put(by_data, Entry(second, place))
                 continue
-        new = renewed(node, inputs, node_of)
-        if new is node:
-            order.append(node)
-        else:
-            add(node, new)
-    if not moved:
+        made.keep(node)
+    if not made.moved:
         return graph, {}, num_forward
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward + more
+    return made.graph(), made.moved, num_forward + more
 
 
 def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:

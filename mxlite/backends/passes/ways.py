@@ -16,10 +16,9 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.layout import _channels_first, _channels_last
 from ..facts import flops_of
-from .rewritten import renewed, rewritten
 
 SCATTERED = 8
 """How many times as long a byte takes where rows do not stay rows."""
@@ -191,11 +190,8 @@ class _Rewrite:
 
     def __init__(self, graph: Graph, reads: Reads, ways: Mapping[Entry, Way]) -> None:
         self.graph, self.reads, self.ways = graph, reads, ways
-        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
+        self.made = Rewriter(graph)
         self.again: dict[Entry, Entry] = {}
-        self.moved: dict[Entry, Entry] = {}
-        self.node_of: dict[Node, Node] = {}
-        self.order: list[Node] = []
 
     def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
         """The graph, and what its entries have become."""
@@ -203,22 +199,22 @@ class _Rewrite:
             if node in self.reads.backward:
                 self._renew(node)
             else:
-                self.order.append(node)
-        new = rewritten(self.graph, self.order, self.moved, self.node_of, self.shapes, self.dtypes)
-        return new, self.moved
+                self.made.order.append(node)
+        return self.made.graph(), self.made.moved
 
     def _renew(self, node: Node) -> None:
         """A node of the backward pass, and in front of it what it is the first to read."""
-        after = tuple(self.moved.get(e, e) for e in node.inputs if e.node in self.reads.backward)[:1]
+        made = self.made
+        after = made.all_of([e for e in node.inputs if e.node in self.reads.backward][:1])
         self._make(node.inputs, after)
-        new = renewed(node, tuple(self.again.get(e, self.moved.get(e, e)) for e in node.inputs), self.node_of)
-        if node.after:
-            new = replace(new, after=tuple(self.moved.get(e, e) for e in node.after))
-        self.order.append(new)
-        if new is not node:
-            self.node_of[node] = new
-            self._put(new, node)
-            self.moved |= {Entry(node, i): Entry(new, i) for i in range(node.num_outputs)}
+        new = made.renewed(node)
+        inputs = tuple(self.again.get(e, made.of(e)) for e in node.inputs)
+        if inputs != new.inputs:
+            new = replace(new, inputs=inputs)
+        if new is node:
+            made.order.append(node)
+        else:
+            made.replace(node, new)
 
     def _make(self, entries: Iterable[Entry], after: tuple[Entry, ...]) -> None:
         """The nodes that make those of `entries` again that are not there yet."""
@@ -237,7 +233,7 @@ class _Rewrite:
             for n in way.nodes:
                 inputs = tuple(made.get(i, self.again.get(i, i)) for i in n.inputs)
                 new = replace(n, inputs=inputs, after=after)
-                self.order.append(new)
+                self.made.order.append(new)
                 was = way.like[Entry(n)]
                 self._put(new, was.node)
                 made[Entry(n)] = made[was] = Entry(new)
@@ -247,5 +243,5 @@ class _Rewrite:
         """The outputs of `node` are as those of `like`; of what nobody reads they may be unknown."""
         for i in range(node.num_outputs):
             e, was = Entry(node, i), Entry(like, i)
-            if was in self.shapes:
-                self.shapes[e], self.dtypes[e] = self.shapes[was], self.dtypes[was]
+            if was in self.made.shapes:
+                self.made.shapes[e], self.made.dtypes[e] = self.made.shapes[was], self.made.dtypes[was]

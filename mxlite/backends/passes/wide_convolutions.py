@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...core.dtype import float32
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.opdef import DType
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.conv_channels_last import _convolution_channels_last
 from ...ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
 from ..base import Request
-from .rewritten import output, renewed, rewritten
+from .entries import output
 
 _FORWARD = (_convolution_channels_last, _normed_convolution)
 
@@ -44,20 +44,17 @@ def wide_convolutions(
     widening = search.widening()
     alone = {e for e in narrow if all(n in search.changed for n in search.readers[e])}
     gone = {e.node for e in alone} | {cast for casts in widening.values() for cast in casts}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
+    made = Rewriter(graph)
     widened: dict[Node, Node] = {}  # forward nodes, also of those that are not in the graph
-    order: list[Node] = []
 
     def wide(node: Node) -> Node:
         """A convolution, on its float32 weight."""
         if node not in widened:
-            inputs = tuple(narrow.get(e, moved.get(e, e)) for e in node.inputs)
+            inputs = tuple(narrow.get(e, made.of(e)) for e in node.inputs)
             widened[node] = replace(node, inputs=inputs)
             for i in range(node.num_outputs):
                 was, e = Entry(node, i), Entry(widened[node], i)
-                shapes[e], dtypes[e] = shapes[was], dtypes[was]
+                made.shapes[e], made.dtypes[e] = made.shapes[was], made.dtypes[was]
         return widened[node]
 
     seen = fewer = 0  # operators, and those of the forward pass that are gone
@@ -69,28 +66,26 @@ def wide_convolutions(
         if node in search.changed and node.forward is None:
             new = wide(node)
         elif node in search.changed or node in widening:
-            inputs = tuple(narrow[e] if e in alone else moved.get(e, e) for e in node.inputs)
+            inputs = tuple(narrow[e] if e in alone else made.of(e) for e in node.inputs)
             new = replace(node, inputs=inputs)
             if node.op is _normed_convolution_d_weight:
                 new = replace(new, attrs=replace(node.attrs, wide=True))
             elif node.forward is not None:
                 new = replace(new, forward=wide(node.forward))
         else:
-            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
+            new = made.renewed(node)
             if node.forward in widened:  # a gradient of 16 bits, of the layer that has a narrow weight
                 new = node if new.inputs == node.inputs else replace(new, forward=node.forward)
-        order.append(new)
         if new is node:
+            made.order.append(node)
             continue
-        node_of[node] = new
-        for i in range(node.num_outputs):
-            was, e = Entry(node, i), Entry(new, i)
-            moved[was] = e
-            if was in shapes:
-                shapes[e], dtypes[e] = shapes[was], float32 if node in widening else dtypes[was]
+        made.replace(node, new)
+        for i in range(node.num_outputs if node in widening else 0):
+            if Entry(new, i) in made.dtypes:
+                made.dtypes[Entry(new, i)] = float32
         for cast in widening.get(node, ()):
-            moved[Entry(cast)] = moved[cast.inputs[0]]
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+            made.put(Entry(cast), made.of(cast.inputs[0]))
+    return made.graph(), made.moved, num_forward - fewer
 
 
 class _Search:

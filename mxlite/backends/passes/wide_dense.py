@@ -20,12 +20,12 @@ from math import prod
 from typing import Any
 
 from ...core.dtype import float32
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..wide_dense import _wide_dense, _wide_dense_d_weight, WideGradientAttrs
-from .rewritten import output, renewed, rewritten
+from .entries import output
 
 LEAST_BYTES, LEAST_SAMPLES = 256 * 1024, 512
 """Of a copy that is not made, and of the batch: several bands."""
@@ -49,20 +49,7 @@ def wide_dense(
         cast for cast in changed.values() if all(changed.get(n) is cast for n in search.readers[Entry(cast)])
     }
     late = {cast for cast in changed.values() if cast not in gone and search.is_late(cast, changed)}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
-
-    def add(node: Node, new: Node) -> None:
-        node_of[node] = new
-        order.append(new)
-        for i, name in enumerate(node.output_names):
-            was = Entry(node, i)
-            if name in new.output_names and was in shapes:
-                e = moved[was] = output(new, name)
-                shapes[e], dtypes[e] = shapes[was], dtypes[was]
-
+    result = Rewriter(graph)
     seen = fewer = 0  # operators, and those of the forward pass that are gone
     for node in graph.nodes:
         seen += node.op is not None
@@ -71,28 +58,22 @@ def wide_dense(
             continue
         for cast in [e.node for e in node.inputs if e.node in late]:
             if node not in changed:  # the first that still reads the copy, in the backward pass
-                order.append(cast)
+                result.order.append(cast)
                 late.discard(cast)
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node not in changed:
-            new = renewed(node, inputs, node_of)
-            if new is node:
-                order.append(node)
-            else:
-                add(node, new)
+            result.keep(node)
             continue
-        named = dict(zip(node.input_names, inputs)) | {"data": changed[node].inputs[0]}
+        named = dict(zip(node.input_names, result.inputs(node))) | {"data": changed[node].inputs[0]}
         if node.op is FullyConnected:
-            add(node, replace(node, op=_wide_dense, inputs=tuple(named[n] for n in node.input_names)))
+            wide = replace(node, op=_wide_dense, inputs=tuple(named[n] for n in node.input_names))
+            result.replace(node, wide)
             continue
         new = _gradient(graph, node, named)
-        order.append(new)
-        made, wide = Entry(new), Entry(search.widening[node])
-        moved[wide] = made
-        shapes[made], dtypes[made] = shapes[wide], dtypes[wide]
+        result.order.append(new)
+        result.put(Entry(search.widening[node]), Entry(new))
         if any(output(node, n) in read for n in node.output_names if n == "d_bias"):
-            add(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+            result.replace(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
+    return result.graph(), result.moved, num_forward - fewer
 
 
 class _Search:

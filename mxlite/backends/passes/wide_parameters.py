@@ -30,7 +30,7 @@ def wide_parameters(graph: Graph, train: bool) -> Graph:
         new = r.add(_rnn_wide, node.attrs, ins, node.name, node.annotations)
         for i in range(node.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
-    return r.graph()
+    return r.graph(ordered=False)
 
 
 def widest(graph: Graph, parameters: Entry) -> Entry:

@@ -31,7 +31,7 @@ def keep_gates(graph: Graph, train: bool) -> Graph:
             new = r.add(_rnn_keeping_gates, node.attrs, ins, node.name, node.annotations)
             for i in range(node.num_outputs):
                 r.put(Entry(node, i), Entry(new, i))
-    return r.graph()
+    return r.graph(ordered=False)
 
 
 def forget_gates(graph: Graph, train: bool) -> Graph:
@@ -54,4 +54,4 @@ def forget_gates(graph: Graph, train: bool) -> Graph:
         )
         for i in range(new.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
-    return r.graph()
+    return r.graph(ordered=False)

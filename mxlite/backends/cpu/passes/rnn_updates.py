@@ -10,14 +10,13 @@ inputs would have to be drawn again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ....core.dtype import float32
-from ....graph import Entry, Graph, Node
+from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.rnn.rnn import RNN
 from ....ops.rnn.rnn_gates import _rnn_keeping_gates
+from ...passes.entries import output
 from ...passes.product_updates import joinable, LEAST_BYTES
-from ...passes.rewritten import output, renewed, rewritten
 from ...rnn_update import _rnn_gate_gradients, _rnn_update, GateGradientsAttrs, RNNUpdateAttrs
 
 _HEADS = ("d_out", "d_state_output", "d_statecell_output")
@@ -33,41 +32,31 @@ def rnn_updates(
     if not found:
         return graph, {}, num_forward
     joined = set(found.values())
-    order: list[Node] = [n for n in graph.nodes if n.op is None]
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-
+    made = Rewriter(graph)
+    made.order += [n for n in graph.nodes if n.op is None]
     for node in graph.nodes:
         if node.op is None or node in joined:
             continue
         if node not in found:
-            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
-            order.append(new)
-            if new is not node:
-                node_of[node] = new
-                _stands_for(node, new, moved, shapes, dtypes)
+            made.keep(node)
             continue
-        named = {n: moved.get(e, e) for n, e in zip(node.input_names, node.inputs)}
+        named = dict(zip(node.input_names, made.inputs(node)))
         data = graph.shapes[node.inputs[node.input_names.index("data")]]
         attrs = GateGradientsAttrs(node.attrs, data, tuple(n for n in _HEADS if n in named))
         ins = tuple(named[n] for n in _rnn_gate_gradients.input_names(attrs))
-        gradients = Node(_rnn_gate_gradients, attrs, ins, node.name)
-        order.append(gradients)
-        _stands_for(node, gradients, moved, shapes, dtypes)
+        gradients = made.replace(node, Node(_rnn_gate_gradients, attrs, ins, node.name))
         gates, sums = (output(gradients, n) for n in ("d_gates", "d_biases"))
-        count, _, _, width = shapes[gates] = graph.shapes[named["gates"]]
-        shapes[sums] = (count, width)
-        dtypes[gates] = dtypes[sums] = float32
+        count, _, _, width = made.shapes[gates] = made.shapes[named["gates"]]
+        made.shapes[sums] = (count, width)
+        made.dtypes[gates] = made.dtypes[sums] = float32
         named |= {"d_gates": gates, "d_biases": sums}
         update = found[node]
-        weight, _, *others = (moved.get(e, e) for e in update.inputs)
+        weight, _, *others = made.inputs(update)
         assert update.op is not None
         how = RNNUpdateAttrs(update.op, update.attrs, node.attrs)
         makers = tuple(named[n] for n in _rnn_update.makers if n in named)
-        node_of[update] = Node(_rnn_update, how, (*makers, weight, *others), update.name)
-        order.append(node_of[update])
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+        made.replace(update, Node(_rnn_update, how, (*makers, weight, *others), update.name))
+    return made.graph(), made.moved, num_forward
 
 
 def _suits(graph: Graph, update: Node, least_bytes: int) -> bool:
@@ -80,15 +69,3 @@ def _suits(graph: Graph, update: Node, least_bytes: int) -> bool:
         return False
     named = dict(zip(made.input_names, made.inputs))
     return all(graph.dtypes[e] == float32 for e in (named["parameters"], named["gates"], *update.inputs[:2]))
-
-
-def _stands_for(
-    old: Node, new: Node, moved: dict[Entry, Entry], shapes: dict[Entry, Any], dtypes: dict[Entry, Any]
-) -> None:
-    """The outputs of `new` take the places of those of `old` that have their names."""
-    for i, name in enumerate(old.output_names):
-        if name in new.output_names:
-            was = Entry(old, i)
-            e = moved[was] = output(new, name)
-            if was in shapes:  # else nobody reads it
-                shapes[e], dtypes[e] = shapes[was], dtypes[was]
