@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import pkgutil
 import platform
+import signal
 import sys
 from datetime import date
 from time import monotonic
@@ -38,6 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if unknown := set(asked.parts) - set(names()):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(names())}.")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So it is in the background of a shell; what is started here would inherit it, deaf to Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger("mxlite").setLevel(logging.ERROR)  # warnings about drawn networks hide what fails
     chosen = asked.parts or names()
     ends = monotonic() + asked.minutes * 60
     rows, failed = [], []
