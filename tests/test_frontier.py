@@ -373,7 +373,7 @@ DIGEST = """
 import hashlib, sys
 import exact_graphs as graphs
 from problems import random_problem
-from mxlite.memplan.frontier import frontier
+from mxlite.memplan.remat.frontier import frontier
 for problem in (graphs.step(graphs.u_net(3)), random_problem(3, 10)):
     points = frontier(problem).points
     rows = repr([(p.method, p.counts, p.live_bytes, p.seconds) for p in points])

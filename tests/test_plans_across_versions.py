@@ -39,7 +39,8 @@ builtins.sum = compensated
 from dataclasses import replace
 import numpy as np
 import mxlite as mx
-from mxlite.memplan import HostLink, MemoryPlan, make_plan, plan_memory, search
+from mxlite.memplan import HostLink, MemoryPlan, make_plan, plan_memory
+from mxlite.memplan.remat import search
 from problems import random_problem, residual
 from small_networks import mlp
 

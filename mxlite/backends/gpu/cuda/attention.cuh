@@ -53,7 +53,7 @@ __device__ __forceinline__ void make_scores(
         }
 }
 
-// What dropout leaves of a weight: 0, or 1 / (1 - p), as ops/attention_kernels.py counts the random numbers. Four
+// What dropout leaves of a weight: 0, or 1 / (1 - p), as ops/nn/attention_kernels.py counts the random numbers. Four
 // neighbours along the keys come of one or two draws.
 struct Drawer {
     const uint64 *state;

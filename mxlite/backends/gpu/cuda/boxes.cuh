@@ -1,4 +1,4 @@
-// Boxes x1, y1, x2, y2: overlaps, suppression of near duplicates, prior boxes and their targets; see mxlite/ops/boxes.py
+// Boxes x1, y1, x2, y2: overlaps, suppression of near duplicates, prior boxes and their targets; see mxlite/ops/vision/boxes.py
 // and multibox.py. A is the type to compute in. Where boxes are taken one after the other, a block has a sample, and
 // its threads share what is left.
 #pragma once

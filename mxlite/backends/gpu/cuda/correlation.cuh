@@ -1,4 +1,4 @@
-// How alike patches of two maps are, for each displacement of the second; see mxlite/ops/correlation.py.
+// How alike patches of two maps are, for each displacement of the second; see mxlite/ops/nn/correlation.py.
 #pragma once
 
 struct Patches {

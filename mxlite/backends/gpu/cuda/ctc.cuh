@@ -1,4 +1,4 @@
-// Connectionist temporal classification: mxlite/ops/ctc.py says what it is. A block has a sample, its threads share
+// Connectionist temporal classification: mxlite/ops/loss/ctc.py says what it is. A block has a sample, its threads share
 // the states, and the classes where gradients are written; time is a loop. Logarithms are doubles, which hold those of
 // any sequence, so that nothing has to be subtracted on the way.
 #pragma once

@@ -1,4 +1,4 @@
-// Densities of random numbers and their gradients, in double: the laws of mxlite/ops/random_pdf.py. Each parameter
+// Densities of random numbers and their gradients, in double: the laws of mxlite/ops/random/random_pdf.py. Each parameter
 // belongs to `each` neighbouring samples.
 #pragma once
 

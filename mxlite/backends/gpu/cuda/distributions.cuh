@@ -1,4 +1,4 @@
-// Numbers of many distributions, each element from counters of its own: the samplers of mxlite/ops/distributions.py,
+// Numbers of many distributions, each element from counters of its own: the samplers of mxlite/ops/random/distributions.py,
 // where their sources are named, in double. An element that is rejected draws again with the next tag.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Small matrices, many at a time: products with triangles, triangular systems, factors, inverses; see
-// mxlite/ops/factorizations.py. A is float or double, matrices are (batch, rows, columns). What has no answer, as the
+// mxlite/ops/linalg/factorizations.py. A is float or double, matrices are (batch, rows, columns). What has no answer, as the
 // root of a matrix that is not positive definite, becomes nan or inf: a kernel has nobody to tell.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a batch adds to a metric; see mxlite/ops/metric_sums.py. Types: T of predictions, A to compute in. Rows are shared
+// What a batch adds to a metric; see mxlite/ops/reduce/metric_sums.py. Types: T of predictions, A to compute in. Rows are shared
 // out by their number alone, and threads are added up in a fixed order. Several blocks leave their sums to `add_up`.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Random classes: of rows of probabilities, and rows in random order; see mxlite/ops/multinomial.py.
+// Random classes: of rows of probabilities, and rows in random order; see mxlite/ops/random/multinomial.py.
 #pragma once
 
 // Sums of the probabilities of each row, divided by the last: a block for each row. One thread adds, in the order of the

@@ -1,5 +1,5 @@
 // Lines in order: of arrays (outer, length, inner) each line along `length` by itself. K is the type of keys, whole
-// numbers without a sign that are ordered as the elements are; see mxlite/ops/order.py. A key and its place in the line
+// numbers without a sign that are ordered as the elements are; see mxlite/ops/index/order.py. A key and its place in the line
 // are never equal to another pair, so that every way to order them keeps equals in their order.
 //
 // Tiles of up to 1024 pairs are put in order in shared memory (K. Batcher, 1968, "Sorting networks and their

@@ -1,4 +1,4 @@
-// Philox4x32-10, bit by bit that of mxlite/ops/philox.py, where its source is named.
+// Philox4x32-10, bit by bit that of mxlite/ops/random/philox.py, where its source is named.
 //
 //     counter = (block, stream, step low, step high)      key = (seed low, seed high)
 //

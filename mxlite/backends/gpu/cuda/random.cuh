@@ -1,4 +1,4 @@
-// Arrays of random numbers: those of mxlite/ops/random.py. T is the type of the array, BITS what of a number's 32 bits
+// Arrays of random numbers: those of mxlite/ops/random/random.py. T is the type of the array, BITS what of a number's 32 bits
 // a uniform number of this type has.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Pooling over regions of interest, rows (image, x1, y1, x2, y2): see mxlite/ops/roi.py. A region of image -1 is left
+// Pooling over regions of interest, rows (image, x1, y1, x2, y2): see mxlite/ops/vision/roi.py. A region of image -1 is left
 // out; one of an image that is not there makes nan, as a kernel has nobody to tell.
 #pragma once
 

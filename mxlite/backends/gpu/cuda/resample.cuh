@@ -1,4 +1,4 @@
-// Weighted sums along two axes, (outer, a, b, inner): the maps of mxlite/ops/resample.py. T is the type of the arrays
+// Weighted sums along two axes, (outer, a, b, inner): the maps of mxlite/ops/vision/resample.py. T is the type of the arrays
 // of an operator, A that of what lies between two passes.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Images read at places: grids of places, bilinear samples and their gradients. A place is (x, y) in [-1, 1] in a
-// grid and in pixels here; see mxlite/ops/grid.py and sampler.py. Grids are (N, 2, count).
+// grid and in pixels here; see mxlite/ops/vision/grid.py and sampler.py. Grids are (N, 2, count).
 #pragma once
 
 __device__ __forceinline__ A line_at(int i, int n) { return (A)i * (A)(2.0 / (n > 1 ? n - 1 : 1)) - (A)1; }
