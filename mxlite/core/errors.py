@@ -20,6 +20,10 @@
   + PlanError                                    a memory plan breaks a rule (mxlite's fault: please report)
   + RewriteError                                 a pass changed what a graph computes (please report)
   + FormatError (ValueError, AssertionError)     a file is truncated, corrupt or of an unknown version
+  + FileError (OSError)                          a file or folder cannot be opened, read or written
+    + MissingFileError (FileNotFoundError)       it is not there
+    + FileAccessError (PermissionError)          this user may not
+    + FolderError (IsADirectoryError)            a folder stands where a file should
   + StateError (AssertionError)                  calls in the wrong order (forward before bind, ...)
     + ScheduledRateError (UserWarning)           a learning rate is set that a scheduler decides
   + DeviceError                                  the device is not there, or has no backend
@@ -36,6 +40,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, Self
 
 
 class MXLiteError(RuntimeError):
@@ -182,6 +187,45 @@ class RewriteError(MXLiteError):
 
 class FormatError(MXLiteError, ValueError, AssertionError):
     """A file is truncated, corrupt, or of a version that cannot be read."""
+
+
+class FileError(MXLiteError, OSError):
+    """A file or folder cannot be opened, read or written. Its arguments are those of OSError."""
+
+    def __new__(cls, *args: Any) -> Self:
+        return OSError.__new__(cls, *args)
+
+    __init__ = OSError.__init__
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file or folder."""
+
+
+class FileAccessError(FileError, PermissionError):
+    """This user may not open, read or write the file."""
+
+
+class FolderError(FileError, IsADirectoryError):
+    """A folder stands where a file should."""
+
+
+def file_error(error: OSError, path: object = None, told: str | None = None) -> FileError:
+    """What the system says of a file, as an error of ours.
+
+    `path` is named instead of the file that the system was asked for, `told` said instead of its words.
+    """
+    kinds: dict[type, type[FileError]] = {
+        FileNotFoundError: MissingFileError,
+        PermissionError: FileAccessError,
+        IsADirectoryError: FolderError,
+    }
+    kind = next((kinds[k] for k in type(error).__mro__ if k in kinds), FileError)
+    name = error.filename if path is None else path
+    made: FileError = kind(
+        error.errno, told or error.strerror or str(error), *(() if name is None else (name,))
+    )
+    return made
 
 
 class StateError(MXLiteError, AssertionError):

@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any, IO
+from typing import Any, BinaryIO, IO, Literal, overload, TextIO
 
+from .errors import file_error, FileAccessError, FolderError
 from .wanted import wanted_path
 
 if sys.platform != "win32":
@@ -36,6 +37,20 @@ LONG_AGO_S = 86400.0  # what other machines have left in a shared folder
 _TEMPORARY = re.compile(r"\.mxlite-([0-9a-f]{8})-[a-z0-9_]+\.tmp$")
 _OF_DISKS = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG, errno.EIO, errno.EROFS)
 _swept: set[str] = set()  # folders that this process has looked through
+
+
+@overload
+def opened(path: str | os.PathLike[str], mode: Literal["rb", "wb"] = "rb") -> BinaryIO: ...
+@overload
+def opened(path: str | os.PathLike[str], mode: Literal["r", "w"], **text: Any) -> TextIO: ...
+@overload
+def opened(path: str | os.PathLike[str], mode: str, **text: Any) -> IO[Any]: ...
+def opened(path: str | os.PathLike[str], mode: str = "rb", **text: Any) -> Any:
+    """The file at `path`, open; `text` is as of `open`. Raises FileError, which names it."""
+    try:
+        return open(path, mode, **text)
+    except OSError as error:
+        raise file_error(error) from None
 
 
 def read_at_most(file: IO[bytes], most: int) -> bytes:
@@ -55,11 +70,11 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
     What is there and no file (`/dev/stdout`, a pipe) is written to, never replaced; of a link its target is.
 
     A reader sees the old file or the new one, never a part: also when the process is killed, and, if it is to
-    be `lasting`, which waits for the disk, when the machine stops. An OSError names `path`.
+    be `lasting`, which waits for the disk, when the machine stops. A FileError names `path`.
     """
     path = wanted_path("The file to write", path)
     if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, mode, **_text(mode)) as file:
+        with opened(path, mode, **_text(mode)) as file:
             yield file
         return
     target = os.path.realpath(path)
@@ -67,7 +82,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
     try:
         handle, temporary, lock = _made(folder, os.path.basename(target))
     except OSError as error:  # nobody has asked for the temporary file
-        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+        raise file_error(error, os.fspath(path)) from None
     try:
         with os.fdopen(handle, mode, **_text(mode)) as file:
             yield file
@@ -83,7 +98,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError) and (error.errno in _OF_DISKS or error.filename == temporary):
-            raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+            raise file_error(error, os.fspath(path)) from None
         raise
     finally:
         if lock is not None:
@@ -93,22 +108,22 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise OSError, naming `path`, where no file can be written there as far as can be seen before it is.
+    """Raise FileError, naming `path`, where no file can be written there as far as can be seen before it is.
 
     Makes a temporary file beside it and deletes it again.
     """
     path = wanted_path("The file to write", path)
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise FolderError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.exists(path) and not os.path.isfile(path):
         if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            raise FileAccessError(errno.EACCES, os.strerror(errno.EACCES), path)
         return
     target = os.path.realpath(path)
     try:
         handle, temporary, lock = _made(os.path.dirname(target) or ".", os.path.basename(target))
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, path) from None
+        raise file_error(error, path) from None
     for each in (handle, lock):
         if each is not None:
             os.close(each)

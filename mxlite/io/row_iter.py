@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core import schema
 from ..core.errors import FormatError, RangeError, ShapeError, StateError
+from ..core.files import opened
 from ..core.wanted import wanted_path
 from ..ndarray import from_numpy, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
@@ -26,7 +27,7 @@ class Lines:
     def __init__(self, path: str | os.PathLike[str], longest: int) -> None:
         self.name = wanted_path("The file to read", path)
         self._longest = longest
-        self._file = open(self.name, encoding="utf-8", errors="replace")
+        self._file = opened(self.name, "r", encoding="utf-8", errors="replace")
         self._number = 0
 
     def take(self, count: int) -> list[tuple[int, str]]:

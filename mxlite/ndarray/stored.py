@@ -18,7 +18,7 @@ from typing import Any, IO
 import numpy as np
 
 from ..core import as_dtype, current_context
-from ..core.errors import FormatError
+from ..core.errors import file_error, FormatError
 from ..core.files import PIECE
 from .ndarray import NDArray
 
@@ -56,7 +56,10 @@ class Source:
     @classmethod
     def opened(cls, path: str) -> Source:
         """Those of the file `path`, open as long as anybody has them or an array of them."""
-        return cls(_File(_Raw(path)), path)
+        try:
+            return cls(_File(_Raw(path)), path)
+        except OSError as error:
+            raise file_error(error) from None
 
     def part(self, offset: int, nbytes: int, what: str) -> Source:
         """`nbytes` of them from `offset` on."""

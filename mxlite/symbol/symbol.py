@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from ..core import read_at_most, replacing
 from ..core.errors import FormatError, IndexingError, MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.files import opened
 from ..core.wanted import wanted, wanted_path
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
@@ -297,7 +298,7 @@ def load_json(json_str: str) -> Symbol:
 def load(fname: str | os.PathLike[str]) -> Symbol:
     """The symbol in a file of `save` or of MXNet 0.8 to 1.9. Raises FormatError, naming file and node."""
     fname = wanted_path("load: fname", fname)
-    with open(fname, "rb") as file:
+    with opened(fname) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LONGEST_TEXT:
             raise FormatError(

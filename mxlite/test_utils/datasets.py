@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import MissingFileError
 from ..io import DataBatch, DataIter, MNISTIter, read_idx
 
 _PARTS = (
@@ -25,7 +26,7 @@ def _mnist_files(path: str | os.PathLike[str] | None) -> list[Path]:
         found = [next((f for f in (folder / n, folder / f"{n}.gz") if f.is_file()), None) for n in _PARTS]
         if all(found):
             return [f for f in found if f is not None]
-    raise FileNotFoundError(
+    raise MissingFileError(
         f"MNIST is not in {' or '.join(str(f) for f in folders)}, and nothing is downloaded. Put its four "
         f"files there, plain or .gz ({', '.join(_PARTS)}); or use mx.io.load_digits() or "
         f"mx.io.load_fashion_mnist(), which need no download."
@@ -35,7 +36,7 @@ def _mnist_files(path: str | os.PathLike[str] | None) -> list[Path]:
 def get_mnist(path: str | os.PathLike[str] | None = None) -> dict[str, np.ndarray]:
     """MNIST: train_data (60000, 1, 28, 28) float32 in [0, 1], train_label, test_data, test_label.
 
-    Out of the four idx files in `path`, or else in the current folder or ./data; FileNotFoundError says how
+    Out of the four idx files in `path`, or else in the current folder or ./data; MissingFileError says how
     to get them.
     """
     images, labels, test_images, test_labels = _mnist_files(path)

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from ...core import FormatError, read_at_most
+from ...core.files import opened
 from .package import onnx_package
 
 LARGEST_FILE = 2**31 - 1
@@ -26,10 +27,10 @@ def open_model(source: Any) -> tuple[Any, str | None]:
     else:
         what = os.fspath(source)
         folder = os.path.dirname(os.path.abspath(what))
-        size = os.path.getsize(what)
-        if size > LARGEST_FILE:
-            raise FormatError(f"{what} has {size} bytes; an ONNX file has at most {LARGEST_FILE}.")
-        with open(what, "rb") as file:
+        with opened(what) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST_FILE:
+                raise FormatError(f"{what} has {size} bytes; an ONNX file has at most {LARGEST_FILE}.")
             content = read_at_most(file, LARGEST_FILE + 1)
     model = onnx.ModelProto()
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import FormatError, nearest, RangeError, ShapeError
+from ...core.files import opened
 from ...core.log import Log
 from ...ndarray import from_numpy, NDArray, transpose
 from ..image_list import read_image_list
@@ -248,7 +249,7 @@ class ImageIter(DataIter):
         if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
             raise FormatError(f"{self._here()} is no file: {path!r}.")
         try:
-            with open(path, "rb") as file:
+            with opened(path) as file:
                 return file.read()
         except OSError as error:
             if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP):

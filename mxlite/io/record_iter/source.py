@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.errors import FormatError
+from ...core.files import opened
 from ...core.wanted import wanted_path
 from ..recordio.files import read_index
 from ..recordio.record import next_record, read_record, record_offsets
@@ -32,7 +33,7 @@ class Records:
 
     def __init__(self, options: ReadOptions) -> None:
         self.name = wanted_path("path_imgrec", options.path_imgrec)
-        self._file = open(self.name, "rb")
+        self._file = opened(self.name)
         self._shuffle = options.shuffle
         self._seed = options.seed
         try:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
 from ...core.errors import ArgumentError, FormatError, nearest, RangeError, StateError, UnknownNameError
+from ...core.files import opened
 from ...core.wanted import wanted_path
 from ..keys import whole_key
 from .record import read_record, write_record
@@ -40,7 +41,7 @@ class MXRecordIO:
             raise RangeError(
                 f"flag is 'r' to read or 'w' to write, got {self.flag!r}.{nearest(str(self.flag), 'rw')}"
             )
-        self._file = open(self.uri, "wb" if self.writable else "rb")
+        self._file = opened(self.uri, "wb" if self.writable else "rb")
         self.is_open = True
         self.pid = os.getpid()
 
@@ -137,7 +138,7 @@ class MXIndexedRecordIO(MXRecordIO):
         self.keys = []
         try:
             if self.writable:
-                self.fidx = open(self.idx_path, "w", encoding="utf-8", newline="\n")
+                self.fidx = opened(self.idx_path, "w", encoding="utf-8", newline="\n")
             else:
                 size = os.fstat(self._opened().fileno()).st_size
                 for key, at in read_index(self.idx_path, size, self.key_type):
@@ -188,7 +189,7 @@ def read_index(path: Path, size: int, key_type: Callable[[Any], Any] = int) -> l
     """
     name = os.fspath(path)
     found = []
-    with open(name, encoding="utf-8", errors="replace") as file:
+    with opened(name, "r", encoding="utf-8", errors="replace") as file:
         number = 0
         while line := file.readline(_LONGEST_LINE):
             number += 1

@@ -17,6 +17,7 @@ from ...core.errors import (
     ShapeError,
     UnknownNameError,
 )
+from ...core.files import opened
 from ...core.wanted import wanted, wanted_path
 from ...ndarray import array, NDArray, zeros
 from .pretrained import FAST_TEXT, GLOVE
@@ -191,7 +192,7 @@ _TokenEmbedding = TokenEmbedding  # its name in MXNet
 
 def _lines(path: str, delimiter: str, encoding: str) -> Iterator[tuple[int, str, np.ndarray]]:
     """Line number, token and numbers of each line that is not empty."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         for number, raw in enumerate(file, 1):
             try:
                 line = raw.decode(encoding).rstrip()
