@@ -12,7 +12,7 @@ SYSTEM = Path("/")  # tests put a tree of their own here
 
 
 def available_cores() -> int:
-    """Cores that this process may run on, no more than its quota of processor time pays for; at least 1."""
+    """Number of cores that this process may run on, at most its quota of processor time; at least 1."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -23,7 +23,7 @@ def available_cores() -> int:
 
 @functools.cache
 def _quota(system: Path) -> float | None:
-    """Cores that the cgroups of this process may use on average; None where there is no limit.
+    """Cores that the cgroups of this process may use on average; None if there is no limit.
 
     A limit holds for everything below it, so the least on the way up counts. Both forms of cgroups are
     asked (`cpu.max` of version 2, `cpu.cfs_quota_us` of version 1): Documentation/admin-guide/cgroup-v2.rst
@@ -58,7 +58,7 @@ def _groups(system: Path) -> Iterator[Path]:
 
 
 def _limit(group: Path) -> float | None:
-    """Cores that one cgroup may use; None where it does not say, or sets no limit."""
+    """Cores that one cgroup may use; None if it sets no limit or does not say."""
     try:
         if (found := group / "cpu.max").exists():
             quota, period = found.read_text().split()

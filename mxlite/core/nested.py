@@ -29,7 +29,7 @@ def flatten(value: Any, is_item: Callable[[Any], bool], what: str) -> tuple[list
 
 
 def restore(items: Iterator[Any], form: Form) -> Any:
-    """The nested lists of that form, made of the next `items`."""
+    """The nested lists of that form, filled with the next `items`."""
     return next(items) if form is None else [restore(items, f) for f in form]
 
 

@@ -1,4 +1,4 @@
-"""InlineEngine: what a thread pushes while it is inside an operation of another engine."""
+"""InlineEngine: runs the pushes of a thread that is inside an operation of another engine."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Segment(Operation):
 
 
 class Vars(tuple[Var, ...]):
-    """Vars without duplicates, looked at once: what is pushed again and again names them so."""
+    """Vars without duplicates, checked once, for reads or writes that are pushed repeatedly."""
 
     __slots__ = ()
 

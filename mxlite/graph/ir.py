@@ -38,7 +38,7 @@ class Node:
     annotations: dict[str, str] = field(default_factory=dict)
     forward: Node | None = None  # on a backward node: the node it differentiates
     absent: frozenset[str] = frozenset()  # inputs the operator knows and this call does without
-    after: tuple[Entry, ...] = ()  # what it does not read, but waits for: see passes/remade.py
+    after: tuple[Entry, ...] = ()  # entries that it waits for without reading them: see passes/remade.py
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def num_visible_outputs(self) -> int:
-        """Of the outputs, those that a user sees."""
+        """Number of outputs that a user sees."""
         return self.op.num_visible_outputs(self.attrs) if self.op else 1
 
     @property
@@ -75,7 +75,7 @@ class Entry(NamedTuple):
 
 
 def output_name(entry: Entry) -> str:
-    """What `list_outputs` calls an entry: NODE_output, NODE_mean and the like; a variable by its own name."""
+    """The name of an entry in `list_outputs`: NODE_output, NODE_mean and the like; a variable's own name."""
     node = entry.node
     if node.op is None:
         return node.name
