@@ -1,4 +1,4 @@
-"""What `mxlite doctor` says of GPUs: driver, libraries, devices, what serves where something is absent."""
+"""The report of `mxlite doctor` on GPUs: driver, libraries, devices, and substitutes for what is absent."""
 
 from __future__ import annotations
 

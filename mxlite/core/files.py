@@ -39,8 +39,7 @@ _swept: set[str] = set()  # folders that this process has looked through
 
 
 def read_at_most(file: IO[bytes], most: int) -> bytes:
-    """The rest of `file`, at most `most` bytes. It allocates what is there, where `read(most)` allocates
-    `most` first."""
+    """The rest of `file`, at most `most` bytes. `read(most)` would allocate `most` bytes first."""
     pieces: list[bytes] = []
     while most > 0 and (piece := file.read(min(PIECE, most))):
         pieces.append(piece)

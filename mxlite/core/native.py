@@ -9,8 +9,7 @@ that is not the user's own, is no cache at all (see kept.py).
 
 The CPU is the one there is, or what MXLITE_TARGET makes of it: a level of x86-64 (see level.py).
 
-llvmlite is an optional extra (`compile`). `available()` says if it is installed; if not, nothing else may be
-called.
+llvmlite is an optional extra (`compile`). Nothing here may be called where `available()` is false.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ The contract
     would have written. An operation that reads a poisoned Var does not run, and its writes are poisoned by
     the same failure. An operation that only writes it runs, and the fresh value is healthy. `wait_for` a
     poisoned Var raises OperatorError, with the operation's name, the user's line and the original exception,
-    *every time* until somebody writes it anew. `wait_all` raises each failure that no wait has raised yet,
-    once.
+    *every time* until it is written anew. `wait_all` raises each failure that no wait has raised yet, once.
 5.  *A thread's view is sequential.* Two threads that push on the same Var get some order, as with any shared
     data.
 

@@ -56,8 +56,8 @@ class Policy:
 
     dtype: the 16-bit type.  precision, wide_inputs: the class of an operator, and the inputs that it takes in
     float32 beside 16-bit data; see `ops/precision.py`.  cast: the operator with `dtype`.  shore: (data, loss
-    scale) -> data in `dtype`, for loss scaling; it divides the gradient by the scale if `enters`, else
-    multiplies.
+    scale) -> data in `dtype`, for loss scaling; the gradient is divided by the scale if `enters`, else
+    multiplied with it.
     """
 
     dtype: DType

@@ -51,7 +51,7 @@ SERVICES = ("work", "rng", "train", "shapes", "state")
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
 Touched = frozenset[tuple[str, Entry, int]]
-"""Rows of a table: entries from which an operator flags this many rows, or several of them."""
+"""Rows that a gradient can reach: (operator that flags them, entry it reads, rows of the table)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Batches out of files in the form of LIBSVM: only what is not 0 is written down.
+"""Batches of LIBSVM files, which list only elements that are not 0.
 
 label index:value index:value ...                indices from 0 on, as MXNet counts them
 """

@@ -1,7 +1,7 @@
-"""Batches of rows of text files, read as they are needed; what MXNet's iterators do at the end of a file.
+"""Batches of rows of text files, read as they are needed, with MXNet's choices at the end of a file.
 
 round_batch      the last batch is filled from the front of the file, `pad` counts those rows, and the next
-                 epoch goes on behind them
+                 epoch starts after them
 not              the last batch is filled with zeros, `pad` counts them
 """
 
@@ -70,7 +70,7 @@ class RowIter(DataIter):
         self._pad = 0
         self._ended = False
         self._read = 0
-        """Rows of the file that are behind."""
+        """Rows of the file that have been passed."""
         self._next_epoch_at = 0
 
     def _take(self, count: int) -> list[Any]:
@@ -122,7 +122,7 @@ class RowIter(DataIter):
         return np.concatenate(parts)
 
     def _as_array(self, values: Any) -> NDArray:
-        """Rows as they are given out."""
+        """Rows as they are returned."""
         return from_numpy(values)
 
     def _arrays(self) -> list[Any]:
@@ -147,7 +147,7 @@ class RowIter(DataIter):
     # -- checkpoints ---------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """How many rows are behind, and how the epoch stands."""
+        """Number of rows that have been passed, and the state of the epoch."""
         return {
             "batch_size": self.batch_size,
             "read": self._read,

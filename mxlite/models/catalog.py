@@ -1,4 +1,4 @@
-"""Every network by name, with the options that the name stands for and the shapes of its inputs."""
+"""Every network by name, with the options that the name implies and the shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class Model:
 
     @property
     def description(self) -> str:
-        """What it is, its paper, its inputs and outputs, its options."""
+        """The network in words: its paper, inputs, outputs and options."""
         return inspect.getdoc(self.build) or ""
 
     @property
     def option_names(self) -> tuple[str, ...]:
-        """What `get` and `shapes_of` take for this network."""
+        """The options that `get` and `shapes_of` take for this network."""
         own = inspect.signature(self.shapes).parameters.values()
         named = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "batch"]
         return tuple(dict.fromkeys([*inspect.signature(self.build).parameters, *named]))
 
     def symbol(self, **options: Any) -> Symbol:
-        """The network. Options of the shapes are let through, so that one set serves both."""
+        """The network. Options of the shapes are ignored, so that one set serves both."""
         taken = inspect.signature(self.build).parameters
         return self.build(**{k: v for k, v in self._all(options).items() if k in taken})
 
     def shapes_of(self, batch: int, **options: Any) -> Shapes:
-        """Shapes of the inputs but labels, which follow."""
+        """Shapes of the inputs except labels, which follow."""
         found = self.shapes(batch, **self._all(options))
         for name, shape in found.items():
             if min(shape) < 1:
@@ -63,7 +63,7 @@ class Model:
         return found
 
     def parameters(self, **options: Any) -> int:
-        """How many numbers training changes; statistics of batch normalization are none of them."""
+        """The number of trainable elements; statistics of batch normalization do not count."""
         net, shapes = self.symbol(**options), self.shapes_of(1, **options)
         found, _, _ = net.infer_shape(**shapes)
         assert found is not None

@@ -31,9 +31,9 @@ def adamw_update(
 ) -> NDArray:
     """Adam with decoupled weight decay: ``weight - eta * (lr*mean / (sqrt(var) + epsilon) + wd*weight)``.
 
-    weight, grad, mean, var: (...)  ->  out: (...), usually `weight`; `mean` and `var` are changed. An array
-    of one as `rescale_grad` is waited for. Where the scale is 0, inf or nan, as after an overflow in mixed
-    precision, everything stays as it is.
+    weight, grad, mean, var: (...)  ->  out: (...), usually `weight`; `mean` and `var` are changed. The call
+    waits for `rescale_grad` if it is an array of one. If the scale is 0, inf or nan, as after an overflow in
+    mixed precision, everything stays as it is.
 
     I. Loshchilov and F. Hutter, 2019, "Decoupled weight decay regularization".
     """

@@ -1,13 +1,13 @@
-"""From the tape to gradients: the recorded steps become a graph, `graph.gradient` differentiates it, and what
-it adds is run call by call.
+"""Gradients from the tape: the recorded steps become a graph, `graph.gradient` differentiates it, and the new
+nodes are run call by call.
 
-The graph's variables are leaves, constants, and whatever the caller wants to stop at. Of the forward nodes
-nothing is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its
+The graph's variables are leaves, constants, and the arrays at which the caller wants to stop. No forward node
+is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its
 last reader, each step's arrays with its gradient call (unless the graph is retained), and a kernel that may
-work in place does so on a gradient that nobody else reads.
+work in place does so on a gradient that has no other reader.
 
 With `create`, forward values and gradients carry their origins and the calls are recorded like any others, so
-what comes out can be differentiated again.
+the results can be differentiated again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .transfer import push_fill, push_on
 
 @contextmanager
 def scope(recording: bool | None = None, training: bool | None = None) -> Iterator[None]:
-    """Modes of this thread inside a with statement."""
+    """A context that sets this thread's modes."""
     before = MODE.switch(recording, training)
     try:
         yield
@@ -42,7 +42,7 @@ def scope(recording: bool | None = None, training: bool | None = None) -> Iterat
 
 @dataclass
 class Traced:
-    """The part of the tape behind some arrays, as a graph."""
+    """The part of the tape that computed some arrays, as a graph."""
 
     graph: Graph
     steps: list[Step]
@@ -54,7 +54,7 @@ class Traced:
     owner: dict[Entry, tuple[str, str]] = field(default_factory=dict)  # operator and name, for errors
 
     def free(self) -> None:
-        """Let go of what its steps have kept."""
+        """Release the arrays that its steps have kept."""
         for step in self.steps:
             step.free()
 
@@ -63,9 +63,9 @@ _CONSTANT = variable("constant")
 
 
 def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool = False) -> Traced:
-    """Everything that `heads` come from, up to leaves and `stop`. Raises StateError for a part that is freed.
+    """The steps that `heads` depend on, up to leaves and `stop`. Raises StateError if a part is freed.
 
-    Constants that no gradient reads share one variable, unless they shall be `distinct`.
+    Constants that no gradient reads share one variable, unless `distinct`.
     """
     ends = set(stop)
     steps: dict[Step, None] = {}
@@ -129,9 +129,9 @@ def run_backward(
     create: bool = False,
     stop: Iterable[Origin] = (),
 ) -> list[Storage | None]:
-    """Gradients of the sum of `heads` for `wrt`, None for what is not behind them.
+    """Gradients of the sum of `heads` for `wrt`, None for arrays that the heads do not depend on.
 
-    With `wrt` None: for all leaves, written where these want them; returns nothing.
+    With `wrt` None: for all leaves, written as these request; returns nothing.
     """
     traced = trace([_head_origin(h) for h in heads], stop)
     heads = [h.plain() for h in heads]
@@ -165,7 +165,7 @@ def run_backward(
     try:
         for node in made:
             run.call(node, destination)
-    except BaseException:  # a Python function's own, an interrupt: some of what was kept is gone
+    except BaseException:  # a Python function's own, or an interrupt: some kept arrays are gone
         if not retain:
             traced.free()
         raise
@@ -211,8 +211,8 @@ def _filled(like: Storage, value: float) -> Storage:
 
 
 def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) -> dict[Entry, Storage]:
-    """Gradients that are computed right where they are wanted: those to be written, of which nobody reads
-    what was there before."""
+    """Memory of `.grad` for gradients that are computed in place there: those to be written, whose old
+    values nothing reads."""
     read = {kept[1] for e, kept in run.traced.kept.items() if e in run.uses}
     read |= {a.var for a in run.values.values()}
     found: dict[Entry, Storage] = {}
@@ -229,7 +229,7 @@ def _is_host(node: Node) -> bool:
 
 
 def _deliver(leaf: Leaf, result: Storage | None) -> None:
-    """Write or add a gradient that lies elsewhere. A leaf that was reached without one has the gradient 0."""
+    """Write or add a gradient to its leaf. A leaf that was reached without one has the gradient 0."""
     grad = leaf.grad
     if result is None:
         if leaf.req == "write":
@@ -241,7 +241,7 @@ def _deliver(leaf: Leaf, result: Storage | None) -> None:
 
 
 class _Run:
-    """The calls of one backward pass, and the arrays between them."""
+    """The calls of one backward pass, and their intermediate arrays."""
 
     def __init__(
         self,
@@ -259,8 +259,8 @@ class _Run:
         self.cls = cls
         self.context = context
         self.values: dict[Entry, Storage] = {}
-        # Made here: a kernel may write over its last use. What a Python function gave is not: it may be the
-        # gradient it got, one array for two arguments, or an array of the user's.
+        # Arrays allocated here: a kernel may overwrite one at its last use. Results of Python functions are
+        # not among them: one may be the head gradient itself, one array for two arguments, or a user's array.
         self.owned: set[Entry] = set()
         self.uses: dict[Entry, int] = {}
         self.mode = MODE.recording, MODE.training
@@ -276,7 +276,7 @@ class _Run:
         }
 
     def check_versions(self) -> None:
-        """Raise StateError if an array that is going to be read was written since it was recorded.
+        """Raise StateError if an array that will be read was written since it was recorded.
 
         The running averages that a gradient moves do not count.
         """
@@ -289,7 +289,7 @@ class _Run:
                 )
 
     def value(self, e: Entry) -> Storage:
-        """The array of an entry: made here, kept on the tape, or zeros where only the shape counts."""
+        """The array of an entry: computed here, kept on the tape, or zeros if only the shape counts."""
         found = self.values.get(e)
         if found is not None:
             return found
@@ -313,7 +313,7 @@ class _Run:
         return made
 
     def result(self, e: Entry) -> Storage:
-        """The array of a gradient that was asked for, which nobody else has."""
+        """The array of a requested gradient, shared with nothing else."""
         found = self.values[e]
         if not _is_host(e.node):
             return found
@@ -341,7 +341,7 @@ class _Run:
         return gpu(place.index)
 
     def call(self, node: Node, destination: dict[Entry, Storage]) -> None:
-        """Run one node and forget what it read last."""
+        """Run one node and release the arrays that it read last."""
         op = node.op
         assert op is not None
         ins = [self.value(e) for e in node.inputs]
@@ -379,7 +379,7 @@ class _Run:
             self.step_of[node.forward].kept = ()
 
     def _donors(self, node: Node) -> list[Entry | None]:
-        """For the first output of an operator, the inputs whose memory it may take."""
+        """For the first output of an operator, the inputs whose memory it may reuse."""
         assert node.op is not None
         names = node.op.in_place_options(node.attrs).get(node.output_names[0], ())
         return [e for n, e in zip(node.input_names, node.inputs) if n in names and self._dying(e)]
@@ -390,7 +390,7 @@ class _Run:
     def _gradient(
         self, node: Node, ins: list[Storage], outs: list[Entry], destination: dict[Entry, Storage]
     ) -> dict[Entry, Storage]:
-        """A call of a gradient operator."""
+        """Run a call of a gradient operator."""
         assert node.forward is not None
         step = self.step_of[node.forward]
         wanted = [e for e in outs if e in self.uses]
@@ -411,7 +411,7 @@ class _Run:
         return dict(zip(wanted, arrays))
 
     def _taken(self, node: Node, plan: Plan, k: int) -> Storage | None:
-        """The memory of an input that output number `k` may write over."""
+        """The memory of an input that output number `k` may overwrite."""
         for i in plan.donors[k]:
             e = node.inputs[i]
             if self._dying(e) and plan.kinds[i] == plan.makes[k]:
@@ -420,7 +420,7 @@ class _Run:
         return None
 
     def _host(self, node: Node, ins: list[Storage]) -> dict[Entry, Storage]:
-        """The gradient of a Python function, which pushes its own calls."""
+        """The gradient of a Python function, which pushes calls itself."""
         assert node.forward is not None
         step = self.step_of[node.forward]
         have = dict(zip(node.input_names, ins))
@@ -429,7 +429,7 @@ class _Run:
         wanted = [n for i, n in enumerate(names) if Entry(node, i) in self.uses]
         with scope(self.create, self.mode[1]):
             for i, (shape, dtype) in enumerate(step.plan.outputs):
-                if heads[i] is None:  # no gradient has come: it is 0
+                if heads[i] is None:  # no gradient has arrived: it is 0
                     zeros = heads[i] = self.cls.fresh(shape, dtype, self.place(step.plan))
                     push_fill(zeros, 0, name="full")
             assert step.state is not None

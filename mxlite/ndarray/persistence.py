@@ -57,7 +57,7 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
 
 
 def load_stored(fname: str | os.PathLike[str]) -> list[Stored] | dict[str, Stored]:
-    """`load`, but dense arrays stay in the file, which is open as long as one of them is there.
+    """`load`, but dense arrays stay in the file, which is open as long as one of them exists.
 
     It may be replaced meanwhile, as `save` does, but not be written into.
     """

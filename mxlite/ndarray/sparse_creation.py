@@ -1,4 +1,4 @@
-"""mx.nd.sparse: arrays that store only some of their elements, from what they store, or from dense ones."""
+"""mx.nd.sparse: sparse arrays from their stored elements, or from dense arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .storage import check_shape
 def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> CSRNDArray:
     """A matrix stored by rows.
 
-    arg1: a shape (M, N), of zeros;  (data, indices, indptr);  (data, (row, column)) in any order, where a
-    place that comes twice has the sum;  a csr array, a scipy.sparse matrix;  or something dense, of which is
-    stored what is not 0. `shape` None: the smallest. `dtype` None: that of `data`, float32 for lists.
+    arg1: a shape (M, N), of zeros;  (data, indices, indptr);  (data, (row, column)) in any order, with
+    repeated positions summed;  a csr array, a scipy.sparse matrix;  or something dense, whose elements other
+    than 0 are stored. `shape` None: the smallest. `dtype` None: that of `data`, float32 for lists.
     """
     if isinstance(arg1, tuple) and len(arg1) == 3:
         form = _csr(_values(arg1[0], dtype), _places(arg1[1]), _places(arg1[2]), shape)
@@ -74,7 +74,7 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None,
 
 
 def empty(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """As `zeros`."""
+    """`zeros` of the storage type."""
     return zeros(stype, shape, ctx, dtype)
 
 
@@ -106,7 +106,7 @@ def _require_shape(name: str, shape: Any, given: Any) -> None:
 
 
 def _values(given: Any, dtype: Any) -> Array:
-    """A numpy array of its own."""
+    """A new numpy array with the given values."""
     if isinstance(given, NDArray):
         return np.array(given.asnumpy(), None if dtype is None else as_dtype(dtype))
     if dtype is None:
@@ -151,10 +151,10 @@ def _from_pairs(data: Array, rows: Array, columns: Array, shape: Any) -> CSRForm
 
 
 def _converted(stype: str, given: Any, shape: Any, ctx: Context | None, dtype: Any) -> BaseSparseNDArray:
-    """A sparse array of an array, sparse or dense."""
+    """A sparse array with the values of an array, sparse or dense."""
     made: BaseSparseNDArray
     if hasattr(given, "tocsr") and stype == "csr":
-        matrix = given.tocsr()  # in which a row may have its columns in any order, and one twice
+        matrix = given.tocsr()  # its rows may have their columns in any order, and one twice
         kind = as_dtype(matrix.dtype if dtype is None else dtype)
         rows = np.repeat(np.arange(matrix.shape[0], dtype=index_type), np.diff(matrix.indptr))
         places = rows, matrix.indices.astype(index_type)

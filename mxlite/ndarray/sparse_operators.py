@@ -15,7 +15,7 @@
 | sum, mean, norm                             | any                                  | dense          |
 | updates of SGD, Adam, AdaGrad, Ftrl         | row_sparse gradient: its rows change |                |
 
-A rule gives a Form, a numpy array, or None where it does not hold; then everything is made dense.
+A rule returns a Form, a numpy array, or None if it does not apply; then all inputs are made dense.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Rule = Callable[[Call, list[Any]], Made]
 
 
 def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
-    """The operator on arrays some of which are sparse; waits for what they are. See the table above.
+    """Apply the operator to arrays some of which are sparse; waits for them. See the table above.
 
-    The tape gets the operator on dense arrays, but for products of a csr array (`row_steps.py`).
+    The tape records the operator on dense arrays, except for products of a csr array (`row_steps.py`).
     """
     on_tape = MODE.recording and any(origin_of(a) for a in inputs)
     if on_tape and out is None and is_product(call, inputs):
@@ -86,7 +86,7 @@ def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
 
 
 def _computed(call: Call, values: Array) -> Array:
-    """The operator, of one input, on stored elements."""
+    """The results of an operator with one input on stored elements."""
     if not values.size:
         return values
     made: Array = invoke(call, (dense_array(values),)).look()
@@ -100,7 +100,7 @@ def _kept(call: Call, ins: list[Any]) -> Made:
 
 
 def _kept_at_zero(call: Call, ins: list[Any]) -> Made:
-    """Where the operator is 0 at 0, which its parameters decide."""
+    """The rule of an operator that is 0 at 0, if its parameters make it so."""
     zero = _computed(call, np.zeros(1, ins[0].dtype))
     return _kept(call, ins) if not zero.any() else None
 
@@ -129,7 +129,7 @@ def _product_of_two(call: Call, ins: list[Any]) -> Made:
 
 
 def _by_dense(form: Any, values: Array, ufunc: np.ufunc) -> Form:
-    """``ufunc(form, values)`` where the form stores something; `values` broadcasts."""
+    """``ufunc(form, values)`` at the positions that the form stores; `values` broadcasts."""
     values = np.broadcast_to(values, form.shape)
     where = (form.rows, form.indices) if isinstance(form, CSRForm) else form.indices
     with np.errstate(all="ignore"):
@@ -184,7 +184,7 @@ def _reduced(call: Call, ins: list[Any]) -> Made:
 
 
 def _norm(call: Call, ins: list[Any]) -> Made:
-    """Over everything: that of what is stored."""
+    """The norm over all elements, which is that of the stored ones."""
     (form,), a = ins, call.attrs
     if a.axis not in (None, ()) or a.keepdims or not form.data.size:
         return None
@@ -236,7 +236,7 @@ def _dot(call: Call, ins: list[Any]) -> Made:
 
 
 def _full_columns(right: CSRForm, product: Array, transposed: bool) -> CSRForm:
-    """The product with those columns stored that the right side stores something for."""
+    """The product, which stores the columns in which the right side stores something."""
     columns = np.flatnonzero(np.diff(right.indptr)) if transposed else np.unique(right.indices)
     rows = len(product)
     indptr = np.arange(rows + 1) * len(columns)
@@ -254,7 +254,7 @@ def _slice(call: Call, ins: list[Any]) -> Made:
 
 
 def _take(call: Call, ins: list[Any]) -> Made:
-    """Rows of a csr array; of others dense ones."""
+    """Rows of a csr array; dense ones for other arrays."""
     form, indices = ins
     if not isinstance(form, CSRForm) or call.attrs.axis != 0 or not isinstance(indices, np.ndarray):
         return None
@@ -276,18 +276,18 @@ LAZY = frozenset(
     "sgd_update sgd_mom_update adam_update mp_adam_update ftrl_update mp_ftrl_update adagrad_update "
     "mp_adagrad_update _contrib_group_adagrad_update".split()
 )
-"""Updates that leave those rows alone that a row_sparse gradient does not store; SGD's of 16-bit weights
+"""Updates that leave rows alone that a row_sparse gradient does not store; SGD's of 16-bit weights
 change all, as MXNet's do."""
 
 
 def _is_update(op: type[Op]) -> bool:
-    """Whether this is the step of one weight: of weight, gradient and states."""
+    """True if this is the update of one weight, with inputs weight, gradient and states."""
     return getattr(op, "form", "") in ("plain", "mixed") or op.op_name in LAZY
 
 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
     step = getattr(op, "step_of", op).op_name
-    if step == "ftrl_update":  # MXNet looks at the weight
+    if step == "ftrl_update":  # MXNet decides by the weight
         return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
     if step == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
         return not attrs.wd
@@ -295,7 +295,7 @@ def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
 
 
 def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:
-    """A step by a row_sparse gradient: on its rows where the update is lazy, else on all."""
+    """Apply a row_sparse gradient: to its rows if the update is lazy, else to all."""
     weight, grad, *states = inputs
     target = weight if out is None else out
     if not _is_lazy(call.op, call.attrs, weight, grad):

@@ -1,4 +1,4 @@
-"""How many elements a csr array stores."""
+"""The number of elements that a csr array stores."""
 
 from __future__ import annotations
 

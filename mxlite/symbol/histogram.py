@@ -1,4 +1,4 @@
-"""`mx.sym.histogram`: how many elements lie between edges."""
+"""`mx.sym.histogram`: the number of elements between edges."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .symbol import Symbol
 def histogram(
     a: Symbol, bins: int | Symbol = 10, range: Sequence[float] | None = None, **options: Any
 ) -> Symbol:
-    """Counts and edges, as those of `mx.nd.histogram`: of `bins` equal bins in `range`, or between the edges
-    that the symbol `bins` gives. OpAttributeError for a number of bins without a range."""
+    """Counts and edges, as those of `mx.nd.histogram`: for `bins` equal bins in `range`, or between the edges
+    in the symbol `bins`. OpAttributeError for a number of bins without a range."""
     count = operator_function("_histogram")
     if isinstance(bins, Symbol):
         made: Symbol = count(a, bins, **options)

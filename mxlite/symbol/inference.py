@@ -16,7 +16,7 @@ TypeLists = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
 def known_by_name(
     graph: Graph, positional: Sequence[Any], named: Mapping[str, Any], what: str
 ) -> dict[str, Any]:
-    """Argument name -> what is known; values of None are left out."""
+    """Argument name -> known shape or type; values of None are left out."""
     if positional and named:
         raise MXLiteError(f"infer_{what} takes its arguments all by position or all by name, not mixed.")
     names = [n.name for n in graph.arguments]

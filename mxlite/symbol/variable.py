@@ -1,4 +1,4 @@
-"""`mx.sym.Variable`: what a graph is given from outside."""
+"""`mx.sym.Variable`: the inputs of a graph."""
 
 from __future__ import annotations
 

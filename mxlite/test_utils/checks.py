@@ -96,7 +96,7 @@ def check_symbolic_backward(
 ) -> dict[str, NDArray]:
     """AssertionError unless backward at `location` gives `expected`; returns the gradients by name.
 
-    Gradients hold garbage before: with grad_req "add" that is taken off again, with "null" it must stay.
+    Gradients hold garbage before: with grad_req "add" it is subtracted again, with "null" it must stay.
     grad_stypes: the storage types of gradients that are sparse arrays.
     """
     ctx = ctx or default_context()
@@ -142,7 +142,7 @@ def _compare(
     equal_nan: bool,
     what: str,
 ) -> None:
-    """A gradient against what it should be, as its request says."""
+    """Compare a gradient with its expected value, as its request says."""
     if request not in ("write", "add", "null"):
         raise BindError(f"grad_req of {name!r} is 'write', 'add' or 'null', got {request!r}.")
     if request == "null":

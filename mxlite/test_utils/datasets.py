@@ -1,4 +1,4 @@
-"""Data sets that programs ask for. Nothing is downloaded: MXNet's old addresses answer no more."""
+"""Data sets that programs ask for. Nothing is downloaded: MXNet's old addresses do not answer any more."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _mnist_files(path: str | os.PathLike[str] | None) -> list[Path]:
 def get_mnist(path: str | os.PathLike[str] | None = None) -> dict[str, np.ndarray]:
     """MNIST: train_data (60000, 1, 28, 28) float32 in [0, 1], train_label, test_data, test_label.
 
-    Out of the four idx files in `path`, or else in the current folder or ./data; FileNotFoundError says how
+    From the four idx files in `path`, or else in the current folder or ./data; FileNotFoundError says how
     to get them.
     """
     images, labels, test_images, test_labels = _mnist_files(path)
@@ -75,7 +75,7 @@ def get_mnist_iterator(
 
 
 class DummyIter(DataIter):
-    """Gives the first batch of another iterator again and again, without end; to measure speed."""
+    """An endless iterator that repeats the first batch of another one; to measure speed."""
 
     def __init__(self, real_iter: Any) -> None:
         super().__init__(real_iter.batch_size)

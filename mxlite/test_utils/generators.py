@@ -1,4 +1,4 @@
-"""Whether random numbers follow the distribution that they should."""
+"""Statistical tests of random number generators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ndarray import NDArray
 Bucket = tuple[float, float]
 """[low, high) of a continuous distribution."""
 Generator = Callable[[int], Any]
-"""The number of samples -> so many of them, as an NDArray or of numpy."""
+"""The number of samples -> that many of them, as an NDArray or of numpy."""
 
 
 def gen_buckets_probs_with_ppf(
@@ -35,13 +35,13 @@ def _drawn(generator: Generator, nsamples: int) -> np.ndarray:
 
 
 def mean_check(generator: Generator, mu: float, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the mean of samples is within three of its standard deviations, sigma / sqrt(n), of `mu`."""
+    """True if the mean of samples is within three of its standard deviations, sigma / sqrt(n), of `mu`."""
     found = float(_drawn(generator, nsamples).astype(np.float64).mean())
     return bool(abs(found - mu) < 3 * sigma / math.sqrt(nsamples))
 
 
 def var_check(generator: Generator, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the variance of normal samples is within three of its standard deviations of sigma**2."""
+    """True if the variance of normal samples is within three of its standard deviations of sigma**2."""
     found = float(_drawn(generator, nsamples).astype(np.float64).var(ddof=1))
     return bool(abs(found - sigma**2) < 3 * math.sqrt(2 * sigma**4 / (nsamples - 1)))
 

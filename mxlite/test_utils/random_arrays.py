@@ -1,4 +1,4 @@
-"""Shapes and arrays by chance, from numpy's global generator, and small helpers for expected values."""
+"""Random shapes and arrays, from numpy's global generator, and small helpers for expected values."""
 # ruff: noqa: NPY002  # MXNet's generator, so that its seed counts
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def rand_sparse_ndarray(
 
 
 def _stored_of_csr(shape: Sequence[int], share: float, distribution: str | None) -> np.ndarray:
-    """Which elements a csr matrix stores."""
+    """A mask of the elements that a csr matrix stores."""
     rows, columns = shape
     stored = np.zeros((rows, columns), bool)
     total = round(rows * columns * share)
@@ -148,14 +148,14 @@ def _stored_of_csr(shape: Sequence[int], share: float, distribution: str | None)
             f"a power law stores at least two elements a row; density {share} of {rows}x{columns} stores "
             f"{total}."
         )
-    stored[:, 0] = True  # then the rows in turn get twice as many as the one before
+    stored[:, 0] = True  # then each row in turn gets twice as many as the one before
     left, length = total - rows, 2
     for row in range(rows):
         more = min(length - 1, columns - 1, left)
         stored[row, 1 : 1 + more] = True
         left -= more
         length *= 2
-    for row in reversed(range(rows)):  # what is left
+    for row in reversed(range(rows)):  # the remaining elements
         free = np.flatnonzero(~stored[row])[:left]
         stored[row, free] = True
         left -= len(free)

@@ -43,7 +43,7 @@ class OnnxNode:
         self.reader = reader
         self.builder: Builder = reader.builder
         self.attributes = attributes
-        self.scope = scope  # what bodies of control flow see
+        self.scope = scope  # the names that bodies of control flow see
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class OnnxNode:
         return [self[i] for i in range(place, len(self.inputs))]
 
     def wants(self, place: int) -> bool:
-        """Whether the output at `place` has a name, so that somebody may read it."""
+        """True if the output at `place` has a name, so that it may be read."""
         return place < len(self.proto.output) and self.proto.output[place] != ""
 
     def array(self, place: int, what: str) -> np.ndarray:
@@ -79,7 +79,7 @@ class OnnxNode:
         return self.builder.numbers(self[place], f"input {what!r}")
 
     def known_ints(self, place: int, what: str) -> tuple[int, ...] | None:
-        """The same as whole numbers; None if the input is left out."""
+        """`array` as whole numbers; None if the input is left out."""
         if self.get(place) is None:
             return None
         return tuple(int(v) for v in self.array(place, what).reshape(-1).tolist())

@@ -1,4 +1,4 @@
-"""Batches of images out of files or records, varied by augmenters; everything in Python, to be overridden."""
+"""Batches of images from files or records, varied by augmenters; everything in Python, to be overridden."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class ImageIter(DataIter):
         return (header.label if self.imglist is None else self.imglist[key][0]), raw
 
     def _fill(self, data: np.ndarray, label: np.ndarray, start: int) -> int:
-        """Put images into the rows from `start` on; returns behind which row they ended."""
+        """Put images into the rows from `start` on; returns the row after the last one."""
         row = start
         while row < self.batch_size:
             try:
@@ -216,24 +216,24 @@ class ImageIter(DataIter):
     # -- stages --------------------------------------------------------------------------------
 
     def check_data_shape(self, data_shape: Sequence[int]) -> None:
-        """ShapeError if images of this shape cannot be given."""
+        """Raise ShapeError if images of this shape cannot be given."""
         if len(data_shape) != 3 or data_shape[0] != 3:
             raise ShapeError(f"data_shape is (3, height, width), got {tuple(data_shape)}.")
 
     def check_valid_image(self, data: Sequence[NDArray]) -> None:
-        """ShapeError, or another RuntimeError, for an image that is to be left out."""
+        """Raise ShapeError, or another RuntimeError, for an image that is to be left out."""
         if not data[0].shape:
             raise ShapeError("it has no axes.")
 
     def imdecode(self, s: bytes) -> NDArray:
-        """(H, W, 3) uint8 out of the bytes of an image's file."""
+        """(H, W, 3) uint8 from the bytes of an image's file."""
         try:
             return imdecode(s)
         except FormatError as error:
             raise FormatError(f"{self._here()}: {error}") from None
 
     def _here(self) -> str:
-        """What the last sample was, for errors."""
+        """The last sample in words, for errors."""
         if self.seq is None:
             return f"Record {self.cur - 1} of {self.imgrec.uri}"
         key = self.seq[self.cur - 1]

@@ -23,7 +23,7 @@ _log = Log(__name__)
 
 
 class RecordIter(DataIter):
-    """Family: batches of images made ahead of their use by threads, as `options` and `decoder` say."""
+    """Base: batches of images made ahead of their use by threads, as `options` and `decoder` say."""
 
     def __init__(
         self, options: ReadOptions, make_decoder: Callable[[Records], RecordDecoder], dtype: str
@@ -54,7 +54,7 @@ class RecordIter(DataIter):
         return self._feeder
 
     def reset(self) -> None:
-        """Start the next epoch; in the middle of one, what is left of it is dropped."""
+        """Start the next epoch; the rest of an unfinished one is dropped."""
         feeder = self._at_work()
         epoch, position, ended = feeder.place
         self._present = None
@@ -90,7 +90,7 @@ class RecordIter(DataIter):
     # -- checkpoints ---------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Epoch and position of the consumer, with what must be equal to continue from there."""
+        """Epoch and position of the consumer, and the parameters that must be equal to continue."""
         epoch, position, ended = self._at_work().place
         return {
             "epoch": epoch,

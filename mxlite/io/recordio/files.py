@@ -15,7 +15,7 @@ Path = str | os.PathLike[str]
 
 
 class MXRecordIO:
-    """A file of records: `flag` "w" makes it anew, "r" reads it from its beginning.
+    """A file of records: `flag` "w" creates it anew, "r" reads it from its beginning.
 
     A process that was forked must open its own: reading or writing there raises StateError, since both
     would move one position.
@@ -31,7 +31,7 @@ class MXRecordIO:
 
     @property
     def writable(self) -> bool:
-        """Whether it was opened to be written."""
+        """True if the file was opened for writing."""
         return self.flag == "w"
 
     def open(self) -> None:
@@ -110,7 +110,7 @@ class MXRecordIO:
         return {k: v for k, v in self.__dict__.items() if k not in ("_file", "fidx")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """From the beginning again, open if it was."""
+        """Restore from a pickle: at the beginning, and open if it was."""
         self.__dict__.update(state, _file=None)
         was_open, self.is_open = self.is_open, False
         if was_open:
@@ -118,9 +118,9 @@ class MXRecordIO:
 
 
 class MXIndexedRecordIO(MXRecordIO):
-    """A file of records and, at `idx_path`, a line `key TAB byte` for each of them.
+    """A file of records and, at `idx_path`, a line `key TAB offset` for each of them.
 
-    `keys` has the keys in the order of the index, `idx` the byte of each. `key_type` reads a key from text.
+    `keys` has the keys in the order of the index, `idx` the offset of each. `key_type` reads a key from text.
     """
 
     def __init__(self, idx_path: Path, uri: Path, flag: str, key_type: Callable[[Any], Any] = int) -> None:

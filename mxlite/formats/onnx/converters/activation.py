@@ -157,7 +157,7 @@ def _positions(x: Value, axis: int, dtype: Any) -> Value:
 
 def dropout(n: OnnxNode) -> Any:
     """Inference by attribute or input. With training_mode, as models exported for training have it, each run
-    draws a mask of its own, so that of a seed is refused.
+    draws its own mask, so a seed is refused.
     """
     b, x = n.builder, n[0]
     ratio = n.real("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))

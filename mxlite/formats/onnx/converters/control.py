@@ -21,7 +21,7 @@ def branch(n: OnnxNode) -> list[Value]:
 
 
 def loop(n: OnnxNode) -> list[Value]:
-    """`body(i, cond, carried...) -> cond, carried..., scanned...`; what is scanned is stacked."""
+    """`body(i, cond, carried...) -> cond, carried..., scanned...`; scanned values are stacked."""
     b, body = n.builder, n.graph("body")
     limit = n.known_number(0, "M", None)
     going = bool(n.known_number(1, "cond", True))

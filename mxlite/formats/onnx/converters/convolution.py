@@ -74,7 +74,7 @@ def conv_transpose(n: OnnxNode) -> Value:
     else:
         pads = n.wholes("pads", None) or (0,) * (2 * rank)
         sides = list(zip(pads[:rank], pads[rank:]))
-    # What is cut off behind may lie in output_padding, which the operator does not know: it is zeros.
+    # The end that `pads` cut off may lie in output_padding, which the operator does not know: it is zeros.
     same = all(p == q and p >= 0 for p, q in sides) and not any(extra)
     inputs = [x, weight] if bias is None else [x, weight, bias]
     out: Value = b.op(

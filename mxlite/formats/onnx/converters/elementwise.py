@@ -192,7 +192,7 @@ def where(n: OnnxNode) -> Value:
 
 
 def shift(n: OnnxNode) -> Value:
-    """By the type's width or more, or by a negative number, everything is shifted out; the sign stays."""
+    """Shifts; by the type's width or more, or a negative number, all bits are shifted out, the sign stays."""
     b, x, by = n.builder, n[0], n[1]
     width = min(8 * x.dtype.itemsize, 62)
     by = b.cast(by, np.int64)

@@ -18,7 +18,7 @@ from ..value import Value
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
-    """Elements from one place to the next along each axis."""
+    """The stride of each axis in elements."""
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
@@ -79,7 +79,7 @@ def scatter_nd(n: OnnxNode) -> Value:
 
 
 def tensor_scatter(n: OnnxNode) -> Value:
-    """Each sample's update goes into its cache from its own place on along one axis."""
+    """Each sample's update is written into its cache at its own position along one axis."""
     b, cache, update, first = n.builder, n[0], n[1], n.get(2)
     axis = b.axis(n.whole("axis", -2), cache.rank)
     steps = b.constant(np.arange(update.shape[axis]).reshape(-1, *(1,) * (cache.rank - 1 - axis)), np.int64)
@@ -93,7 +93,7 @@ def tensor_scatter(n: OnnxNode) -> Value:
 
 
 def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int = 0) -> Value:
-    """The row numbers that vectors of indices name, in an array whose indexed axes are flattened."""
+    """The row numbers that index vectors denote, in an array whose indexed axes are flattened."""
     b = n.builder
     depth = indices.shape[-1]
     strides = _strides(shape[: batch + depth])

@@ -42,7 +42,7 @@ def gemm(n: OnnxNode) -> Value:
 
 
 def einsum(n: OnnxNode) -> Value:
-    """Axes behind an ellipsis get letters of their own; an equation without an arrow gets its right side."""
+    """Axes of an ellipsis get their own letters; an equation without an arrow gets its right side."""
     b, values = n.builder, n.present()
     left, arrow, right = n.text("equation").replace(" ", "").partition("->")
     terms = left.split(",")

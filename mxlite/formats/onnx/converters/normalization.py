@@ -15,9 +15,9 @@ from .shape import padded
 
 
 def batch_normalization(n: OnnxNode) -> Any:
-    """BatchNorm, where mean and variance are variables of their own; else the formula.
+    """BatchNorm if mean and variance are its own variables; else the formula.
 
-    Imported so, a network trains again: the moving averages are auxiliary states.
+    Imported that way, a network can be trained: the moving averages are auxiliary states.
     """
     b, x = n.builder, n[0]
     scale, bias, mean, var = n[1], n[2], n[3], n[4]

@@ -32,7 +32,7 @@ def _pooling(x: Value, w: Windows, kind: str, pads: tuple[int, ...], **parameter
 
 
 def _parts(x: Value, w: Windows) -> list[Value]:
-    """For each element of the window the data that it meets, `x` being padded already."""
+    """The data under each element of the window, one array an element; `x` is padded already."""
     parts = []
     for first in w.elements():
         part = x
@@ -59,7 +59,7 @@ def max_pool(n: OnnxNode) -> Any:
 
 
 def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
-    """Where the maxima lie in the data, flattened with its samples and channels."""
+    """Positions of the maxima in the data, flattened with its samples and channels."""
     b, shape = n.builder, n[0].shape
     rank = len(w.size)
     together = b.concat([b.reshape(p, (1, *p.shape)) for p in parts], 0)
@@ -77,7 +77,7 @@ def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
 
 
 def max_unpool(n: OnnxNode) -> Value:
-    """Each element at the place its index names in the data that was pooled, zeros elsewhere."""
+    """Each element at the position its index names in the data that was pooled, zeros elsewhere."""
     b, x, indices = n.builder, n[0], n[1]
     kernel = n.wholes("kernel_shape")
     stride = n.wholes("strides", None) or (1,) * len(kernel)

@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU: mxlite's RNN operator where it computes the same, else step by step."""
+"""RNN, LSTM and GRU: mxlite's RNN operator if it computes the same, else step by step."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _function(name: str) -> Callable[[Value], Value]:
 
 
 def _fits(n: OnnxNode, names: list[str], count: int, direction: str) -> bool:
-    """Whether mxlite's RNN computes this cell."""
+    """True if mxlite's RNN computes this cell."""
     kind = n.op
     usual = [name.lower() for name in names] == [name.lower() for name in _DEFAULTS[kind] * count]
     if kind == "RNN":

@@ -33,7 +33,7 @@ def _reduction(
 
 
 def reduced(kind: str, x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value:
-    """`Builder.reduce`, also of nothing at all and of types that mxlite's reductions do not take."""
+    """`Builder.reduce`, also of empty arrays and of types that mxlite's reductions do not take."""
     b = x.builder
     chosen = range(x.rank) if axes is None else [b.axis(i, x.rank) for i in axes]
     if 0 in (x.shape[i] for i in chosen):

@@ -1,7 +1,7 @@
 """Resize and Upsample.
 
 Interpolation is linear in the data and works along each axis for itself, so along each axis it is a matrix.
-Where mxlite's own `resize` knows the mode, that is used; the matrices serve antialiasing and cropping.
+mxlite's own `resize` is used if it knows the mode; the matrices serve antialiasing and cropping.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def resize(n: OnnxNode) -> Value:
 
 
 def upsample(n: OnnxNode) -> Value:
-    """The older operators: nearest takes the neighbour below, linear starts at the first element."""
+    """The older operators: nearest takes the lower neighbour, linear starts at the first element."""
     x = n[0]
     if n.version < 9 and n.has("scales"):
         factors = list(n.reals("scales"))

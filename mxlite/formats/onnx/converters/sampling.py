@@ -1,4 +1,4 @@
-"""Reading an image between its elements: GridSample, RoiAlign.
+"""Interpolation of images between their elements: GridSample, RoiAlign.
 
 Every tap of the interpolation is one look-up of rows (one a position, holding all channels) times a weight.
 """
@@ -74,7 +74,7 @@ def grid_sample(n: OnnxNode) -> Value:
 
 
 def _taps(at: Value, mode: str) -> list[tuple[Value, Value | None]]:
-    """Whole places around a coordinate, and their weights."""
+    """The whole-number positions around a coordinate, and their weights."""
     b = at.builder
     if mode == "nearest":
         return [(b.cast(rounded(at), np.int64), None)]
@@ -98,7 +98,7 @@ def _cubic(part: Value, i: int, a: float = -0.75) -> Value:
 def _inside(
     place: Value, weight: Value | None, length: int, padding: str, align: bool
 ) -> tuple[Value, Value | None]:
-    """A place moved into [0, length); what lies outside counts nothing when padding with zeros."""
+    """A position clipped to [0, length); with zero padding positions outside have weight 0."""
     b = place.builder
     if padding == "reflection":
         period = max(2 * (length - 1), 1) if align else 2 * length

@@ -55,7 +55,7 @@ def size_of(n: OnnxNode) -> Value:
 
 
 def reshape(n: OnnxNode) -> Value:
-    """0 keeps a length unless `allowzero`, -1 is what is left over."""
+    """Reshape: 0 keeps a length unless `allowzero`, -1 is inferred."""
     b, x = n.builder, n[0]
     codes = n.wholes("shape") if n.version < 5 else n.known_ints(1, "shape")
     if codes is None:
@@ -141,7 +141,7 @@ def split(n: OnnxNode) -> tuple[Value, ...]:
 
 
 def cut(n: OnnxNode) -> Value:
-    """Slice: attributes before opset 10, inputs since; numbers out of range are moved to the ends."""
+    """Slice: attributes before opset 10, inputs since; numbers out of range are clipped."""
     x = n[0]
     if n.version < 10:
         starts, ends, axes, steps = n.wholes("starts"), n.wholes("ends"), n.wholes("axes", None), None
@@ -243,7 +243,7 @@ def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill:
 
 
 def center_crop_pad(n: OnnxNode) -> Value:
-    """Each axis cut or padded in the middle; what is odd goes to the end."""
+    """Each axis cropped or padded in the middle; an odd element goes to the end."""
     x = n[0]
     wanted = n.known_ints(1, "shape") or ()
     axes = n.wholes("axes", None) or tuple(range(x.rank))
@@ -251,7 +251,7 @@ def center_crop_pad(n: OnnxNode) -> Value:
     for axis, length in zip(axes, wanted, strict=True):
         at = n.builder.axis(axis, x.rank)
         more = length - x.shape[at]
-        # Padding puts the odd one behind, cropping takes it from behind.
+        # Padding adds the odd element at the end, cropping removes it there.
         sides[at] = (more // 2, more - more // 2) if more > 0 else (-(-more // 2), more + (-more // 2))
     return padded(x, sides)
 
