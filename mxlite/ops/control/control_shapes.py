@@ -1,4 +1,4 @@
-"""Shapes and types through subgraphs: what is known of arguments, states and results, told to each other."""
+"""Shape and type inference through subgraphs, between arguments, states and results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def typed_subgraphs(
 
 
 def _inferred(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool) -> Any:
-    """((argument shapes, output shapes), the subgraphs with shapes); None for what stays unknown."""
+    """((argument shapes, output shapes), the subgraphs with shapes); None for unknown shapes."""
     args, data, count = list(shapes), op.data_args(a), None
     for i in data:
         if args[i] is not None:
@@ -115,7 +115,7 @@ def _settle(
     infer: Callable[[Graph, dict[str, Any]], Graph],
     field: str,
 ) -> list[Graph]:
-    """Infer all subgraphs until no more is learned of `args` and `states`, which are completed."""
+    """Infer all subgraphs until nothing more is learned of `args` and `states`, which are completed."""
     while True:
         before = (*args, *states)
         graphs = []

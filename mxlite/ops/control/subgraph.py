@@ -1,7 +1,7 @@
 """Subgraph: a graph as a parameter of an operator, such as the body of a loop.
 
-Its text is one line of MXNet's Symbol JSON (the fields of an element of `subgraphs` in a file). The text is
-what two subgraphs are compared by, so loops with equal bodies share plans.
+Its text is one line of MXNet's Symbol JSON (the fields of an element of `subgraphs` in a file). Subgraphs are
+compared by their text, so loops with equal bodies share plans.
 
     {"nodes": [{"op": "null", "name": "x", "inputs": []}, ...], "arg_nodes": [0], "heads": [[1, 0, 0]]}
 """
@@ -19,7 +19,7 @@ from ...graph.gradient import backward, needs_head_gradient
 from ...graph.ir import Entry, Graph, Node, variable
 from ...graph.opdef import Op
 
-_DEEPEST = 32  # subgraphs within subgraphs
+_DEEPEST = 32  # nesting of subgraphs
 
 
 class Subgraph:
@@ -104,7 +104,7 @@ class Subgraph:
 def gradient_graph(
     graph: Graph, wrt: list[Entry], heads: dict[int, Entry]
 ) -> tuple[Graph, list[Entry | None]]:
-    """A graph of the gradients alone, with what they need of the forward pass, and the gradient of each of
+    """A graph of the gradients alone, with the forward nodes they need, and the gradient of each of
     `wrt`.
 
     heads: variables for the gradients of outputs, by index; those of losses are not used.

@@ -13,7 +13,7 @@ from .contraction import Bench, contract, diagonal, parse, Part, sizes_of, Targe
 class einsum(Op):
     """Sum of products over named axes: ``einsum(x, y, subscripts="ik,kj->ij")`` is the matrix product.
 
-    args: `num_args` arrays, a letter for each axis  ->  out: an axis for each letter behind ``->``; (1,) if
+    args: `num_args` arrays, a letter for each axis  ->  out: an axis for each letter after ``->``; (1,) if
     there is none. Without ``->``: the letters that occur once, in the order of the alphabet.
 
     A letter twice in one operand takes its diagonal, twice in the result makes one, 0 elsewhere. There is no

@@ -1,7 +1,7 @@
-"""Sliding windows, as convolution and pooling move them over the spatial axes.
+"""Sliding windows of convolution and pooling over the spatial axes.
 
-Element `k` of the window at output position `o` reads input position `o * stride - pad + k * dilate`, where
-that lies inside the input; the rest is padding.
+Element `k` of the window at output position `o` reads input position `o * stride - pad + k * dilate`, if
+that is inside the input; the rest is padding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Slices = tuple[slice, ...]
 
 
 def per_axis(name: str, value: Shape, rank: int, default: int) -> Shape:
-    """`value`, or `default` for every one of `rank` axes where none was given.
+    """`value`, or `default` for every one of `rank` axes if none was given.
 
     Raises OpAttributeError for another number of axes.
     """
@@ -32,7 +32,7 @@ def output_size(
 ) -> Shape:
     """Window positions along each axis; with `ceil` the last window may reach beyond the padded input.
 
-    Raises ShapeError where not one window fits.
+    Raises ShapeError if not one window fits.
     """
     found = []
     for n, k, s, d, p in zip(size, kernel, stride, dilate, pad):
@@ -50,8 +50,8 @@ def output_size(
 def window_slices(
     size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: Shape, out: Shape
 ) -> Iterator[tuple[int, Slices, Slices]]:
-    """For each window element, row by row: its number, the inputs it reads, and the outputs it reads them
-    for.
+    """For each window element, row by row: its number, the inputs it reads, and the outputs it belongs
+    to.
 
     Elements that only ever see padding are left out.
     """

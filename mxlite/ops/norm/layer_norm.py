@@ -216,7 +216,7 @@ def affine_types(
 ) -> tuple[DType | None, DType | None]:
     """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
 
-    Parameters nobody has said anything about are as data. Raises DTypeError.
+    Parameters of unknown type are as data. Raises DTypeError.
     """
     require_kind(op, data)
     known = [d for d in affine if d is not None]
@@ -249,7 +249,7 @@ def _rule(a: Any, shape: Shape, centre: bool = True) -> Rule:
 
 
 class _ToLast:
-    """Exchange an axis and the last one; twice gives the same array."""
+    """A view with an axis and the last one exchanged; twice gives the same array."""
 
     def __init__(self, w: Any, axis: int) -> None:
         self.w, self.axis = w, axis

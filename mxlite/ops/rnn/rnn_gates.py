@@ -1,4 +1,4 @@
-"""RNN that keeps its gates: what the CPU backend makes of one that is trained, to compute nothing twice."""
+"""RNN that keeps its gates: the CPU backend's operator for training, which recomputes nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .rnn_run import run_forward
 
 
 class _rnn_keeping_gates(RNN):
-    """Recurrent layers as `RNN`, with one more thing kept for backward: what all gates were.
+    """Recurrent layers as `RNN`, which also keep the values of all gates for backward.
 
     gates: (L*D, T, B, 4*H) in float32: LSTM input, forget, candidate, output; GRU reset, update, candidate,
-    and the hidden part of the candidate's sum. Other modes have none, for their results tell.
+    and the hidden part of the candidate's sum. Other modes have none, as their results suffice.
 
     This is 4 * H numbers for each step of a sample where RNN keeps about H, and saves backward a third of its
-    products. The reference kernel computes gates again all the same.
+    products. The reference kernel recomputes gates all the same.
 
     Parameters may be float32 where data is of 16 bits, and so is their gradient then.
     """
@@ -34,7 +34,7 @@ class _rnn_keeping_gates(RNN):
 
     @classmethod
     def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        """Of a stretch all is read before d_data is written; in two directions it is read twice."""
+        """`d_data` over `data`, for one direction: a block is read before it is written; for two, twice."""
         return {} if a.bidirectional else super().backward_in_place_options(a)
 
     @classmethod
