@@ -242,7 +242,7 @@ class Op:
 
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
-        """Whether a program must have random numbers ready; override where `a` or training decides."""
+        """True if a program must have random numbers ready; override where `a` or training decides."""
         return cls.random or any(n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a))
 
     @classmethod

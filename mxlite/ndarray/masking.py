@@ -1,5 +1,4 @@
-"""Functions whose result's size depends on values: no operators, as a graph knows its shapes before it
-runs."""
+"""Functions whose result's size depends on values; operators cannot, as a graph's shapes are known first."""
 
 from __future__ import annotations
 

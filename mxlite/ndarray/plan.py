@@ -1,5 +1,4 @@
-"""The part of a call that does not depend on its arrays: parsed once, planned for each shape, bound many
-times.
+"""The array-independent part of a call: parsed once, planned for each shape, bound many times.
 
     Call   operator + parameters            parsed attributes        one for each spelling of the parameters
     Plan   Call + shapes and dtypes         output shapes, kernel, the order of arrays in the kernel's call

@@ -57,8 +57,7 @@ class _RowStep:
         self.attrs, self.selects, self.shape = call.attrs, inputs[0].copy(), inputs[1].shape
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        """None for the selecting input, and the weight's gradient; dense if it is to be differentiated
-        again."""
+        """None for the selecting input, and the weight's gradient; dense if it is to be differentiated."""
         made = self.gradient(heads[0].plain())
         return [None, made.plain() if MODE.recording else made]
 

@@ -52,8 +52,7 @@ class Storage:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Called for attributes without a value: `storage` of an array that is away, and unknown
-            names."""
+            """The value of a missing attribute: `storage` of an array that is away; others do not exist."""
             if name == "storage" and (away := getattr(self, "away", None)) is not None:
                 return away.back()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -1,8 +1,7 @@
 """Fills and copies of elements, also between devices.
 
 A copy within a device is an operation of its lane. One between host and device, or between two devices, is an
-operation of kind "copy" on the device's lane: its worker waits until the copy is complete, while others go
-on.
+operation of kind "copy" on the device's lane: its worker waits until the copy is complete.
 """
 
 from __future__ import annotations

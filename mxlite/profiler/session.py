@@ -39,7 +39,7 @@ class Config:
     gpu_memory_profile_filename_prefix: str = ""
 
     def wanted(self) -> Wanted:
-        """What to record; everything, if nothing was named."""
+        """The kinds of calls to record; all of them, if none was named."""
         named = self.profile_symbolic or self.profile_imperative or self.profile_memory
         if self.profile_all or not named:
             return Wanted()

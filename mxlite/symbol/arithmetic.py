@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Names(NamedTuple):
-    """The operators behind a Python operator: (operator, name hint) for two symbols, a number right, or
-    left."""
+    """A Python operator's operators: (operator, name hint) for two symbols, a number right, or left."""
 
     both: tuple[str, str]
     right: tuple[str, str]

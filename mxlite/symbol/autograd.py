@@ -1,5 +1,4 @@
-"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and a recorded computation as a
-Symbol."""
+"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and recorded code as a Symbol."""
 
 from __future__ import annotations
 

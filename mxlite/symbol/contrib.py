@@ -1,5 +1,4 @@
-"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`. Functions that are no operators are
-here."""
+"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`; other functions are here."""
 
 from typing import Any, NoReturn
 

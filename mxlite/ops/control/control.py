@@ -1,9 +1,9 @@
 """Control flow: operators whose parameters are graphs.
 
 `mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet
-1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says
 1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter listed in `Op.subgraphs`.
 Its inputs are fed in one of three ways, its **plugs**:
+
     ("data", i)     row t of argument i in iteration t
     ("state", k)    state k: an initial value before the first iteration, then the previous iteration's result
     ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses

@@ -164,7 +164,7 @@ def _operator(name: str, registered: Any, parameters: Parameters) -> type[Custom
 
 
 def _check_names(name: str, *groups: tuple[str, ...]) -> None:
-    """Check that each group's names are unique, since its arrays go into one call by name."""
+    """Check that each group's names are distinct identifiers, since its arrays go into one call by name."""
     for names in groups:
         for n in names:
             if not (isinstance(n, str) and n.isidentifier()) or n in ("xp", "a", "self", *SERVICES):

@@ -1,5 +1,4 @@
-"""Losses with inlined casts: 16-bit data, float32 results. Mixed precision joins a cast and the loss after
-it.
+"""Losses of 16-bit data with float32 results: mixed precision inlines the cast before them.
 
 The cast's array, twice the size of the data, exists neither in forward nor in backward. Results have the same
 bits: numbers are cast where they are read, gradients are computed in float32 and rounded once.

@@ -245,7 +245,7 @@ def _max(
         xp.copyto(y, best, casting="unsafe")
     if index is None:
         return
-    # Where element k equals the maximum, write count - k; the largest of these belongs to the first one.
+    # An element k that equals the maximum gets count - k; the largest of these belongs to the first one.
     count = prod(w.kernel)
     index.fill(0)
     for k, inside, outputs in w.slices(part):

@@ -50,8 +50,7 @@ def output_size(
 def window_slices(
     size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: Shape, out: Shape
 ) -> Iterator[tuple[int, Slices, Slices]]:
-    """For each window element, row by row: its number, the inputs it reads, and the outputs it belongs
-    to.
+    """For each window element, row by row: its number, the inputs it reads, and the outputs it is for.
 
     Elements that only ever see padding are left out.
     """

@@ -15,8 +15,7 @@ from .norm_act_line import _added, _line, _pieces, _terms, addend_first, addend_
 
 
 class _norm_again(Op):
-    """The result of `_norm_act`, `_norm_act_line` or `_norm_act_sum`, recomputed bit for bit from its
-    statistics.
+    """The result of `_norm_act`, its variants or `_norm_act_sum`, recomputed bit for bit from its statistics.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
     ->  out: as data, ``data * factor + shift + added``, rectified. As in BatchNorm `var` is the inverse

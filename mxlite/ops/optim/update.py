@@ -100,7 +100,7 @@ def one(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any],
 
 
 def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
-    """The step of one 16-bit weight: `arrays` are weight, grad, *states, master, out. It reads the master."""
+    """The step of one 16-bit weight, whose old value is not read: weight, grad, *states, master, out."""
     _, grad, *states, wide, out = arrays
     one(cls, xp, a, rates, (wide, grad, *states, wide), work)
     if out is not None:

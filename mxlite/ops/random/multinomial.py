@@ -78,8 +78,7 @@ class _sample_multinomial(Op):
             sums = cumulated[: len(rows)]
             xp.copyto(sums, rows)
             xp.cumsum(sums, axis=1, out=sums)
-            # Divided by the last, row r goes from r to r + 1: one ascending sequence, one search for all
-            # rows.
+            # Divided by the last, row r goes from r to r + 1: one ascending sequence and one search.
             xp.divide(sums, sums[:, -1:].copy(), out=sums)
             xp.add(sums, xp.arange(len(rows))[:, None], out=sums)
             for i in range(0, len(rows) * each, _PIECE):

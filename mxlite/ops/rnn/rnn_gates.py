@@ -34,7 +34,7 @@ class _rnn_keeping_gates(RNN):
 
     @classmethod
     def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        """`d_data` over `data`, for one direction: a block is read before it is written; for two, twice."""
+        """In place for one direction, where a block is read before d_data is written; two read it twice."""
         return {} if a.bidirectional else super().backward_in_place_options(a)
 
     @classmethod

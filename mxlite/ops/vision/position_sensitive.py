@@ -3,7 +3,7 @@
 J. Dai, Y. Li, K. He, J. Sun, 2016, "R-FCN: object detection via region-based fully convolutional networks";
 with parts that move, J. Dai and others, 2017, "Deformable convolutional networks".
 
-Of D * G * G channels, part (i, j) of channel d of a pooled region reads channel (d * G + gi) * G + gj, where
+Part (i, j) of channel d of a pooled region reads channel (d * G + gi) * G + gj of D * G * G, where
 gi, gj = floor(i * G / P), floor(j * G / P) for P x P parts.
 """
 
