@@ -202,7 +202,7 @@ class _Search:
             self.templates.insert(0, Template(found))
         return found
 
-    # -- what is said --------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def described(self, found: _Tried) -> str:
         if found.plan is not None:

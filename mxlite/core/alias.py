@@ -112,7 +112,7 @@ def write(folder: Path) -> Path:
 def remove(folder: Path) -> Path | None:
     """Delete the package that `write` put into `folder`; returns the deleted folder, None if there was none.
 
-    StateError: what is there is not of mxlite.
+    StateError: the package there is not mxlite's.
     """
     file = package_in(folder)
     if not file.parent.exists():

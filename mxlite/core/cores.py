@@ -1,4 +1,4 @@
-"""How many cores this process may use: those it may run on, and what a container's quota leaves of them."""
+"""The number of cores that this process may use: its affinity mask, limited by a container's quota."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _quota(system: Path) -> float | None:
 def _groups(system: Path) -> Iterator[Path]:
     """The directories of the process's cgroups and of those above them.
 
-    In a container the path in /proc is often that of the host, while what is mounted is its end: so
-    directories that are not there are as good as any.
+    In a container the path in /proc is often that of the host, of which only the end is mounted: so
+    directories that do not exist are ignored later.
     """
     try:
         lines = (system / "proc/self/cgroup").read_text().splitlines()

@@ -9,7 +9,7 @@ So a power cut leaves the old content or the new one: renamed before its bytes a
 be there and hold zeros, and without the last step the old name may come back.
 
 A process that is killed leaves its temporary file. While it lives it holds a lock on it, which the system
-takes back with the process. So the first write into a folder deletes what is named so and can be locked.
+releases with the process. So the first write into a folder deletes temporary files that can be locked.
 """
 
 from __future__ import annotations

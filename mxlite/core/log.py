@@ -1,9 +1,9 @@
-"""Lines of the log: each from the logger of the module that writes it, below `mxlite`.
+"""Loggers of mxlite's modules, below `mxlite`.
 
-`logging.info` gives the root logger a handler where it has none, at the level of warnings; a program that
-calls `logging.basicConfig(level=logging.INFO)` later is not heard then. So nobody here calls it. But MXNet's
-programs count on that handler when they say no more than `logging.getLogger().setLevel(logging.INFO)`: where
-somebody has asked for a line that nobody would show, there is one.
+`logging.info` gives the root logger a handler if it has none, and a later call of
+`logging.basicConfig(level=logging.INFO)` then has no effect. So mxlite does not call it. But MXNet's programs
+count on that handler when they only call `logging.getLogger().setLevel(logging.INFO)`: if a level lets a line
+through that no handler would show, one is added.
 """
 
 from __future__ import annotations

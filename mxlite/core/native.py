@@ -7,7 +7,7 @@ text, the CPU and its features, the versions of LLVM and of this file. A file is
 its head is that of its bytes; everything else is compiled anew, and a directory that cannot be written, or
 that is not the user's own, is no cache at all (see kept.py).
 
-The CPU is the one there is, or what MXLITE_TARGET makes of it: a level of x86-64 (see level.py).
+The CPU is this machine's, or the level of x86-64 that MXLITE_TARGET names (see level.py).
 
 llvmlite is an optional extra (`compile`). Nothing here may be called where `available()` is false.
 """

@@ -2,8 +2,8 @@
 
 LLVM can load what it has compiled, but a process whose code all comes from the cache has no other use for
 LLVM, whose library takes tens of MB of memory and a part of a second to open. So the files are read here,
-where they are what LLVM makes of modules like ours: relocatable ELF for x86-64 in the large code model, in
-which every reference is a full address. `Unsuitable` tells of all other files: LLVM loads those.
+if they are of the kind that LLVM writes for modules like ours: relocatable ELF for x86-64 in the large code
+model, in which every reference is a full address. All others raise `Unsuitable`: LLVM loads those.
 
 Source: System V ABI, chapter 4 (object files) and 5 (loading); its AMD64 supplement, 4.4 (relocation).
 """

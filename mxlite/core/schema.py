@@ -3,9 +3,9 @@
     POINT = fields({"name": text(), "at": row(whole(0, 9), real()), "more": optional(several(real()))})
     POINT(value, "The file's point")      # value, or FormatError: The file's point['at'][0] must be …, got …
 
-A Kind is called with a value, as JSON has them, and what errors call it. It gives the value back as it is, so
-that equal files give equal bits. Files come from anywhere: a number is neither too large for what is computed
-of it nor nan, a bool is no number, and nothing is converted that would raise an error of its own.
+A Kind is called with a value of JSON, and its name for errors. It returns the value unchanged, so that equal
+files give equal bits. Files are untrusted: a number is neither nan nor too large for later computations, a
+bool is no number, and no conversion is tried that would raise another error.
 """
 
 from __future__ import annotations

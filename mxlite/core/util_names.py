@@ -51,7 +51,7 @@ def np_array(active: bool = True) -> Iterator[None]:
 
 
 def use_np(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator of what needs arrays of mx.np: a call raises MXLiteError, as mxlite has none."""
+    """Decorator of functions on arrays of mx.np: a call raises MXLiteError, as mxlite has none."""
 
     @wraps(function)
     def refused(*_: Any, **__: Any) -> Any:

@@ -74,7 +74,7 @@ class Engine(ABC):
         caller's code outside mxlite. Of the ready operations the highest `priority` runs first, then the
         oldest.
         `kind` is "compute", "team", "copy" or "io"; each (device, kind) has its own workers. "team" is for
-        what brings threads of its own: it has one worker, so that all such operations run on one thread.
+        operations that start threads: it has one worker, so that all such operations run on one thread.
         """
 
     @abstractmethod

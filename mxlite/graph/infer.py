@@ -275,7 +275,7 @@ def _sweep(
                         heappush(ahead, sign * k)
                     else:
                         behind.append(-sign * k)
-                if is_open(nodes[i]):  # it may find out more with what it has found out
+                if is_open(nodes[i]):  # it may learn more from what it has just learned
                     waiting[i] = True
                     behind.append(-sign * i)
         heapify(behind)

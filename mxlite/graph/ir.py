@@ -26,8 +26,8 @@ class Node:
     """One call of an operator, or a variable when `op` is None.
 
     `attrs` are the operator's typed parameters; `given` is the text of those the user wrote, as it
-    goes into a file. `annotations` hold what is said *about* the node (`__lr_mult__`,
-    `__mirror_stage__`, `__shape__`, ...); it is the one part a user may change afterwards.
+    goes into a file. `annotations` are attributes *about* the node (`__lr_mult__`,
+    `__mirror_stage__`, `__shape__`, ...); they are the one part a user may change afterwards.
     """
 
     op: type[Op] | None

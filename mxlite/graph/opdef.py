@@ -1,7 +1,7 @@
 """The declaration of an operator: the one contract between `ops/` and every pass.
 
 An operator is a class that is never instantiated. It says, from top to bottom: names, attributes,
-what it may do in place, shapes and types, cost, forward, backward. From that one class come
+in-place options, shapes and types, cost, forward, backward. From that one class come
 `mx.sym.<name>`, `mx.nd.<name>`, their help, the file format, the gradient and the memory plan.
 
 **Kernels.** `forward(xp, a, <inputs...>, *, <outputs...>, <services...>)`. `xp` is numpy or an array

@@ -225,7 +225,7 @@ class _Trace:
                     f"{who} returned {symbol!r} of {len(symbol.entries)} outputs; choose one of them."
                 )
             entry = symbol.entries[0]
-            if not self._is_inside(entry.node) or entry in seen:  # an output is made inside, and only once
+            if not self._is_inside(entry.node) or entry in seen:  # each output comes from inside, and once
                 entry = operator_function("identity")(symbol).entries[0]
             seen.add(entry)
             entries.append(entry)

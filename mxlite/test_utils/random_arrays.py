@@ -95,17 +95,14 @@ def rand_sparse_ndarray(
     shuffle_csr_indices: bool = False,
     ctx: Any = None,
 ) -> tuple[NDArray, tuple[np.ndarray, ...]]:
-    """A sparse array of numbers in [0, 1), and what it stores: (data, indices), of csr (indptr, indices,
-    data).
+    """A sparse array of numbers in [0, 1), and its arrays: (data, indices), for csr (indptr, indices, data).
 
     `density` is the share of elements, of rows if `stype` is 'row_sparse', that are stored; a random one if
-    None. Of csr exactly that share is, at places drawn at random, or with `distribution` 'powerlaw' one
-    element
-    in the first row, two in the next, four, ... `rsp_indices` names the rows instead. `data_init` is what all
-    stored elements are, `modifier_func` what each becomes. `shuffle_csr_indices`: the columns of a row
-    stand in
-    no order. The numbers are not those of MXNet's function. OpAttributeError for another `distribution`, or a
-    density that is too small for a power law (fewer than two elements a row).
+    None. A csr array stores exactly that share, at random positions, or with `distribution` 'powerlaw' one
+    element in the first row, two in the next, four, ... `rsp_indices` names the rows instead. `data_init` is
+    the value of all stored elements, and `modifier_func` is applied to each. `shuffle_csr_indices`: the
+    columns of a row are in no order. The numbers are not those of MXNet's function. OpAttributeError for
+    another `distribution`, or a density that is too small for a power law (fewer than two elements a row).
     """
     share = float(np.random.rand()) if density is None else density
     values = np.random.rand(*shape)

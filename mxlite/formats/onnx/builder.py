@@ -92,7 +92,7 @@ class Builder:
         return Value(self, shape, dtype, None, symbol.entries[0])
 
     def unique(self, name: str) -> str:
-        """`name`, with a number behind it if it is taken."""
+        """`name`, with a number appended if it is taken."""
         name = name or "onnx"
         if name not in self._names:
             self._names.add(name)

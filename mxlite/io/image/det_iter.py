@@ -33,8 +33,8 @@ class ImageDetIter(ImageIter):
     left out, as are images without any other. L is the largest number of objects of an image, which all
     labels are read for at first; rows after an image's objects are -1.
 
-    Images come from where `ImageIter` takes them. `aug_list`, or what `CreateDetAugmenter(data_shape,
-    **kwargs)` gives, varies each image and its boxes.
+    Images have the same sources as for `ImageIter`. `aug_list`, by default `CreateDetAugmenter(data_shape,
+    **kwargs)`, varies each image and its boxes.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class ImageIter(DataIter):
     parts), or from files under `path_root` that `path_imglist` (a .lst file) or `imglist` names: a list of
     [label, path] or [label, label, ..., path]. With records and a list, labels are the list's.
 
-    `aug_list`, or what `CreateAugmenter(data_shape, **kwargs)` gives, varies each image. `shuffle` is by
+    `aug_list`, by default `CreateAugmenter(data_shape, **kwargs)`, varies each image. `shuffle` is by
     Python's `random`. A part is the images [n // num_parts * part_index, ... + n // num_parts).
     `last_batch_handle`: "pad" fills the last batch from the front, "discard" leaves it out, "roll_over"
     keeps its images for the next epoch.

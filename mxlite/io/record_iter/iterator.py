@@ -141,7 +141,7 @@ class ImageRecordIter(RecordIter):
     - **Which images**: path_imgidx (the file's index), shuffle (anew in each epoch, by seed), part_index out
       of num_parts, path_imglist (a .lst file whose labels count instead of the records'), label_width.
       Without an index, records are read from front to back, and shuffle first looks where they all are.
-    - **The last batch** is filled from the front of the next epoch, which goes on behind it; `pad` counts
+    - **The last batch** is filled from the front of the next epoch, which continues after it; `pad` counts
       those images. With round_batch=False it is filled with zeros.
     - **Size**: resize (the shorter side), then pad pixels of fill_value on each side, then the part in the
       middle, or anywhere with rand_crop. min_crop_size to max_crop_size: a random square, resized.

@@ -137,7 +137,7 @@ def _data(graph: Graph) -> dict[str, Any]:
 
 
 def _node(i: int, raw: Any, before: list[Node], depth: int) -> Node:
-    from .. import find_op  # the table is made of all modules of this package, this one among them
+    from .. import find_op  # the table imports all modules of this package, including this one
 
     if not isinstance(raw, dict) or not all(isinstance(raw.get(k), str) for k in ("op", "name")):
         raise FormatError(f"Node {i} of a subgraph must be an object with 'op' and 'name'.")

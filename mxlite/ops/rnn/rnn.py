@@ -29,7 +29,7 @@ class RNN(Op):
         n = tanh(x Wn + bn + r * (h Un + cn)),   h = (1 - z) * n + z * h
 
     `p` drops elements between layers in training. With `use_sequence_length`, sample b takes
-    `sequence_length[b]` steps: what follows in `out` is 0, the last state is the one after its last step, and
+    `sequence_length[b]` steps: the rest of `out` is 0, the last state is the one after its last step, and
     the backward direction begins there. `lstm_state_clip_min` and `_max` bound the cell state; with
     `lstm_state_clip_nan` a nan becomes the lower bound. (MXNet 1.9.1 ignores the last two paragraphs'
     parameters but p on the CPU; this is what it does on a GPU.) LSTM with a projection: H. Sak et al., 2014.

@@ -80,12 +80,12 @@ class Reshape(_View):
 
     data: (...)  ->  out: `shape`, where in `shape`
       0   keeps the axis of `data` at this place
-      -1  is whatever is left over (once)
+      -1  is inferred (once)
       -2  keeps all remaining axes
       -3  merges the next two axes into one
       -4  splits the next axis into the two numbers that follow, one of which may be -1
     With `reverse` axes and codes are matched from the right. Without `shape` the old `target_shape` is used:
-    its 0 is what is left over, and `keep_highest` keeps the first axis. Costs nothing when done in place.
+    its 0 is inferred, and `keep_highest` keeps the first axis. Costs nothing when done in place.
     """
 
     aliases = ("reshape",)

@@ -53,7 +53,7 @@ class _Transposed(Op):
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         grad, like = shapes
-        # `of` may have a `like` of its own: what its output is to be as large as.
+        # `of` may have an input `like` too, which gives its output's size.
         given = (like, grad)[: len(cls.of.input_names(a))]
         return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
 

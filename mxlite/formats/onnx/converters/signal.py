@@ -66,7 +66,7 @@ def _fourier(x: Complex, sign: int) -> Complex:
     """The transform of the last axis; sign -1 is forward.
 
     J. Cooley, J. Tukey, 1965, "An algorithm for the machine calculation of complex Fourier series": a length
-    p * m is p transforms of length m behind m of length p. p is the largest prime factor while the numbers
+    p * m is p transforms of length m after m of length p. p is the largest prime factor while the numbers
     are real, as the first transforms then cost half, and the smallest of complex ones.
     """
     b, shape = x[0].builder, x[0].shape
