@@ -137,24 +137,24 @@ class _Search:
 
     def searched_again(self, batch: int) -> bool:
         """True if a search finds a plan for a batch whose template plan is good; its result is stored."""
-        found = self.tried[batch]
-        if not found.is_quick:
+        tried = self.tried[batch]
+        if not tried.is_quick:
             return True
-        assert found.plan is not None
+        assert tried.plan is not None
         try:
-            plan = found.plan.within(self.budget)
+            plan = tried.plan.within(self.budget)
         except MemoryBudgetError:
-            self.tried[batch] = replace(found, plan=None, is_last=True)
+            self.tried[batch] = replace(tried, plan=None, is_last=True)
             return False
-        self.tried[batch] = replace(self.judged(plan), needs=found.needs)
+        self.tried[batch] = replace(self.judged(plan), needs=tried.needs)
         return self.tried[batch].is_good
 
     def outcome(self, batch: int) -> _Tried:
         """The outcome of this batch, which is tried once."""
         if batch not in self.tried:
-            found = self.tried[batch] = self.try_batch(batch)
+            tried = self.tried[batch] = self.try_batch(batch)
             if self.verbose:
-                show(f"batch {batch}: {self.described(found)}")
+                show(f"batch {batch}: {self.described(tried)}")
         return self.tried[batch]
 
     def try_batch(self, batch: int) -> _Tried:
@@ -189,18 +189,18 @@ class _Search:
         """A plan for the step of `plan` that fits and is fast enough; None if no template gives one."""
         for template in self.templates:
             for problem in () if plan.steps is None else plan.steps:
-                found = template.plan(problem, self.budget, frontier_of)
-                if found is not None and found.extra_time <= self.limit:
+                candidate = template.plan(problem, self.budget, frontier_of)
+                if candidate is not None and candidate.extra_time <= self.limit:
                     kept = plan.keep_all_peak_bytes
-                    return replace(found, steps=plan.steps, keep_all_peak_bytes=kept)
+                    return replace(candidate, steps=plan.steps, keep_all_peak_bytes=kept)
         return None
 
     def searched(self, plan: MemoryPlan) -> MemoryPlan:
         """The fastest plan that fits for the step of `plan`; its decisions become a template."""
-        found = plan.within(self.budget)
+        best = plan.within(self.budget)
         if self.request.strategy == "sharing" and self.request.offload is None:
-            self.templates.insert(0, Template(found))
-        return found
+            self.templates.insert(0, Template(best))
+        return best
 
     # -- messages ------------------------------------------------------------------------------
 

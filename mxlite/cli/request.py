@@ -76,8 +76,8 @@ class Request:
             return types_of(net, set(shapes))
         if not self.is_mixed:
             return None
-        found = net.amp_types(self.dtype, None, **shapes)
-        return {n: t for n, t in found.items() if not self.train or n in inputs}
+        types = net.amp_types(self.dtype, None, **shapes)
+        return {n: t for n, t in types.items() if not self.train or n in inputs}
 
     @property
     def is_mixed(self) -> bool:
@@ -193,11 +193,11 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
             raise ShapeError(
                 f"--shape names {name!r}, which is no input of the network.{nearest(name, arguments)}"
             )
-    found = infer_shapes(net.graph, shapes).shapes
-    unknown = {n.name for n in net.graph.variables if not known_shape(found.get(Entry(n)))}
+    inferred = infer_shapes(net.graph, shapes).shapes
+    unknown = {n.name for n in net.graph.variables if not known_shape(inferred.get(Entry(n)))}
     if unknown:
         raise ShapeError(_unknown(net, unknown))
-    total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
+    total = sum(8 * prod(s) for s in inferred.values() if min(s, default=1) >= 0)
     if total >= UNBOUNDED:
         raise ShapeError(
             f"With these shapes the results have {format_bytes(total)} together; more than {UNBOUNDED} "

@@ -56,8 +56,8 @@ class Source:
         if self.text.endswith(ONNX) and not self.given:
             fixed = ", ".join(f"{n!r} {dims}" for n, dims in list(shapes.items())[:4])
             return f"{why} ({fixed}): export it with a batch that is left open (`dynamic_axes` in PyTorch)."
-        found = infer_shapes(net.graph, shapes).shapes
-        said = {n.name: found[Entry(n)] for n in net.graph.arguments if "__shape__" in n.annotations}
+        inferred = infer_shapes(net.graph, shapes).shapes
+        said = {n.name: inferred[Entry(n)] for n in net.graph.arguments if "__shape__" in n.annotations}
         if self.given:
             why = f"The shapes of {', '.join(map(repr, self.given))} do not agree on one batch"
         marked = {n: ("N", *dims[1:]) for n, dims in (self.given or said).items() if dims}
@@ -158,13 +158,13 @@ def parse_shape(text: str) -> tuple[str, Dims]:
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Dims]:
     """Name -> lengths of several `--shape`. Raises ShapeError, also for a name that comes twice."""
-    found: dict[str, Dims] = {}
+    shapes: dict[str, Dims] = {}
     for text in texts:
         name, dims = parse_shape(text)
-        if name in found:
+        if name in shapes:
             raise ShapeError(f"--shape gives {name!r} twice.")
-        found[name] = dims
-    return found
+        shapes[name] = dims
+    return shapes
 
 
 def named_options(text: str) -> tuple[str, dict[str, Any]]:

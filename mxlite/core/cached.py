@@ -34,5 +34,5 @@ class cached_property(Generic[T]):
         if instance is None:
             return self
         # Python looks at the instance's own attributes first, so this runs only until the value is stored.
-        found: T = instance.__dict__.setdefault(self.name, self.compute(instance))
-        return found
+        value: T = instance.__dict__.setdefault(self.name, self.compute(instance))
+        return value

@@ -60,8 +60,8 @@ def _groups(system: Path) -> Iterator[Path]:
 def _limit(group: Path) -> float | None:
     """Cores that one cgroup may use; None if it sets no limit or does not say."""
     try:
-        if (found := group / "cpu.max").exists():
-            quota, period = found.read_text().split()
+        if (file := group / "cpu.max").exists():
+            quota, period = file.read_text().split()
         else:
             quota = (group / "cpu.cfs_quota_us").read_text()
             period = (group / "cpu.cfs_period_us").read_text()

@@ -20,8 +20,8 @@ class _Devices(type):
     def default_ctx(cls) -> Context:
         """The device this thread uses: that of the innermost `with` block, as in MXNet, else the one set."""
         stack = getattr(Context._stack, "contexts", None)
-        found: Context = stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
-        return found
+        context: Context = stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
+        return context
 
     @default_ctx.setter
     def default_ctx(cls, ctx: Context) -> None:

@@ -222,8 +222,8 @@ def nearest(name: str, candidates: Iterable[str], likeness: float = 0.6) -> str:
     likeness: the share of letters in common, from 0 to 1, that a candidate has at least.
     """
     names = [c for c in candidates if isinstance(c, str)]
-    found = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def refuse_misspelt(what: str, given: Iterable[str], names: Iterable[str]) -> None:

@@ -117,10 +117,10 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 def room(path: str | os.PathLike[str]) -> int | None:
     """Bytes that this user may still write on the disk of `path`; None if that cannot be known."""
     try:
-        found = os.statvfs(os.path.dirname(os.path.realpath(path)) or ".")
+        stats = os.statvfs(os.path.dirname(os.path.realpath(path)) or ".")
     except (OSError, AttributeError):
         return None
-    return found.f_bavail * found.f_frsize
+    return stats.f_bavail * stats.f_frsize
 
 
 def _made(folder: str, name: str) -> tuple[int, str, int | None]:
@@ -149,10 +149,10 @@ def _sweep(folder: str) -> None:
     if sys.platform == "win32" or folder in _swept:
         return
     _swept.add(folder)
-    found: list[tuple[str, str]] = []
+    leftovers: list[tuple[str, str]] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [(e.path, m[1]) for e in entries if (m := _TEMPORARY.search(e.name)) and e.name[0] == "."]
-    for path, machine in found:
+        leftovers = [(e.path, m[1]) for e in entries if (m := _TEMPORARY.search(e.name)) and e.name[0] == "."]
+    for path, machine in leftovers:
         with contextlib.suppress(OSError):
             if machine != _machine() and time.time() - os.lstat(path).st_mtime < LONG_AGO_S:
                 continue  # not all network file systems show others' locks

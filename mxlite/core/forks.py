@@ -34,16 +34,16 @@ _in_child: list[Callable[[], object]] = []
 
 def lock() -> threading.Lock:
     """A `threading.Lock` that is free in a forked child."""
-    made = threading.Lock()
-    _locks.add(made)
-    return made
+    fresh = threading.Lock()
+    _locks.add(fresh)
+    return fresh
 
 
 def rlock() -> Any:
     """A `threading.RLock` that is free in a forked child, unless the thread that forked has it."""
-    made = threading.RLock()
-    _locks.add(made)
-    return made
+    fresh = threading.RLock()
+    _locks.add(fresh)
+    return fresh
 
 
 def in_child(run: Callable[[], object]) -> None:

@@ -71,12 +71,12 @@ def fault() -> str | None:
     if not above:
         return None
     try:
-        found = os.stat(above)
+        status = os.stat(above)
     except OSError as error:
         return f"{above!r}: {error.strerror or error}"
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return f"{above!r} is no folder"
-    if above == config.cache_dir() and (seen := _root_fault(found)) is not None:
+    if above == config.cache_dir() and (seen := _root_fault(status)) is not None:
         return seen
     return None if os.access(above, os.W_OK | os.X_OK) else f"{above!r} cannot be written"
 
@@ -143,8 +143,8 @@ def make_room(directory: str, most_bytes: int) -> None:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
                 if entry.is_file(follow_symlinks=False):
-                    found = entry.stat(follow_symlinks=False)
-                    files.append((found.st_mtime_ns, found.st_size, entry.path))
+                    status = entry.stat(follow_symlinks=False)
+                    files.append((status.st_mtime_ns, status.st_size, entry.path))
     files.sort()
     total = sum(nbytes for _, nbytes, _ in files)
     for _, nbytes, path in files:
@@ -187,8 +187,8 @@ def content(path: str, most_bytes: int) -> bytes | None:
         else:
             file = open(path, "rb")
         stack.enter_context(file)
-        found = os.fstat(file.fileno())
-        if _fault(found, stat.S_ISREG, "file") is None and found.st_size <= most_bytes:
+        status = os.fstat(file.fileno())
+        if _fault(status, stat.S_ISREG, "file") is None and status.st_size <= most_bytes:
             data = read_at_most(file, most_bytes + 1)
             return data if len(data) <= most_bytes else None
     return None

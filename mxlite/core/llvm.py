@@ -57,12 +57,12 @@ def compile(text: str, at: Target, passes: int = 0) -> bytes:
 def host() -> Target:
     """The processor of this process, by all its features."""
     llvm = binding()
-    found = llvm.get_host_cpu_features()
+    features = llvm.get_host_cpu_features()
     return Target(
         llvm.Target.from_default_triple().triple,
         llvm.get_host_cpu_name(),
-        frozenset(name for name, there in found.items() if there),
-        found.flatten(),
+        frozenset(name for name, there in features.items() if there),
+        features.flatten(),
         ".".join(map(str, llvm.llvm_version_info)),
     )
 
@@ -77,8 +77,8 @@ def installed() -> str:
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if "llvmlite" in entry.name:
-                found = entry.stat()
-                facts.append(f"{entry.path} {found.st_size} {found.st_mtime_ns}")
+                status = entry.stat()
+                facts.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
     return "\n".join(facts)
 
 

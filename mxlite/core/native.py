@@ -46,10 +46,10 @@ class Code:
 
     def address(self, name: str) -> int:
         """Address of the function `name`. It is valid only as long as this object lives: see `function`."""
-        found = self._engine.address(name)
-        if not found:
+        start = self._engine.address(name)
+        if not start:
             raise KeyError(f"The module has no function {name!r}.")
-        return found
+        return start
 
     def function(self, name: str, *args: Any, result: Any = None) -> Any:
         """The function `name` as a ctypes function, which keeps the code alive.
@@ -171,11 +171,11 @@ def _path(key: str, make: bool = False) -> str | None:
 
 def _outside(name: str) -> int | None:
     """Address of the function `name` that a module declares: one of ours, or one of the process."""
-    found = _symbols.get(name)
-    if found is None:
+    address = _symbols.get(name)
+    if address is None:
         with contextlib.suppress(AttributeError):
-            found = ctypes.cast(ctypes.CDLL(None)[name], ctypes.c_void_p).value
-    return found
+            address = ctypes.cast(ctypes.CDLL(None)[name], ctypes.c_void_p).value
+    return address
 
 
 @contextlib.contextmanager

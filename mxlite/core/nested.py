@@ -22,8 +22,8 @@ def flatten(value: Any, is_item: Callable[[Any], bool], what: str) -> tuple[list
     items: list[Any] = []
     form = []
     for member in value:
-        found, inner = flatten(member, is_item, what)
-        items += found
+        flat, inner = flatten(member, is_item, what)
+        items += flat
         form.append(inner)
     return items, form
 

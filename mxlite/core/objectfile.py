@@ -136,10 +136,10 @@ def _filled(
                 raise Unsuitable(f"relocation of kind {info & 0xFFFFFFFF} at {offset}")
             target = tables[s.link][info >> 32]
             if isinstance(target, str):
-                found = outside(target)
-                if found is None:
+                address = outside(target)
+                if address is None:
                     raise Unsuitable(f"{target!r} is unknown")
-                target = found
+                target = address
             struct.pack_into("<Q", view, place + offset, target + addend)
     return functions
 
@@ -159,10 +159,10 @@ def _symbols(
             yield ""  # a file's name, a constant: nothing of ours refers to those
         else:
             place = sections[section].place
-            found = base + value + (place or 0)
+            address = base + value + (place or 0)
             if info >> 4 != _LOCAL and place is not None:
-                functions[word] = found
-            yield found
+                functions[word] = address
+            yield address
 
 
 @functools.cache

@@ -54,10 +54,10 @@ def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     heads = {n: variable(f"d_{n}") for n in names[: op.num_visible_outputs(attrs)]}
     writer = Writer(find_op, op.op_name)
     try:
-        found = op.derivative(writer, attrs, ins, outs, heads)
+        gradients = op.derivative(writer, attrs, ins, outs, heads)
     except DerivativeError:
         return frozenset()
-    read = set(found.values())
+    read = set(gradients.values())
     for node in writer.made:
         assert node.op is not None
         unread = node.op.shape_only_names(node.attrs)

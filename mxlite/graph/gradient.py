@@ -170,11 +170,11 @@ class _Backward:
         heads = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
         outs = {y: Entry(node, i) for i, y in enumerate(names)}
         writer = Writer(again, node.name)
-        found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads)
+        gradients = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads)
         self.made += writer.made
         for name, x in zip(ins, node.inputs):
-            if name in found and x in self.wanted:
-                self.arrive(x, found[name])
+            if name in gradients and x in self.wanted:
+                self.arrive(x, gradients[name])
 
     def call(self, node: Node, arrived: Mapping[str, Entry | None], grad_op: type[Op]) -> None:
         """Compute the gradients by a call of the gradient operator, which is given no more than it reads."""

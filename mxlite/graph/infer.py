@@ -33,10 +33,10 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
 
     Raises ShapeError, naming the node, for shapes that contradict each other.
     """
-    found = _Shapes(graph)
-    found.start(known)
-    _sweep(graph, found.visit, found.learned, lambda e: known_shape(found.shapes.get(e)))
-    return replace(graph, shapes=found.shapes)
+    shapes = _Shapes(graph)
+    shapes.start(known)
+    _sweep(graph, shapes.visit, shapes.learned, lambda e: known_shape(shapes.shapes.get(e)))
+    return replace(graph, shapes=shapes.shapes)
 
 
 class _Shapes:
@@ -92,13 +92,13 @@ class _Shapes:
             if node.op.same_shape:
                 self.equate(node, entries)
                 return
-            found = self.ask(node, entries)
+            answer = self.ask(node, entries)
         except (ShapeError, OpAttributeError) as error:
             text = str(error)
             if not text.startswith(node.op.op_name):
                 text = f"{node.op.op_name} {node.name!r}: {text}"
             raise type(error)(text) from None
-        for e, s in zip(entries, found):
+        for e, s in zip(entries, answer):
             if s is not None:
                 self.learn(e, tuple(s), node)
 
@@ -115,23 +115,23 @@ class _Shapes:
         """Give all arrays of the node one shape."""
         op = node.op
         assert op is not None
-        found: Shape | None = None
+        common: Shape | None = None
         for e in entries:
             s = self.shapes.get(e)
             if s is not None:
-                merged = s if found is None else agreed_shape(found, s)
+                merged = s if common is None else agreed_shape(common, s)
                 if merged is None:
                     raise ShapeError(
-                        f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r}); the "
+                        f"all arrays must have one shape, got {common} and {s} ({_entry_name(e)!r}); the "
                         f"broadcast_ operators take shapes that broadcast."
                     )
-                found = merged
-        if found is None:
+                common = merged
+        if common is None:
             return
-        if known_shape(found) and op.infer_shape is not Op.infer_shape:
-            op.infer_shape(node.attrs, *(found for _ in node.inputs))  # it may refuse the shape
+        if known_shape(common) and op.infer_shape is not Op.infer_shape:
+            op.infer_shape(node.attrs, *(common for _ in node.inputs))  # it may refuse the shape
         for e in entries:
-            self.learn(e, found, node)
+            self.learn(e, common, node)
 
     def ask(self, node: Node, entries: Sequence[Entry]) -> Iterable[Shape | None]:
         """The operator's shapes of all its arrays, None for each if it lacks the shape of one."""
@@ -191,11 +191,11 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
         given = [dtypes.get(e) for e in node.inputs]
         try:
             ins, outs = node.op.infer_type(node.attrs, *given)
-            made = dtypes.get(Entry(node)) if node.num_outputs else None
-            if made is not None and outs[0] is None and node.op.typed_by_data:
-                ins, outs = node.op.infer_type(node.attrs, made, *given[1:])
-            elif made is not None and outs[0] is None and _is_of_one_type(node.op):
-                ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
+            dtype = dtypes.get(Entry(node)) if node.num_outputs else None
+            if dtype is not None and outs[0] is None and node.op.typed_by_data:
+                ins, outs = node.op.infer_type(node.attrs, dtype, *given[1:])
+            elif dtype is not None and outs[0] is None and _is_of_one_type(node.op):
+                ins, outs = node.op.infer_type(node.attrs, *(dtype for _ in given))
         except (DTypeError, OpAttributeError) as error:
             raise type(error)(f"{node.op.op_name} {node.name!r}: {error}") from None
         for e, d in zip(node.inputs, ins):

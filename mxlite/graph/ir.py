@@ -165,11 +165,11 @@ class Graph:
 
     def readers(self) -> dict[Entry, list[Node]]:
         """The nodes that read each entry, in the order of `nodes`, as often as they read it."""
-        found: dict[Entry, list[Node]] = {}
+        by_entry: dict[Entry, list[Node]] = {}
         for node in self.nodes:
             for e in node.inputs:
-                found.setdefault(e, []).append(node)
-        return found
+                by_entry.setdefault(e, []).append(node)
+        return by_entry
 
     def nbytes(self, entry: Entry) -> int:
         """Bytes of an entry's array."""

@@ -137,15 +137,15 @@ class _Pass:
         assert node.op is not None
         known = tuple(self.graph.dtypes[e] for e in node.inputs)
         outs = tuple(self.graph.dtypes[Entry(node, i)] for i in range(node.num_outputs))
-        found = self._narrow_types(node, known, outs)
-        ins, outs = found or (known, outs)
+        types = self._narrow_types(node, known, outs)
+        ins, outs = types or (known, outs)
         ins = self._unread_as_they_are(node, ins, outs)
         inputs = []
         for name, e, kind in zip(node.input_names, node.inputs, ins):
-            island = found is not None if _has_gradient(node, name) else self.made[e].island
+            island = types is not None if _has_gradient(node, name) else self.made[e].island
             inputs.append(self._fetch(e, kind, island))
         new = self._add(node, tuple(inputs))
-        if found is not None:
+        if types is not None:
             self.island.add(new)
         unread = node.op.shape_only_names(node.attrs)
         weak = all(self.made[e].weak for name, e in zip(node.input_names, node.inputs) if name not in unread)
@@ -169,11 +169,11 @@ class _Pass:
             outs = [kinds[n.removeprefix("d_")] for n in node.output_names]
         island = new in self.island
         inputs = tuple(self._fetch(e, kind, island) for e, kind in zip(node.inputs, ins))
-        made = self._add(node, inputs, new or old)
+        replacement = self._add(node, inputs, new or old)
         if island:
-            self.island.add(made)
+            self.island.add(replacement)
         for i, kind in enumerate(outs):
-            self._learn(node, made, i, kind, kind)
+            self._learn(node, replacement, i, kind, kind)
 
     def _add(self, node: Node, inputs: tuple[Entry, ...], forward: Node | None = None) -> Node:
         new = node
@@ -216,14 +216,14 @@ class _Pass:
             if node.input_names[i] not in wide:
                 asked[i] = small
         try:
-            ins, made = op.infer_type(attrs, *asked)
+            ins, results = op.infer_type(attrs, *asked)
         except DTypeError:
             return None  # an operator that knows no 16-bit types
         if tuple(ins) != tuple(asked) or any(
-            new is None or (new != old and (old, new) != (float32, small)) for old, new in zip(outs, made)
+            new is None or (new != old and (old, new) != (float32, small)) for old, new in zip(outs, results)
         ):
             return None
-        return tuple(asked), tuple(kind for kind in made if kind is not None)
+        return tuple(asked), tuple(kind for kind in results if kind is not None)
 
     def _unread_as_they_are(
         self, node: Node, ins: tuple[DType, ...], outs: tuple[DType, ...]
@@ -238,10 +238,10 @@ class _Pass:
             if names[i] in unread and not _has_gradient(node, names[i]):
                 asked[i] = self.made[e].dtype
         try:
-            found = node.op.infer_type(node.attrs, *asked)
+            inferred = node.op.infer_type(node.attrs, *asked)
         except DTypeError:
             return ins
-        return tuple(asked) if found == (tuple(asked), outs) else ins
+        return tuple(asked) if inferred == (tuple(asked), outs) else ins
 
     def _fetch(self, old: Entry, kind: DType, island: bool) -> Entry:
         """`old` in the new graph, as `kind`, on the island or not."""
@@ -272,18 +272,18 @@ class _Pass:
 def _narrow_only(graph: Graph, policy: Policy) -> set[Node]:
     """Nodes whose results are all read in 16 bits, by `narrow` operators or through following ones."""
     seen: set[Entry] = set(graph.outputs)  # entries read in float32
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     for node in reversed(graph.nodes):
         if node.op is None:
             continue
         if not any(Entry(node, i) in seen for i in range(node.num_outputs)):
-            found.add(node)
+            nodes.add(node)
         kind = policy.precision(node.op)
-        follows = kind == "narrow" or (kind in ("data", "every", "users") and node in found)
+        follows = kind == "narrow" or (kind in ("data", "every", "users") and node in nodes)
         for name, e in zip(node.input_names, node.inputs):
             if node.forward is not None or not follows or not (kind == "every" or _has_gradient(node, name)):
                 seen.add(e)
-    return found
+    return nodes
 
 
 def _has_gradient(node: Node, name: str) -> bool:

@@ -73,12 +73,12 @@ class Signature:
         code = getattr(kernel, "__code__", None)
         if code is None or any(hasattr(kernel, n) for n in ("__self__", "__signature__", "__wrapped__")):
             return cls._read(kernel)
-        found = _signatures.get(code)
-        if found is None:
+        signature = _signatures.get(code)
+        if signature is None:
             names, count, end = code.co_varnames, code.co_argcount, code.co_argcount + code.co_kwonlyargcount
             rest = names[end : end + 1] if code.co_flags & inspect.CO_VARARGS else ()
-            found = _signatures[code] = cls._sorted([*names[:count], *rest][2:], names[count:end])
-        return found
+            signature = _signatures[code] = cls._sorted([*names[:count], *rest][2:], names[count:end])
+        return signature
 
     @classmethod
     def _read(cls, kernel: Callable[..., Any]) -> Signature:

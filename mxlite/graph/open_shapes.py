@@ -57,7 +57,7 @@ def _shapes_around(op: type[Op], a: Any, ins: Known, outs: Known, np_shape: bool
         return nothing
     if not all(trials.is_only(place, answers[0][1]) for place in fixed):
         return nothing  # too little was accepted to tell what depends on these axes
-    return tuple(_common(shapes) for shapes in zip(*(found for found, _ in answers)))
+    return tuple(_common(shapes) for shapes in zip(*(answer for answer, _ in answers)))
 
 
 _kept: Callable[[Any, Any, Known, Known, bool], Known] = lru_cache(maxsize=4096)(_shapes_around)
@@ -103,19 +103,19 @@ class _Trials:
             ins, outs = self.op.infer_shape(self.a, *filled)
         except (ShapeError, OpAttributeError):
             return None
-        found = (*ins, *outs)
-        for old, new in zip(self.known, found):
+        answer = (*ins, *outs)
+        for old, new in zip(self.known, answer):
             if old is not None and new is not None and agreed_shape(old, new) is None:
                 return None
-        return found
+        return answer
 
     def answers(self) -> Iterator[Answer]:
         """Accepted answers: one length for all open axes, then other lengths for one axis of each array."""
         together: list[Answer] = []
         for lengths in (self._like_the_others(), *(dict.fromkeys(self.places, n) for n in self.lengths)):
-            found = self.ask(lengths)
-            if found is not None:
-                together.append((found, lengths))
+            answer = self.ask(lengths)
+            if answer is not None:
+                together.append((answer, lengths))
         yield from together
         axes = {axis for _, axis in self.places}
         if len(axes) > 1:
@@ -128,8 +128,8 @@ class _Trials:
     ) -> Iterator[Answer]:
         for n in to:
             lengths = {**base, **dict.fromkeys(places, n)}
-            if n != base[places[0]] and (found := self.ask(lengths)) is not None:
-                yield found, lengths
+            if n != base[places[0]] and (answer := self.ask(lengths)) is not None:
+                yield answer, lengths
 
     def _like_the_others(self) -> dict[Place, int]:
         """A length for each open axis: the longest known one of the same axis in the other arrays."""

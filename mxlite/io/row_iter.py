@@ -31,8 +31,8 @@ class Lines:
 
     def take(self, count: int) -> list[tuple[int, str]]:
         """Up to `count` lines with their numbers, from 1 on; fewer only at the end of the file."""
-        found: list[tuple[int, str]] = []
-        while len(found) < count:
+        lines: list[tuple[int, str]] = []
+        while len(lines) < count:
             line = self._file.readline(self._longest + 1)
             if not line:
                 break
@@ -43,8 +43,8 @@ class Lines:
                     f"that so many numbers take."
                 )
             if line := line.strip():
-                found.append((self._number, line))
-        return found
+                lines.append((self._number, line))
+        return lines
 
     def rewind(self) -> None:
         self._file.seek(0)

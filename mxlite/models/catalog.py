@@ -56,19 +56,19 @@ class Model:
 
     def shapes_of(self, batch: int, **options: Any) -> Shapes:
         """Shapes of the inputs except labels, which follow."""
-        found = self.shapes(batch, **self._all(options))
-        for name, shape in found.items():
+        shapes = self.shapes(batch, **self._all(options))
+        for name, shape in shapes.items():
             if min(shape) < 1:
                 raise OpAttributeError(f"{name!r} of {self.name} would be {shape}; lengths are at least 1.")
-        return found
+        return shapes
 
     def parameters(self, **options: Any) -> int:
         """The number of trainable elements; statistics of batch normalization do not count."""
         net, shapes = self.symbol(**options), self.shapes_of(1, **options)
-        found, _, _ = net.infer_shape(**shapes)
-        assert found is not None
+        argument_shapes, _, _ = net.infer_shape(**shapes)
+        assert argument_shapes is not None
         data = set(shapes) | {n for n in net.list_arguments() if n.endswith("_label")}
-        return sum(prod(s) for n, s in zip(net.list_arguments(), found) if n not in data)
+        return sum(prod(s) for n, s in zip(net.list_arguments(), argument_shapes) if n not in data)
 
     def _all(self, options: Mapping[str, Any]) -> dict[str, Any]:
         for name in options:

@@ -119,10 +119,10 @@ def grad(
             raise StateError(f"variable {i} is not on the tape: it needs attach_grad() before it is used.")
         origins.append(origin)
     retain = create_graph if retain_graph is None else retain_graph
-    found = run_backward(arrays, grads, origins, retain=retain, create=create_graph)
+    gradients = run_backward(arrays, grads, origins, retain=retain, create=create_graph)
     seen: set[int] = {id(g) for g in grads}
     result: list[Any] = []
-    for i, g in enumerate(found):
+    for i, g in enumerate(gradients):
         if g is None:
             raise StateError(f"the heads do not depend on variable {i}; it has no gradient.")
         if id(g) in seen:  # a gradient that is the same array as another one, or a head gradient
@@ -163,9 +163,9 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[NDArray | N
 
 
 def _listed(arrays: Any) -> list[Any]:
-    found = [arrays] if isinstance(arrays, NDArray) else arrays
-    wanted("What autograd works with", found, "an NDArray or a list of them", list, tuple)
-    for a in found:
+    listed = [arrays] if isinstance(arrays, NDArray) else arrays
+    wanted("What autograd works with", listed, "an NDArray or a list of them", list, tuple)
+    for a in listed:
         if a is not None:
             wanted("What autograd works with", a, "an NDArray or a list of them", NDArray)
-    return list(found)
+    return list(listed)

@@ -231,14 +231,14 @@ class PropAdapter:
 
     def _operator(self, call: KernelCall) -> Any:
         """The node's CustomOp, made at its first call."""
-        found = call.state.get("operator")
-        if found is None:
+        operator = call.state.get("operator")
+        if operator is None:
             prop = self.prop(call.parameters)
             shapes = [list(s) for s in call.shapes[0][: len(call.arguments)]]
             dtypes = [d.type for _, d in self._kinds(call)[0]]
             prop.infer_shape([list(s) for s in shapes])  # some props store shapes here for their operator
-            found = call.state["operator"] = prop.create_operator(cpu(), shapes, dtypes)
-        return found
+            operator = call.state["operator"] = prop.create_operator(cpu(), shapes, dtypes)
+        return operator
 
     def _kinds(self, call: KernelCall) -> tuple[list[Any], list[Any]]:
         """Shapes and dtypes of arguments and outputs; kept from forward, which has all arguments."""
@@ -270,15 +270,15 @@ def _ends(array: Any) -> Any:
 
 def _mark_unwritten(arrays: Sequence[Any]) -> None:
     """Write a mark at three places of each array, which the user's code is unlikely to write itself."""
-    for found in map(_ends, arrays):
-        if found is not None:
-            found[0][list(found[1])] = _UNWRITTEN
+    for ends in map(_ends, arrays):
+        if ends is not None:
+            ends[0][list(ends[1])] = _UNWRITTEN
 
 
 def _is_unwritten(array: Any) -> bool:
     """True if all marks are still there."""
-    found = _ends(array)
-    return found is not None and all(found[0][i] == _UNWRITTEN for i in found[1])
+    ends = _ends(array)
+    return ends is not None and all(ends[0][i] == _UNWRITTEN for i in ends[1])
 
 
 def _around(array: Any) -> Any:

@@ -95,8 +95,8 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
         nodes[node] = None
         for i in range(node.num_outputs):
             entry.setdefault((step, i), Entry(node, i))
-        for (name, made, i), kept in zip(step.plan.keeps, step.kept):
-            e = Entry(node, step.plan.places[i]) if made else node.inputs[i]
+        for (name, is_output, i), kept in zip(step.plan.keeps, step.kept):
+            e = Entry(node, step.plan.places[i]) if is_output else node.inputs[i]
             traced.kept[e] = kept
             traced.owner.setdefault(e, (step.plan.name, name))
     traced.origin = {e: o for o, e in entry.items()}
@@ -106,7 +106,9 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
 
 def _node(step: Step, number: int, traced: Traced, distinct: bool) -> Node:
     plan = step.plan
-    kept = set(range(len(step.inputs))) if distinct else {i for _, made, i in plan.keeps if not made}
+    kept = (
+        set(range(len(step.inputs))) if distinct else {i for _, is_output, i in plan.keeps if not is_output}
+    )
     inputs = tuple(
         traced.entry[o] if o is not None else variable(f"constant{number}_{i}") if i in kept else _CONSTANT
         for i, o in enumerate(step.inputs)
@@ -153,17 +155,19 @@ def run_backward(
             arrays[i] = grad if grad is not None else _filled(head, 1)
     entries = {i: variable(f"head_gradient{i}") for i in arrays}
     known = {o: traced.entry[o] for o in wrt if o in traced.entry}
-    graph, found = backward(traced.graph, list(known.values()), entries, again=find_op if create else None)
-    gradient_of = dict(zip(known, found))
+    graph, gradients = backward(
+        traced.graph, list(known.values()), entries, again=find_op if create else None
+    )
+    gradient_of = dict(zip(known, gradients))
     grads = [gradient_of.get(o) for o in wrt]
     forward = set(traced.graph.nodes)
-    made = [n for n in graph.nodes if n.op is not None and n not in forward]
-    run = _Run(traced, made, grads, retain, create, type(heads[0]), heads[0].context)
+    new_nodes = [n for n in graph.nodes if n.op is not None and n not in forward]
+    run = _Run(traced, new_nodes, grads, retain, create, type(heads[0]), heads[0].context)
     run.check_versions()
     run.values.update((e, arrays[i]) for i, e in entries.items())
     destination = {} if create else _destinations(leaves, grads, run)
     try:
-        for node in made:
+        for node in new_nodes:
             run.call(node, destination)
     except BaseException:  # a Python function's own, or an interrupt: some kept arrays are gone
         if not retain:
@@ -205,9 +209,9 @@ def _check_head(head: Storage, grad: Storage) -> None:
 
 
 def _filled(like: Storage, value: float) -> Storage:
-    made = type(like).fresh(like.storage.shape, like.storage.dtype, like.context)
-    push_fill(made, value, name="full")
-    return made
+    filled = type(like).fresh(like.storage.shape, like.storage.dtype, like.context)
+    push_fill(filled, value, name="full")
+    return filled
 
 
 def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) -> dict[Entry, Storage]:
@@ -215,13 +219,13 @@ def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) 
     values nothing reads."""
     read = {kept[1] for e, kept in run.traced.kept.items() if e in run.uses}
     read |= {a.var for a in run.values.values()}
-    found: dict[Entry, Storage] = {}
+    destinations: dict[Entry, Storage] = {}
     for leaf, g in zip(leaves, grads):
-        if g is not None and leaf.req == "write" and g not in found and g.node.op is not None:
+        if g is not None and leaf.req == "write" and g not in destinations and g.node.op is not None:
             if leaf.grad.var not in read and leaf.grad.stype == "default" and not _is_host(g.node):
                 read.add(leaf.grad.var)
-                found[g] = leaf.grad
-    return found
+                destinations[g] = leaf.grad
+    return destinations
 
 
 def _is_host(node: Node) -> bool:
@@ -290,35 +294,35 @@ class _Run:
 
     def value(self, e: Entry) -> Storage:
         """The array of an entry: computed here, kept on the tape, or zeros if only the shape counts."""
-        found = self.values.get(e)
-        if found is not None:
-            return found
+        storage = self.values.get(e)
+        if storage is not None:
+            return storage
         kept = self.traced.kept.get(e)
         if kept is not None:
             raw, var, _ = kept
         else:
             zeros = self.zeros(e)
             raw, var = zeros.storage, zeros.var
-        found = self.cls.adopt(raw, context_of(raw, self.context))
-        found.var = var
+        storage = self.cls.adopt(raw, context_of(raw, self.context))
+        storage.var = var
         if self.create:
-            found.origin = self.traced.origin.get(e)
-        self.values[e] = found
-        return found
+            storage.origin = self.traced.origin.get(e)
+        self.values[e] = storage
+        return storage
 
     def zeros(self, e: Entry) -> Storage:
         """Zeros like a forward entry."""
-        made = self.cls.fresh(*self.kind(e))
-        push_fill(made, 0, name="full")
-        return made
+        storage = self.cls.fresh(*self.kind(e))
+        push_fill(storage, 0, name="full")
+        return storage
 
     def result(self, e: Entry) -> Storage:
         """The array of a requested gradient, shared with nothing else."""
-        found = self.values[e]
+        storage = self.values[e]
         if not _is_host(e.node):
-            return found
+            return storage
         with scope(recording=self.create):
-            copied: Storage = found.copy()  # type: ignore[attr-defined]
+            copied: Storage = storage.copy()  # type: ignore[attr-defined]
         return copied
 
     def kind(self, e: Entry) -> tuple[Shape, DType, Context]:
@@ -351,13 +355,13 @@ class _Run:
                     ins[i] = self.values[node.inputs[i]] = a.plain()
         outs = [Entry(node, i) for i in range(node.num_outputs)]
         if _is_host(node):
-            made = self._host(node, ins)
+            results = self._host(node, ins)
         elif node.forward is not None:
-            made = self._gradient(node, ins, outs, destination)
+            results = self._gradient(node, ins, outs, destination)
         elif self.create:
             with scope(True, self.mode[1]):
                 result = invoke(call_with(op, node.attrs), ins)
-            made = dict(zip(outs, [result] if isinstance(result, Storage) else result))
+            results = dict(zip(outs, [result] if isinstance(result, Storage) else result))
         else:
             target = next((destination[e] for e in outs if e in destination), None)
             if target is None:
@@ -365,10 +369,10 @@ class _Run:
                 target = None if donor is None else self.values[donor]
             with scope(False, False):
                 result = invoke(call_with(op, node.attrs), ins, target)
-            made = {outs[0]: result}
-        self.values.update((e, a) for e, a in made.items() if e in self.uses)
+            results = {outs[0]: result}
+        self.values.update((e, a) for e, a in results.items() if e in self.uses)
         if not self.create and not _is_host(node):
-            self.owned.update(e for e in made if e not in destination)
+            self.owned.update(e for e in results if e not in destination)
         for e in node.inputs:
             self.uses[e] -= 1
             if not self.uses[e]:
@@ -433,5 +437,5 @@ class _Run:
                     zeros = heads[i] = self.cls.fresh(shape, dtype, self.place(step.plan))
                     push_fill(zeros, 0, name="full")
             assert step.state is not None
-            found = step.state["call"].differentiate(heads, [n in wanted for n in names])
-        return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, found)) if n in wanted}
+            gradients = step.state["call"].differentiate(heads, [n in wanted for n in names])
+        return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, gradients)) if n in wanted}

@@ -64,8 +64,8 @@ class Function:
             Function.__init__(self)
         self._used = True
         with scope(recording=False):
-            made = self.forward(*inputs)
-        outs = list(made) if isinstance(made, (tuple, list)) else [made]
+            outputs = self.forward(*inputs)
+        outs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         for i, out in enumerate(outs):
             if not isinstance(out, Storage):
                 raise ArgumentError(
@@ -78,15 +78,15 @@ class Function:
         if MODE.recording and any(o is not None for o in origins):
             self._inputs = tuple((*form_of(x), x.context) if isinstance(x, Storage) else None for x in inputs)
             note_python(type(self).__name__, self, origins, arrays, outs)
-        return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
+        return tuple(outs) if isinstance(outputs, (tuple, list)) else outs[0]
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
         """Call `backward` and check its result; for the backward pass."""
         name = type(self).__name__
         if any(a.var.pushes != v for a, v in zip(self._saved, self._versions)):
             raise StateError(f"an array that {name} saved for backward was written after that.")
-        made = self.backward(*heads)
-        grads = list(made) if isinstance(made, (tuple, list)) else [made]
+        gradients = self.backward(*heads)
+        grads = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         if len(grads) != len(self._inputs):
             raise MXLiteError(
                 f"{name}.backward must return a gradient for each of {len(self._inputs)} inputs, "

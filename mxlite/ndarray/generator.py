@@ -64,11 +64,11 @@ class Generators:
     def of(self, ctx: Context | None) -> Generator:
         """The generator of a device; None is cpu(0)."""
         ctx = ctx or _FIRST
-        found = self._of.get(ctx)
-        if found is None:
+        generator = self._of.get(ctx)
+        if generator is None:
             with self._lock:
-                found = self._of.setdefault(ctx, Generator(self._seed_of(ctx)))
-        return found
+                generator = self._of.setdefault(ctx, Generator(self._seed_of(ctx)))
+        return generator
 
     def seed(self, seed: int) -> None:
         """Restart all devices: cpu(0) from `seed` itself, each other from its own seed derived from it."""

@@ -226,8 +226,10 @@ def _copied(
     cls: type[A] | None,
 ) -> Any:
     """`invoke` with some sparse outputs: they get copies of dense results."""
-    made = invoke(call, inputs, None, ctx, cls)
-    pairs = [(made, out)] if isinstance(out, Storage) else zip([made] if len(out) == 1 else made, out)
+    results = invoke(call, inputs, None, ctx, cls)
+    pairs = (
+        [(results, out)] if isinstance(out, Storage) else zip([results] if len(out) == 1 else results, out)
+    )
     for result, target in pairs:
         result.copyto(target)
     return out
@@ -261,16 +263,16 @@ def _into(
 ) -> Callable[[], None]:
     """The call into given outputs; through temporaries if it would overwrite memory that it still reads."""
     ins = [a.storage for a in inputs]
-    made = [o.storage for o in outs]
+    storages = [o.storage for o in outs]
     backend = plan.backend
     unsafe = [j for j, o in enumerate(outs) if not _may_overwrite(o, inputs, plan.donors[j], backend)]
     if not unsafe:
-        return plan.bind(ins, made, stream, state)
-    finals = [made[j] for j in unsafe]
+        return plan.bind(ins, storages, stream, state)
+    finals = [storages[j] for j in unsafe]
     temporaries = [backend.array(f.shape, f.dtype) for f in finals]
     for j, temporary in zip(unsafe, temporaries):
-        made[j] = temporary
-    run = plan.bind(ins, made, stream, state)
+        storages[j] = temporary
+    run = plan.bind(ins, storages, stream, state)
 
     def run_and_copy() -> None:
         run()

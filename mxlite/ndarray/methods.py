@@ -38,9 +38,9 @@ class Methods(OperatorMethods):
             return self._apply("_copy")
         from .sparse_array import form_of_dense, sparse_array
 
-        made = sparse_array(form_of_dense(stype, self.look().copy()))
-        made.origin = origin_of(self)
-        return made
+        result = sparse_array(form_of_dense(stype, self.look().copy()))
+        result.origin = origin_of(self)
+        return result
 
     def sum(
         self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None

@@ -248,10 +248,10 @@ class NDArray(Arithmetic, Methods, Attachment):
         wanted("reshape: shape", lengths, "whole numbers", has=("__iter__",))
         call = call_of("Reshape", {"shape": tuple(lengths), "reverse": reverse})
         try:
-            _, (made,) = call.op.infer_shape(call.attrs, self.storage.shape)
+            _, (new_shape,) = call.op.infer_shape(call.attrs, self.storage.shape)
         except ShapeError as error:
             raise ShapeError(f"reshape: {error}") from None
-        view = self.alias(self.storage.reshape(made))
+        view = self.alias(self.storage.reshape(new_shape))
         if MODE.flags:
             note_view(call, self, view)
         return view

@@ -98,13 +98,13 @@ class Call:
         visible = op.num_visible_outputs(attrs)
         read = kept_names(op, attrs) if recorded else ()
         wanted = [i < visible or n in read for i, n in enumerate(names)]
-        made = tuple(zip(shapes, dtypes))
+        outputs = tuple(zip(shapes, dtypes))
         plan = Plan(
             op,
             attrs,
             self.inputs,
             kinds,
-            [m if w else None for m, w in zip(made, wanted)],
+            [m if w else None for m, w in zip(outputs, wanted)],
             (tuple(k[0] for k in kinds), shapes),
             kinds[0][1] if kinds else dtypes[0] if dtypes else float32,
             backend,
@@ -118,7 +118,7 @@ class Call:
                 f"its scratch, more than the {backend.memory()} there are."
             )
         plan.visible = visible
-        plan.outputs = made
+        plan.outputs = outputs
         if recorded:
             plan.keeps = tuple((n, False, i) for i, n in enumerate(self.inputs) if n in read) + tuple(
                 (names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read
@@ -262,13 +262,13 @@ class Plan:
             kinds.update(zip(self.op.output_names(self.attrs), self.outputs))
             kinds |= {f"d_{n}": kind for n, kind in kinds.items()}
             names = grad_op.output_names(self.attrs)
-            made = [kinds[n] if w else None for n, w in zip(names, wanted)]
+            makes = [kinds[n] if w else None for n, w in zip(names, wanted)]
             plan = self.gradients[given, wanted] = Plan(
                 grad_op,
                 self.attrs,
                 given,
                 tuple(kinds[n] for n in given),
-                made,
+                makes,
                 self.shapes,
                 self.dtype,
                 self.backend,
@@ -358,10 +358,10 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         raise type(error)(_named(op, error)) from None
     try:
         wanted_types, made_types = op.infer_type(attrs, *dtypes)
-        for name, kind, found in zip(names, wanted_types, dtypes):
-            if kind is not None and kind != found:
+        for name, kind, dtype in zip(names, wanted_types, dtypes):
+            if kind is not None and kind != dtype:
                 raise DTypeError(
-                    f"{name!r} must be {kind}, but it is {found}; convert it with astype('{kind}')."
+                    f"{name!r} must be {kind}, but it is {dtype}; convert it with astype('{kind}')."
                 )
     except (DTypeError, OpAttributeError) as error:
         raise type(error)(_named(op, error)) from None

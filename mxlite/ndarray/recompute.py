@@ -37,10 +37,10 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     before = MODE.capture(captured)
     try:
         with scope(recording=False), noting_draws() as draws:
-            made = function(*arrays)
+            outputs = function(*arrays)
     finally:
         MODE.capture(before)
-    outs = list(made) if isinstance(made, (tuple, list)) else [made]
+    outs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
     arguments = [_same(a) for a in arrays]
     inputs: dict[Origin, Storage] = {}
     for a in (*arguments, *captured.values()):
@@ -55,7 +55,7 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     if inputs:
         call = _Again(function, arguments, list(inputs.values()), draws)
         note_python("checkpoint", call, list(inputs), list(inputs.values()), outs)
-    return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
+    return tuple(outs) if isinstance(outputs, (tuple, list)) else outs[0]
 
 
 def _same(a: Any) -> Any:
@@ -96,12 +96,12 @@ class _Again:
         origins = [a.origin for a in self.inputs]
         assert None not in origins
         with scope(recording=True, training=self.training), replaying_draws(self.draws):
-            made = self.function(*self.arguments)
-        outs = list(made) if isinstance(made, (tuple, list)) else [made]
+            outputs = self.function(*self.arguments)
+        outs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         pairs = [(o, h) for o, h in zip(outs, heads) if o.origin is not None]
-        found: list[Storage | None] = [None] * len(origins)
+        gradients: list[Storage | None] = [None] * len(origins)
         if pairs:
-            found = run_backward(
+            gradients = run_backward(
                 [o for o, _ in pairs],
                 [h for _, h in pairs],
                 origins,  # type: ignore[arg-type]
@@ -109,10 +109,10 @@ class _Again:
                 create=create,
                 stop=origins,  # type: ignore[arg-type]
             )
-        for i, (grad, want) in enumerate(zip(found, wanted)):
+        for i, (grad, want) in enumerate(zip(gradients, wanted)):
             if grad is None and want:
                 like = self.inputs[i]
                 zeros: Any = like.fresh(like.storage.shape, like.storage.dtype, like.context)
                 zeros[:] = 0
-                found[i] = zeros
-        return found
+                gradients[i] = zeros
+        return gradients

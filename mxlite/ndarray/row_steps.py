@@ -43,11 +43,11 @@ def recorded(call: Call, inputs: Sequence[NDArray], step: type[_RowStep]) -> Any
     """The result of the call, which is recorded as `step` instead of as itself."""
     before = MODE.switch(recording=False)
     try:
-        made = invoke(call, inputs)
+        result = invoke(call, inputs)
     finally:
         MODE.switch(*before)
-    note_python(call.op.op_name, step(call, inputs), [origin_of(a) for a in inputs], inputs, (made,))
-    return made
+    note_python(call.op.op_name, step(call, inputs), [origin_of(a) for a in inputs], inputs, (result,))
+    return result
 
 
 class _RowStep:
@@ -58,8 +58,8 @@ class _RowStep:
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
         """None for the selecting input, and the weight's gradient; dense if it is to be differentiated."""
-        made = self.gradient(heads[0].plain())
-        return [None, made.plain() if MODE.recording else made]
+        gradient = self.gradient(heads[0].plain())
+        return [None, gradient.plain() if MODE.recording else gradient]
 
     def gradient(self, head: NDArray) -> NDArray:
         raise NotImplementedError
@@ -72,8 +72,8 @@ class Lookup(_RowStep):
         if MODE.recording:
             nothing = zeros(self.shape, head.context, head.dtype)
             call = call_of("index_add", {"axis": 0, "mode": "clip"})
-            made: NDArray = invoke(call, (nothing, self.selects, head))
-            return made
+            result: NDArray = invoke(call, (nothing, self.selects, head))
+            return result
         named = np.clip(self.selects.look().ravel(), 0, self.shape[0] - 1).astype(index_type)
         order = named.argsort(kind="stable")
         rows, begins = np.unique(named[order], return_index=True)
@@ -87,5 +87,5 @@ class Product(_RowStep):
 
     def gradient(self, head: NDArray) -> NDArray:
         back = call_of("dot", {"transpose_a": not self.attrs.transpose_a})
-        made: NDArray = invoke(back, (self.selects, head))
-        return made.plain().transpose() if self.attrs.transpose_b else made
+        result: NDArray = invoke(back, (self.selects, head))
+        return result.plain().transpose() if self.attrs.transpose_b else result

@@ -85,9 +85,9 @@ class BaseSparseNDArray(NDArray):
     # -- dense copies ------------------------------------------------------------------------------------
 
     def plain(self) -> Any:
-        made = dense_array(self.form.dense(), self.context)
-        made.origin = origin_of(self)
-        return made
+        dense = dense_array(self.form.dense(), self.context)
+        dense.origin = origin_of(self)
+        return dense
 
     def tostype(self, stype: str) -> NDArray:
         """A copy with another storage type: 'default', or this one's own."""
@@ -142,10 +142,10 @@ class BaseSparseNDArray(NDArray):
         """Take over the values of `source`, converted."""
         mine = self.form
         if isinstance(source, BaseSparseNDArray) and source.stype == self.stype:
-            made = source.form
+            form = source.form
         else:
-            made = form_of_dense(self.stype, source.look())
-        self.storage = made.like(made.data.astype(mine.dtype, copy=False))
+            form = form_of_dense(self.stype, source.look())
+        self.storage = form.like(form.data.astype(mine.dtype, copy=False))
 
     def astype(self, dtype: Any, copy: bool = True) -> Self:
         kind = as_dtype(dtype)
@@ -285,10 +285,10 @@ def retain(data: RowSparseNDArray, indices: NDArray, out: Any = None) -> RowSpar
     if not isinstance(data, RowSparseNDArray):
         raise OpAttributeError(f"retain needs a row_sparse array, got {found(data)}.")
     rows = indices.look() if isinstance(indices, NDArray) else np.asarray(indices)
-    made = RowSparseNDArray.of(data.form.retained(rows.astype(index_type).ravel()), data.context)
+    retained = RowSparseNDArray.of(data.form.retained(rows.astype(index_type).ravel()), data.context)
     if MODE.recording and origin_of(data) is not None:
-        made.origin = invoke(call_of("_sparse_retain", {}), (data.plain(), array(rows))).origin
-    return made if out is None else made.copyto(out)
+        retained.origin = invoke(call_of("_sparse_retain", {}), (data.plain(), array(rows))).origin
+    return retained if out is None else retained.copyto(out)
 
 
 def cast_storage(data: NDArray, stype: str, out: Any = None) -> NDArray:

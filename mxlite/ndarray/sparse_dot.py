@@ -31,9 +31,9 @@ def transposed_times_dense(a: CSRForm, b: Array) -> RowSparseForm:
         kind = np.result_type(a.dtype, b.dtype)
         data, b = a.data.astype(kind, copy=False), np.ascontiguousarray(b, kind)
         given = (data, a.indices, a.indptr, b)
-        made, touched = _called("_sums_by_columns", {"columns": columns}, given)
+        sums, touched = _called("_sums_by_columns", {"columns": columns}, given)
         found = np.flatnonzero(touched)
-        return RowSparseForm((columns, b.shape[1]), made[found], found)
+        return RowSparseForm((columns, b.shape[1]), sums[found], found)
     values, rows, starts = _called("_by_columns", {"columns": columns}, (a.data, a.indices, a.indptr))
     found = np.flatnonzero(starts[1:] > starts[:-1])
     ends = np.append(starts[found], starts[-1:])
@@ -46,11 +46,11 @@ def _sums(data: Array, lines: Array, ends: Array, b: Array) -> Array:
     if not data.size or 0 in shape:
         return np.zeros(shape, kind)
     data, b = data.astype(kind, copy=False), np.ascontiguousarray(b, kind)
-    (made,) = _called("_sums_of_rows", {}, (data, lines, ends, b))
-    return made
+    (sums,) = _called("_sums_of_rows", {}, (data, lines, ends, b))
+    return sums
 
 
 def _called(name: str, attrs: dict[str, Any], arrays: Sequence[Array]) -> list[Array]:
     """The results of an operator on arrays that nothing else writes meanwhile."""
-    made = invoke(call_of(name, attrs), [NDArray.adopt(x, cpu()) for x in arrays])
-    return [x.look() for x in (made if isinstance(made, (list, tuple)) else [made])]
+    results = invoke(call_of(name, attrs), [NDArray.adopt(x, cpu()) for x in arrays])
+    return [x.look() for x in (results if isinstance(results, (list, tuple)) else [results])]

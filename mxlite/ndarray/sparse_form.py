@@ -72,15 +72,15 @@ class Form:
         try:
             if nbytes > host_memory():
                 raise MemoryError
-            made = np.zeros(self.shape, self.dtype)
+            values = np.zeros(self.shape, self.dtype)
         except (MemoryError, ValueError):
             raise OutOfMemoryError(
                 f"A {self.stype} array of shape {self.shape} stores {self.nbytes} bytes; all its elements "
                 f"are {nbytes}: this machine has {host_memory()}, or gives no more of them."
             ) from None
         self.check()
-        self.scatter(made)
-        return made
+        self.scatter(values)
+        return values
 
     def write_to(self, dense: Array) -> None:
         """Write all elements into an array of this shape, converted."""
@@ -211,10 +211,10 @@ class RowSparseForm(Form):
 
     def at(self, rows: Array) -> Array:
         """The given rows, in ascending order; 0 for those that are not stored."""
-        made = np.zeros((len(rows), *self.shape[1:]), self.dtype)
+        values = np.zeros((len(rows), *self.shape[1:]), self.dtype)
         mine, theirs = np.isin(self.indices, rows), np.isin(rows, self.indices)
-        made[theirs] = self.data[mine]
-        return made
+        values[theirs] = self.data[mine]
+        return values
 
     def with_rows(self, rows: Array, data: Array) -> RowSparseForm:
         """The same array with `data` in the given rows."""

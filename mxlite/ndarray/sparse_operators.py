@@ -89,14 +89,14 @@ def _computed(call: Call, values: Array) -> Array:
     """The results of an operator with one input on stored elements."""
     if not values.size:
         return values
-    made: Array = invoke(call, (dense_array(values),)).look()
-    return made
+    result: Array = invoke(call, (dense_array(values),)).look()
+    return result
 
 
 def _kept(call: Call, ins: list[Any]) -> Made:
     (form,) = ins
-    made: Form = form.like(_computed(call, form.data))
-    return made
+    result: Form = form.like(_computed(call, form.data))
+    return result
 
 
 def _kept_at_zero(call: Call, ins: list[Any]) -> Made:
@@ -133,8 +133,8 @@ def _by_dense(form: Any, values: Array, ufunc: np.ufunc) -> Form:
     values = np.broadcast_to(values, form.shape)
     where = (form.rows, form.indices) if isinstance(form, CSRForm) else form.indices
     with np.errstate(all="ignore"):
-        made: Form = form.like(ufunc(form.data, values[where]).astype(form.dtype, copy=False))
-    return made
+        result: Form = form.like(ufunc(form.data, values[where]).astype(form.dtype, copy=False))
+    return result
 
 
 def _broadcast(ufunc: np.ufunc) -> Rule:
@@ -172,15 +172,15 @@ def _reduced(call: Call, ins: list[Any]) -> Made:
     axes = sorted({x % 2 for x in axes})
     form.check()
     if len(axes) == 2:
-        made = form.data.sum(keepdims=True, dtype=form.dtype)
+        result = form.data.sum(keepdims=True, dtype=form.dtype)
     else:
-        made = np.zeros(form.shape[1 - axes[0]], form.dtype)
-        np.add.at(made, form.indices if axes[0] == 0 else form.rows, form.data)
+        result = np.zeros(form.shape[1 - axes[0]], form.dtype)
+        np.add.at(result, form.indices if axes[0] == 0 else form.rows, form.data)
     if call.op.op_name == "mean":
-        made = (made / np.prod([form.shape[x] for x in axes])).astype(form.dtype)
+        result = (result / np.prod([form.shape[x] for x in axes])).astype(form.dtype)
     if a.keepdims:
-        made = made.reshape([1 if x in axes else n for x, n in enumerate(form.shape)])
-    return made
+        result = result.reshape([1 if x in axes else n for x, n in enumerate(form.shape)])
+    return result
 
 
 def _norm(call: Call, ins: list[Any]) -> Made:
@@ -206,32 +206,32 @@ def _square_sum(call: Call, ins: list[Any]) -> Made:
 def _dot(call: Call, ins: list[Any]) -> Made:
     (left, right), a = ins, call.attrs
     call.op.infer_shape(a, left.shape, right.shape)
-    made: Any = None
+    result: Any = None
     if isinstance(left, CSRForm) and not isinstance(right, CSRForm) and right.ndim == 2:
         left.check()
         dense = right.dense() if isinstance(right, Form) else right
         dense = dense.T if a.transpose_b else dense
-        made = transposed_times_dense(left, dense) if a.transpose_a else times_dense(left, dense)
+        result = transposed_times_dense(left, dense) if a.transpose_a else times_dense(left, dense)
         if a.transpose_a and a.transpose_b:  # dense in MXNet
-            made = made.dense()
+            result = result.dense()
         elif a.transpose_a and isinstance(right, RowSparseForm):
-            filled = np.isin(made.indices, np.unique(left.indices[np.isin(left.rows, right.indices)]))
-            made = RowSparseForm(made.shape, made.data[filled], made.indices[filled])
+            filled = np.isin(result.indices, np.unique(left.indices[np.isin(left.rows, right.indices)]))
+            result = RowSparseForm(result.shape, result.data[filled], result.indices[filled])
     elif isinstance(left, np.ndarray) and left.ndim == 2 and isinstance(right, CSRForm):
         right.check()
         flat = left if a.transpose_a else left.T  # (K, M)
         product = times_dense(right, flat) if a.transpose_b else transposed_times_dense(right, flat).dense()
-        made = product.T
+        result = product.T
         if not a.transpose_a:
-            made = _full_columns(right, made, a.transpose_b)
-    if made is None:
+            result = _full_columns(right, result, a.transpose_b)
+    if result is None:
         if a.forward_stype in (None, "default"):
             return None
-        made = invoke(call_of("dot", dict(transpose_a=a.transpose_a, transpose_b=a.transpose_b)),
+        result = invoke(call_of("dot", dict(transpose_a=a.transpose_a, transpose_b=a.transpose_b)),
                       [dense_array(x.dense() if isinstance(x, Form) else x) for x in ins]).look()  # fmt: skip
-    if a.forward_stype is None or a.forward_stype == getattr(made, "stype", "default"):
-        return np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
-    dense = made.dense() if isinstance(made, Form) else np.ascontiguousarray(made)
+    if a.forward_stype is None or a.forward_stype == getattr(result, "stype", "default"):
+        return np.ascontiguousarray(result) if isinstance(result, np.ndarray) else result
+    dense = result.dense() if isinstance(result, Form) else np.ascontiguousarray(result)
     return dense if a.forward_stype == "default" else form_of_dense(a.forward_stype, dense)
 
 
@@ -300,8 +300,8 @@ def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:
     target = weight if out is None else out
     if not _is_lazy(call.op, call.attrs, weight, grad):
         plain = [a.plain() for a in inputs]
-        made = invoke(call, plain, plain[0] if target is weight else None)
-        for given, place in ((made, target), *zip(plain[2:], states)):
+        result = invoke(call, plain, plain[0] if target is weight else None)
+        for given, place in ((result, target), *zip(plain[2:], states)):
             if given is not place:
                 given.copyto(place)
         return target

@@ -64,9 +64,9 @@ class Source:
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """`nbytes` from `offset` on, fewer at the end."""
-        made = bytearray(min(nbytes, max(0, self.nbytes - offset)))
-        self.into(offset, memoryview(made))
-        return bytes(made)
+        buffer = bytearray(min(nbytes, max(0, self.nbytes - offset)))
+        self.into(offset, memoryview(buffer))
+        return bytes(buffer)
 
     def into(self, offset: int, target: memoryview) -> None:
         """Fill `target`, of bytes. FormatError if the file has become shorter."""
@@ -117,12 +117,12 @@ class StoredArray:
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The array, read into memory."""
-        made = np.empty(self.shape, self.dtype)
+        array = np.empty(self.shape, self.dtype)
         if self.nbytes:
-            raw = made.reshape(-1).view(np.uint8)
+            raw = array.reshape(-1).view(np.uint8)
             self.source.into(self._offset, raw.data)
             sound(raw, self.dtype)
-        return made
+        return array
 
     def array(self) -> NDArray:
         """The array, read to the current context."""

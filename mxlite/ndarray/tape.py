@@ -158,8 +158,8 @@ def note(
 ) -> None:
     """Record a call. `versions` are the pushes of the inputs' Vars before it."""
     kept = []
-    for _, made, i in plan.keeps:
-        if made:
+    for _, is_output, i in plan.keeps:
+        if is_output:
             kept.append((outs[i].storage, outs[i].var, outs[i].var.pushes))
         else:
             kept.append((inputs[i].storage, inputs[i].var, versions[i]))

@@ -16,7 +16,7 @@ def formula(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def call(xp: Any, *arrays: Any, **constants: Any) -> Any:
-        made = getattr(xp, "formula", None)
-        return f(xp, *arrays, **constants) if made is None else made(f, *arrays, **constants)
+        generate = getattr(xp, "formula", None)
+        return f(xp, *arrays, **constants) if generate is None else generate(f, *arrays, **constants)
 
     return call

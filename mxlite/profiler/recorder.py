@@ -98,8 +98,8 @@ class Recorder:
         if timed is not None:
             if not self.wanted.programs:
                 return fn
-            made: Callable[[], object] = timed(self._note_segment)
-            return made
+            run: Callable[[], object] = timed(self._note_segment)
+            return run
         if not self.wanted.operators:
             return fn
         facts = getattr(name, "facts", None)

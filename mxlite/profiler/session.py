@@ -208,8 +208,8 @@ def _dumps(format: str, sort_by: str, ascending: bool) -> str:
     rows = rows_of(calls, ideal)
     if format == "json":
         peaks = {"threads": threads, "bytes_per_s": copied, "flops_per_s": reached}
-        found = {**summary_of(rows, sort_by, ascending), "Kernels": data_of(rows, sort_by, ascending)}
-        return json.dumps({**found, "Peak": peaks}, indent=4)
+        summary = {**summary_of(rows, sort_by, ascending), "Kernels": data_of(rows, sort_by, ascending)}
+        return json.dumps({**summary, "Peak": peaks}, indent=4)
     rates = ", ".join(f"{v / 1e9:.1f} GFLOP/s ({t})" for t, v in reached.items())
     note = (
         f"\n\nPeak of this machine with {threads} threads, measured: {rates + ', ' if rates else ''}"

@@ -159,7 +159,7 @@ class Bindable:
             raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
         from ..executor import simple_bind
 
-        made = simple_bind(
+        executor = simple_bind(
             self.graph,
             ctx,
             kwargs,
@@ -175,8 +175,8 @@ class Bindable:
             offload=offload,
             streams=streams,
         )
-        label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
-        return made
+        label(self.graph.variables, (executor.arg_dict, executor.grad_dict, executor.aux_dict), group2ctx)
+        return executor
 
     def bind(
         self,

@@ -71,8 +71,8 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
         in_state_locs=first[len(rows) :],
         remain_locs=[i for i in range(len(sub.inputs)) if i not in first],
     )
-    found = _node("_foreach", {"body": sub}, inputs, parameters)
-    return restore(iter(found[: len(outs)]), out_form), restore(iter(found[len(outs) :]), new_form)
+    outputs = _node("_foreach", {"body": sub}, inputs, parameters)
+    return restore(iter(outputs[: len(outs)]), out_form), restore(iter(outputs[len(outs) :]), new_form)
 
 
 def while_loop(
@@ -143,8 +143,8 @@ def while_loop(
         func_input_locs=func_locs,
         func_var_locs=[place[v.entries[0].node] for v in func_vars],
     )
-    found = _node("_while_loop", {"cond": cond_sub, "func": sub}, inputs, parameters)
-    return restore(iter(found[: len(outs)]), out_form), restore(iter(found[len(outs) :]), new_form)
+    outputs = _node("_while_loop", {"cond": cond_sub, "func": sub}, inputs, parameters)
+    return restore(iter(outputs[: len(outs)]), out_form), restore(iter(outputs[len(outs) :]), new_form)
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
@@ -181,8 +181,8 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], 
         then_input_locs=locs[1],
         else_input_locs=locs[2],
     )
-    found = _node("_cond", dict(zip(("cond", "then_branch", "else_branch"), subs)), inputs, parameters)
-    return restore(iter(found), forms[1])
+    outputs = _node("_cond", dict(zip(("cond", "then_branch", "else_branch"), subs)), inputs, parameters)
+    return restore(iter(outputs), forms[1])
 
 
 class _Trace:
@@ -200,13 +200,13 @@ class _Trace:
 
     def variables(self, symbols: Sequence[Symbol]) -> list[Symbol]:
         """A variable for each row or state."""
-        found = []
+        created = []
         for symbol in symbols:
             entry = symbol.entries[0]
             node = self._variable(f"{entry.node.name}-{entry.index}", {})
             self._own[node] = None
-            found.append(Symbol((Entry(node),)))
-        return found
+            created.append(Symbol((Entry(node),)))
+        return created
 
     def _variable(self, name: str, about: dict[str, str]) -> Node:
         self._names[name] += 1

@@ -105,10 +105,10 @@ def _signature(op: type[Op]) -> inspect.Signature:
 
 def _defaults(op: type[Op]) -> dict[str, Any]:
     fields = dataclasses.fields(op.Attrs)
-    found = {f.name: f.default if f.default is not dataclasses.MISSING else _Required() for f in fields}
+    defaults = {f.name: f.default if f.default is not dataclasses.MISSING else _Required() for f in fields}
     if op.variadic:
-        found.pop("num_args", None)  # it is the number of inputs
-    return found
+        defaults.pop("num_args", None)  # it is the number of inputs
+    return defaults
 
 
 def arguments_of(op: type[Op], one: str = "NDArray-or-Symbol", many: str = "[]") -> dict[str, str]:

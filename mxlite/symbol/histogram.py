@@ -18,9 +18,9 @@ def histogram(
     in the symbol `bins`. OpAttributeError for a number of bins without a range."""
     count = operator_function("_histogram")
     if isinstance(bins, Symbol):
-        made: Symbol = count(a, bins, **options)
-        return made
+        result: Symbol = count(a, bins, **options)
+        return result
     if range is None:
         raise OpAttributeError("histogram: a symbol knows no smallest element; give range=(lowest, highest).")
-    made = count(a, bin_cnt=whole("histogram: bins", bins, 1), range=tuple(range), **options)
-    return made
+    result = count(a, bin_cnt=whole("histogram: bins", bins, 1), range=tuple(range), **options)
+    return result

@@ -212,16 +212,16 @@ def _known(raw: Mapping[str, Any], fields: tuple[str, ...], who: str) -> None:
 def _list(raw: Mapping[str, Any], field: str, who: str) -> list[Any]:
     value = raw.get(field)
     if not isinstance(value, list):
-        found = "it is missing" if field not in raw else f"got {_short(value)}"
-        raise FormatError(f"{who} must have a list {field!r}; {found}.")
+        problem = "it is missing" if field not in raw else f"got {_short(value)}"
+        raise FormatError(f"{who} must have a list {field!r}; {problem}.")
     return value
 
 
 def _text(raw: Mapping[str, Any], field: str, who: str) -> str:
     value = raw.get(field)
     if not isinstance(value, str):
-        found = "it is missing" if field not in raw else f"got {_short(value)}"
-        raise FormatError(f"{who} must have text as {field!r}; {found}.")
+        problem = "it is missing" if field not in raw else f"got {_short(value)}"
+        raise FormatError(f"{who} must have text as {field!r}; {problem}.")
     return _encodable(value, who)
 
 

@@ -162,7 +162,7 @@ class Symbol(Arithmetic, Bindable):
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """`list_attr` of every node in the graph that has any, by name."""
-        return {n.name: found for n in self.graph.nodes if (found := _attributes(n))}
+        return {n.name: attributes for n in self.graph.nodes if (attributes := _attributes(n))}
 
     def _set_attr(self, **attributes: str) -> None:
         """Set attributes of the node in place: all symbols that hold the node see it.

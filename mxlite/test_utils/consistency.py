@@ -56,11 +56,11 @@ def check_consistency(
     truth_at = max(range(len(dtypes)), key=lambda i: (dtypes[i].itemsize, -i))
 
     def compare(part: str, values: Sequence[Mapping[str, Any]], truth: Mapping[str, Any]) -> None:
-        for i, found in enumerate(values):
-            for name in found if i != truth_at or ground_truth is not None else ():
+        for i, value in enumerate(values):
+            for name in value if i != truth_at or ground_truth is not None else ():
                 _agree(
                     f"{part} {name!r} of entry {i} (truth: {truth_at})",
-                    found[name],
+                    value[name],
                     truth.get(name),
                     dtypes[i],
                 )

@@ -22,9 +22,9 @@ def _mnist_files(path: str | os.PathLike[str] | None) -> list[Path]:
     """The four files of MNIST, plain or .gz, in `path`, or else here or in ./data."""
     folders = [Path(p) for p in ((".", "data") if path is None else (path,))]
     for folder in folders:
-        found = [next((f for f in (folder / n, folder / f"{n}.gz") if f.is_file()), None) for n in _PARTS]
-        if all(found):
-            return [f for f in found if f is not None]
+        files = [next((f for f in (folder / n, folder / f"{n}.gz") if f.is_file()), None) for n in _PARTS]
+        if all(files):
+            return [f for f in files if f is not None]
     raise FileNotFoundError(
         f"MNIST is not in {' or '.join(str(f) for f in folders)}, and nothing is downloaded. Put its four "
         f"files there, plain or .gz ({', '.join(_PARTS)}); or use mx.io.load_digits() or "

@@ -117,8 +117,8 @@ def rand_sparse_ndarray(
             if rsp_indices is None
             else np.array(rsp_indices, np.int64)
         )
-        made: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
-        return made, (made.data.asnumpy(), made.indices.asnumpy())
+        array: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
+        return array, (array.data.asnumpy(), array.indices.asnumpy())
     if stype != "csr":
         raise OpAttributeError(f"stype is 'csr' or 'row_sparse', got {stype!r}.")
     rows, columns = np.nonzero(_stored_of_csr(shape, share, distribution))
@@ -126,8 +126,8 @@ def rand_sparse_ndarray(
     if shuffle_csr_indices:
         for begin, end in itertools.pairwise(indptr):
             np.random.shuffle(columns[begin:end])
-    made = sparse.csr_matrix((values[rows, columns], columns, indptr), tuple(shape), ctx)
-    return made, (made.indptr.asnumpy(), made.indices.asnumpy(), made.data.asnumpy())
+    array = sparse.csr_matrix((values[rows, columns], columns, indptr), tuple(shape), ctx)
+    return array, (array.indptr.asnumpy(), array.indices.asnumpy(), array.data.asnumpy())
 
 
 def _stored_of_csr(shape: Sequence[int], share: float, distribution: str | None) -> np.ndarray:
@@ -215,7 +215,7 @@ def create_sparse_array(
     """A sparse array with all elements of its stored rows, or half of those of a csr matrix; see
     `rand_sparse_ndarray`.
     """
-    made, _ = rand_sparse_ndarray(
+    array, _ = rand_sparse_ndarray(
         shape,
         stype,
         density=density,
@@ -225,7 +225,7 @@ def create_sparse_array(
         modifier_func=modifier_func,
         shuffle_csr_indices=shuffle_csr_indices,
     )
-    return made
+    return array
 
 
 def create_sparse_array_zd(

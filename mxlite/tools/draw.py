@@ -143,11 +143,11 @@ def _shapes(graph: Graph, shape: Mapping[str, Shape] | None) -> dict[Entry, Shap
         return infer_shapes(graph, {}).shapes
     wanted("shape", shape, "a dict of names and shapes", Mapping)
     known = known_by_name(graph, (), shape, "shape")
-    found = infer_shapes(graph, {k: from_user(checked_shape(k, v)) for k, v in known.items()}).shapes
-    open_ = [n.name for n in graph.variables if UNKNOWN in found.get(Entry(n), (UNKNOWN,))]
+    inferred = infer_shapes(graph, {k: from_user(checked_shape(k, v)) for k, v in known.items()}).shapes
+    open_ = [n.name for n in graph.variables if UNKNOWN in inferred.get(Entry(n), (UNKNOWN,))]
     if open_:
         raise ShapeError(f"The given shapes do not suffice: {', '.join(open_[:5])} stay unknown.")
-    return found
+    return inferred
 
 
 def _weights(graph: Graph, data: Mapping[str, Shape] | None) -> set[Node]:

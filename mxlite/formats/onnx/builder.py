@@ -98,11 +98,11 @@ class Builder:
             self._names.add(name)
             return name
         count = self._counts.get(name, 0)
-        while (made := f"{name}_{count}") in self._names:
+        while (candidate := f"{name}_{count}") in self._names:
             count += 1
         self._counts[name] = count + 1
-        self._names.add(made)
-        return made
+        self._names.add(candidate)
+        return candidate
 
     def entry(self, value: Value) -> Entry:
         """The graph entry of `value`; a constant becomes a variable that optimizers leave alone."""
@@ -111,11 +111,11 @@ class Builder:
         assert value.array is not None
         kept = self._variables.get(id(value.array))
         if kept is None:
-            made = self.variable(
+            variable = self.variable(
                 f"{self.label}_const", value.shape, value.dtype, value.array, lr_mult=0.0, wd_mult=0.0
             )
-            assert made.entry is not None
-            kept = self._variables[id(value.array)] = (value, made.entry)  # the value keeps its id taken
+            assert variable.entry is not None
+            kept = self._variables[id(value.array)] = (value, variable.entry)  # the value keeps its id taken
         return kept[1]
 
     def numbers(self, value: Value, what: str) -> np.ndarray:
@@ -170,7 +170,7 @@ class Builder:
             and sum(map(prod, shapes))
             <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
         ):
-            made = [self.constant(a) for a in _run(name, inputs, parameters)]
+            results = [self.constant(a) for a in _run(name, inputs, parameters)]
         else:
             self._nodes += 1
             if self._nodes > MOST_NODES:
@@ -178,8 +178,10 @@ class Builder:
             node = call(
                 op, name, [self.entry(v) for v in inputs], {}, parameters_given(parameters), self._name()
             )
-            made = [Value(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))]
-        return made[0] if visible == 1 and not op.variadic_outputs else tuple(made)
+            results = [
+                Value(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
+            ]
+        return results[0] if visible == 1 and not op.variadic_outputs else tuple(results)
 
     def _name(self) -> str:
         return self.unique(self.label)
@@ -231,8 +233,8 @@ class Builder:
             raise FormatError(f"{value.size} elements of shape {value.shape} do not fit shape {shape}.")
         if value.array is not None:
             return self.constant(value.array.reshape(shape))
-        made: Value = self.op("_reshape_to", value, shape=shape)
-        return made
+        result: Value = self.op("_reshape_to", value, shape=shape)
+        return result
 
     def expand(self, value: Value, shape: Shape) -> Value:
         """The value broadcast to `shape`, which may have more axes."""
@@ -374,9 +376,9 @@ def _infer(op: type[Op], attrs: Any, inputs: tuple[Value, ...]) -> tuple[Any, An
         out_shapes: Any = (shapes[0],) * len(outputs)
     else:
         in_shapes, out_shapes = op.infer_shape(attrs, *shapes)
-        for name, found, wanted in zip(names, shapes, in_shapes):
-            if found != wanted:
-                raise ShapeError(f"{name} must be {wanted}, got {found}.")
+        for name, inferred, wanted in zip(names, shapes, in_shapes):
+            if inferred != wanted:
+                raise ShapeError(f"{name} must be {wanted}, got {inferred}.")
     in_dtypes, out_dtypes = op.infer_type(attrs, *dtypes)
     for name, have, want in zip(names, dtypes, in_dtypes):
         if want is not None and have != want:

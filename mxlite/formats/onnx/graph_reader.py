@@ -69,8 +69,8 @@ class GraphReader:
         """Convert nodes in order; `scope` gets their outputs. `attributes` are those of the function."""
         known: set[str] = set()
         for proto in nodes:
-            made = self._node(proto, scope, attributes)
-            for name, value in zip(proto.output, made):
+            outputs = self._node(proto, scope, attributes)
+            for name, value in zip(proto.output, outputs):
                 if name in known:
                     raise FormatError(
                         f"Two nodes make {name!r}, the second is {proto.op_type} {proto.name!r}."
@@ -140,12 +140,12 @@ class GraphReader:
             raise NotSupportedError(f"the model imports no opset of the domain {domain!r}")
         node = OnnxNode(proto, inputs, version, self, attributes, scope)
         convert = CONVERTERS.get((domain, proto.op_type))
-        made = NotImplemented if convert is None else convert(node)
-        if made is NotImplemented:
+        result = NotImplemented if convert is None else convert(node)
+        if result is NotImplemented:
             return self._call(
                 self._definition(proto, domain, version, inputs, attributes), inputs, attributes
             )
-        outputs = list(made) if isinstance(made, (tuple, list)) else [made]
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         if any(name and i >= len(outputs) for i, name in enumerate(proto.output)):
             raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")
         return outputs
@@ -216,7 +216,7 @@ def _domain(name: str) -> str:
 
 def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
     """The node's attributes by name; inside a function some refer to the caller's."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for attribute in proto.attribute:
         if attribute.ref_attr_name:
             if outer is None:
@@ -226,10 +226,10 @@ def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
                 renamed = type(given)()
                 renamed.CopyFrom(given)
                 renamed.name = attribute.name
-                found[attribute.name] = renamed
+                attributes[attribute.name] = renamed
         else:
-            found[attribute.name] = attribute
-    return found
+            attributes[attribute.name] = attribute
+    return attributes
 
 
 def declared_shape(info: Any) -> Declared:

@@ -193,15 +193,15 @@ class DetRandomCropAug(_RandomFrame):
     def _moved(self, label: np.ndarray, place: Place, width: int, height: int) -> np.ndarray:
         """The boxes that stay, in coordinates of the part."""
         x, y, w, h = place[0] / width, place[1] / height, place[2] / width, place[3] / height
-        found = label.copy()
+        moved = label.copy()
         for columns, begin, length in (([1, 3], x, w), ([2, 4], y, h)):
-            found[:, columns] -= begin
-            found[:, columns] /= length
-        np.clip(found[:, 1:5], 0, 1, out=found[:, 1:5])
+            moved[:, columns] -= begin
+            moved[:, columns] /= length
+        np.clip(moved[:, 1:5], 0, 1, out=moved[:, 1:5])
         with np.errstate(divide="ignore", invalid="ignore"):  # a box of no area is covered nowhere
-            coverage = _areas(found) * w * h / _areas(label)
-        stays = (found[:, 3] > found[:, 1]) & (found[:, 4] > found[:, 2])
-        return found[stays & (coverage > self.min_eject_coverage)]
+            coverage = _areas(moved) * w * h / _areas(label)
+        stays = (moved[:, 3] > moved[:, 1]) & (moved[:, 4] > moved[:, 2])
+        return moved[stays & (coverage > self.min_eject_coverage)]
 
 
 def _areas(label: np.ndarray) -> Any:
@@ -231,11 +231,11 @@ class DetRandomPadAug(_RandomFrame):
             if place is None:
                 continue
             x, y, w, h = place
-            found = label.copy()
-            found[:, [1, 3]] = (found[:, [1, 3]] * width + x) / w
-            found[:, [2, 4]] = (found[:, [2, 4]] * height + y) / h
+            moved = label.copy()
+            moved[:, [1, 3]] = (moved[:, [1, 3]] * width + x) / w
+            moved[:, [2, 4]] = (moved[:, [2, 4]] * height + y) / h
             colors = self.pad_val if isinstance(self.pad_val, (list, tuple)) else [self.pad_val] * channels
-            return copyMakeBorder(src, y, h - y - height, x, w - x - width, values=colors), found
+            return copyMakeBorder(src, y, h - y - height, x, w - x - width, values=colors), moved
         return src, label
 
     def _proposed(self, width: int, height: int) -> Place | None:

@@ -166,12 +166,12 @@ class ImageIter(DataIter):
             except RuntimeError as error:
                 _log.debug("An image is left out: %s", error)
                 continue
-            found = self._sample(image, value)
-            if found is None:
+            sample = self._sample(image, value)
+            if sample is None:
                 continue
-            image = self.postprocess_data(found[0])
+            image = self.postprocess_data(sample[0])
             data[row] = image.asnumpy() if isinstance(image, NDArray) else image
-            label[row] = found[1]
+            label[row] = sample[1]
             row += 1
         return row
 
@@ -272,10 +272,10 @@ def _listed(
     path: str | os.PathLike[str] | None, images: Sequence[Any] | None, dtype: str
 ) -> tuple[dict[Any, tuple[np.ndarray, str]] | None, list[Any] | None]:
     """key -> (labels, path), and the keys in order; None, None without a list."""
-    found: dict[Any, tuple[np.ndarray, str]] = {}
+    listed: dict[Any, tuple[np.ndarray, str]] = {}
     if path:
         for image in read_image_list(path):
-            found[image.number] = image.labels.astype(dtype), image.path
+            listed[image.number] = image.labels.astype(dtype), image.path
     elif isinstance(images, list):
         for number, entry in enumerate(images, 1):
             if not isinstance(entry, (list, tuple)) or len(entry) < 2 or not isinstance(entry[-1], str):
@@ -284,7 +284,7 @@ def _listed(
                     f"but is {entry!r:.80}."
                 )
             labels = entry[:-1] if len(entry) > 2 else entry[0]
-            found[str(number)] = np.asarray(labels, dtype).reshape(-1), entry[-1]
+            listed[str(number)] = np.asarray(labels, dtype).reshape(-1), entry[-1]
     else:
         return None, None
-    return found, list(found)
+    return listed, list(listed)

@@ -129,12 +129,12 @@ class DetAugmentation:
 
 def _projected(objects: np.ndarray, box: Box) -> np.ndarray:
     """Objects of an image in coordinates of a part of it, or of a frame around it."""
-    found = objects.copy()
+    projected = objects.copy()
     for columns, begin, length in (([1, 3], box[0], box[2]), ([2, 4], box[1], box[3])):
-        found[:, columns] = (objects[:, columns] - begin) / length
-    np.maximum(found[:, 1:3], 0, out=found[:, 1:3])
-    np.minimum(found[:, 3:5], 1, out=found[:, 3:5])
-    return found
+        projected[:, columns] = (objects[:, columns] - begin) / length
+    np.maximum(projected[:, 1:3], 0, out=projected[:, 1:3])
+    np.minimum(projected[:, 3:5], 1, out=projected[:, 3:5])
+    return projected
 
 
 def _proposed(s: Sampler, form: float, rng: np.random.Generator) -> Box:

@@ -168,10 +168,10 @@ class Feeder:
         """Up to `count` records: bytes, their offset in the file, epoch and position."""
         rows = []
         for i in range(count):
-            found = self._records.next()
-            if found is None:
+            record = self._records.next()
+            if record is None:
                 break
-            rows.append((*found, (epoch, position + i)))
+            rows.append((*record, (epoch, position + i)))
         return rows
 
 
@@ -183,8 +183,8 @@ def images_mean(options: Options, records: Records, say: Callable[[int], None]) 
     decoder = Decoder(options)
     total, count = np.zeros((options.data_shape[1], options.data_shape[2], options.data_shape[0])), 0
     records.start(0, 0)
-    while (found := records.next()) is not None:
-        total += decoder.image(*found, (0, count))[0]
+    while (record := records.next()) is not None:
+        total += decoder.image(*record, (0, count))[0]
         count += 1
         if count % 10_000 == 0:
             say(count)

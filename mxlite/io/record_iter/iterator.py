@@ -180,10 +180,10 @@ def _mean(o: Options, records: Records) -> np.ndarray | None:
         save(o.mean_img, {"mean_img": array(mean)})
         return mean
     arrays = load(o.mean_img)
-    found = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
-    if len(found) != 1:
-        raise FormatError(f"{o.mean_img} should hold one array, the mean image, but holds {len(found)}.")
-    return found[0].asnumpy().astype(np.float32)
+    stored = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
+    if len(stored) != 1:
+        raise FormatError(f"{o.mean_img} should hold one array, the mean image, but holds {len(stored)}.")
+    return stored[0].asnumpy().astype(np.float32)
 
 
 def ImageRecordUInt8Iter(**kwargs: Any) -> ImageRecordIter:

@@ -187,7 +187,7 @@ def read_index(path: Path, size: int, key_type: Callable[[Any], Any] = int) -> l
     FormatError names the line that is no key and byte, or whose byte is not in the file.
     """
     name = os.fspath(path)
-    found = []
+    entries = []
     with open(name, encoding="utf-8", errors="replace") as file:
         number = 0
         while line := file.readline(_LONGEST_LINE):
@@ -208,5 +208,5 @@ def read_index(path: Path, size: int, key_type: Callable[[Any], Any] = int) -> l
                     f"{name}, line {number}: record {key!r} is at byte {at:,}, but the file has "
                     f"{size:,} bytes."
                 )
-            found.append((key, at))
-    return found
+            entries.append((key, at))
+    return entries

@@ -150,12 +150,12 @@ def next_record(file: BinaryIO, at: int) -> int:
     while at < size:
         file.seek(at)
         block = file.read(_CHUNK + 4)
-        found = block.find(_MAGIC_BYTES)
-        while found >= 0 and found + _HEAD.size <= len(block):
-            flag = block[found + 7] >> 5
-            if found % 4 == 0 and flag in (_WHOLE, _FIRST):
-                return at + found
-            found = block.find(_MAGIC_BYTES, found + 1)
+        start = block.find(_MAGIC_BYTES)
+        while start >= 0 and start + _HEAD.size <= len(block):
+            flag = block[start + 7] >> 5
+            if start % 4 == 0 and flag in (_WHOLE, _FIRST):
+                return at + start
+            start = block.find(_MAGIC_BYTES, start + 1)
         if len(block) < _CHUNK + 4:
             return size
         at += _CHUNK

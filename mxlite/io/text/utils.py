@@ -22,6 +22,6 @@ def count_tokens_from_str(
     `counter_to_update`.
     """
     text = wanted("count_tokens_from_str: source_str", source_str, "a text", str)
-    found = [t for t in re.split(f"{token_delim}|{seq_delim}", text) if t]
-    found = [t.lower() for t in found] if to_lower else found
-    return Counter(found) + (Counter() if counter_to_update is None else counter_to_update)
+    tokens = [t for t in re.split(f"{token_delim}|{seq_delim}", text) if t]
+    tokens = [t.lower() for t in tokens] if to_lower else tokens
+    return Counter(tokens) + (Counter() if counter_to_update is None else counter_to_update)

@@ -198,12 +198,12 @@ class _foreach(Control):
 
     @classmethod
     def plugs(cls, a):
-        found: dict[int, Plug] = {}
+        by_input: dict[int, Plug] = {}
         for i, at in enumerate(chain(a.in_data_locs, a.in_state_locs, a.remain_locs)):
             k = i - len(a.in_data_locs)
             kind = "data" if k < 0 else "state" if k < len(a.in_state_locs) else "outer"
-            found[at] = (kind, k if kind == "state" else i)
-        return (tuple(found[at] for at in sorted(found)),)
+            by_input[at] = (kind, k if kind == "state" else i)
+        return (tuple(by_input[at] for at in sorted(by_input)),)
 
     @classmethod
     def data_args(cls, a):
@@ -345,6 +345,6 @@ def _repeats(body: Subgraph, num_states: int) -> dict[int, int]:
             e = e.node.inputs[0]
         return e
 
-    made = [source(e) for e in body.graph.outputs]
-    rows = made[: len(made) - num_states]
-    return {k: rows.index(e) for k, e in enumerate(made[len(rows) :]) if e in rows}
+    sources = [source(e) for e in body.graph.outputs]
+    rows = sources[: len(sources) - num_states]
+    return {k: rows.index(e) for k, e in enumerate(sources[len(rows) :]) if e in rows}

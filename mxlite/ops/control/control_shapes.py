@@ -121,9 +121,9 @@ def _settle(
         graphs = []
         for sub, plugs in zip(subgraphs(op, a), op.plugs(a)):
             known = {n.name: x for n, p in zip(sub.inputs, plugs) if (x := fed(*p, states)) is not None}
-            found = infer(sub.graph, known)
-            graphs.append(found)
-            facts = getattr(found, field)
+            inferred = infer(sub.graph, known)
+            graphs.append(inferred)
+            facts = getattr(inferred, field)
             for node, (kind, i) in zip(sub.inputs, plugs):
                 into, fact = (states if kind == "state" else args), facts.get(Entry(node))
                 if fact is not None and (kind != "data" or field == "dtypes") and _open(into[i]):

@@ -111,11 +111,11 @@ def gradient_graph(
     """
     heads = {i: e for i, e in heads.items() if needs_head_gradient(graph.outputs[i].node)}
     trained, grads = backward(graph, wrt, heads)
-    made = tuple(dict.fromkeys(g for g in grads if g is not None))
+    gradients = tuple(dict.fromkeys(g for g in grads if g is not None))
     assert trained.order is not None
-    wanted = set(Graph(made).nodes)
+    wanted = set(Graph(gradients).nodes)
     order = tuple(n for n in trained.order if n in wanted)
-    return Graph(made, order=order, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), grads
+    return Graph(gradients, order=order, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), grads
 
 
 def _data(graph: Graph) -> dict[str, Any]:
@@ -169,10 +169,10 @@ def _node(i: int, raw: Any, before: list[Node], depth: int) -> Node:
 
 def subgraphs_of(op: type[Op], raw: dict[str, Any], who: str, depth: int = -1) -> dict[str, Subgraph]:
     """The parameters that are subgraphs, from the `subgraphs` of a file's node."""
-    found = _list({"subgraphs": [], **raw}, "subgraphs", who)
-    if len(found) != len(op.subgraphs):
-        raise FormatError(f"{who} must have {len(op.subgraphs)} subgraphs; it has {len(found)}.")
-    return {f: Subgraph.from_data(data, depth + 1) for f, data in zip(op.subgraphs, found)}
+    listed = _list({"subgraphs": [], **raw}, "subgraphs", who)
+    if len(listed) != len(op.subgraphs):
+        raise FormatError(f"{who} must have {len(op.subgraphs)} subgraphs; it has {len(listed)}.")
+    return {f: Subgraph.from_data(data, depth + 1) for f, data in zip(op.subgraphs, listed)}
 
 
 def _entry(raw: Any, before: list[Node], who: str) -> Entry:

@@ -384,10 +384,10 @@ class _contrib_quadratic(_Unary):
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out):
-            made = x * a.a
-            made += a.b
-            made *= x
-            xp.add(made, a.c, out=into, casting="unsafe")
+            result = x * a.a
+            result += a.b
+            result *= x
+            xp.add(result, a.c, out=into, casting="unsafe")
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

@@ -218,8 +218,8 @@ class where(Op):
     @staticmethod
     def infer_inputs(a, inputs, outputs):
         condition, x, y = inputs
-        found = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
-        return inputs if found is None else (condition, found, found)
+        shape = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
+        return inputs if shape is None else (condition, shape, shape)
 
     @classmethod
     def infer_type(cls, a, *dtypes):

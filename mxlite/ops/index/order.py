@@ -101,12 +101,12 @@ def orders(
         keys = scratch[0][: part.size]
         _keys(xp, part, keys, scratch[-1], ascending)
         if len(scratch) == 3:
-            found = _two_rounds(xp, keys, scratch[1][: part.size], scratch[2][: part.size], part.shape)
+            positions = _two_rounds(xp, keys, scratch[1][: part.size], scratch[2][: part.size], part.shape)
         else:
-            found = _one_round(xp, keys.reshape(part.shape), first)
-        found = found[..., :first]
-        xp.bitwise_and(found, _LOW, out=found)
-        yield block, found.view("int64"), scratch[-1]
+            positions = _one_round(xp, keys.reshape(part.shape), first)
+        positions = positions[..., :first]
+        xp.bitwise_and(positions, _LOW, out=positions)
+        yield block, positions.view("int64"), scratch[-1]
 
 
 def take_values(xp: Any, data: Any, places: Any, spare: Any, into: Any) -> None:

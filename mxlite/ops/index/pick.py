@@ -92,8 +92,10 @@ class pick(Op):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         zeros = w.zeros_like(ins["data"])
-        made = w._pick_add(zeros, ins["index"], heads["out"], axis=a.axis, keepdims=a.keepdims, mode=a.mode)
-        return {"data": made}
+        gradient = w._pick_add(
+            zeros, ins["index"], heads["out"], axis=a.axis, keepdims=a.keepdims, mode=a.mode
+        )
+        return {"data": gradient}
 
 
 class _pick_add(Op):

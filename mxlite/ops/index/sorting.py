@@ -64,12 +64,12 @@ class sort(_Ordered):
     @staticmethod
     def forward(xp, a, data, *, out, places, work):
         lines = Lines.of(data.shape, a.axis)
-        for block, found, spare in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
+        for block, positions, spare in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
             if places is not None:
-                lines.seen(places)[block] = found
+                lines.seen(places)[block] = positions
             if out is not None:
-                lines.places(xp, block, found)
-                take_values(xp, data, found, spare, lines.seen(out)[block])
+                lines.places(xp, block, positions)
+                take_values(xp, data, positions, spare, lines.seen(out)[block])
 
     @staticmethod
     def backward(xp, a, d_out, places, *, d_data):
@@ -125,8 +125,8 @@ class argsort(_Ordered):
     @staticmethod
     def forward(xp, a, data, *, out, work):
         lines = Lines.of(data.shape, a.axis)
-        for block, found, _ in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
-            lines.seen(out)[block] = found
+        for block, positions, _ in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
+            lines.seen(out)[block] = positions
 
 
 def _countable(a: Any, data: Shape) -> None:

@@ -133,12 +133,12 @@ def _summed(
     if not axes:
         return part
     bench.flops += prod(part.shape)
-    made = _place(bench, "".join(x for x in part.letters if x in needed), sizes, target)
-    work = bench.bytes(accumulate_bytes(made.shape, bench.dtype))
-    if made.array is not None:
+    result = _place(bench, "".join(x for x in part.letters if x in needed), sizes, target)
+    work = bench.bytes(accumulate_bytes(result.shape, bench.dtype))
+    if result.array is not None:
         kept = tuple(1 if i in axes else d for i, d in enumerate(part.shape))
-        accumulate(xp, xp.add, part.array, axes, made.array.reshape(kept), work)
-    return made
+        accumulate(xp, xp.add, part.array, axes, result.array.reshape(kept), work)
+    return result
 
 
 def _pair(
@@ -155,14 +155,14 @@ def _pair(
         x, y, m, n = y, x, n, m
     bench.flops += 2 * prod(sizes[c] for c in b + m + k + n)
     left, right = _matrices(xp, bench, x, b, m, k, sizes), _matrices(xp, bench, y, b, k, n, sizes)
-    made = _place(bench, b + m + n, sizes, target)
-    if made.array is not None:
-        into = made.array.reshape([prod(sizes[c] for c in group) for group in (b, m, n)])
+    result = _place(bench, b + m + n, sizes, target)
+    if result.array is not None:
+        into = result.array.reshape([prod(sizes[c] for c in group) for group in (b, m, n)])
         if k:
             xp.matmul(left, right, out=into)
         else:
             xp.multiply(left, right, out=into)
-    return made
+    return result
 
 
 def _matrices(
@@ -181,8 +181,8 @@ def _matrices(
                 if part.array is None:
                     return None
                 return part.array.reshape([shape[g] for g in order]).transpose(back)
-    made = bench.take(b + rows + columns, sizes)
-    if made.array is None:
+    copied = bench.take(b + rows + columns, sizes)
+    if copied.array is None:
         return None
-    xp.copyto(made.array, part.array.transpose([part.letters.index(c) for c in b + rows + columns]))
-    return made.array.reshape(shape[b], shape[rows], shape[columns])
+    xp.copyto(copied.array, part.array.transpose([part.letters.index(c) for c in b + rows + columns]))
+    return copied.array.reshape(shape[b], shape[rows], shape[columns])

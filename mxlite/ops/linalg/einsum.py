@@ -75,7 +75,7 @@ class einsum(Op):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         terms, result = parse(a.subscripts, a.num_args)
-        arrays, found = list(ins.values()), {}
+        arrays, gradients = list(ins.values()), {}
         for i, (name, x) in enumerate(ins.items()):
             others, given = (
                 [result, *terms[:i], *terms[i + 1 :]],
@@ -83,8 +83,8 @@ class einsum(Op):
             )
             if set(terms[i]) - set("".join(others)):  # summed by itself: ones carry the letters
                 others, given = [*others, terms[i]], [*given, w.ones_like(x)]
-            found[name] = w.einsum(*given, subscripts=f"{','.join(others)}->{terms[i]}")
-        return found
+            gradients[name] = w.einsum(*given, subscripts=f"{','.join(others)}->{terms[i]}")
+        return gradients
 
 
 def _run(xp, bench, terms, arrays, result, sizes, out):

@@ -320,10 +320,10 @@ def _gradient(
     step = _samples(shape, data.dtype)
     for i in range(0, n, step):
         rows = slice(i, min(n, i + step))
-        made = box[: rows.stop - i] if box.size else grad[rows]
-        softmax_blocks(xp, along(made.shape, 1), x[rows], made, own)
-        for chosen in _chosen(xp, labels[rows], made.shape, ignored):
-            made[chosen.at] -= made.dtype.type(1)
-        xp.multiply(made, by[rows], out=made, casting="unsafe")
+        block = box[: rows.stop - i] if box.size else grad[rows]
+        softmax_blocks(xp, along(block.shape, 1), x[rows], block, own)
+        for chosen in _chosen(xp, labels[rows], block.shape, ignored):
+            block[chosen.at] -= block.dtype.type(1)
+        xp.multiply(block, by[rows], out=block, casting="unsafe")
         if box.size:
-            xp.copyto(grad[rows], made, casting="unsafe")
+            xp.copyto(grad[rows], block, casting="unsafe")

@@ -50,16 +50,16 @@ class _wide_softmax_output(SoftmaxOutput):
         y, grad = out.reshape(n, k, p), d_data.reshape(n, k, p)
         for i in range(0, n, len(box) or 1):
             rows = slice(i, min(n, i + len(box)))
-            made = box[: rows.stop - i]
+            block = box[: rows.stop - i]
             if classes:
-                xp.copyto(made, y[rows])
-                rows_gradient(xp, a, made, labels[i * p : rows.stop * p], scale)
+                xp.copyto(block, y[rows])
+                rows_gradient(xp, a, block, labels[i * p : rows.stop * p], scale)
             else:
-                xp.subtract(y[rows], labels[rows], out=made, casting="unsafe")
-                xp.multiply(made, scale, out=made)
+                xp.subtract(y[rows], labels[rows], out=block, casting="unsafe")
+                xp.multiply(block, scale, out=block)
             if d_out is not None:
-                xp.multiply(made, d_out.reshape(n, k, p)[rows], out=made)
-            xp.copyto(grad[rows], made, casting="unsafe")
+                xp.multiply(block, d_out.reshape(n, k, p)[rows], out=block)
+            xp.copyto(grad[rows], block, casting="unsafe")
 
 
 class _wide_softmax_cross_entropy(softmax_cross_entropy):

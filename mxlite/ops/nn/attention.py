@@ -103,18 +103,18 @@ class scaled_dot_product_attention(Op):
         if not is_floating(known[0]):
             raise DTypeError(f"query must be of a floating type, got {known[0]}.")
         more = list(dtypes[3:])
-        found: list[DType] = [known[0]] * 3
+        types: list[DType] = [known[0]] * 3
         if a.use_mask:
             mask = more.pop(0) or known[0]
             if mask not in (_BOOL, known[0]):
                 raise DTypeError(f"mask must be bool or {known[0]} as query, got {mask}.")
-            found.append(mask)
+            types.append(mask)
         if a.use_length:
             length = more.pop(0) or _INT
             if length == _BOOL:
                 raise DTypeError("length must be of numbers, got bool.")
-            found.append(length)
-        return tuple(found), (known[0], accumulator(known[0]))
+            types.append(length)
+        return tuple(types), (known[0], accumulator(known[0]))
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -82,7 +82,7 @@ class Plan:
         acc = accumulator(dtype)
         narrow = int(acc != dtype)
         h, r, c, e, v = self.heads, self.rows, self.columns, self.width, self.values
-        made: dict[str, Piece] = {
+        by_name: dict[str, Piece] = {
             "scores": ((h * r * c,), acc),
             "query": ((h * r * e,), acc),
             "wide_key": ((h * c * e * narrow,), acc),
@@ -94,8 +94,8 @@ class Plan:
             "draw": ((RandomStream.work_bytes(_DRAW) * self.drops,), _BYTE),
         }
         if not backward:
-            return made | {"sum": ((h * r * v,), acc), "term": ((h * r * v,), acc)}
-        return made | {
+            return by_name | {"sum": ((h * r * v,), acc), "term": ((h * r * v,), acc)}
+        return by_name | {
             "d_scores": ((h * r * c,), acc),
             "wide_d_out": ((h * r * v * narrow,), acc),
             "wide_out": ((h * r * v,), acc),

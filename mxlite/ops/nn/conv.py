@@ -153,13 +153,13 @@ class Convolution(Op):
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         d_out, linear = heads["out"], asdict(a) | {"no_bias": True}
-        found = {
+        gradients = {
             "data": w._convolution_d_data(d_out, ins["weight"], ins["data"], **linear),
             "weight": w._convolution_d_weight(d_out, ins["data"], **linear),
         }
         if not a.no_bias:
-            found["bias"] = w.sum(d_out, axis=(1,), exclude=True)
-        return found
+            gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
+        return gradients
 
 
 @lru_cache(maxsize=4096)

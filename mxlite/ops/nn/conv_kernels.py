@@ -229,9 +229,9 @@ def _gather(xp: Any, row: Any, start: int, count: int, steps: Shape, g: Geometry
     channels, item = row.shape[0], row.itemsize
     shape = (channels, *g.kernel, count)
     strides = (row.strides[0], *(s * item for s in steps), item)
-    found = columns[: channels * g.taps * count]
-    xp.copyto(found.reshape(shape), xp.lib.stride_tricks.as_strided(row[:, start:], shape, strides))
-    return found.reshape(g.groups, channels // g.groups * g.taps, count)
+    gathered = columns[: channels * g.taps * count]
+    xp.copyto(gathered.reshape(shape), xp.lib.stride_tricks.as_strided(row[:, start:], shape, strides))
+    return gathered.reshape(g.groups, channels // g.groups * g.taps, count)
 
 
 def _box(row: Any, samples: int, shape: Shape, where: tuple[slice, ...]) -> Any:
@@ -255,8 +255,8 @@ def grid_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: A
         product = result.reshape(groups, fg, -1)
         for start in range(0, length, grid.columns):
             stop = min(start + grid.columns, length)
-            found = _gather(xp, padded, start, stop - start, grid.steps, g, columns)
-            xp.matmul(w, found, out=product[:, :, start:stop])
+            gathered = _gather(xp, padded, start, stop - start, grid.steps, g, columns)
+            xp.matmul(w, gathered, out=product[:, :, start:stop])
         xp.copyto(out[i : i + m], _box(result[:, :length], m, grid.shape, grid.outputs), casting="unsafe")
 
 
@@ -292,13 +292,13 @@ def grid_backward(
         by_group = x.reshape(groups, cg, -1)
         for start in range(0, length, grid.columns):
             stop = min(start + grid.columns, length)
-            found = _gather(xp, padded, grid.reach + start, stop - start, steps, g, columns)
+            gathered = _gather(xp, padded, grid.reach + start, stop - start, steps, g, columns)
             here = by_group[:, :, start:stop]
             if d_weight is not None:
-                xp.matmul(here, found.swapaxes(1, 2), out=part)
+                xp.matmul(here, gathered.swapaxes(1, 2), out=part)
                 _add(xp, sums, added, first=i == start == 0)
             if d_data is not None:
-                xp.matmul(turned, found, out=here)  # over the data, which is not read any more
+                xp.matmul(turned, gathered, out=here)  # over the data, which is not read any more
         if d_data is not None:
             xp.copyto(d_data[i : i + m], inside, casting="unsafe")
     if d_weight is not None and total:
@@ -328,13 +328,13 @@ def _columns_pieces(g: Geometry, backward: bool) -> list[Piece]:
 def _fill_columns(xp: Any, g: Geometry, data: Any, columns: Any) -> Any:
     """Columns of all samples given, (G, C/G * taps, samples * positions)."""
     m = len(data)
-    found = columns[: g.c * g.taps * m * prod(g.out)]
+    filled = columns[: g.c * g.taps * m * prod(g.out)]
     if any(g.pad):
-        found.fill(0)
-    by_tap = found.reshape(g.c, g.taps, m, *g.out)
+        filled.fill(0)
+    by_tap = filled.reshape(g.c, g.taps, m, *g.out)
     for k, inside, outputs in window_slices(g.size, g.kernel, g.stride, g.dilate, g.pad, g.out):
         xp.copyto(by_tap[:, k, :, *outputs], data[:, :, *inside].swapaxes(0, 1), casting="unsafe")
-    return found.reshape(g.groups, g.c // g.groups * g.taps, -1)
+    return filled.reshape(g.groups, g.c // g.groups * g.taps, -1)
 
 
 def columns_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) -> None:
@@ -346,8 +346,8 @@ def columns_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work
     for i in range(0, g.n, step):
         m = min(step, g.n - i)
         product = result[: g.f * m * prod(g.out)]
-        found = _fill_columns(xp, g, data[i : i + m], columns)
-        xp.matmul(w, found, out=product.reshape(groups, fg, -1))
+        filled = _fill_columns(xp, g, data[i : i + m], columns)
+        xp.matmul(w, filled, out=product.reshape(groups, fg, -1))
         xp.copyto(out[i : i + m], product.reshape(g.f, m, *g.out).swapaxes(0, 1), casting="unsafe")
 
 
@@ -369,8 +369,8 @@ def columns_backward(
         xp.copyto(d.reshape(g.f, m, *g.out), d_out[i : i + m].swapaxes(0, 1), casting="unsafe")
         d = d.reshape(groups, fg, -1)
         if d_weight is not None:
-            found = _fill_columns(xp, g, data[i : i + m], columns)
-            xp.matmul(d, found.swapaxes(1, 2), out=part)
+            filled = _fill_columns(xp, g, data[i : i + m], columns)
+            xp.matmul(d, filled.swapaxes(1, 2), out=part)
             _add(xp, sums, part, first=i == 0)
         if d_data is not None:
             flat = columns[: g.c * taps * m * prod(g.out)]

@@ -106,13 +106,13 @@ class FullyConnected(Op):
         data, d = ins["data"], heads["out"]
         if not a.flatten:
             data, d = (w.Reshape(x, shape=(-1, 0), reverse=True) for x in (data, d))
-        made = {
+        gradients = {
             "data": w.reshape_like(w.dot(d, ins["weight"]), ins["data"]),
             "weight": w.dot(d, w.Flatten(data), transpose_a=True),
         }
         if not a.no_bias:
-            made["bias"] = w.sum(d, axis=0)
-        return made
+            gradients["bias"] = w.sum(d, axis=0)
+        return gradients
 
 
 def _rows(a: Any, data: Any) -> Any:

@@ -286,8 +286,8 @@ def _normalize(
 ) -> tuple[Any, Any]:
     """relu(data * factor + shift + added) in `work`, and the rest of `work`."""
     pieces = _normalized(data.shape, data.dtype, a.plus if added else "")
-    made, wide, other = carve(work, pieces)
-    line = wide if wide.size else made
+    normalized, wide, other = carve(work, pieces)
+    line = wide if wide.size else normalized
     line_of(xp, data, factor, shift, -1, line)
     if added:
         plus = added[0]
@@ -299,5 +299,5 @@ def _normalize(
     if a.relu:
         xp.maximum(line, 0, out=line)
     if wide.size:
-        xp.copyto(made, wide, casting="unsafe")
-    return made, work[scratch_bytes(pieces) :]
+        xp.copyto(normalized, wide, casting="unsafe")
+    return normalized, work[scratch_bytes(pieces) :]

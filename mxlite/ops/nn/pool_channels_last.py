@@ -87,8 +87,8 @@ class _pooling_channels_last(Op):
         plain = {n: w._channels_first(e) for n, e in outs.items() if n not in Pooling.unneeded(a)}
         head = {"out": w._channels_first(heads["out"])}
         attrs = Pooling.Attrs(**asdict(a))
-        found = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
-        return {"data": w._channels_last(found["data"])}
+        gradients = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
+        return {"data": w._channels_last(gradients["data"])}
 
 
 class _extreme_pooling_channels_last(Op):

@@ -76,28 +76,28 @@ class Windows:
         rows, at_a_time = self._step
         n, o, k, s, p = (v[0] for v in (self.size, self.out, self.kernel, self.stride, self.pad))
         step = o if at_a_time >= n else max(1, at_a_time // s)
-        found = []
+        parts = []
         for i in range(0, self.rows, rows):
             for first in range(0, o, max(1, step)):
                 stop = min(o, first + step)
                 begin = min(n, max(0, first * s - p))
                 end = max(begin, min(n, (stop - 1) * s - p + k))
-                found.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
-        return found
+                parts.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
+        return parts
 
     @cached_property
     def backward_parts(self) -> list[Part]:
         """Parts that cover each input once."""
         rows, at_a_time = self._step
         n, o, k, s, p = (v[0] for v in (self.size, self.out, self.kernel, self.stride, self.pad))
-        found = []
+        parts = []
         for i in range(0, self.rows, rows):
             for begin in range(0, n, at_a_time):
                 end = min(n, begin + at_a_time)
                 first = min(o, max(0, -((k - 1 - p - begin) // s)))
                 stop = max(first, min(o, (end - 1 + p) // s + 1))
-                found.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
-        return found
+                parts.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
+        return parts
 
     def slices(self, part: Part) -> Iterator[tuple[int, Slices, Slices]]:
         """For each window element: its number, the part's inputs it reads, and the outputs it belongs to."""
@@ -283,14 +283,14 @@ def _sum(xp: Any, a: Any, w: Windows, part: Part, x: Any, y: Any, first: Any, se
 def counts(a: Any, w: Windows) -> list[list[int]]:
     """For each axis and each output along it: the number of its window's positions that count, at least 1."""
     padded = a.count_include_pad is not False
-    found = []
+    per_axis = []
     for n, k, s, p, o in zip(w.size, w.kernel, w.stride, w.pad, w.out):
         starts = [i * s - p for i in range(o)]
         ends = [min(start + k, n + p) for start in starts]
         if not padded:
             starts, ends = [max(0, i) for i in starts], [min(n, i) for i in ends]
-        found.append([max(1, e - b) for b, e in zip(starts, ends)])
-    return found
+        per_axis.append([max(1, e - b) for b, e in zip(starts, ends)])
+    return per_axis
 
 
 def _divide(xp: Any, a: Any, w: Windows, part: Part, x: Any) -> None:

@@ -96,8 +96,8 @@ class _pooled_convolution(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        ins, (made,) = _convolution_channels_last.infer_shape(a, *shapes)
-        return ins, _pooling_channels_last.infer_shape(pooling(a), made)[1]
+        ins, (convolved,) = _convolution_channels_last.infer_shape(a, *shapes)
+        return ins, _pooling_channels_last.infer_shape(pooling(a), convolved)[1]
 
     @classmethod
     def infer_type(
@@ -108,9 +108,9 @@ class _pooled_convolution(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        (made,) = _convolution_channels_last.infer_shape(a, *inputs)[1]
-        own = _convolution_channels_last.flops(a, inputs, (made,))
-        return own + _pooling_channels_last.flops(pooling(a), (made,), outputs)
+        (convolved,) = _convolution_channels_last.infer_shape(a, *inputs)[1]
+        own = _convolution_channels_last.flops(a, inputs, (convolved,))
+        return own + _pooling_channels_last.flops(pooling(a), (convolved,), outputs)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -142,10 +142,10 @@ class _pooled_convolution(Op):
         (band,) = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         for part in bands(a, len(data)):
-            made = band[: part.stop - part.start]
-            _convolution_channels_last.forward(xp, a, data[part], weight, bias, out=made, work=rest)
+            tile = band[: part.stop - part.start]
+            _convolution_channels_last.forward(xp, a, data[part], weight, bias, out=tile, work=rest)
             places = [None if x is None else x[part] for x in (out, index)]
-            _pooling_channels_last.forward(xp, pooling(a), made, out=places[0], index=places[1], work=rest)
+            _pooling_channels_last.forward(xp, pooling(a), tile, out=places[0], index=places[1], work=rest)
 
     @staticmethod
     def backward(
@@ -170,21 +170,21 @@ class _pooled_convolution(Op):
         for total in totals:
             total.fill(0)
         for part in bands(a, ins[0][0]):
-            made = band[: part.stop - part.start]
+            tile = band[: part.stop - part.start]
             _pooling_channels_last.backward(
-                xp, pooling(a), d_out[part], None, None, index[part], d_data=made, work=rest
+                xp, pooling(a), d_out[part], None, None, index[part], d_data=tile, work=rest
             )
             _convolution_channels_last.backward(
                 xp,
                 a,
-                made,
+                tile,
                 None if data is None else data[part],
                 weight,
                 d_data=None if d_data is None else d_data[part],
                 d_weight=None if d_weight is None else terms[0],
                 d_bias=None if d_bias is None else terms[1],
                 work=rest,
-                shapes=(((len(made), *ins[0][1:]), *ins[1:]), (made.shape,)),
+                shapes=(((len(tile), *ins[0][1:]), *ins[1:]), (tile.shape,)),
             )
             for total, term, wanted in zip(totals, terms, (d_weight, d_bias)):
                 if wanted is not None:

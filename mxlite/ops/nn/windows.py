@@ -34,7 +34,7 @@ def output_size(
 
     Raises ShapeError if not one window fits.
     """
-    found = []
+    sizes = []
     for n, k, s, d, p in zip(size, kernel, stride, dilate, pad):
         room = n + 2 * p - ((k - 1) * d + 1)
         if room < 0:
@@ -43,8 +43,8 @@ def output_size(
                 + (f" at dilation {dilate}" if any(d != 1 for d in dilate) else "")
                 + "; pad the data, or take a smaller kernel."
             )
-        found.append((-(-room // s) if ceil else room // s) + 1)
-    return tuple(found)
+        sizes.append((-(-room // s) if ceil else room // s) + 1)
+    return tuple(sizes)
 
 
 def window_slices(

@@ -72,12 +72,12 @@ class _scaled_update(Op):
         good = bool(finite[0] != 0)
         if out is not None:
             out[...] = hyper if good else np.nan
-        steps, made, left_out = (float(x) for x in history)
+        steps, taken, left_out = (float(x) for x in history)
         value = float(scale[0])
         steps = steps + 1 if good else 0.0
         if a.dynamic and not good:
             value = max(1.0, value / 2)
         elif a.dynamic and steps >= a.window:
             value, steps = min(a.largest, 2 * value), 0.0
-        history[...] = steps, made + good, left_out + (not good)
+        history[...] = steps, taken + good, left_out + (not good)
         scale[...] = value, 1 / value

@@ -409,12 +409,12 @@ def many(
         needed = a.num_weights * each + 2 * preloaded
         if len(dtypes) != needed:
             raise OpAttributeError(f"num_weights={a.num_weights} needs {needed} arrays, got {len(dtypes)}.")
-        found: list[Any] = []
+        types: list[Any] = []
         for i in range(a.num_weights):
             own = dtypes[i * each : (i + 1) * each]
-            found += (mixed_types(cls, a, *own) if masters else Op.infer_type.__func__(base, a, *own))[0]  # type: ignore[attr-defined]
-        rates = [float32 if d is None else d for d in dtypes[len(found) :]]
-        return (*found, *rates), tuple(found[i * each] for i in range(a.num_weights))
+            types += (mixed_types(cls, a, *own) if masters else Op.infer_type.__func__(base, a, *own))[0]  # type: ignore[attr-defined]
+        rates = [float32 if d is None else d for d in dtypes[len(types) :]]
+        return (*types, *rates), tuple(types[i * each] for i in range(a.num_weights))
 
     def changed(cls: type[Op], a: Any) -> tuple[str, ...]:
         return tuple(f"arg{i * each + k}" for i in range(a.num_weights) for k in range(2, each))

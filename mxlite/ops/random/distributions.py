@@ -55,8 +55,8 @@ class Source:
         left = self.xp.flatnonzero(where)
         while left.size:
             u = self.uniform(elements[left], tag)
-            found, is_accepted = attempt(self.xp, u, *(p[left] for p in parameters))
-            value[left[is_accepted]] = found[is_accepted]
+            numbers, is_accepted = attempt(self.xp, u, *(p[left] for p in parameters))
+            value[left[is_accepted]] = numbers[is_accepted]
             left = left[~is_accepted]
             tag += 1
         return value

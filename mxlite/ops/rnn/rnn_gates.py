@@ -41,8 +41,8 @@ class _rnn_keeping_gates(RNN):
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         ins, outs = RNN.infer_shape(a, *shapes)
         s = Sizes.of(a, ins[0])
-        made = dict(zip(RNN.output_names(a), outs)) | {"gates": (s.passes, s.T, s.B, 4 * s.H)}
-        return ins, tuple(made[n] for n in cls.output_names(a))
+        by_name = dict(zip(RNN.output_names(a), outs)) | {"gates": (s.passes, s.T, s.B, 4 * s.H)}
+        return ins, tuple(by_name[n] for n in cls.output_names(a))
 
     @classmethod
     def infer_type(
@@ -53,8 +53,8 @@ class _rnn_keeping_gates(RNN):
         ins, outs = RNN.infer_type(a, data, data if parameters == wide else parameters, *rest)
         if parameters is not None and parameters == wide:
             ins = (ins[0], wide, *ins[2:])
-        made = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
-        return ins, tuple(made[n] for n in cls.output_names(a))
+        by_name = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
+        return ins, tuple(by_name[n] for n in cls.output_names(a))
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -125,9 +125,9 @@ def places(s: Sizes) -> list[Weights]:
 
     def take(*shape: int) -> Place:
         nonlocal at
-        found = Place(at, shape)
-        at = found.end
-        return found
+        place = Place(at, shape)
+        at = place.end
+        return place
 
     weights = []
     for layer in range(s.L):

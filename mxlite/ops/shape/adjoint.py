@@ -25,9 +25,9 @@ def adjoint_of(op: type[Op]) -> type[Op]:
     forward, backward = op.forward, op.backward
 
     def infer_shape(a: Any, data: Any, like: Any) -> Any:
-        made = op.infer_shape(a, like)[1][0]
-        if tuple(made) != tuple(data):
-            raise ShapeError(f"data must be {made} for like {like}, got {data}.")
+        shape = op.infer_shape(a, like)[1][0]
+        if tuple(shape) != tuple(data):
+            raise ShapeError(f"data must be {shape} for like {like}, got {data}.")
         return (data, like), (like,)
 
     def infer_type(cls: type[Op], a: Any, data: Any, like: Any) -> Any:

@@ -77,9 +77,9 @@ class _full(Constant):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        _, made = super().infer_type(a, *dtypes)
-        require_finite(a.value, made[0], "value")
-        return (), made
+        _, outs = super().infer_type(a, *dtypes)
+        require_finite(a.value, outs[0], "value")
+        return (), outs
 
     @staticmethod
     def forward(xp, a, *, out):

@@ -121,11 +121,11 @@ def _pieces(a: Any, length: int, before: int, behind: int) -> list[tuple[slice, 
         front, back = slice(0, 1), slice(length - 1, length)
     else:
         front, back = _backwards(1, before), _backwards(length - 1 - behind, behind)
-    found = [(slice(0, before), front)] if before else []
-    found.append((slice(before, before + length), slice(0, length)))
+    pieces = [(slice(0, before), front)] if before else []
+    pieces.append((slice(before, before + length), slice(0, length)))
     if behind:
-        found.append((slice(before + length, before + length + behind), back))
-    return found
+        pieces.append((slice(before + length, before + length + behind), back))
+    return pieces
 
 
 def _backwards(begin: int, count: int) -> slice:

@@ -82,8 +82,8 @@ class box_encode(Op):
                     continue
                 targets[i, part] = 0
                 own = refs[i, xp.clip(matches[i, part][has], 0, last).astype("int64")]
-                found = _offsets(xp, own, anchors[i, part][has])
-                targets[i, part][has] = (found - means) / stds
+                offsets = _offsets(xp, own, anchors[i, part][has])
+                targets[i, part][has] = (offsets - means) / stds
 
 
 def _offsets(xp: Any, boxes: Any, anchors: Any) -> Any:
@@ -201,9 +201,9 @@ class bipartite_matching(Op):
                 xp.multiply(scores, -1 if a.is_ascend else 1, out=scores)
                 order = descending(xp, scores, keys).view("int64")
                 _pair(a, scores, order, row_of, column_of)
-            for found, out in ((column_of, rows), (row_of, columns)):
+            for matches, out in ((column_of, rows), (row_of, columns)):
                 if out is not None:
-                    out.reshape(batch, len(found))[b] = found
+                    out.reshape(batch, len(matches))[b] = matches
 
 
 def _matching_pieces(data: Shape, dtype: DType) -> list[Piece]:

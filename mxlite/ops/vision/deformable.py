@@ -148,8 +148,8 @@ class DeformableConvolution(_Deformable):
         d_bias: Any,
         work: Any,
     ) -> None:
-        made = d_data, d_offset, None, d_weight
-        _gradients(xp, a, d_out, data, offset, None, weight, made, work, 0)
+        gradients = d_data, d_offset, None, d_weight
+        _gradients(xp, a, d_out, data, offset, None, weight, gradients, work, 0)
         bias_gradient(xp, d_out, d_bias, work)
 
 
@@ -203,8 +203,8 @@ class ModulatedDeformableConvolution(_Deformable):
         d_bias: Any,
         work: Any,
     ) -> None:
-        made = d_data, d_offset, d_mask, d_weight
-        _gradients(xp, a, d_out, data, offset, mask, weight, made, work, 1)
+        gradients = d_data, d_offset, d_mask, d_weight
+        _gradients(xp, a, d_out, data, offset, mask, weight, gradients, work, 1)
         bias_gradient(xp, d_out, d_bias, work)
 
 
@@ -281,9 +281,9 @@ def _convolve(
             if g.acc == g.dtype:
                 xp.matmul(factors, sampled, out=target[..., at])
             else:
-                found = shaped(sums, *target[..., at].shape)
-                xp.matmul(factors, sampled, out=found)
-                xp.copyto(target[..., at], found, casting="unsafe")
+                result = shaped(sums, *target[..., at].shape)
+                xp.matmul(factors, sampled, out=result)
+                xp.copyto(target[..., at], result, casting="unsafe")
     add_bias(xp, out, bias)
 
 

@@ -134,8 +134,8 @@ class Places:
     def columns(self, image: Any, columns: Any, spare: Any) -> Any:
         """The pixels that the windows read, (G, C / G * K, B)."""
         g, xp = self.g, self.xp
-        found = shaped(columns, g.c, g.taps, self.split[2])
-        for i, (pixels, target) in self._groups(image, found):
+        grouped = shaped(columns, g.c, g.taps, self.split[2])
+        for i, (pixels, target) in self._groups(image, grouped):
             for q in range(4):
                 read = self._take(pixels, q, i, spare)
                 xp.multiply(read, self.shares[q, i].reshape(-1), out=read if q else target)
@@ -143,7 +143,7 @@ class Places:
                     xp.add(target, read, out=target)
             if self.mask is not None:
                 xp.multiply(target, self.mask[i].reshape(-1), out=target)
-        return found.reshape(g.groups, -1, self.split[2])
+        return grouped.reshape(g.groups, -1, self.split[2])
 
     def slopes(self, image: Any, d_columns: Any, spare: Any, four: Any) -> None:
         """Compute for each of the four pixels the sum over channels of its value times d_columns."""

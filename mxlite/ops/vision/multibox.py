@@ -343,22 +343,22 @@ class MultiBoxDetection(Op):
                 xp.copyto(kind, c - 1, where=flags)
             xp.greater_equal(score, a.threshold, out=alive)
             _move(xp, a, anchor[0], loc_pred[n].reshape(-1, 4), boxes, spare)
-            found = (kind, score, *boxes)
+            rows = (kind, score, *boxes)
             # Those found come first, in the order of the prior boxes.
             valid = 0
             for begin in range(0, count, 2048):
                 some = begin + np.flatnonzero(alive[begin : begin + 2048])
-                for row in found:
+                for row in rows:
                     row[valid : valid + len(some)] = row[some]
                 valid += len(some)
-            for i, row in enumerate(found):
+            for i, row in enumerate(rows):
                 xp.copyto(out[n, :valid, i], row[:valid], casting="unsafe")
             if not valid or not 0 < a.nms_threshold <= 1:
                 continue
             order = descending(xp, score[:valid], keys)
             m = min(valid, a.nms_topk) if a.nms_topk > 0 else valid
             order = order[:m].view("int64")
-            for row, target in zip(found, sorted_):
+            for row, target in zip(rows, sorted_):
                 xp.take(row, order, out=target[:m], mode="clip")
             stays = alive[:m]
             stays.fill(True)

@@ -50,8 +50,8 @@ def _along(first: Any, last: Any, scale: float, dtype: DType, offset: float = 0.
 def _groups(parts: int, groups: int, dtype: DType) -> Any:
     """The group (parts,) of each part along an axis."""
     t = accumulator(dtype).type
-    found = np.floor(np.arange(parts, dtype=t) * t(groups) / t(parts)).astype(np.int64)
-    return np.clip(found, 0, groups - 1)
+    indices = np.floor(np.arange(parts, dtype=t) * t(groups) / t(parts)).astype(np.int64)
+    return np.clip(indices, 0, groups - 1)
 
 
 class PSROIPooling(Op):
@@ -127,10 +127,10 @@ class PSROIPooling(Op):
             work,
             [_lines_piece(a, d_data.shape, d_data.dtype), (d_data.shape[1:], accumulator(d_data.dtype))],
         )
-        found = list(regions(rois, len(d_data)))
+        listed = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, corners in found:
+            for r, of, corners in listed:
                 parts = _Parts(a, corners, d_data.shape, d_data.dtype) if of == n else None
                 if parts is None or not parts.area.any():
                     continue
@@ -187,14 +187,14 @@ def part_bounds(a: Any, corners: Any, size: Shape, dtype: DType) -> Any:
     `size`, as top, bottom, left, right. corners: (R, 4), x1, y1, x2, y2.
     """
     t, p = accumulator(dtype).type, a.pooled_size
-    found = np.empty((len(corners), 4, p), np.int64)
+    bounds = np.empty((len(corners), 4, p), np.int64)
     for axis, n in enumerate(size):
         begin, length = _along(corners[:, 1 - axis], corners[:, 3 - axis], a.spatial_scale, dtype)
         step, i = (length / t(p))[:, None], np.arange(p, dtype=t)
         starts, ends = np.floor(i * step + begin[:, None]), np.ceil((i + 1) * step + begin[:, None])
         low = np.clip(starts, 0, n)
-        found[:, 2 * axis], found[:, 2 * axis + 1] = low, np.maximum(np.clip(ends, 0, n), low)
-    return found
+        bounds[:, 2 * axis], bounds[:, 2 * axis + 1] = low, np.maximum(np.clip(ends, 0, n), low)
+    return bounds
 
 
 def part_groups(a: Any, dtype: DType) -> Any:
@@ -304,9 +304,9 @@ class DeformablePSROIPooling(Op):
         if shape is None or not d_out.size or not prod(shape[2:]):
             return
         image, *pieces = carve(work, _sample_pieces(a, shape, trans, d_out.dtype))
-        found = list(regions(rois, shape[0]))
-        for n in sorted({n for _, n, _ in found}):
-            own = [(r, corners) for r, of, corners in found if of == n]
+        listed = list(regions(rois, shape[0]))
+        for n in sorted({n for _, n, _ in listed}):
+            own = [(r, corners) for r, of, corners in listed if of == n]
             if d_trans is not None:
                 xp.copyto(image, data[n])
                 for r, corners in own:
@@ -432,7 +432,7 @@ class _Samples:
     def d_trans(self, image: Any, head: Any) -> Any:
         """The gradient (2 * K, T, T) of the displacements of these classes."""
         heads, parts = self._heads(head), self.a.part_size or self.a.pooled_size
-        found = np.zeros((self.moves.stop - self.moves.start, parts, parts), self.value.dtype)
+        gradient = np.zeros((self.moves.stop - self.moves.start, parts, parts), self.value.dtype)
         by_y, by_x = np.zeros_like(self.y), np.zeros_like(self.x)
         for q in range(4):
             self.xp.multiply(self.take(image, q), heads, out=self.value)
@@ -441,6 +441,6 @@ class _Samples:
             by_x += value * (self.y if q >= 2 else 1 - self.y) * (1 if q % 2 else -1)
         for axis, slope in ((0, by_y), (1, by_x)):
             slope = slope.sum(axis=-1) * (self.a.trans_std * self.lengths[axis])
-            for total, one in zip(found[1 - axis :: 2], slope):
+            for total, one in zip(gradient[1 - axis :: 2], slope):
                 np.add.at(total, (self.part[:, None], self.part), one)
-        return found
+        return gradient

@@ -127,15 +127,15 @@ def _anchors(a: Any) -> list[tuple[float, float, float, float]]:
     """The anchors of the first position."""
     side = a.feature_stride
     centre = 0.5 * (side - 1)
-    found = []
+    anchors = []
     for ratio in a.ratios:
         area = floor(side * side / ratio)
         width = floor(sqrt(area) + 0.5)
         height = floor(width * ratio + 0.5)
         for scale in a.scales:
             w, h = 0.5 * (width * scale - 1), 0.5 * (height * scale - 1)
-            found.append((centre - w, centre - h, centre + w, centre + h))
-    return found
+            anchors.append((centre - w, centre - h, centre + w, centre + h))
+    return anchors
 
 
 def _pieces(cls_prob: Shape, dtype: DType) -> list[Piece]:

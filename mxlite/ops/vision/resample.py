@@ -106,13 +106,13 @@ class Resampling:
     @property
     def _stages(self) -> list[tuple[int, Shape, Shape]]:
         """Axis to resample, shape before, shape after: the last axis first."""
-        shape, found = [x.size for x in self.axes], []
+        shape, stages = [x.size for x in self.axes], []
         for i in reversed(range(len(self.axes))):
             if not self.axes[i].same:
                 before = tuple(shape)
                 shape[i] = self.axes[i].out
-                found.append((i, before, tuple(shape)))
-        return found
+                stages.append((i, before, tuple(shape)))
+        return stages
 
     @property
     def _largest(self) -> int:

@@ -163,14 +163,14 @@ def pool_bounds(a: Any, corners: Any, size: Shape) -> tuple[Any, Any]:
     and rights. corners: (R, 4), x1, y1, x2, y2.
     """
     at = rounded(np.asarray(corners, np.float64) * a.spatial_scale)
-    found = []
+    bounds = []
     for axis, (n, count) in enumerate(zip(size, a.pooled_size)):
         first, last = at[:, 1 - axis, None], at[:, 3 - axis, None]
         step = np.maximum(last - first + 1, 1).astype(np.float32) / np.float32(count)
         i = np.arange(count, dtype=np.float32)
         ends = np.stack([np.floor(i * step), np.ceil((i + 1) * step)], axis=1)
-        found.append(np.clip(ends.astype(np.int64) + first[:, None].astype(np.int64), 0, n))
-    return found[0], found[1]
+        bounds.append(np.clip(ends.astype(np.int64) + first[:, None].astype(np.int64), 0, n))
+    return bounds[0], bounds[1]
 
 
 def _running_max(
@@ -327,10 +327,10 @@ class ROIAlign(Op):
         if d_data is None:
             return
         image, half, small, wy, wx = carve(work, _align_pieces(a, d_data.shape, d_out.shape, d_out.dtype))
-        found = list(regions(rois, len(d_data)))
+        listed = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, corners in found:
+            for r, of, corners in listed:
                 lines = _lattice(a, corners, d_data.shape[2:], (wy, wx)) if of == n else None
                 if lines is None:
                     continue

@@ -82,10 +82,10 @@ class RROIAlign(Op):
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, rois: Any, *, d_data: Any, work: Any) -> None:
         image, taken = carve(work, _pieces(d_data.shape, d_data.dtype))
-        found = list(regions(rois, len(d_data)))
+        listed = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, box in found:
+            for r, of, box in listed:
                 for i, j, place, share in _samples(a, box, d_data.shape[2:], image.dtype) if of == n else ():
                     part = taken[: image.shape[0] * len(place)].reshape(-1, len(place))
                     xp.multiply(d_out[r, :, i, j, None], share, out=part)

@@ -32,9 +32,9 @@ def loop(n: OnnxNode) -> list[Value]:
         if step >= MOST_STEPS:
             raise NotSupportedError(f"it takes more than {MOST_STEPS} steps")
         inputs = [b.constant(np.int64(step)), b.constant(np.bool_(True)), *carried]
-        condition, *made = n.reader.subgraph(body, n.scope, inputs)
-        carried = made[: len(carried)]
-        for parts, value in zip(scanned, made[len(carried) :]):
+        condition, *results = n.reader.subgraph(body, n.scope, inputs)
+        carried = results[: len(carried)]
+        for parts, value in zip(scanned, results[len(carried) :]):
             parts.append(value)
         step += 1
         if step < (limit if limit is not None else MOST_STEPS + 1):

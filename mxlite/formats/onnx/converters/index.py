@@ -28,8 +28,8 @@ def _counted(indices: Value, length: int) -> Value:
     whole = b.cast(indices, np.int64)
     if whole.array is not None:
         return b.constant(whole.array % max(length, 1))
-    made: Value = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
-    return made
+    result: Value = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
+    return result
 
 
 def gather(n: OnnxNode) -> Value:
@@ -48,8 +48,8 @@ def gather(n: OnnxNode) -> Value:
         if not indices.rank:
             part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
             return b.reshape(part, (*data.shape[:axis], *data.shape[axis + 1 :]))
-        made: Value = b.op("take", data, indices, axis=axis)
-        return made
+        result: Value = b.op("take", data, indices, axis=axis)
+        return result
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
 
@@ -57,16 +57,16 @@ def gather(n: OnnxNode) -> Value:
 def gather_elements(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
-    made: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
-    return made
+    result: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
+    return result
 
 
 def scatter_elements(n: OnnxNode) -> Value:
     b, data = n.builder, n[0]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     axis = b.axis(n.whole("axis", 0), data.rank)
-    made: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
-    return made
+    result: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
+    return result
 
 
 def scatter_nd(n: OnnxNode) -> Value:
@@ -74,8 +74,8 @@ def scatter_nd(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     turned = b.transpose(indices, (indices.rank - 1, *range(indices.rank - 1)))
-    made: Value = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
-    return made
+    result: Value = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
+    return result
 
 
 def tensor_scatter(n: OnnxNode) -> Value:
@@ -88,8 +88,8 @@ def tensor_scatter(n: OnnxNode) -> Value:
         places = b.binary("add", b.reshape(first, (first.size, *(1,) * (cache.rank - 1))), steps)
     if n.choice("mode", "linear", "circular") == "circular":
         places = b.op("_mod_scalar", places, scalar=float(cache.shape[axis]))
-    made: Value = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
-    return made
+    result: Value = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
+    return result
 
 
 def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int = 0) -> Value:
@@ -168,15 +168,15 @@ def compress(n: OnnxNode) -> Value:
     axis = n.whole("axis", None)
     if axis is None:
         x, axis = b.reshape(x, (x.size,)), 0
-    made: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
-    return made
+    result: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
+    return result
 
 
 def unique(n: OnnxNode) -> tuple[Value, ...]:
     (x,) = _constant_only(n, 0)
     axis = n.whole("axis", None)
-    found = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
-    values, first, inverse, counts = found
+    parts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    values, first, inverse, counts = parts
     if not n.flag("sorted", True):
         order = np.argsort(first)
         values = np.take(values, order, 0 if axis is None else axis)

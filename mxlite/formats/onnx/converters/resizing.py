@@ -88,7 +88,7 @@ def _resized(
     if coordinates == "align_corners":  # the operator counts from whole lengths, the standard from real ones
         known = known and all(x.shape[i] * factor == length for i, (length, factor, _) in plans.items())
     if known and plans and x.array is None:
-        made: Value = b.op(
+        result: Value = b.op(
             "resize",
             x,
             axes=tuple(plans),
@@ -99,8 +99,8 @@ def _resized(
             cubic_coeff_a=a,
             exclude_outside=outside,
         )
-        if all(made.shape[i] == length for i, (length, _, _) in plans.items()):
-            return made
+        if all(result.shape[i] == length for i, (length, _, _) in plans.items()):
+            return result
     holes: list[tuple[int, np.ndarray]] = []
     for axis, (length, factor, region) in plans.items():
         count = x.shape[axis]

@@ -53,13 +53,13 @@ def _times(x: Complex, cos: Any, sin: Any, product: Callable[[Value, Any], Value
 
 
 def _prime_factors(size: int) -> list[int]:
-    found, d = [], 2
+    factors, d = [], 2
     while d * d <= size:
         while size % d == 0:
-            found.append(d)
+            factors.append(d)
             size //= d
         d += 1
-    return [*found, size] if size > 1 or not found else found
+    return [*factors, size] if size > 1 or not factors else factors
 
 
 def _fourier(x: Complex, sign: int) -> Complex:
