@@ -16,11 +16,11 @@ from .mnist import read_idx
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
-"""Where Debian's package dataset-fashion-mnist puts its files."""
+"""The folder of Debian's package dataset-fashion-mnist."""
 
 
 def load_digits() -> Arrays:
-    """Handwritten digits, 8x8 in 10 classes, out of scikit-learn's wheel: 1437 to train, 360 to test.
+    """Handwritten digits, 8x8 in 10 classes, from scikit-learn's wheel: 1437 to train, 360 to test.
 
     Every fifth image, counted class by class, is a test image: the same split everywhere, in which each class
     has its share to within one image. Pixels are 0 to 16 there and divided by 16 here.

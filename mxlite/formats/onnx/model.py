@@ -10,13 +10,13 @@ from ...core.files import opened
 from .package import onnx_package
 
 LARGEST_FILE = 2**31 - 1
-"""Bytes of the largest file: protobuf's own limit."""
+"""The most bytes of a file: protobuf's own limit."""
 
 
 def open_model(source: Any) -> tuple[Any, str | None]:
     """The ModelProto, and the folder where its external data may lie (None if it is no file).
 
-    Raises FormatError for what is no ONNX model.
+    Raises FormatError for data that is no ONNX model.
     """
     onnx = onnx_package()
     if isinstance(source, onnx.ModelProto):
