@@ -21,7 +21,7 @@ from .remat.steps import Steps
 
 STRATEGIES = ("none", "inplace", "sharing")
 CHECKPOINT_BYTES = 2 * PIECE
-"""What a checkpoint takes beside the plan while it is written or read: a piece, and that as an array."""
+"""Extra bytes while a checkpoint is written or read: a piece of it as bytes, and the same as an array."""
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ CATEGORIES = (
     "activations",
     "workspace",
 )
-"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. SOMETIMES are left
-out of tables where there are none."""
+"""Categories of bytes, in the order of every table: fixed ones first, then those of the arena. SOMETIMES are
+left out of tables if they are zero."""
 
 SOMETIMES = ("metrics", "staging")
-"""Sums of metrics that a step adds to itself, and where batches wait on a GPU for their turn."""
+"""Sums of metrics that a step accumulates, and buffers where batches wait on a GPU for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class Problem:
         held: Callable[[int], bool] | None = None,
         stay: Container[int] = (),
     ) -> int:
-        """Arena bytes that one run of task `t` needs to write `outputs`, or all it has, without the values that
+        """Arena bytes that one run of task `t` needs to write `outputs`, or all it has, without values that
         are `held`, which are counted elsewhere; no output may overwrite one of `stay`.
         """
         task, values = self.tasks[t], self.values

@@ -25,7 +25,7 @@ PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 def too_small(
     steps: Steps, budget: int, frontiers: Sequence[Frontier], keep_all: MemoryPlan
 ) -> MemoryBudgetError:
-    """The error for a `budget` that no plan of `frontiers` fits, those of `steps`.
+    """The error for a `budget` that no plan of `frontiers`, those of `steps`, fits.
 
     `keep_all` is the first step's plan that recomputes nothing.
     """

@@ -13,13 +13,13 @@ FLOPS_PER_S = 10e12  # of the device that plans assume unless another is describ
 BYTES_PER_S = 600e9
 
 MEASURED = "measured"
-"""What to write for a device whose kernels shall be timed, see `mx.calibrate`."""
+"""Value of `device=` that stands for timing the kernels on this device, see `mx.calibrate`."""
 
 Precision = Literal["", "tf32", "half"]
-"""What the products of a call are computed in, where that has a rate of its own."""
+"""Precision of a call's matrix products, where it has a rate of its own."""
 
 SLOWEST, FASTEST = 1e-9, 1e30
-"""Rates between which sums of seconds are neither infinite nor lost."""
+"""Bounds on rates, within which sums of seconds neither overflow nor vanish."""
 
 LONGEST_LAUNCH_S = 1.0
 

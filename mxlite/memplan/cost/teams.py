@@ -53,7 +53,7 @@ class Teams:
         self.scratch = np.array([[padded(nbytes) for _, nbytes in row] for row in padding])
         seconds = np.array([problem.tasks[t].seconds for t, _ in self.forms])
         counts = np.array([[n for n, _ in row] for row in padding], np.float64)
-        self.longer = seconds[:, None] * (counts[:, :1] / counts - 1)  # than with all threads, by form
+        self.longer = seconds[:, None] * (counts[:, :1] / counts - 1)  # extra, by form
         self._needs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def within(self, number: int, point: Point, ceiling: int) -> tuple[float, np.ndarray]:

@@ -32,9 +32,9 @@ VERSION = 8  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previ
 # that were rounded as some versions of Python do
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
 _APART = ("schedule", "liveness", "offsets", "host_ranges", "steps", "forms", "whole")
-"""Of a plan, its problem and its tasks: written in a form of their own, or not at all."""
+"""Fields of a plan, its problem and its tasks that are written in a form of their own, or not at all."""
 _SELDOM = {"threads": 0}
-"""What is written only where it is something else."""
+"""Fields that are written only where they differ from these defaults."""
 
 
 def dumps(plan: MemoryPlan) -> str:

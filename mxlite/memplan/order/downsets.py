@@ -23,7 +23,7 @@ from ...core.cached import cached_property
 from .section import joined_bytes, Memory, Section
 
 State = tuple[int, int, int, int, int, int]
-"""Peak so far, minus the number of tasks done, the set of them, what can run, kept and own bytes."""
+"""Peak so far, minus the number of tasks done, the set of them, ready tasks, kept and own bytes."""
 
 
 BOUNDED = 1024  # tasks up to which the bound is worked out; it takes tasks times values
