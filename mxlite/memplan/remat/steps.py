@@ -6,9 +6,8 @@ own, and so another problem with a frontier of its own:
 
     extra time
         |  .
-            |   `..second                  a budget's plan is the fastest of all that fit it, whichever step
-            it |      `--.------------        runs; times of both are relative to the step that runs without a
-            budget
+        |   `..second                  a budget's plan is the fastest of all that fit it, whichever step it
+        |      `--.------------        runs; times of both are relative to the step without a budget
         |          .
         |           `.first
         +---------------`------ bytes
