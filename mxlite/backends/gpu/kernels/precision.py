@@ -1,4 +1,5 @@
-"""Casts of mixed precision that are more than elementwise: at the shores of loss scaling, and of many arrays.
+"""Casts of mixed precision that are more than elementwise: those that scale the loss, and those of many
+arrays.
 
 Each element is read and written once. The loss scale is read from device memory when the kernel runs.
 """
