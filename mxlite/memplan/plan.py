@@ -104,8 +104,7 @@ class MemoryPlan:
 
     @property
     def extra_time(self) -> float:
-        """Time of recomputation and of waits for copies / time of the step without, from isolated kernel
-        times.
+        """Time of recomputation and waits for copies / time of the step without, by isolated kernel times.
 
         0.0 means none. Plans are chosen by this number. Where a step has to keep less than it would like from
         the outset, such as the gates of recurrent layers, the cost of that is included.

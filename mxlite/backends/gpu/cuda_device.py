@@ -163,8 +163,7 @@ class CudaDevice:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Context in which this device is the thread's current one, restored afterwards; its errors are
-        noted.
+        """Context in which this device is the thread's current one; its errors are noted.
 
         Raises DeviceError.
         """

@@ -73,7 +73,7 @@ class RecordingDriver:
         self._capture: RecordedGraph | None = None
         self._tails: dict[
             int, frozenset[int]
-        ] = {}  # capturing stream -> nodes that its next node follows
+        ] = {}  # for each stream in the capture, the nodes that its next one follows
         self._events: dict[int, frozenset[int]] = {}
 
     def __getattr__(self, name: str) -> Any:

@@ -1,5 +1,4 @@
-"""Tables of weights that are updated by one launch: addresses, sizes and rates, passed to the kernel by
-value.
+"""Tables of weights updated by one launch: addresses, sizes and rates, passed to the kernel by value.
 
 A network has hundreds of parameters, most of them small, and a launch costs more than the update of one. So
 the kernels of optimizers take tables. The table is an argument of the kernel (4 KiB of arguments are possible

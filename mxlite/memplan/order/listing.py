@@ -24,8 +24,7 @@ def rules(section: Section) -> Iterator[Order]:
 
 
 def follow(section: Section, wanted: Sequence[int] | None) -> Order:
-    """List schedule in the order `wanted` as far as dependencies allow; None: what adds the fewest bytes
-    first.
+    """List schedule in the order `wanted`, if dependencies allow; None: what adds the fewest bytes first.
 
     A task that leaves no more bytes live than it found runs as soon as it is ready, unless it would raise the
     peak so far: then it waits until less is live.

@@ -222,8 +222,7 @@ def search(
     blame: Ints,
     span: Ints,
 ) -> int:
-    """Depth-first search: the first in `rank` of the buffers that can lie lowest is put on its base, or never
-    is.
+    """Depth-first search: among buffers that can lie lowest, the first in `rank` is put on its base or not.
 
     The agenda is a list of parts that share no section: (first buffer, end, choices when it was begun,
     next part). A finished part forgets its choices: what comes later cannot change by them.

@@ -1,5 +1,4 @@
-"""Elementwise operators that are no expressions, and those of integers: formulas in one kernel for each
-compute type.
+"""Elementwise operators that are no expressions, and those of integers: one kernel per compute type.
 
 The formula, the types and the broadcasting are arguments of the launch, so that some sixty operators are
 three sources. A thread computes an element; arrays are read and written once. Gradients of broadcast inputs

@@ -1,5 +1,4 @@
-"""Increments of a metric for a batch: one launch, or two if there are more rows than one block has threads
-for.
+"""Increments of a metric for a batch: one launch, or two if one block has too few threads for the rows.
 
 Every prediction is read once, or, if only one score of a row counts, only that. The split of rows depends
 on their number alone: the same bits every time.

@@ -1,5 +1,4 @@
-"""Operators that only move elements, and their gradients: copies and fills traced from their reference
-kernels.
+"""Operators that only move elements, and their gradients: copies and fills traced from the reference.
 
 Each copy reads and writes every element once, in a launch of its own or, if they are rows, one of several.
 See gpu/trace.py for the tracing, gpu/move.py and gpu/move_together.py for the kernels. Gradients that

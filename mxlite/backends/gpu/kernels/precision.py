@@ -1,5 +1,4 @@
-"""Casts of mixed precision that are more than elementwise: those that scale the loss, and those of many
-arrays.
+"""Casts of mixed precision that are more than elementwise: for loss scaling, and of many arrays at once.
 
 Each element is read and written once. The loss scale is read from device memory when the kernel runs.
 """
