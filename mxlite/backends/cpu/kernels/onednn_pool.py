@@ -99,7 +99,7 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 def _is_right_in_bfloat16(r: Request, a: Any, w: Windows) -> bool:
-    """False if windows overlap, whose gradients oneDNN sums in bfloat16, or if numbers have 32 bits."""
+    """False where oneDNN is wrong: 32-bit indices, and sums of gradients over overlapping windows."""
     if a.pool_type == "max" and index_type(a).itemsize > 1:
         return False
     return r.op.forward_op is None or all(k <= s for k, s in zip(w.kernel, w.stride))
