@@ -151,8 +151,7 @@ def connected(
     launches: int = 1,
     bits: tuple[Any, ...] | None = None,
 ) -> ChosenKernel:
-    """A kernel that is connected to its arrays once and then only run, such as one that keeps their
-    addresses.
+    """A kernel that is connected to its arrays once and then only run: it may keep their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays passed to

@@ -17,9 +17,9 @@ from typing import Any
 from .base import Backend, ChosenKernel
 
 NOTABLE = 8
-"""Least ratio of a kernel's scratch to its arrays, inverted, from which on scratch matters."""
+"""A kernel's scratch matters if it is at least 1 / NOTABLE of its arrays."""
 PART = 16
-"""Share of the arrays, inverted, that more threads may add if that cannot be undone later."""
+"""More threads may add up to 1 / PART of the arrays, if that cannot be undone later."""
 LARGE = 1024 * 1024
 """Bytes of the arrays from which on that applies: a small network's least budget is that of one thread."""
 PER_THREAD = 32 * 1024

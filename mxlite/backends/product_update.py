@@ -48,8 +48,7 @@ class ProductUpdateAttrs:
 
 
 class JoinedUpdate(Op):
-    """An optimizer's step that computes its gradient itself, from `makers`; weight, states and `hyper`
-    follow.
+    """An optimizer's step that computes its gradient from `makers`; weight, states and `hyper` follow.
 
     The step is `op` and `attrs` of the attributes.
     """

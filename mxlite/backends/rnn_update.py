@@ -50,7 +50,7 @@ class _rnn_gate_gradients(Op):
     """Backward of `_rnn_keeping_gates` without the gradient of its parameters.
 
     Inputs: heads, those of `d_out`, `d_state_output` and `d_statecell_output` that are present; then the
-    inputs, except data, and outputs of the layers  ->  d_data, d_state, d_state_cell as in backward; 
+    inputs, except data, and outputs of the layers  ->  d_data, d_state, d_state_cell as in backward;
     d_gates: (L*D, T, B, 4*H), the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over
     steps and samples. Parameters, gates and the gradients of gates and biases are float32, all else may be of
     16 bits.

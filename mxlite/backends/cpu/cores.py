@@ -54,7 +54,7 @@ class running:
 
 def with_threads(kernel: ChosenKernel, threads: int) -> ChosenKernel:
     """`kernel`, chosen for so many threads, for programs that run with another number: it is connected inside
-    `running(threads)`, and each of its calls begins and ends with a word to OpenMP.
+    `running(threads)`, and each of its calls sets and restores OpenMP's number of threads.
     """
 
     def link(run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:

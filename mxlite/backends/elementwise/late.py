@@ -1,5 +1,4 @@
-"""Splitting of chains: outputs that only backward reads are computed there, so that the rest can be kept
-alone.
+"""Splitting of chains: outputs that only backward reads are computed there, and the rest is kept alone.
 
     total, c0 -> chain -> gates, c, h                 total, c0 -> chain -> c, h
     ...                                               ...

@@ -79,8 +79,7 @@ def blocks(
 
 
 class Columns:
-    """Base of the three directions: the rows of columns that exist at a time, and the positions of their
-    taps.
+    """Base of the three directions: rows of columns that exist at a time, and positions of their taps.
 
     Raises LookupError if there is no good product.
     """
