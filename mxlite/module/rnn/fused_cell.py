@@ -25,8 +25,8 @@ class FusedRNNCell(BaseRNNCell):
     """`num_layers` layers of 'rnn_relu', 'rnn_tanh', 'lstm' or 'gru' over a whole sequence, as one node.
 
     All weights are one vector, PREFIXparameters; `unpack_weights` gives them gate by gate under the names of
-    the cells that `unfuse` makes. `dropout` lies between the layers. `get_next_state`: whether `unroll` gives
-    the states after the last step. `forget_bias` is where the bias of an LSTM's forget gates starts.
+    the cells that `unfuse` creates. `dropout` is applied between the layers. `get_next_state`: True if
+    `unroll` returns the states after the last step. `forget_bias` is the initial bias of LSTM forget gates.
     """
 
     def __init__(
