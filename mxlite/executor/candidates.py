@@ -219,7 +219,7 @@ class Candidates:
         return found
 
     def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> Steps:
-        """Without a budget and within one; each says whether its step is light. `advise` as for `Steps`."""
+        """Steps without a budget and within one. `advise` as for `Steps`."""
 
         def usual() -> Problem:
             return self._lowered(self.usual_step, order, free).problem

@@ -445,8 +445,8 @@ class Executor:
         for it), before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what
         fc1 reads in second place. The array holds that result until the next pass overwrites it.
 
-        What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
-        the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
+        Arrays whose names `pattern` (None: any) matches from the start are kept outside the arena, and the
+        program is planned anew for that: `memory_plan` counts them as outputs. So a selective pattern costs
         few bytes and little time. A change of pattern loses the values of a forward pass that waits for
         its backward. With mixed precision 16-bit results are shown as such, gradients times the loss scale.
         """
