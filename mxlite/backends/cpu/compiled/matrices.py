@@ -86,7 +86,7 @@ def depth_of(k: int) -> int:
 
 
 def rows() -> int:
-    """Rows of a tile: what registers hold, and no more than a vector, by which a turned block is copied."""
+    """Rows of a tile: as many as registers hold, at most a vector (by which transposed blocks are copied)."""
     return min(width(), (tile.registers() - 1 - VECTORS) // VECTORS)
 
 

@@ -156,7 +156,7 @@ class _Passes:
         terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]],
         wide: int,
     ) -> None:
-        """Add up in the totals of this thread's parts both numbers that `terms(v, mask)` makes of a row."""
+        """Add both terms that `terms(v, mask)` computes from a row to the totals of this thread's parts."""
         f, w = self.f, self.w
 
         def column(v: str, mask: str | None, rows: Rows) -> None:

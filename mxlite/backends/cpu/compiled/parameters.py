@@ -1,9 +1,9 @@
 """Loops over samples (s..., t...) of distributions with parameters (s...): each serves a block of neighbours.
 
-        each == 1     parameters lie beside the samples, and are read by vectors
-        else          a unit is a piece of a block: its parameters are read once
+    each == 1     parameters lie beside the samples, and are read by vectors
+    else          a unit is a piece of a block: its parameters are read once
 
-    Threads share units. Intermediate numbers are float64, whatever the types of the arrays.
+Threads share units. Intermediate numbers are float64, whatever the types of the arrays.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Gradient(Recurrent):
                 )  # fmt: skip
 
     def _pointwise(self, j: Int, d_gates: str) -> None:
-        """The gradients of the gates' sums of step j, of its units; dh becomes what goes past the product."""
+        """Gradients of the gates' sums of step j; dh becomes the gradient that bypasses the product."""
         f, form = self.f, self.form
         gates = f.at(self.gates, f.times(j, self.gates_step))
         after, before = self._cells_at(j) if form.mode == "lstm" else ("", "")
