@@ -44,7 +44,7 @@ def measure(workers: dict[str, Worker], rounds: int, quick: bool) -> Times:
     values: dict[str, dict[str, list[float]]] = {c: {w: [] for w in workers} for c in cases}
     for r in range(rounds + 1):
         for case, request in cases.items():
-                        # Each round starts with another worker, so that none always runs after the same one.
+            # Each round starts with another worker, so that none always runs after the same one.
             names = list(workers)
             for name in names[r % len(names) :] + names[: r % len(names)]:
                 time = workers[name].ask(**request)

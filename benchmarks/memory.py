@@ -97,7 +97,7 @@ def study(
     sharing = net.memory_plan(mx.cpu(), **shapes)
     plan_s = perf_counter() - start
     problem = sharing.problem
-        # Without a budget a step recomputes cheap results; plans within a budget are made for another step.
+    # Without a budget a step recomputes cheap results; plans within a budget are made for another step.
     within = net.memory_plan(mx.cpu(), memory_budget=ANY, **shapes).problem
     start = perf_counter()
     try:
@@ -106,7 +106,7 @@ def study(
         least = net.memory_plan(mx.cpu(), memory_budget=error.least_feasible_bytes, **shapes)
     search_s = perf_counter() - start
     forward = sum(t.seconds for t in within.tasks[: within.num_forward]) / within.step_seconds
-        # The search may know a faster plan of equal size.
+    # The search may know a faster plan of equal size.
     small = sublinear(within, forward)
     small = net.memory_plan(mx.cpu(), memory_budget=small.peak_bytes, **shapes)
     return Planned(

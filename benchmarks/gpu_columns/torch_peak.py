@@ -117,7 +117,7 @@ def peak(net: Net, autocast: bool = False, batch: int | None = None, checkpointe
         storages.peak = storages.now
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             scores = model(x)
-                # In autocast the loss casts its input to float32 while the caller still holds it.
+            # In autocast the loss casts its input to float32 while the caller still holds it.
         loss = F.cross_entropy(scores.float() if autocast else scores, y)
         if not autocast:
             del scores

@@ -36,7 +36,7 @@ def push(case: str, count: int) -> float:
     plain = np.zeros(SMALL, np.float32)
     add = mx.nd.elemwise_add
 
-        # Written out: a call through a lambda costs as much as numpy's addition.
+    # Written out: a call through a lambda costs as much as numpy's addition.
     mx.nd.waitall()
     start = perf_counter()
     if case == "a += 1":

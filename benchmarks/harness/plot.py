@@ -44,7 +44,7 @@ def draw(families: dict[str, list[Any]], folder: Path, stem: str, form: str) -> 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-        # Fixed settings, so that the same data give the same file.
+    # Fixed settings, so that the same data give the same file.
     matplotlib.rcParams.update({"svg.hashsalt": "mxlite", "svg.fonttype": "none", "font.size": 10})
     drawn = {}
     for name, rows in families.items():

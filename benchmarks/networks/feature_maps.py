@@ -109,7 +109,7 @@ def _forward(
         flops = flops_of(node.op, node.attrs, (tuple(ins), tuple(outs))) if op in WEIGHTED else 0
         seconds = max(flops / FLOPS_PER_S, moved / BYTES_PER_S)
         if op in ACTIVATIONS and maps[0] in made and made[maps[0]].op == joined:
-                        # Fused with the preceding operator: the same output, which backward reads, too.
+            # Fused with the preceding operator: the same output, which backward reads, too.
             before = made[maps[0]]
             before.reads.add(before.output)
             number[node] = before.output

@@ -70,8 +70,7 @@ class Column:
         python = mxnet_python() if self.side == "mxnet" else sys.executable
         assert python is not None
         number = str(threads)
-                # Ours limits its BLAS and its OpenMP separately, and does so only if OMP_NUM_THREADS is not
-                # set.
+        # Ours limits its BLAS and its OpenMP separately, unless OMP_NUM_THREADS is set.
         env = {"MXLITE_NUM_THREADS": number} if self.side == "ours" else {"OMP_NUM_THREADS": number}
         return Worker(python, str(HERE / self.script), env={**env, **self.env})
 

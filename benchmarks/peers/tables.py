@@ -169,7 +169,7 @@ def profile(e: Entry, peak: dict[str, float]) -> str:
     """Table of the kinds of calls in a step, longest first."""
     assert e.profile is not None
     step, kinds = e.profile["step"], e.profile["kinds"]
-        # Other types may have a higher peak, as measured by the profiler.
+    # Other types may have a higher peak, as measured by the profiler.
     arithmetic = {t: max(peak["flops"], v) for t, v in e.profile["peak"]["flops_per_s"].items()}
     large = [k for k in kinds if k["seconds"] >= SMALL_SHARE * step]
     rows: list[Sequence[object]] = []
