@@ -17,7 +17,7 @@ from torture.allowance import Allowance
 
 
 def names() -> list[str]:
-    """The parts, in the alphabet's order."""
+    """The parts, in alphabetical order."""
     return sorted(found.name for found in pkgutil.iter_modules(torture.parts.__path__))
 
 
@@ -41,9 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(asked.parts) - set(names()):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(names())}.")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # So it is in the background of a shell; what is started here would inherit it, deaf to Ctrl-C.
+        # A background shell ignores SIGINT, which children would inherit, so that Ctrl-C had no effect.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    logging.getLogger("mxlite").setLevel(logging.ERROR)  # warnings about drawn networks hide what fails
+    logging.getLogger("mxlite").setLevel(logging.ERROR)  # warnings about random networks would hide failures
     chosen = asked.parts or names()
     ends = monotonic() + asked.minutes * 60
     rows, failed = [], []
