@@ -9,6 +9,8 @@ import pkgutil
 import platform
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from time import monotonic
 
@@ -43,7 +45,24 @@ def main(arguments: list[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background shell ignores SIGINT, which children would inherit, so that Ctrl-C had no effect.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    logging.getLogger("mxlite").setLevel(logging.ERROR)  # warnings about random networks would hide failures
+    with _errors_alone():
+        return _run(asked)
+
+
+@contextmanager
+def _errors_alone() -> Iterator[None]:
+    """Inside, mxlite logs errors only: its warnings about random networks would hide a failure."""
+    logger = logging.getLogger("mxlite")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _run(asked: argparse.Namespace) -> int:
+    """Run the requested parts, print their table, and return the exit code."""
     chosen = asked.parts or names()
     ends = monotonic() + asked.minutes * 60
     rows, failed = [], []

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core import StateError
 from ..core.bytesize import format_bytes
+from ..core.errors import file_error, FileError
 from ..core.files import check_writable, room
 from ..core.wanted import wanted, whole
 from .initial.initializer import Uniform
@@ -61,7 +62,7 @@ class BaseModule(ScoredModule):
         to bitwise the same weights as a run that was never stopped. A second Ctrl-C stops at once. In
         callbacks at the end of an epoch and in its evaluation the first one does; they are run once more when
         training is resumed.
-        If nothing can be written there, OSError is raised before the first step.
+        If nothing can be written there, FileError is raised before the first step.
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
@@ -192,13 +193,13 @@ class BaseModule(ScoredModule):
 
 
 def _check_room(path: str, nbytes: int) -> None:
-    """Raise OSError if no file of so many bytes can be written there, as far as can be known beforehand."""
+    """Raise FileError if no file of so many bytes can be written there, as far as can be known beforehand."""
     try:
         check_writable(path)
     except OSError as error:
         told = f"fit could not write its checkpoints: {error.strerror}"
-        raise type(error)(error.errno, told, path) from None
+        raise file_error(error, path, told) from None
     free = room(path)
     if free is not None and free < nbytes:
         told = f"fit could not write its checkpoints: they take {format_bytes(nbytes)}, free are"
-        raise OSError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)
+        raise FileError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
 from ..core.errors import ArgumentError, RangeError
+from ..core.files import opened
 from ..core.wanted import wanted
 from ..ndarray import NDArray
 from ..ndarray.sparse import retain
@@ -181,7 +182,7 @@ class KVStore:
         if isinstance(updater, Updater):
             updater.take_states(Source.opened(fname))
         else:
-            with open(fname, "rb") as file:
+            with opened(fname) as file:
                 updater.set_states(file.read())
 
     def _states(self) -> Any:
