@@ -100,7 +100,7 @@ def header(mx: Any, sections: list[str], match: str) -> dict[str, Any]:
 
 
 def record_apart(tree: Path, out: Path, sections: list[str], match: str) -> int:
-    """Record in a process with fixed settings, in an empty folder, with `tree` first among modules."""
+    """Record in a new process with fixed settings, in an empty folder, `tree` first on the path."""
     clean = {n: v for n, v in os.environ.items() if not n.startswith(("MXLITE_", "PYTHON"))}
     command = [sys.executable, str(Path(__file__).resolve()), "record", str(out.resolve())]
     command += ["--tree", str(tree.resolve()), "--only", ",".join(sections), "--match", match, "--here"]
