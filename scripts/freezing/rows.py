@@ -45,7 +45,7 @@ def record_rows(own: SimpleNamespace, match: re.Pattern[str], record: dict[str, 
 
 
 def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
-    """A kernel's name and workspace, or the error that says why there is none."""
+    """A kernel's name and workspace, or the error if there is none."""
     try:
         kernel = choose()
     except Exception as error:
