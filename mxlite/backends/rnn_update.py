@@ -10,7 +10,7 @@ kept; of those nothing is read again once a step's gradients are there, so that 
 
 Each product is then one over all steps of time, and the parameters' gradient is never there.
 
-The operators come in where a step is combined (`cpu/passes/rnn_updates.py`); no user and no file ever sees
+The operators come in where a step is combined (`passes/rnn_updates.py`); no user and no file ever sees
 them.
 """
 

@@ -27,7 +27,7 @@ from ..update_group import _fused_updates, GroupAttrs
 from .groups import Groups, SMALL_BYTES
 
 
-@graph_pass(Stage.STEP, after=("narrow_gradients", "chains", "group_casts"))
+@graph_pass(Stage.STEP, after=("narrow_gradients", "chains"))
 def group_updates(step: Step, target: Target) -> Step:
     """Updates in groups. O(nodes)."""
     graph = step.graph

@@ -142,7 +142,7 @@ def is_elementwise(op: Any) -> bool:
 
 def _joined(m: _Match, made: Rewriter) -> Node:
     """The update that makes its gradient."""
-    named = dict(zip(m.gradient.input_names, m.gradient.inputs))
+    named = inputs_by_name(m.gradient)
     weight, _, *others = m.update.inputs
     inputs = made.all_of((named["d_out"], named["data"], weight, *others))
     assert m.update.op is not None

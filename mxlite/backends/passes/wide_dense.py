@@ -75,13 +75,8 @@ class _Search:
     """What can change. widening: the cast of each gradient in a weight, if that alone reads it."""
 
     def __init__(self, step: Step, target: Target) -> None:
-        self.graph, self.shown, self.forward, self.readers = (
-            step.graph,
-            step.shown,
-            step.forward,
-            step.readers,
-        )
-        self.has_kernel = target.has_kernel
+        self.graph, self.shown, self.readers = step.graph, step.shown, step.readers
+        self.forward, self.has_kernel = step.forward, target.has_kernel
         self.casts = [n for n in step.operators if n.op is Cast and self._is_copy(n)]
         self.widening: dict[Node, Node] = {}
 
