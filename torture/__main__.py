@@ -9,6 +9,8 @@ import pkgutil
 import platform
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from time import monotonic
 
@@ -43,7 +45,24 @@ def main(arguments: list[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # So it is in the background of a shell; what is started here would inherit it, deaf to Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    logging.getLogger("mxlite").setLevel(logging.ERROR)  # warnings about drawn networks hide what fails
+    with _errors_alone():
+        return _run(asked)
+
+
+@contextmanager
+def _errors_alone() -> Iterator[None]:
+    """Inside, mxlite logs errors only: its warnings about drawn networks would hide a failure."""
+    logger = logging.getLogger("mxlite")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _run(asked: argparse.Namespace) -> int:
+    """Runs the parts asked for, prints their table, and gives the exit code."""
     chosen = asked.parts or names()
     ends = monotonic() + asked.minutes * 60
     rows, failed = [], []
