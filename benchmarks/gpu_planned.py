@@ -1,5 +1,4 @@
-"""Planned bytes of the networks of benchmarks/gpu.py, compared with estimates of PyTorch eager's. No GPU
-needed.
+"""Planned bytes of the networks of benchmarks/gpu.py, compared with estimates of PyTorch eager's (no GPU).
 
     python benchmarks/gpu_planned.py            a minute; writes results/<date>-gpu-planned.md
     python benchmarks/gpu_planned.py --quick    small networks; prints only

@@ -1,4 +1,4 @@
-"""Planned bytes of published networks by strategy, compared with MXNet 1.9.1 and memonger. Nothing is
+"""Planned bytes of published networks by strategy, compared with MXNet 1.9.1 and memonger; nothing is run.
 executed.
 
     python benchmarks/memory.py            a few minutes; writes results/<date>-memory.md and its plots

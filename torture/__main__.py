@@ -19,7 +19,7 @@ from torture.allowance import Allowance
 
 
 def names() -> list[str]:
-    """The parts, in the alphabet's order."""
+    """The parts, in alphabetical order."""
     return sorted(found.name for found in pkgutil.iter_modules(torture.parts.__path__))
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(asked.parts) - set(names()):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(names())}.")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # So it is in the background of a shell; what is started here would inherit it, deaf to Ctrl-C.
+        # A background shell ignores SIGINT, which children would inherit, so that Ctrl-C had no effect.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with _errors_alone():
         return _run(asked)
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _errors_alone() -> Iterator[None]:
-    """Inside, mxlite logs errors only: its warnings about drawn networks would hide a failure."""
+    """Inside, mxlite logs errors only: its warnings about random networks would hide a failure."""
     logger = logging.getLogger("mxlite")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -62,7 +62,7 @@ def _errors_alone() -> Iterator[None]:
 
 
 def _run(asked: argparse.Namespace) -> int:
-    """Runs the parts asked for, prints their table, and gives the exit code."""
+    """Run the requested parts, print their table, and return the exit code."""
     chosen = asked.parts or names()
     ends = monotonic() + asked.minutes * 60
     rows, failed = [], []

@@ -28,8 +28,7 @@ def _absolute(env: dict[str, str]) -> dict[str, str]:
 
 
 class Worker:
-    """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and
-    waits for the reply.
+    """Process of `script` (a file next to this one, or a path) with `arguments`; `ask` queries it.
 
     Requests and replies are JSON, one per line. If the process ends, fails, or takes longer than `limit`
     seconds, RuntimeError is raised with its error output, and it is killed. Its output is read by a thread,

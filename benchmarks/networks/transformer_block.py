@@ -1,5 +1,4 @@
-"""One layer of a transformer encoder with a classifier on top, for mxlite and for MXNet; needs only Python
-3.8 or later.
+"""A transformer encoder layer with a classifier on top, for mxlite and MXNet; needs only Python 3.8.
 
 A. Vaswani et al. 2017, "Attention is all you need"; norms in front of attention and affine maps, as in
 R. Xiong et al. 2020, "On layer normalization in the transformer architecture". data: (N, L, width);

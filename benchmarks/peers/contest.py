@@ -233,8 +233,7 @@ def profile(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> No
 def within(
     net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, workers: dict[str, Worker], terms: Terms
 ) -> None:
-    """Measure ours within a fraction of PyTorch's least peak, in rounds with the fastest of PyTorch and of
-    ours.
+    """Measure ours within a fraction of PyTorch's least peak, in rounds with the fastest of both.
 
     Its worker is added to `workers` while it runs.
     """

@@ -46,7 +46,7 @@ class Asked:
         return plan
 
     def least_for(self, extra: float, steps: int = 6) -> MemoryPlan:
-        """The smallest arena known whose extra time is at most `extra`: bisection, from what was asked."""
+        """The smallest plan found with extra time at most `extra`: bisection, starting from known plans."""
         known = [p for p in (*self.plans.values(), self.keep_all) if p is not None]
         best = min((p for p in known if p.extra_time <= extra), key=lambda p: p.arena_bytes)
         low = max((p.arena_bytes for p in known if p.extra_time > extra), default=self.least().arena_bytes)

@@ -306,7 +306,7 @@ class Executor:
             self._sparse.before()
         self._push_backward()
         for state, before in zip(self.aux_arrays, moved):
-            before.copyto(state)  # the plan may update statistics in either pass
+            before.copyto(state)  # the plan may move statistics in either pass
         if self._sparse is not None:
             self._sparse.after()
 
