@@ -5,24 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
+from pass_lists import with_gpu_passes
 
 import mxlite as mx
 from mxlite.backends import Backend, base, bind_call
 from mxlite.backends.added_gradient import _added_gradient
 from mxlite.backends.gpu.kernels import table
-from mxlite.backends.gpu.passes import Passes
+from mxlite.backends.gpu.passes import GPUTarget
 from mxlite.core.dtype import as_dtype
 from mxlite.ops.nn.dense import FullyConnected
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 TABLE = table(EmulatedDevice())
-KNOWN = Passes(TABLE)
-APART = Passes({op: rows for op, rows in TABLE.items() if op.op_name != "_added_gradient"})
+KNOWN = GPUTarget.of(TABLE)
+APART = GPUTarget.of({op: rows for op, rows in TABLE.items() if op.op_name != "_added_gradient"})
 
 
-def backend(passes=KNOWN, kernels=TABLE):
-    return Backend("cpu", np, kernels, simplify=passes.simplify, combine=passes.combine)
+def backend(target=KNOWN):
+    return with_gpu_passes(target, TABLE)
 
 
 def convolution(x, filters, kernel, name, **more):

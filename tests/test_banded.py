@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import left_out
 
 import mxlite as mx
 from mxlite.backends.banded import _banded, _banded_gradient, _in_place, Array, BandedAttrs, Link
 from mxlite.backends.base import Backend
 from mxlite.backends.call import bind_call
-from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.graph import NoAttrs
@@ -82,9 +82,7 @@ def joined(exe: Any) -> list[str]:
 
 
 def without(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.COMBINE if p is not passes.banded)
-    assert len(rest) < len(passes.COMBINE)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "banded")
 
 
 LAYER = "wide_backward_data+n_backward+first_grad_sum"
@@ -182,7 +180,8 @@ def test_small_arrays_stay_whole(monkeypatch):
 def test_a_weight_is_read_before_its_update_changes_it(monkeypatch):
     """The weight has more bytes than its data: its update stands between the operators that join."""
     updates = importlib.import_module("mxlite.backends.passes.product_updates")
-    monkeypatch.setattr(updates.product_updates, "__defaults__", ((1, 1),))
+    for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
+        monkeypatch.setattr(updates, name, 1)
     symbol = network(units=9 * WIDTH)
     exe, got = trained(symbol)
     tasks = {t.name: t.op for t in exe._planned.train.problem.tasks}
@@ -196,7 +195,8 @@ def test_a_weight_is_read_before_its_update_changes_it(monkeypatch):
 def test_a_16_bit_copy_of_a_weight_is_read_before_the_update(monkeypatch):
     """Else the copy would be there besides while the weight is updated."""
     updates = importlib.import_module("mxlite.backends.passes.product_updates")
-    monkeypatch.setattr(updates.product_updates, "__defaults__", ((1, 1),))
+    for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
+        monkeypatch.setattr(updates, name, 1)
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
     exe, _ = trained(network(units=9 * WIDTH), amp="bfloat16")
     names = [t.name for t in exe._planned.train.listed.tasks]

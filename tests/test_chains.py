@@ -9,16 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from pass_lists import alone, without_stage
 
 import mxlite as mx
 from mxlite import sym
 from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.cpu.passes.chains import chains
-from mxlite.backends.elementwise import chains as fusing
 from mxlite.backends.elementwise.expression import Writer
 from mxlite.backends.elementwise.fused import _fused_elementwise, _fused_elementwise_gradient, FusedAttrs
+from mxlite.backends.passes import chains as fusing
+from mxlite.backends.rewrite import Stage
 from mxlite.core import native
 from mxlite.executor.step import _accumulate
 from mxlite.graph import Entry, Graph, infer_shapes, infer_types, NoAttrs, Node
@@ -35,11 +36,16 @@ def forward_graph(symbol, dtypes=None, **shapes):
     return infer_types(infer_shapes(graph, shapes), dtypes or {}, default="float32")
 
 
+def chains(graph, kept, num_forward):
+    """What the pass makes of a graph."""
+    return alone("chains", graph, kept, num_forward).graph
+
+
 def fused(symbol, kept=None, num_forward=None, **shapes):
     """Names of operators after the pass, in their order."""
     graph = forward_graph(symbol, **shapes)
     count = sum(n.op is not None for n in graph.nodes) if num_forward is None else num_forward
-    made, _, _ = chains(graph, frozenset(graph.outputs if kept is None else kept), count)
+    made = chains(graph, graph.outputs if kept is None else kept, count)
     return [n.op.op_name for n in made.nodes if n.op is not None]
 
 
@@ -175,7 +181,7 @@ def test_random_network_trains_alike(net, seed, grad_req):
         for name in ga:
             close(gb[name], ga[name], 2e-4)
         # Never more memory than the plan of the same kernels without the pass.
-        patch.setattr("mxlite.backends.cpu.passes.COMBINE", ())
+        without_stage(patch, Stage.STEP)
         apart = bound(net, "compiled", patch, grad_req, seed=seed, **shapes)
         assert fast.memory_plan.peak_bytes <= apart.memory_plan.peak_bytes * 1.25 + 4096
 
@@ -203,7 +209,7 @@ def test_what_is_small_stays():
 def test_other_types_stay(dtype):
     x = sym.Variable("x")
     graph = forward_graph(sym.square(x) * 2.0, dict(x=dtype), x=SHAPE)
-    assert chains(graph, frozenset(graph.outputs), 2)[0] is graph
+    assert chains(graph, graph.outputs, 2) is graph
 
 
 def test_other_shapes_stay_apart():
@@ -219,7 +225,7 @@ def test_value_that_others_read_is_an_output():
     h = sym.tanh(x)
     net = sym.Group([sym.exp(h) * 2.0, sym.sum(h)])
     graph = forward_graph(net, x=SHAPE)
-    made, _, _ = chains(graph, frozenset(graph.outputs), 4)
+    made = chains(graph, graph.outputs, 4)
     (node,) = (n for n in made.nodes if n.op is _fused_elementwise)
     assert node.num_outputs == 2
 
@@ -251,10 +257,10 @@ def test_different_annotations_stay_apart():
 def test_without_a_compiler_nothing_happens(monkeypatch):
     graph = forward_graph(sym.exp(sym.tanh(sym.Variable("x"))), x=SHAPE)
     monkeypatch.setattr(native, "available", lambda: False)
-    assert chains(graph, frozenset(), 2) == (graph, {}, 2)
+    assert chains(graph, (), 2) is graph
     monkeypatch.undo()
     monkeypatch.setenv("MXLITE_KERNELS", "onednn")
-    assert chains(graph, frozenset(), 2)[0] is graph
+    assert chains(graph, (), 2) is graph
 
 
 def test_what_changes_in_between_is_read_before():
@@ -268,7 +274,7 @@ def test_what_changes_in_between_is_read_before():
     found = []
     for middle in ([], [change]):
         changed = replace(graph, effects=tuple(middle), order=(*others, *middle, softmax, add, end))
-        made, _, _ = chains(changed, frozenset(graph.outputs), 6)
+        made = chains(changed, graph.outputs, 6)
         found.append([n.op.op_name for n in made.nodes if n.op is not None])
     assert found[0] == ["softmax", "_fused_elementwise"]
     assert found[1] == ["_fused_elementwise", "_accumulate", "softmax", "_fused_elementwise"]
@@ -306,7 +312,7 @@ def test_many_nodes_take_linear_time():
         seen = Counter()
         sys.setprofile(lambda frame, event, argument: seen.update((event,)))
         try:
-            made, _, _ = chains(graph, frozenset(graph.outputs), count)
+            made = chains(graph, graph.outputs, count)
         finally:
             sys.setprofile(None)
         assert len(made.nodes) < len(graph.nodes)
@@ -387,7 +393,7 @@ def test_equal_values_are_stored_once():
     same = sym.exp(x)
     net = sym.Group([sym.softmax(h), sym.softmax(same), sym.tanh(h) * same])
     graph = forward_graph(net, x=SHAPE)
-    made, _, _ = chains(graph, frozenset(graph.outputs), 6)
+    made = chains(graph, graph.outputs, 6)
     fused_nodes = [n for n in made.nodes if n.op is _fused_elementwise]
     assert all(n.num_outputs == 1 for n in fused_nodes)
 

@@ -6,11 +6,10 @@ import functools
 
 import numpy as np
 import pytest
+from pass_lists import optimized
 
 import mxlite as mx
-from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.rewrite import simplified
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="oneDNN's library is not installed")
 
@@ -154,7 +153,7 @@ def test_outputs_and_inner_outputs_keep_their_shape(monkeypatch):
 
 def test_without_convolutions_nothing_changes():
     graph = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3).graph
-    assert simplified(CPU.simplify(), graph, True) is graph
+    assert optimized(graph, True) is graph
 
 
 def test_float64_stays_as_it_is():

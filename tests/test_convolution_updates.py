@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import left_out
 from small_networks import fill_by_kind
 
 import mxlite as mx
@@ -21,9 +22,8 @@ from mxlite.memplan import check
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-PASSES = importlib.import_module("mxlite.backends.cpu.passes")
 KERNEL = importlib.import_module("mxlite.backends.cpu.kernels.convolution_update")
-COMMON = importlib.import_module("mxlite.backends.passes")
+PASS = importlib.import_module("mxlite.backends.passes.convolution_updates")
 SGD = mx.optimizer.SGD(momentum=0.9)
 
 
@@ -32,12 +32,7 @@ def small(monkeypatch: Any) -> None:
     """Weights of small networks count, in bands of 64 filters."""
     monkeypatch.setattr(KERNEL, "BAND_BYTES", 64)
     monkeypatch.setattr(KERNEL, "THREAD_BYTES", 64)
-    found = COMMON.convolution_updates
-
-    def often(*args: Any) -> Any:
-        return found(*args, least_bytes=60_000)
-
-    monkeypatch.setattr(COMMON, "convolution_updates", often)
+    monkeypatch.setattr(PASS, "LEAST_BYTES", 60_000)
 
 
 def conv(data: Any, name: str, filters: int, size: int = 3, **how: Any) -> Any:
@@ -89,8 +84,7 @@ def test_a_step_learns_the_same(amp, monkeypatch):
     check(found.memory_plan)
     got = trained(found)
     same = trained(bound(amp=amp, memory_budget=2**40))
-    work = tuple(w for w in PASSES.COMBINE if w is not PASSES.convolution_updates)
-    monkeypatch.setattr(PASSES, "COMBINE", work)
+    left_out(monkeypatch, "convolution_updates")
     plain = bound(amp=amp)
     assert not banded(plain)
     for name, x in trained(plain).items():

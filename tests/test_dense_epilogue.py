@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
+from pass_lists import with_gpu_passes
 
 import mxlite as mx
 from mxlite.backends import Backend, base
 from mxlite.backends.gpu.kernels import table
-from mxlite.backends.gpu.passes import Passes
+from mxlite.backends.gpu.passes import GPUTarget
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 DEVICE = EmulatedDevice()
 TABLE = table(DEVICE)
-KNOWN = Passes(TABLE)
-OWN = Backend("cpu", np, TABLE, simplify=KNOWN.simplify, combine=KNOWN.combine)
+KNOWN = GPUTarget.of(TABLE)
+OWN = with_gpu_passes(KNOWN, TABLE)
 ACTIVATIONS = {
     "relu": lambda x: mx.sym.Activation(x, act_type="relu", name="act"),
     "named_relu": lambda x: mx.sym.relu(x, name="act"),
@@ -90,14 +91,14 @@ def test_what_somebody_else_reads_is_stored(monkeypatch):
 
 
 def test_a_backend_without_kernels_keeps_its_graph(monkeypatch):
-    bare = Passes({op: rows for op, rows in TABLE.items() if not op.op_name.startswith("_dense_")})
-    backend = Backend("cpu", np, TABLE, simplify=bare.simplify, combine=bare.combine)
+    bare = GPUTarget.of({op: rows for op, rows in TABLE.items() if not op.op_name.startswith("_dense_")})
+    backend = with_gpu_passes(bare, TABLE)
     assert operators(bound(monkeypatch, network("relu"), backend)) == []
 
 
 def test_the_reference_kernels_compute_the_same(monkeypatch):
     """What a backend falls back to when a row answers once and not again."""
-    reference = Backend("cpu", np, {}, combine=KNOWN.combine)
+    reference = with_gpu_passes(KNOWN, {})
 
     def run(backend):
         executor = bound(monkeypatch, network("gelu_tanh"), backend)
@@ -116,7 +117,7 @@ def test_the_reference_kernels_compute_the_same(monkeypatch):
 def test_a_plan_has_no_more_bytes_than_without(monkeypatch):
     for activation in ("relu", "gelu", "gelu_tanh"):
         joined = bound(monkeypatch, network(activation), OWN)
-        bare = Passes({op: rows for op, rows in TABLE.items() if not op.op_name.startswith("_dense_")})
-        apart = Backend("cpu", np, TABLE, simplify=bare.simplify, combine=bare.combine)
+        bare = GPUTarget.of({op: rows for op, rows in TABLE.items() if not op.op_name.startswith("_dense_")})
+        apart = with_gpu_passes(bare, TABLE)
         other = bound(monkeypatch, network(activation), apart)
         assert joined.memory_plan.peak_bytes <= other.memory_plan.peak_bytes

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import asking, left_out, optimized, Willing
 
 import mxlite as mx
 from mxlite import ops
@@ -13,7 +14,6 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.rewrite import simplified
 from mxlite.executor.infer import infer
 from mxlite.graph.attrs import parse_attrs
 
@@ -42,7 +42,7 @@ def folded(symbol: Any, train: bool = False, kind: str = "float32") -> list[str]
     """The operators that the passes leave, but for those that move the channels."""
     shapes = {n: s for n, s in (("x", SHAPE), ("y", (2, 4, 9, 9))) if n in symbol.list_arguments()}
     graph = infer(symbol.graph, shapes, dict.fromkeys(shapes, kind))
-    made = simplified(passes.SIMPLIFY, graph, train)
+    made = optimized(graph, train)
     assert sorted(n.name for n in made.variables) == sorted(n.name for n in graph.variables)
     assert all(made.shapes[e] == graph.shapes[o] for e, o in zip(made.outputs, graph.outputs, strict=True))
     return [n.op.op_name for n in made.nodes if n.op is not None and n.op.op_name not in MOVES]
@@ -67,20 +67,24 @@ CHAINS = {
 }
 
 
+def taken(monkeypatch: Any, answer: Any) -> None:
+    """Convolutions are asked for what they do to their output by `answer`."""
+    work = tuple(asking(p.name, Willing(answer=answer)) if p.name == "fold" else p for p in passes.PASSES)
+    monkeypatch.setattr(passes, "PASSES", work)
+
+
 @needs_onednn
 @pytest.mark.parametrize("how", CHAINS)
 def test_a_convolution_takes_along_what_follows_it(how, monkeypatch):
     symbol, want = CHAINS[how]
-    monkeypatch.setitem(passes.fold.__globals__, "has_convolution", lambda r: True)
+    taken(monkeypatch, lambda r: True)
     assert sorted(folded(symbol)) == sorted(want)
     assert not {FOLD, FACTORS, WHOLE} & set(folded(symbol, train=True))
 
 
 @needs_onednn
 def test_a_backend_whose_convolutions_take_no_factor_folds_into_weights(monkeypatch):
-    known = passes.fold.__globals__["has_convolution"]
-    refusing = lambda r: not getattr(r.attrs, "scale", False) and known(r)  # noqa: E731
-    monkeypatch.setitem(passes.fold.__globals__, "has_convolution", refusing)
+    taken(monkeypatch, lambda r: not getattr(r.attrs, "scale", False) and passes.TARGET.has_kernel(r))
     assert sorted(folded(relu(norm(conv(X, "c"), "n") + Y))) == sorted([FOLD, WHOLE])
     assert sorted(folded(norm(conv(X, "c"), "n"))) == sorted([FOLD, PLAIN])
 
@@ -127,8 +131,7 @@ def run(symbol: Any, shape: tuple[int, ...], **more: Any) -> tuple[Any, np.ndarr
 
 
 def without(monkeypatch: Any) -> Any:
-    rest = tuple(p for p in passes.SIMPLIFY if p.__name__ not in ("fold", "norm_act"))
-    return monkeypatch.setattr(passes, "SIMPLIFY", rest)
+    left_out(monkeypatch, "fold", "norm_act")
 
 
 def logits(symbol: Any) -> Any:

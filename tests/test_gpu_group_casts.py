@@ -14,6 +14,7 @@ from mxlite.backends import Backend
 from mxlite.backends.gpu.group_casts import group_casts
 from mxlite.backends.gpu.groups import GROUP_BYTES, SMALL_BYTES
 from mxlite.backends.gpu.kernels import casts
+from mxlite.backends.rewrite import Pipeline
 from mxlite.memplan import check
 
 
@@ -25,7 +26,7 @@ def backend(monkeypatch):
         device = EmulatedDevice()
         made = Backend("emulated", np, casts.rows(device) if kernels else {})
         if grouped:
-            made = dataclasses.replace(made, combine=lambda: (group_casts,))
+            made = dataclasses.replace(made, optimize=lambda: Pipeline((group_casts,)))
         bind_with(monkeypatch, made)
         return device
 

@@ -17,6 +17,7 @@ from mxlite.backends.gpu.joining import join
 from mxlite.backends.gpu.kernels import gradients, lamb, update
 from mxlite.backends.gpu.kernels.update import Step
 from mxlite.backends.gpu.weights import CHUNK
+from mxlite.backends.rewrite import Pipeline
 from mxlite.backends.update_group import _fused_updates
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
@@ -37,7 +38,7 @@ def backend(monkeypatch):
                 table.setdefault(op, []).extend(listed)
         made = Backend("emulated", np, table, join=join)
         if grouped:
-            made = dataclasses.replace(made, combine=lambda: (group_updates,))
+            made = dataclasses.replace(made, optimize=lambda: Pipeline((group_updates,)))
         bind_with(monkeypatch, made)
         return device
 

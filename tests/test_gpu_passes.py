@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
+from pass_lists import optimized, with_gpu_passes
 
 import mxlite as mx
 from mxlite.backends import Backend, base
 from mxlite.backends.gpu.kernels import table
-from mxlite.backends.gpu.passes import Passes
-from mxlite.backends.rewrite import simplified
+from mxlite.backends.gpu.passes import GPUTarget, optimize
 from mxlite.executor.infer import infer
 from mxlite.ops.norm.norm_act import _norm_act
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 DEVICE = EmulatedDevice()
 KERNELS = table(DEVICE)
-PASSES = Passes(KERNELS)
+TARGET = GPUTarget.of(KERNELS)
 
 
 def network():
@@ -35,9 +35,9 @@ def network():
 SHAPE = (4, 3, 6, 8)
 
 
-def operators(train, passes=PASSES):
+def operators(train, target=TARGET):
     graph = infer(network().graph, {"data": SHAPE}, {"data": "float32"})
-    return [n.op.op_name for n in simplified(passes.simplify(), graph, train).nodes if n.op is not None]
+    return [n.op.op_name for n in optimized(graph, train, optimize(target)).nodes if n.op is not None]
 
 
 def test_training_has_its_channels_last_and_norms_with_what_follows():
@@ -59,12 +59,12 @@ def test_inference_folds_norms_into_convolutions():
 def test_a_backend_without_kernels_leaves_the_graph_as_it_is():
     graph = infer(network().graph, {"data": SHAPE}, {"data": "float32"})
     left = [n.op.op_name for n in graph.nodes if n.op is not None]
-    assert sorted(operators(True, Passes({}))) == sorted(left)
-    assert "_convolution_channels_last" not in operators(False, Passes({}))
+    assert sorted(operators(True, GPUTarget.of({}))) == sorted(left)
+    assert "_convolution_channels_last" not in operators(False, GPUTarget.of({}))
 
 
 def test_maxima_are_taken_before_a_rectifier():
-    names = operators(True, Passes({}))
+    names = operators(True, GPUTarget.of({}))
     assert names.index("Pooling") < len(names) - 1 - names[::-1].index("Activation")
 
 
@@ -82,7 +82,7 @@ def test_the_numbers_are_those_of_the_reference(monkeypatch):
         inferred = executor.forward(is_train=False)[0].asnumpy()
         return {**found, "out": outs[0], "inferred": inferred}
 
-    own = Backend("cpu", np, KERNELS, simplify=PASSES.simplify, combine=PASSES.combine)
+    own = with_gpu_passes(TARGET, KERNELS)
     got = run(own)
     launched = len(DEVICE.launched)
     want = run(Backend("cpu", np))

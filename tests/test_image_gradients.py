@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 import pytest
 from cases_image_gradient import ROWS
+from pass_lists import left_out
 from small_networks import fill_by_kind
 
 import mxlite as mx
@@ -21,7 +21,6 @@ from mxlite.memplan.remat.split import kept_bytes
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-PASSES = importlib.import_module("mxlite.backends.cpu.passes")
 SGD = mx.optimizer.SGD(momentum=0.9)
 NEW = ("_image_sums", "_image_gradient")
 
@@ -66,9 +65,7 @@ def trained(exe: Any, steps: int = 2) -> dict[str, np.ndarray]:
 
 def without(monkeypatch: Any) -> None:
     """Steps are combined without the pass from here on."""
-    work = tuple(w for w in PASSES.COMBINE if w is not PASSES.image_gradients)
-    assert len(work) == len(PASSES.COMBINE) - 1
-    monkeypatch.setattr(PASSES, "COMBINE", work)
+    left_out(monkeypatch, "image_gradients")
 
 
 @pytest.mark.parametrize("amp", [None, "bfloat16", "float16"])

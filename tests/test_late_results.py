@@ -11,13 +11,14 @@ import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.elementwise.expression import Writer
 from mxlite.backends.elementwise.fused import _fused_elementwise
-from mxlite.backends.elementwise.late import is_of_use, late_results
-from mxlite.executor.candidates import CHAINS_IN_TWO
+from mxlite.backends.passes.late_results import is_of_use, late_results
+from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry
 from mxlite.memplan import check, MemoryPlan
 
 pytestmark = pytest.mark.skipif(not usable(), reason="chains are made where there is generated code for them")
 
+CHAINS_IN_TWO = late_results.instead
 STEPS, LAYERS, BATCH, HIDDEN, CLASSES = 8, 2, 32, 32, 10
 SIZES = dict(steps=STEPS, layers=LAYERS, hidden=HIDDEN, classes=CLASSES)
 SHAPES = mx.models.shapes_of("lstm_unrolled", BATCH, **SIZES)
@@ -105,11 +106,11 @@ def test_forward_alone_and_a_plan_from_a_file():
 
 
 def combined(symbol, **shapes):
-    """The graph of a step with chains, what is kept of it, and how many operators are forward."""
+    """A step with chains."""
     exe = symbol.simple_bind(mx.cpu(), optimizer=SGD, memory_budget=2**40, **shapes)
     assert not of_chains(exe.memory_plan)
     step = exe._planned.train.step
-    return step.graph, frozenset(step.storage), step.num_forward
+    return Step.of(step.graph, step.storage, step.num_forward)
 
 
 def gated(head=lambda gate, new, out: out, **annotations):
@@ -124,47 +125,44 @@ def gated(head=lambda gate, new, out: out, **annotations):
 
 
 def test_what_others_read_stays_in_the_forward_pass():
-    graph, kept, number = combined(gated(), data=(64, 64))
-    assert is_of_use(graph, kept, number)
-    after, moved, count = late_results(graph, kept, number)
+    step = combined(gated(), data=(64, 64))
+    assert is_of_use(step)
+    made = late_results.run(step, None)
+    after, count = made.graph, made.num_forward
     chains = [n for n in after.nodes if n.op is _fused_elementwise]
     first, second = (n for n in chains if "gate" in n.name or "new" in n.name)
     operators = [n for n in after.nodes if n.op is not None]
-    assert operators.index(first) < count == number <= operators.index(second)
+    assert operators.index(first) < count == step.num_forward <= operators.index(second)
     assert first.num_outputs == 1 and second.num_outputs == 2 and second.after
-    assert set(moved.values()) >= {Entry(first), Entry(second)}
+    assert {first, second} <= {e.node for n in operators for e in n.inputs}
     assert all(e in after.shapes for n in chains for e in (Entry(n, i) for i in range(n.num_outputs)))
 
 
 @pytest.mark.parametrize("seen", [lambda x: x, mx.sym.sum], ids=["an output", "a reader"])
 def test_what_somebody_sees_of_a_chain_is_made_in_the_forward_pass(seen):
-    graph, kept, number = combined(
-        gated(lambda gate, new, out: mx.sym.Group([out, seen(new)])), data=(64, 64)
-    )
-    after, moved, count = late_results(graph, kept, number)
-    operators = {n: i for i, n in enumerate(n for n in after.nodes if n.op is not None)}
-    assert all(operators[moved.get(e, e).node] < count for e in graph.outputs[:2])
+    step = combined(gated(lambda gate, new, out: mx.sym.Group([out, seen(new)])), data=(64, 64))
+    made = late_results.run(step, None)
+    count, operators = made.num_forward, {n: i for i, n in enumerate(made.operators)}
+    assert all(operators[e.node] < count for e in made.graph.outputs[:2])
     (late,) = (n for n in operators if n.name.endswith("_late"))
     assert late.num_outputs == 1 and [e.node.name for e in late.inputs] == ["x"]  # the gate's
 
 
 def test_the_second_part_reads_what_it_needs():
     """Of both products the one that the hyperbolic tangent is of."""
-    graph, kept, number = combined(
-        gated(lambda gate, new, out: mx.sym.Group([out, mx.sym.sum(gate)])), data=(64, 64)
-    )
-    after, moved, count = late_results(graph, kept, number)
-    operators = {n: i for i, n in enumerate(n for n in after.nodes if n.op is not None)}
+    step = combined(gated(lambda gate, new, out: mx.sym.Group([out, mx.sym.sum(gate)])), data=(64, 64))
+    made = late_results.run(step, None)
+    count, operators = made.num_forward, {n: i for i, n in enumerate(made.operators)}
     for node, i in operators.items():
         assert all(operators[e.node] < i for e in node.inputs if e.node in operators)
     (late,) = (n for n in operators if n.name.endswith("_late"))
     assert [e.node.name for e in late.inputs] == ["z"] and operators[late] >= count
-    assert all(operators[moved.get(e, e).node] < count for e in graph.outputs[:2])
+    assert all(operators[e.node] < count for e in made.graph.outputs[:2])
 
 
 def test_a_stage_that_the_user_marks_stays_whole():
-    graph, kept, number = combined(gated(mirror_stage="True"), data=(64, 64))
-    assert late_results(graph, kept, number)[0] is graph and not is_of_use(graph, kept, number)
+    step = combined(gated(mirror_stage="True"), data=(64, 64))
+    assert late_results.run(step, None) is step and not is_of_use(step)
 
 
 def test_networks_without_such_chains_have_one_step():

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
+from pass_lists import alone, Willing
 
 import mxlite as mx
-from mxlite.backends import passes
 from mxlite.backends.passes.channels_last import _carriers
-from mxlite.backends.rewrite import observed, simplified
+from mxlite.backends.rewrite import observed
 from mxlite.backends.rewrite_check import check
 from mxlite.executor.infer import infer
 
-LAST = partial(passes.channels_last, has_kernel=lambda request: True)
 SIZES = {"all sizes coincide": (3, 3, 3, 3), "channels and rows": (2, 4, 4, 3), "none": (2, 3, 4, 5)}
 FRONTS = ("Convolution", "Pooling", "BatchNorm")
 BROADCAST = ("add", "sub", "mul", "div", "maximum", "minimum")
@@ -38,7 +35,7 @@ def laid_out(symbol, shape):
     graph = infer(symbol.graph, {"data": shape}, {})
     seen = []
     with observed(seen.append), observed(check):
-        made = simplified([LAST], graph, True)
+        made = alone("channels_last", graph, target=Willing()).graph
     assert seen[0].changed
     return [n.op.op_name for n in made.nodes if n.op is not None]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import asking, left_out, Willing
 
 import mxlite as mx
 from mxlite import ops
-from mxlite.backends import bind_call, passes as common
+from mxlite.backends import bind_call
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
@@ -23,6 +24,7 @@ from mxlite.backends.dense.loaded import (
     LoadedAttrs,
     LoadedUpdateAttrs,
 )
+from mxlite.backends.passes import named
 from mxlite.graph import NoAttrs
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
@@ -79,7 +81,7 @@ def operators(exe: Any) -> list[str]:
 
 
 def without(monkeypatch: Any) -> None:
-    monkeypatch.setattr(passes, "COMBINE", tuple(p for p in passes.COMBINE if p is not passes.loaded_dense))
+    left_out(monkeypatch, "loaded_dense")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -217,8 +219,8 @@ def test_a_weight_that_is_read_later_is_updated_later():
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
     """In float64, by the reference kernels."""
-    loads = partial(common.loaded_dense, has_kernel=lambda r: True)
-    monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, loads))
+    work = (*named("split_gradients"), asking("loaded_dense", Willing()))
+    monkeypatch.setattr(passes, "PASSES", work)
     exe = bound(network("silu"), rows=5, type_dict={"data": "float64"})
     assert {"_loaded_dense", "_loaded_dense_gradient"} < set(operators(exe))
     found = step(exe)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fast_kernels import KINDS, only
+from pass_lists import alone, as_pass, left_out
 
 import mxlite as mx
 from mxlite.backends import bind_call, dense_cross_entropy
@@ -15,7 +16,6 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
-from mxlite.backends.passes import loss_bands
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.memplan import check
 from mxlite.ops.elementwise.unary import _copy
@@ -220,7 +220,7 @@ def whole(monkeypatch):
     """A function from here on which scores are made as a whole."""
 
     def use():
-        monkeypatch.setattr(passes, "COMBINE", tuple(p for p in passes.COMBINE if p is not passes.loss_bands))
+        left_out(monkeypatch, "loss_bands")
 
     return use
 
@@ -448,7 +448,8 @@ def test_what_others_read_is_made(monkeypatch):
     """Scores and their gradient, read behind the gradients, and gradients that are kept."""
     found = {}
 
-    def look(graph, kept, num_forward):
+    def look(step):
+        graph, kept = step.graph, step.kept
         by_loss = [n for n in graph.nodes if n.name == "loss_backward"]
         for gradient in by_loss:
             (by_dense,) = [n for n in graph.nodes if n.name == "score_backward"]
@@ -457,12 +458,15 @@ def test_what_others_read_is_made(monkeypatch):
                 shapes, dtypes = ({**x, Entry(copy): x[e]} for x in (graph.shapes, graph.dtypes))
                 read = replace(graph, order=(*graph.nodes, copy), shapes=shapes, dtypes=dtypes)
                 found[e.node.name, e.index] = [
-                    any(n.op is _dense_cross_entropy for n in loss_bands(g, k, num_forward)[0].nodes)
+                    any(n.op is _dense_cross_entropy for n in made(g, k, step.num_forward).nodes)
                     for g, k in ((graph, kept), (read, kept), (graph, kept | {e}))
                 ]
-        return graph, {}, num_forward
+        return step
 
-    monkeypatch.setattr(passes, "COMBINE", (look,))
+    def made(graph, kept, num_forward):
+        return alone("loss_bands", graph, kept, num_forward).graph
+
+    monkeypatch.setattr(passes, "PASSES", (as_pass(look),))
     plan_of(network())
     assert found == {
         ("score", 0): [True, False, False],

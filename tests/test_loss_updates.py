@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from fast_kernels import only
+from pass_lists import left_out
 from test_loss_bands import (
     apart,
     beside,
@@ -35,10 +36,11 @@ from test_loss_bands import (
 
 import mxlite as mx
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import passes, products
+from mxlite.backends.cpu import products
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
+from mxlite.backends.passes import loss_updates
 from mxlite.engine import use_engine
 from mxlite.executor import lower, step_order
 from mxlite.memplan import check, MemoryPlan
@@ -47,19 +49,13 @@ OP = "_dense_cross_entropy_update"
 SGD = mx.optimizer.SGD(momentum=0.9, rescale_grad=1 / ROWS)
 
 
-ORDER = passes.COMBINE
-
-
-def use(monkeypatch, *instead):
-    """Have programs that are bound from here on made with `instead` of the pass."""
-    at = ORDER.index(passes.loss_updates)
-    monkeypatch.setattr(passes, "COMBINE", (*ORDER[:at], *instead, *ORDER[at + 1 :]))
+LEAST_BYTES = loss_updates.LEAST_BYTES
 
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch, narrow):  # noqa: F811
     """Gradients of any size are not made."""
-    use(monkeypatch, partial(passes.loss_updates, least_bytes=0))
+    monkeypatch.setattr(loss_updates, "LEAST_BYTES", 0)
 
 
 def at_the_loss(plan):
@@ -186,7 +182,7 @@ def test_training_goes_as_with_a_whole_gradient_in_fewer_bytes(net, how, monkeyp
     found = trained(net, **how)
     assert len(joined(found[2])) == (2 if net is NETS["two"][0] else 1)
     same_bits(found, trained(net, apart=True, **how))
-    use(monkeypatch)
+    left_out(monkeypatch, "loss_updates")
     before = trained(net, **how)
     assert not joined(before[2])
     np.testing.assert_allclose(found[0], before[0], rtol=1e-5)
@@ -205,7 +201,7 @@ def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, 
     assert joined(found[2]) == ["loss"]
     assert not any("score_weight" in n for n in names), "neither a copy nor a gradient"
     same_bits(found, trained(net, amp=amp, apart=True))
-    use(monkeypatch)
+    left_out(monkeypatch, "loss_updates")
     before = trained(net, amp=amp)
     assert not joined(before[2]) and "score_weight_update" in [t.name for t in before[2].problem.tasks]
     np.testing.assert_allclose(found[0], before[0], rtol=1e-3)
@@ -218,10 +214,9 @@ def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, 
 def test_a_weight_larger_than_the_scores_is_updated_so_too(amp, monkeypatch):
     """A gradient that is there as a whole would take more bytes than the scores."""
     net = network(hidden=ROWS)
+    monkeypatch.setattr(loss_updates, "LEAST_BYTES", LEAST_BYTES)
     assert not [t for t in plan_of(net, amp=amp).problem.tasks if "_dense_cross_entropy" in t.op]
-    any_size = {passes.loss_bands: partial(passes.loss_bands, least_bytes=0)}
-    rest = passes.COMBINE
-    monkeypatch.setattr(passes, "COMBINE", tuple(any_size.get(p, p) for p in rest))
+    monkeypatch.setattr(loss_updates, "LEAST_BYTES", 0)
     assert joined(plan_of(net, amp=amp)) == ["loss"]
     clipped = plan_of(net, amp=amp, optimizer=sgd(clip_gradient=1.0))
     assert not [t for t in clipped.problem.tasks if "_dense_cross_entropy" in t.op]
@@ -253,7 +248,7 @@ def test_the_gradient_is_whole_where(net, how):
 
 
 def test_small_gradients_stay_as_they_are(monkeypatch):
-    use(monkeypatch, passes.loss_updates)
+    monkeypatch.setattr(loss_updates, "LEAST_BYTES", LEAST_BYTES)
     assert not joined(plan_of(network()))
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from cases import CASES
 from conformance import Call
+from pass_lists import left_out
 from small_networks import fill, random_network
 
 import mxlite as mx
 from mxlite import ops, sym
-from mxlite.backends.cpu import passes
 from mxlite.core import bfloat16
 from mxlite.core.dtype import is_floating
 from mxlite.core.errors import BindError, DTypeError, StateError
@@ -485,8 +485,7 @@ def test_random_networks_are_near_float32(seed):
 
 def test_a_scale_of_a_power_of_two_changes_no_bit_in_bfloat16(monkeypatch):
     # Scaled gradients are 16-bit where others are float32 at once, behind convolutions.
-    rest = tuple(p for p in passes.COMBINE if p is not passes.wide_convolutions)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "wide_convolutions")
     net, shapes = smooth_net(), dict(data=(4, 3, 8, 8), softmax_label=(4,))
     want, got = train(net, shapes, amp="bf16")[1], train(net, shapes, amp="bf16", loss_scale=2.0**60)[1]
     for name, x in want.items():

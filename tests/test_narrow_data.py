@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import left_out
 
 import mxlite as mx
 from mxlite import ops
-from mxlite.backends.cpu import passes
 from mxlite.core import bfloat16
 from mxlite.graph.attrs import parse_attrs
 
@@ -50,8 +50,7 @@ def large(exe: Any) -> int:
 
 
 def without(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.SIMPLIFY if p.__name__ != "narrow_data")
-    monkeypatch.setattr(passes, "SIMPLIFY", rest)
+    left_out(monkeypatch, "narrow_data")
 
 
 @pytest.mark.parametrize("kernels", ["onednn,compiled", "reference"])

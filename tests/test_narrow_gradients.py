@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pass_lists import left_out
 
 import mxlite as mx
-from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import usable
 
 pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite (extra compile) is not installed")
@@ -52,8 +52,7 @@ def weights_after(net, steps=3, **more):
 def test_bits_are_those_with_a_cast_in_fewer_bytes(monkeypatch, shared, adam):
     net = two_layers(shared)
     with_all, plan = weights_after(net, adam=adam), net.memory_plan(mx.cpu(), **ask())
-    without = tuple(p for p in passes.COMBINE if p is not passes.narrow_gradients)
-    monkeypatch.setattr(passes, "COMBINE", without)
+    left_out(monkeypatch, "narrow_gradients")
     before = net.memory_plan(mx.cpu(), **ask())
     assert weights_after(net, adam=adam) == with_all
     assert casts(before) and not casts(plan)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fast_kernels import only
+from pass_lists import alone, left_out, Willing
 
 import mxlite as mx
-from mxlite.backends import bind_call, narrowed_dense, passes as common
-from mxlite.backends.cpu import passes
+from mxlite.backends import bind_call, narrowed_dense
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
@@ -127,9 +127,7 @@ def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
 
 
 def apart(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.COMBINE if p is not passes.narrowed_dense)
-    assert len(rest) < len(passes.COMBINE)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "narrowed_dense")
 
 
 def operators(plan: Any) -> dict[str, str]:
@@ -186,9 +184,9 @@ def layer(reader: Any = None) -> Any:
 
 
 def joined(graph: Any, kept: Any = ()) -> bool:
-    made, moved, count = common.narrowed_dense(graph, frozenset(kept), 2, lambda r: True)
-    names = [n.op.op_name for n in made.nodes if n.op is not None]
-    assert count == min(2, len(names)) and (made is graph) == (not moved)
+    made = alone("narrowed_dense", graph, kept, 2, target=Willing())
+    names = [n.op.op_name for n in made.operators]
+    assert made.num_forward == min(2, len(names))
     return "_narrowed_dense" in names and "Cast" not in names
 
 

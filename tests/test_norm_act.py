@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import alone, left_out, Willing
 from small_networks import fill_by_kind
 
 import mxlite as mx
-from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.cpu.passes.norm_act import norm_act
-from mxlite.backends.passes import norm_act as shared_norm_act
 from mxlite.executor.infer import infer
 
 needs_compiler = pytest.mark.skipif(
@@ -28,7 +26,7 @@ def simplified(symbol: Any, train: bool = True, kind: str = "float32", **shapes:
     """(operator, name) of the operators that the pass leaves, variables in order before and after."""
     shapes = shapes or {n: (2, 4, 5, 5) for n in ("x", "y", "z") if n in symbol.list_arguments()}
     graph = infer(symbol.graph, shapes, dict.fromkeys(shapes, kind))
-    made = norm_act(graph, train)
+    made = alone("norm_act", graph, train=train).graph
     assert [n.name for n in made.variables] == [n.name for n in graph.variables]
     assert all(made.shapes[e] == graph.shapes[o] for e, o in zip(made.outputs, graph.outputs, strict=True))
     assert all(e in made.shapes and e in made.dtypes for e in made.entries())
@@ -117,7 +115,7 @@ def test_a_leaky_rectifier_is_taken_where_a_backend_has_a_kernel_for_its_slope()
     def made(how: Any, **attrs: Any) -> list[Any]:
         y = mx.sym.LeakyReLU(how(norm_of(X, "a")), name="leaky", **attrs)
         graph = infer(y.graph, {"x": (2, 4, 5, 5)}, {"x": "float32"})
-        new = shared_norm_act(graph, True, lambda r: True)
+        new = alone("norm_act", graph, target=Willing()).graph
         return [(n.op.op_name, getattr(n.attrs, "slope", None)) for n in new.nodes if n.op is not None]
 
     assert made(lambda a: a) == [("_norm_act", 0.25)]
@@ -132,13 +130,6 @@ def test_a_leaky_rectifier_is_taken_where_a_backend_has_a_kernel_for_its_slope()
 def test_without_a_compiler_nothing_changes(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "onednn")
     assert simplified(relu(norm_of(X, "a"))) == [("BatchNorm", "a"), ("Activation", "relu")]
-
-
-def without(monkeypatch: Any, *names: str) -> None:
-    """Leave passes out."""
-    for kind in ("SIMPLIFY", "COMBINE"):
-        rest = tuple(p for p in getattr(passes, kind) if p.__name__ not in names)
-        monkeypatch.setattr(passes, kind, rest)
 
 
 def dense_net() -> Any:
@@ -191,7 +182,7 @@ def test_a_training_step_is_the_same_with_and_without(net, monkeypatch):
         assert tight.measured_bytes <= share
         for name, x in got.items():
             np.testing.assert_array_equal(same[name], x, err_msg=name)
-    without(monkeypatch, "norm_act", "fold", "normed_loads")
+    left_out(monkeypatch, "norm_act", "fold", "normed_loads")
     exe, want = step_of(NETS[net]())
     assert "BatchNorm" in operators(exe) and "_norm_act" not in operators(exe)
     assert plan.arena_bytes <= exe.memory_plan.arena_bytes

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import asking, left_out, Willing
 from small_networks import fill_by_kind
 
 import mxlite as mx
-from mxlite.backends import passes as common
 from mxlite.backends.cpu import passes, winograd
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.threads import set_num_threads
+from mxlite.backends.passes import named
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
 from mxlite.memplan.remat.split import kept_bytes
@@ -28,9 +28,7 @@ AGAIN = "_norm_act_line"
 
 
 def without(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.COMBINE if p is not passes.normed_loads)
-    assert len(rest) < len(passes.COMBINE)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "normed_loads")
 
 
 def norm(data: Any, name: str, **more: Any) -> Any:
@@ -227,11 +225,8 @@ def test_a_step_has_the_same_bits_with_and_without_and_under_any_budget(net, two
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
     """In float64, by the reference kernels, with padding next to numbers far from 0."""
-    loads = partial(common.normed_loads, has_kernel=lambda r: True)
-    last = partial(common.channels_last, has_kernel=lambda r: True)
-    monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, loads))
-    acts = partial(common.norm_act, has_kernel=lambda r: True)
-    monkeypatch.setattr(passes, "SIMPLIFY", (last, acts))
+    last, acts, loads = (asking(n, Willing()) for n in ("channels_last", "norm_act", "normed_loads"))
+    monkeypatch.setattr(passes, "PASSES", (last, acts, *named("split_gradients"), loads))
     net = loss(chain(lambda y, n: conv(y, n, num_filter=4))[2])
     names = ("a_weight", "n_gamma", "n_beta", "b_weight", "b_bias")
     exe = bound(net, size=(4, 5), type_dict={"data": "float64"}, grad_req=dict.fromkeys(names, "write"))

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fast_kernels import only
+from pass_lists import alone, left_out, optimized, Willing, without_stage
 
 import mxlite as mx
 from mxlite import ops
-from mxlite.backends import bind_call, passes as common
-from mxlite.backends.cpu import convolution, passes
+from mxlite.backends import bind_call
+from mxlite.backends.cpu import convolution
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.convolution import direct
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.rewrite import simplified
+from mxlite.backends.rewrite import Stage
 from mxlite.executor.infer import infer
 from mxlite.memplan import check
 from mxlite.ops.nn.pooled_convolution import PooledAttrs, pooling
@@ -38,9 +39,7 @@ def small(monkeypatch):
 
 def apart(monkeypatch):
     """From here on nothing is joined."""
-    rest = tuple(p for p in passes.SIMPLIFY if p is not passes.pooled_convolutions)
-    assert len(rest) < len(passes.SIMPLIFY)
-    monkeypatch.setattr(passes, "SIMPLIFY", rest)
+    left_out(monkeypatch, "pooled_convolutions")
 
 
 # -- the kernels ------------------------------------------------------------------------------------
@@ -197,7 +196,7 @@ def two():
 def joined(net, train=True, kind="float32", shape=SHAPE):
     """The nodes that a step has where there may be something to join, in order."""
     graph = infer(net.graph, {"data": shape}, {"data": kind})
-    made = simplified(passes.SIMPLIFY, graph, train)
+    made = optimized(graph, train)
     assert [made.shapes[e] for e in made.outputs] == [graph.shapes[e] for e in graph.outputs]
     names = [(n.op.op_name, n.name) for n in made.nodes if n.op is not None]
     return [n for n in names if "onvolution" in n[0] or "ooling" in n[0] or n[0] == "Activation"]
@@ -245,7 +244,7 @@ def test_what_else_a_convolution_does_at_inference_is_not_lost(monkeypatch, norm
     names = [op for op, _ in joined(net, train=False)]
     assert "_convolution_epilogue" in names and FUSED not in names
     found = []
-    for change in (lambda m: None, lambda m: m.setattr(passes, "SIMPLIFY", ())):
+    for change in (lambda m: None, lambda m: without_stage(m, Stage.FORWARD)):
         change(monkeypatch)
         exe = net.simple_bind(mx.cpu(), grad_req="null", data=SHAPE)
         for name, array in (exe.arg_dict | exe.aux_dict).items():
@@ -262,14 +261,14 @@ def test_marked_nodes_stay():
 
 def test_a_gradient_that_is_in_the_graph_already_keeps_its_nodes():
     graph = infer(network(act=None).graph, {"data": SHAPE}, {"data": "float32"})
-    known = common.channels_last(graph, True, lambda r: True)
+    known = alone("channels_last", graph, target=Willing()).graph
     pool = next(n for n in known.nodes if n.op is ops._pooling_channels_last)
-    assert common.pooled_convolutions(known, True, lambda r: True) is not known
+    assert alone("pooled_convolutions", known, target=Willing()).graph is not known
     conv = pool.inputs[0].node
     for node in (pool, conv):
         grad = replace(node, forward=node, name="other")
         more = replace(known, outputs=(*known.outputs, mx.graph.Entry(grad)), order=(*known.nodes, grad))
-        assert common.pooled_convolutions(more, True, lambda r: True) is more
+        assert alone("pooled_convolutions", more, target=Willing()).graph is more
 
 
 def test_bands_are_even_and_large_enough(monkeypatch):
@@ -280,9 +279,7 @@ def test_bands_are_even_and_large_enough(monkeypatch):
         for size in (8, 24, 96):
             shape, sample = (count, 3, size, size), 4 * 4 * size * size
             graph = infer(network(act=None).graph, {"data": shape}, {"data": "float32"})
-            nodes = [
-                n for n in simplified(passes.SIMPLIFY, graph, True).nodes if n.op is ops._pooled_convolution
-            ]
+            nodes = [n for n in optimized(graph, True).nodes if n.op is ops._pooled_convolution]
             assert bool(nodes) == (2 * -(-least // sample) <= count)
             for node in nodes:
                 samples = node.attrs.samples
@@ -360,8 +357,7 @@ def test_windows_of_any_kind(monkeypatch, pool):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision_learns_as_apart(monkeypatch, dtype):
     # Of weights that are rounded alike: else near maxima come out in another order.
-    rest = tuple(p for p in passes.COMBINE if p is not passes.wide_convolutions)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "wide_convolutions")
     after, plan = learned(two(), amp=dtype)
     apart(monkeypatch)
     before, _ = learned(two(), amp=dtype)

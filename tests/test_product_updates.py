@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import ml_dtypes
 import numpy as np
 import pytest
 from fast_kernels import only
+from pass_lists import as_pass, left_out
 
 import mxlite as mx
 from mxlite import ops
@@ -18,7 +18,6 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.passes import product_updates
-from mxlite.backends.passes.product_updates import last_readers, LEAST_BYTES
 from mxlite.backends.product_update import (
     _product_update,
     BAND_BYTES,
@@ -27,12 +26,14 @@ from mxlite.backends.product_update import (
     FEWEST,
     ProductUpdateAttrs,
 )
+from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
 from mxlite.ops.elementwise.unary import _copy
 
 WIDTH, HIDDEN, ROWS = 48, 150, 32
+LEAST_BYTES = product_updates.LEAST_BYTES
 
 
 @pytest.fixture
@@ -43,10 +44,8 @@ def bands(monkeypatch):
     monkeypatch.setattr(product_update, "FEWEST", 1)
 
     def use(least_bytes=0):
-        added = partial(product_updates, least_bytes=(least_bytes, least_bytes))
-        rest = [added if p is product_updates else p for p in passes.COMBINE]
-        rest = [added if isinstance(p, partial) else p for p in rest]
-        monkeypatch.setattr(passes, "COMBINE", tuple(rest))
+        for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
+            monkeypatch.setattr(product_updates, name, least_bytes)
 
     use()
     return use
@@ -138,20 +137,21 @@ def test_gradients_that_somebody_needs_as_a_whole_stay(bands):
 def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(bands, monkeypatch):
     found = []
 
-    def look(graph, kept, num_forward):
+    def look(step):
+        graph, kept = step.graph, step.kept
         gradients = [n.inputs[1] for n in graph.effects if n.name == "fc1_weight_update"]
         if not gradients:  # the inference pass
-            return graph, {}, num_forward
+            return step
         (gradient,) = gradients
         copy = Entry(Node(_copy, NoAttrs(), (gradient,), "copy"))
         more = replace(graph, order=(*graph.nodes, copy.node))
         for g, k in ((graph, kept), (graph, kept | {gradient}), (more, kept)):
-            made = product_updates(g, k, num_forward, (0, 0))[0]
+            made = product_updates.product_updates.run(Step.of(g, k, step.num_forward), None).graph
             found.append(sorted(n.name for n in made.effects if n.op is _product_update))
-        return graph, {}, num_forward
+        return step
 
-    passes_before = tuple(p for p in passes.COMBINE if not isinstance(p, partial))
-    monkeypatch.setattr(passes, "COMBINE", (*passes_before, look))
+    left_out(monkeypatch, "product_updates")
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, as_pass(look)))
     bound()
     others = ["fc0_weight_update", "fc2_weight_update"]
     assert found == [sorted([*others, "fc1_weight_update"]), others, others]
@@ -185,12 +185,12 @@ def test_an_update_that_makes_its_gradient_reads_its_data(bands, monkeypatch):
     """So that no later pass puts the update of these data before it."""
     found = []
 
-    def look(graph, kept, num_forward):
-        readers = last_readers(graph)
-        found.extend(readers[e].name for e in readers if e.node.name == "table" and graph.effects)
-        return graph, {}, num_forward
+    def look(step):
+        readers = product_updates.last_readers(step.graph)
+        found.extend(readers[e].name for e in readers if e.node.name == "table" and step.graph.effects)
+        return step
 
-    monkeypatch.setattr(passes, "COMBINE", (*passes.COMBINE, look))
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, as_pass(look)))
     of_parameters().simple_bind(mx.cpu(), optimizer=mx.optimizer.SGD())
     assert found == ["fc_weight_update"]
 

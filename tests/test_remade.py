@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import left_out
 
 import mxlite as mx
-from mxlite.backends.cpu import passes
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
 from mxlite.memplan.remat.split import kept_bytes
@@ -69,9 +69,7 @@ def remade(exe: Any) -> list[str]:
 
 
 def without(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.COMBINE if p is not passes.remade)
-    assert len(rest) < len(passes.COMBINE)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "remade")
 
 
 def step(exe: Any) -> dict[str, np.ndarray]:

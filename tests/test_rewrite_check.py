@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pass_lists import as_pass, rewritten
 
 import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.backends.drawn import COUNT, kinds_of, NUMBER, POSITIVE
 from mxlite.backends.evaluated import evaluated
-from mxlite.backends.rewrite import combined, Rewrite, simplified
+from mxlite.backends.rewrite import Pass, Pipeline, Rewrite, Stage, Step
 from mxlite.backends.rewrite_check import check
 from mxlite.core import RewriteError
 from mxlite.executor.infer import infer
@@ -48,14 +49,24 @@ def without(graph, name):
     return r.graph()
 
 
+def simplified(work, graph, train):
+    """The graph through a pass over forward graphs: `work` of a graph."""
+
+    def run(step, target):
+        return step.became(work(step.graph))
+
+    pipeline = Pipeline((Pass(work.__name__, run, Stage.FORWARD),))
+    return pipeline.run(Stage.FORWARD, Step(graph, train=train)).graph
+
+
 def fault(work, graph=None, train=True):
     with pytest.raises(RewriteError) as error:
-        simplified([work], graph or mlp(), train)
+        simplified(work, graph or mlp(), train)
     return str(error.value)
 
 
 def test_a_pass_that_forgets_a_node_is_named_with_the_difference():
-    def forgets(graph, train):
+    def forgets(graph):
         return without(graph, "act")
 
     assert "The pass 'forgets' has changed a network: 'b_output', (4, 3) float32, differs by up to" in fault(
@@ -79,7 +90,7 @@ def test_a_pass_that_changes_gradients_alone_is_found():
         def backward(xp, a, d_out, out, *, d_data):
             xp.multiply(d_out, (out > 0) * 0.5, out=d_data)
 
-    def halves(graph, train):
+    def halves(graph):
         r = Rewriter(graph)
         for node in graph.nodes:
             if node.name == "act":
@@ -89,21 +100,21 @@ def test_a_pass_that_changes_gradients_alone_is_found():
         return r.graph()
 
     assert "'halves' has changed a network: 'the gradient of " in fault(halves)
-    assert simplified([halves], mlp(), False) is not None  # nobody wants a gradient
+    assert simplified(halves, mlp(), False) is not None  # nobody wants a gradient
 
 
 def test_variables_keep_their_names_and_kinds():
-    def gone(graph, train):
+    def gone(graph):
         return replace(graph, outputs=(Entry(next(n for n in graph.nodes if n.name == "a")),))
 
-    def other(graph, train):
+    def other(graph):
         new, (out,) = variable("new"), graph.outputs
         known = {**graph.shapes, new: graph.shapes[out]}, {**graph.dtypes, new: graph.dtypes[out]}
         node = Entry(Node(elemwise_add, elemwise_add.Attrs(), (out, new), "sum"))
         shapes, dtypes = {**known[0], node: known[0][out]}, {**known[1], node: known[1][out]}
         return Graph((node,), shapes=shapes, dtypes=dtypes)
 
-    def wider(graph, train):
+    def wider(graph):
         e = Entry(next(n for n in graph.variables if n.name == "a_bias"))
         return replace(graph, dtypes={**graph.dtypes, e: np.dtype("float64")})
 
@@ -116,22 +127,22 @@ def test_outputs_and_kept_entries_stay():
     graph = mlp()
     act = next(n for n in graph.nodes if n.name == "act")
 
-    def fewer(graph, train):
+    def fewer(graph):
         return replace(graph, outputs=())
 
-    def forgets_kept(graph, kept, num_forward):
-        return without(graph, "act"), {}, num_forward - 1
+    def forgets_kept(step):
+        return step.became(without(step.graph, "act"), num_forward=step.num_forward - 1)
 
-    def counts_wrong(graph, kept, num_forward):
-        return replace(graph, order=tuple(graph.nodes)), {}, num_forward + 1
+    def counts_wrong(step):
+        return step.became(replace(step.graph, order=tuple(step.graph.nodes)), {}, step.num_forward + 1)
 
     assert "1 outputs have become 0." in fault(fewer)
     with pytest.raises(RewriteError, match=r"'forgets_kept'.*nothing makes 'act_output' any more"):
-        combined([forgets_kept], graph, frozenset({Entry(act)}), 3)
+        rewritten(forgets_kept, Step.of(graph, [Entry(act)], 3))
     with pytest.raises(
         RewriteError, match=r"'counts_wrong'.*4 of 3 operators are said to be the forward pass"
     ):
-        combined([counts_wrong], graph, frozenset(), 3)
+        rewritten(counts_wrong, Step.of(graph, num_forward=3))
 
 
 def test_what_a_step_writes_is_compared():
@@ -143,16 +154,17 @@ def test_what_a_step_writes_is_compared():
     fewer = replace(
         graph, effects=graph.effects[1:], order=tuple(n for n in graph.nodes if n != graph.effects[0])
     )
+    step = Step.of(graph, num_forward=2)
     with pytest.raises(RewriteError, match=r"'lazy'.*differs by up to"):
-        check(Rewrite("lazy", graph, fewer, frozenset(), {}, True, (2, 2)))
-    check(Rewrite("idle", graph, replace(graph, order=tuple(graph.nodes)), frozenset(), {}, True, (2, 2)))
+        check(Rewrite("lazy", step, step.became(fewer)))
+    check(Rewrite("idle", step, step.became(replace(graph, order=tuple(graph.nodes)))))
 
 
 def test_a_bind_fails_where_a_pass_is_wrong_and_not_without_the_check(monkeypatch):
-    def forgets(graph, train):
-        return without(graph, "act")
+    def forgets(step):
+        return step.became(without(step.graph, "act"))
 
-    monkeypatch.setattr(passes, "SIMPLIFY", (*passes.SIMPLIFY, forgets))
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, as_pass(forgets, Stage.FORWARD)))
     net = mx.sym.Activation(dense(mx.sym.var("data"), 6, "a"), act_type="relu", name="act")
     with pytest.raises(RewriteError, match="'forgets'"):
         net.simple_bind(mx.cpu(), data=(4, 5))
@@ -163,7 +175,7 @@ def test_a_bind_fails_where_a_pass_is_wrong_and_not_without_the_check(monkeypatc
 def test_roundings_are_allowed():
     """Sums in another order, of 16 bits too, behind a norm of two samples that makes them large."""
 
-    def turned(graph, train):
+    def turned(graph):
         r = Rewriter(graph)
         for node in graph.nodes:
             r.keep(node if node.name != "sum" else replace(node, inputs=node.inputs[::-1]))
@@ -174,7 +186,7 @@ def test_roundings_are_allowed():
     x = mx.sym.BatchNorm(x, fix_gamma=False, name="norm")
     for kind in ("float32", "float16", "bfloat16"):
         graph = infer(x.graph, {"data": (2, 5)}, {"data": kind})
-        simplified([turned], graph, True)
+        simplified(turned, graph, True)
 
 
 def test_values_are_such_as_operators_can_use():

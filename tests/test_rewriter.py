@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
+from pass_lists import asking, Willing
 
 import mxlite as mx
-from mxlite.backends import passes as common
 from mxlite.backends.cpu import passes
+from mxlite.backends.passes import named
 
 
 def behind_a_norm():
@@ -26,20 +25,16 @@ def behind_an_activation(name):
     return made
 
 
-def always(work):
-    return partial(work, has_kernel=lambda r: True)
-
-
 CASES = {
-    "normed loads": (behind_a_norm, always(common.normed_loads), "_normed_convolution"),
+    "normed loads": (behind_a_norm, "normed_loads", "_normed_convolution"),
     "a dense layer's activation": (
         behind_an_activation("relu"),
-        always(common.dense_epilogue),
+        "dense_epilogue",
         "_dense_activation",
     ),
     "a layer that applies a function": (
         behind_an_activation("gelu"),
-        always(common.loaded_dense),
+        "loaded_dense",
         "_loaded_dense",
     ),
 }
@@ -48,10 +43,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_dropout_behind_what_has_changed_has_one_mask(case, monkeypatch):
     made, work, operator = CASES[case]
-    last = partial(common.channels_last, has_kernel=lambda r: True)
-    acts = partial(common.norm_act, has_kernel=lambda r: True)
-    monkeypatch.setattr(passes, "SIMPLIFY", (last, acts))
-    monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, work))
+    last, acts, new = (asking(n, Willing()) for n in ("channels_last", "norm_act", work))
+    monkeypatch.setattr(passes, "PASSES", (last, acts, *named("split_gradients"), new))
     net = mx.sym.Dropout(made(), p=0.5, name="drop")
     exe = net.simple_bind(mx.cpu(), data=(16, 6, 1, 1), type_dict={"data": "float64"})
     assert operator in [t.op for t in exe._planned.train.problem.tasks]

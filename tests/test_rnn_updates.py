@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,14 +10,13 @@ from fast_kernels import only
 
 import mxlite as mx
 from mxlite.backends import product_update
-from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.cpu.passes.rnn_updates import rnn_updates
-from mxlite.backends.passes.product_updates import LEAST_BYTES
+from mxlite.backends.passes import rnn_updates
 from mxlite.memplan import check
 from mxlite.ops.index.embedding import Embedding
 
+LEAST_BYTES = rnn_updates.LEAST_BYTES
 STEPS, BATCH, INPUTS, HIDDEN = 21, 17, 20, 24
 
 pytestmark = pytest.mark.skipif(
@@ -31,11 +29,9 @@ def joined(monkeypatch):
     """Programs bound here update parameters of any size in bands of 32 rows at most, unless told not to."""
     for name in ("BAND_BYTES", "DEEP_BAND_BYTES"):
         monkeypatch.setattr(product_update, name, 32 * 4 * HIDDEN)
-    before = passes.COMBINE
 
     def use(least_bytes=0):
-        added = partial(rnn_updates, least_bytes=least_bytes)
-        monkeypatch.setattr(passes, "COMBINE", tuple(added if p is rnn_updates else p for p in before))
+        monkeypatch.setattr(rnn_updates, "LEAST_BYTES", least_bytes)
 
     use()
     return use

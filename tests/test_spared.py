@@ -8,7 +8,6 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from time import sleep
 
 import numpy as np
@@ -16,10 +15,9 @@ import pytest
 from problems import residual
 
 import mxlite as mx
-from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.cpu.passes.rnn_updates import rnn_updates
+from mxlite.backends.passes import rnn_updates
 from mxlite.cli import main
 from mxlite.cli.frontier import frontier
 from mxlite.cli.request import Request
@@ -88,9 +86,7 @@ def test_gates_are_kept_as_long_as_a_plan_with_them_fits_and_no_budget_is_slower
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_bits_are_the_same_and_planned_bytes_are_measured(mode, both, joined, monkeypatch):
     if joined:
-        added = partial(rnn_updates, least_bytes=0)
-        rest = tuple(added if p is rnn_updates else p for p in passes.COMBINE)
-        monkeypatch.setattr(passes, "COMBINE", rest)
+        monkeypatch.setattr(rnn_updates, "LEAST_BYTES", 0)
     results = []
     for budget in (None, refused(mode=mode, both=both).least_feasible_bytes):
         exe = network(mode, both).simple_bind(

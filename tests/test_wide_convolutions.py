@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pass_lists import left_out
 from small_networks import fill_by_kind
 
 import mxlite as mx
-from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.convolution import choice, direct
 from mxlite.backends.cpu.onednn import library
@@ -55,9 +55,7 @@ def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
 
 
 def apart(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.COMBINE if p is not passes.wide_convolutions)
-    assert len(rest) < len(passes.COMBINE)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "wide_convolutions")
 
 
 def copies(plan: Any) -> set[str]:

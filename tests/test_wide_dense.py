@@ -3,13 +3,13 @@ numbers."""
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 from fast_kernels import only
+from pass_lists import asking, left_out, Willing
 
 import mxlite as mx
 from mxlite.backends import bind_call, wide_dense
@@ -17,6 +17,7 @@ from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
+from mxlite.backends.passes import named
 from mxlite.backends.wide_dense import _wide_dense, _wide_dense_d_weight, bands, WideGradientAttrs
 from mxlite.memplan import check
 from mxlite.ops.nn.dense import FullyConnected
@@ -122,9 +123,7 @@ def learned(net: Any, shapes: Any = SHAPES, **how: Any) -> tuple[dict[str, Any],
 
 
 def apart(monkeypatch: Any) -> None:
-    rest = tuple(p for p in passes.COMBINE if p is not passes.wide_dense)
-    assert len(rest) < len(passes.COMBINE)
-    monkeypatch.setattr(passes, "COMBINE", rest)
+    left_out(monkeypatch, "wide_dense")
 
 
 def operators(plan: Any) -> list[str]:
@@ -213,8 +212,8 @@ def test_a_copy_that_backward_alone_reads_is_made_there(monkeypatch):
     hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=HIDDEN, name="fc")
     net = mx.sym.SoftmaxOutput(hidden, name="softmax")
     found = []
-    for more in ((), (partial(rule.wide_dense, has_kernel=lambda r: r.op is _wide_dense),)):
-        monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, *more))
+    for more in ((), (asking("wide_dense", Willing(answer=lambda r: r.op is _wide_dense)),)):
+        monkeypatch.setattr(passes, "PASSES", (*named("split_gradients"), *more))
         exe = net.simple_bind(mx.cpu(), amp="bfloat16", data=(COUNT, WIDTH), softmax_label=(COUNT,))
         problem = exe.memory_plan.problem
         copies = [

@@ -7,7 +7,7 @@ and the plan says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ import numpy as np
 
 from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..engine import Var
-from ..graph.ir import Entry, Graph, Shape
+from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
 from ..memplan.cost.device import DEFAULT, Precision
 from . import guard
-from .rewrite import ForwardPass, StepPass
+from .rewrite import Pipeline
 
 MOST_ELEMENTS = 2**36
 """Most elements of an array in a call for which a tuned kernel is chosen. Libraries count in fewer bits than
@@ -42,7 +42,6 @@ they begin at pages. An arena that begins at a page, too, makes some networks sl
 
 
 Run = Callable[[], None]
-Pack = Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]]
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,17 @@ class Kernel:
         return ChosenKernel(self.run, nbytes, self.name, Signature.of(self.run))
 
 
+def tuned(kernels: Mapping[type[Op], Sequence[Row]], request: Request) -> ChosenKernel | None:
+    """The kernel of the first row of a table that has one for a request."""
+    rows = kernels.get(request.op, ())
+    if rows and all(prod(s) <= MOST_ELEMENTS for s in (*request.inputs, *request.outputs)):
+        for row in rows:
+            found = row(request)
+            if found is not None:
+                return found
+    return None
+
+
 def connected(
     connect: Callable[..., Run],
     workspace: int,
@@ -221,18 +231,16 @@ class Backend:
     another. `rouse(n)` wakes the `n` threads of this thread's kernels, which sleep after a pause: call it
     before a kernel is timed.
 
-    Passes rewrite graphs and run in `backends/rewrite.py`, in the order of these lists. Those of `simplify()`
-    rewrite a forward graph (with shapes and dtypes) before it is differentiated, into one that computes the
-    same outputs from the same variables faster; those of `combine()` a whole step.
-    Those of `lighten()` follow if there is no budget: the step holds less and takes a little
-    longer. Those of `divide()` follow if there is one: a node that is cheaper to recompute when its small
-    results are kept is split in two, one of which runs once. Those of `spare()` revert in a simplified
-    forward graph what keeps more than necessary for the sake of time, and `spared` says how the step differs:
-    within a budget that the other exceeds, both are planned (see `memplan/remat/steps.py`).
-    `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
-    in a form that its kernels read faster; it says which variables are to be kept in which form in their own
-    bytes. `copies_again`: True if 16-bit copies of weights are always recomputed rather than held; otherwise
-    `lighten` and the planner decide. `rates` is the device that seconds are modelled for if none is
+    Passes rewrite graphs (see `backends/rewrite.py`). `optimize()` are those that every program has: they
+    rewrite a forward graph, with shapes and dtypes, before it is differentiated (`Stage.FORWARD`), into one
+    that computes the same outputs from the same variables faster, then a whole step (`STEP`), and inference
+    whose parameters stay, so that it works on them in a form that its kernels read faster (`CONSTANTS`).
+    `low_memory()` are those by which a step holds less and takes longer. Without a budget it holds a little
+    less (`UNBOUNDED`). Within one, a node that is cheaper to recompute when its small results are kept is
+    split in two, one of which runs once (`BOUNDED`), and variants revert what keeps more than necessary for
+    the sake of time: both steps are planned (see `memplan/remat/steps.py`).
+    `copies_again`: True if 16-bit copies of weights are always recomputed rather than held; otherwise
+    `low_memory` and the planner decide. `rates` is the device that seconds are modelled for if none is
     described; `identity()` are the facts that measured ones depend on.
 
     `copy(target, source)` copies an array to host memory or back, from and to blocks of `empty` and
@@ -257,17 +265,12 @@ class Backend:
     with_threads: Callable[[ChosenKernel, int], ChosenKernel] = lambda kernel, threads: kernel
     join: Callable[[Sequence[Run]], Sequence[tuple[int, Run]]] = lambda calls: list(enumerate(calls))
     rouse: Callable[[int], None] = lambda threads: None
-    simplify: Callable[[], Sequence[ForwardPass]] = lambda: ()
-    combine: Callable[[], Sequence[StepPass]] = lambda: ()
-    lighten: Callable[[], Sequence[StepPass]] = lambda: ()
-    divide: Callable[[], Sequence[StepPass]] = lambda: ()
-    spare: Callable[[], Sequence[ForwardPass]] = lambda: ()
-    spared: str = ""
+    optimize: Callable[[], Pipeline] = Pipeline
+    low_memory: Callable[[], Pipeline] = Pipeline
     copies_again: bool = True
     rates: Device = DEFAULT
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
-    pack: Pack | None = None
 
     def choose(
         self,
@@ -293,13 +296,7 @@ class Backend:
 
     def tuned(self, request: Request) -> ChosenKernel | None:
         """The kernel of the first row of the table that has one for the request."""
-        rows = self.kernels.get(request.op, ())
-        if rows and all(prod(s) <= MOST_ELEMENTS for s in (*request.inputs, *request.outputs)):
-            for row in rows:
-                found = row(request)
-                if found is not None:
-                    return found
-        return None
+        return tuned(self.kernels, request)
 
     @staticmethod
     def reference(op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:

@@ -1,8 +1,13 @@
-"""The one place through which every rewrite of a graph runs.
+"""The one mechanism by which graphs are rewritten: what a pass is, in which order passes run, who looks on.
 
-A pass gives, for a graph, another one that computes the same. Backends hold lists of them (see `Backend`);
-here they run, one behind another, and here somebody may look on: a check of every rewrite, or a test that
-counts them.
+A pass gives, for a step, another one that computes the same. It is declared where it is written, with its
+name, when it applies and behind which others it comes:
+
+    @graph_pass(Stage.STEP, after=("split_gradients",))
+    def narrowed_dense(step: Step, target: Target) -> Step:
+
+Backends list the passes that they want (see `Backend`). Here they run, one behind another, and here somebody
+may look on: a check of every rewrite, or a test that counts them.
 
     with observed(seen.append):
         net.simple_bind(…)
@@ -11,48 +16,127 @@ counts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
 from typing import Any
 
 from ..core import config
+from ..core.errors import RewriteError
 from ..graph import Entry, Graph, in_order, Node
+from .passes import NAMES
+from .rewrite_step import Step as Step
 
-ForwardPass = Callable[[Graph, bool], Graph]
-"""(forward graph with shapes and dtypes, whether it trains) -> one with the same outputs of the same
-variables."""
 
-Combined = tuple[Graph, Mapping[Entry, Entry], int]
-StepPass = Callable[[Graph, frozenset[Entry], int], Combined]
-"""(graph of a whole step, entries that are kept, number of forward operator nodes) -> (graph, what stands for
-each kept entry that is another one now, number of forward operator nodes)."""
+class Stage(Enum):
+    """When a pass applies."""
+
+    FORWARD = "to the forward graph, before it is differentiated"
+    STEP = "to a whole step"
+    UNBOUNDED = "to a whole step behind those, where nobody names a budget"
+    BOUNDED = "to a whole step behind those, where somebody names a budget"
+    FORWARD_VARIANT = "to the forward graph: within a budget there is a plan of both"
+    STEP_VARIANT = "to a whole step: within a budget there is a plan of both"
+    CONSTANTS = "to an inference pass whose parameters stay"
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A rewrite: `run(step, target)` gives another step, the same one where there is nothing to do.
+
+    `target` is the backend's, see `passes/target.py`. `after` are passes that come before this one, if they
+    are there at all. Of a variant `instead` is what its step does, in words, and `pays(step)` whether it is
+    worth a plan.
+    """
+
+    name: str
+    run: Callable[[Step, Any], Step]
+    stage: Stage
+    after: tuple[str, ...] = ()
+    instead: str = ""
+    pays: Callable[[Step], bool] = lambda step: True
+
+
+def graph_pass(
+    stage: Stage,
+    after: tuple[str, ...] = (),
+    instead: str = "",
+    pays: Callable[[Step], bool] = lambda step: True,
+) -> Callable[[Callable[[Step, Any], Step]], Pass]:
+    """Declares a function to be a pass of its name."""
+    return lambda run: Pass(run.__name__, run, stage, after, instead, pays)
+
+
+@cache
+def ordered(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """`passes`, each behind those that it comes after; else as they are listed. O(passes ** 2).
+
+    Raises RewriteError for a name that is no pass's, one that two have, and where some come after each other.
+    """
+    names = [p.name for p in passes]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise RewriteError(f"There are two passes {twice}.")
+    for p in passes:
+        if unknown := sorted(set(p.after) - {*names, *NAMES}):
+            raise RewriteError(f"The pass {p.name!r} comes after {unknown}, and there is no such pass.")
+    left, found = list(passes), []
+    while left:
+        waiting = {p.name for p in left}
+        free = next((p for p in left if waiting.isdisjoint(p.after)), None)
+        if free is None:
+            raise RewriteError(
+                f"Each of the passes {[p.name for p in left]} comes after another one of them."
+            )
+        left.remove(free)
+        found.append(free)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes of a backend, in any order that `after` allows, and the target that they ask."""
+
+    passes: tuple[Pass, ...] = ()
+    target: Any = None
+
+    def of(self, stage: Stage) -> tuple[Pass, ...]:
+        """The passes of a stage, in their order."""
+        return tuple(p for p in ordered(self.passes) if p.stage is stage)
+
+    def run(self, stage: Stage, step: Step) -> Step:
+        """`step` through each pass of a stage, as if they were one."""
+        for work in self.of(stage):
+            step = self.apply(work, step)
+        return step
+
+    def apply(self, work: Pass, step: Step) -> Step:
+        """`step` through one pass."""
+        after = work.run(step, self.target)
+        if after.graph is not step.graph and step.num_forward is not None:
+            graph, count = _read(step, after)
+            after = after.became(graph, num_forward=count)
+        return told(Rewrite(work.name, step, after))
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The pass `name` has made `after` of `before`: the same graph where it found nothing to do.
-
-    `kept` are entries of `before` that somebody wants besides its outputs, and `moved` what stands for those
-    that are others now. `train`: whether the program trains. `num_forward`: operator nodes of the forward
-    pass, before and after; None where nobody counts them. `forms`: variables that are kept in another form
-    from there on, see `executor/away.py`.
-    """
+    """The pass `name` has made the step `after` of `before`: one of the same graph where it found nothing."""
 
     name: str
-    before: Graph
-    after: Graph
-    kept: frozenset[Entry]
-    moved: Mapping[Entry, Entry]
-    train: bool
-    num_forward: tuple[int, int] | None = None
-    forms: Mapping[Entry, Any] = field(default_factory=dict)
+    before: Step
+    after: Step
 
     @property
     def changed(self) -> bool:
-        return self.after is not self.before
+        return self.after.graph is not self.before.graph
+
+    @property
+    def moved(self) -> Mapping[Entry, Entry]:
+        """What stands now for entries that are kept."""
+        return {at: self.after.stands.get(e, at) for e, at in self.before.stands.items()}
 
 
 Observer = Callable[[Rewrite], object]
@@ -70,60 +154,29 @@ def observed(observer: Observer) -> Iterator[None]:
         _observers.reset(token)
 
 
-def name_of(work: Callable[..., Any]) -> str:
-    """The name of a pass: that of its function."""
-    while isinstance(work, partial):
-        work = work.func
-    return work.__name__
-
-
-def simplified(passes: Sequence[ForwardPass], graph: Graph, train: bool) -> Graph:
-    """`graph` through each of `passes`."""
-    for work in passes:
-        new = work(graph, train)
-        graph = told(Rewrite(name_of(work), graph, new, frozenset(), {}, train))
-    return graph
-
-
-def combined(
-    passes: Sequence[StepPass], graph: Graph, kept: frozenset[Entry], num_forward: int, train: bool = True
-) -> Combined:
-    """`graph` through each of `passes`, as if they were one."""
-    now = {e: e for e in kept}
-    for work in passes:
-        held = frozenset(now.values())
-        new, moved, count = work(graph, held, num_forward)
-        if new is not graph:
-            new, count = _read(graph, held, new, frozenset(moved.get(e, e) for e in held), count)
-        graph = told(Rewrite(name_of(work), graph, new, held, moved, train, (num_forward, count)))
-        now = {e: moved.get(at, at) for e, at in now.items()}
-        num_forward = count
-    return graph, {e: at for e, at in now.items() if e != at}, num_forward
-
-
-def _read(
-    before: Graph, held: frozenset[Entry], after: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, int]:
-    """`after` without nodes that a pass has left without a reader, and how many nodes forward has then.
+def _read(before: Step, step: Step) -> tuple[Graph, int]:
+    """The graph of `step` without nodes that a pass has left without a reader, and how many nodes forward has
+    then.
 
     A pass makes another node of each reader of an array, or has some of them make it again; who made it is
     then to go, too: a kernel would have nowhere to write. O(inputs).
     """
-    unread = _unread(after, kept)
+    after, num_forward = step.graph, step.num_forward
+    assert num_forward is not None
+    unread = _unread(step)
     if unread:
-        unread -= _unread(before, held)
+        unread -= _unread(before)
     if not unread:
         return after, num_forward
-    forward = [n for n in after.nodes if n.op is not None][:num_forward]
     order = tuple(n for n in after.nodes if n not in unread)
-    return replace(after, order=order), num_forward - sum(n in unread for n in forward)
+    return replace(after, order=order), num_forward - sum(n in unread for n in step.forward)
 
 
-def _unread(graph: Graph, kept: frozenset[Entry]) -> set[Node]:
+def _unread(step: Step) -> set[Node]:
     """The operator nodes of which nobody reads anything, and that change nothing."""
-    needed = {e.node for e in (*graph.outputs, *kept)} | set(graph.effects)
+    needed = {e.node for e in step.shown} | set(step.graph.effects)
     unread: set[Node] = set()
-    for node in reversed(graph.nodes):
+    for node in reversed(step.graph.nodes):
         if node.op is None or node in needed or node.op.mutated(node.attrs):
             needed.update(e.node for e in (*node.inputs, *node.after))
         else:
@@ -131,15 +184,15 @@ def _unread(graph: Graph, kept: frozenset[Entry]) -> set[Node]:
     return unread
 
 
-def told(rewrite: Rewrite) -> Graph:
-    """The graph that a pass has made, in an order in which it can run, when all observers have seen it."""
-    after = in_order(rewrite.after, rewrite.name) if rewrite.changed else rewrite.after
-    if after is not rewrite.after:
-        rewrite = replace(rewrite, after=after)
-    if rewrite.changed and config.check_rewrites():
-        from .rewrite_check import check
+def told(rewrite: Rewrite) -> Step:
+    """The step that a pass has made, in an order in which it can run, when all observers have seen it."""
+    if rewrite.changed:
+        made = rewrite.after
+        rewrite = replace(rewrite, after=made.became(in_order(made.graph, rewrite.name)))
+        if config.check_rewrites():
+            from .rewrite_check import check
 
-        check(rewrite)
+            check(rewrite)
     for observer in _observers.get():
         observer(rewrite)
-    return after
+    return rewrite.after

@@ -64,7 +64,8 @@ class _Pair:
 class _Check:
     def __init__(self, rewrite: Rewrite) -> None:
         self.rewrite = rewrite
-        self.before, self.after = rewrite.before, rewrite.after
+        self.before, self.after = rewrite.before.graph, rewrite.after.graph
+        self.train, self.num_forward = rewrite.after.train, rewrite.after.num_forward
 
     def run(self) -> None:
         self._check_names()
@@ -72,7 +73,7 @@ class _Check:
         pairs = self._pairs()
         self._check_shapes(pairs)
         before, after = self.before, self.after
-        if self.rewrite.train and self.rewrite.num_forward is None:
+        if self.train and self.num_forward is None:
             before, after, pairs = self._differentiated(pairs)
         with np.errstate(all="ignore"):
             self._check_numbers(before, after, pairs)
@@ -89,9 +90,7 @@ class _Check:
             for g in (self.before, self.after)
         )
         for name, kind in old.items():
-            read = any(
-                e.node.name == name and e.node.op is None for e in (*self.before.outputs, *self.rewrite.kept)
-            )
+            read = any(e.node.name == name and e.node.op is None for e in self.rewrite.before.shown)
             if name not in new and read:
                 raise self._fault(f"the variable {name!r} is gone.")
             if new.get(name, kind) != kind:
@@ -100,9 +99,9 @@ class _Check:
             raise self._fault(f"the variables {added[:8]} are new.")
 
     def _check_count(self) -> None:
-        if self.rewrite.num_forward is None:
+        count = self.num_forward
+        if count is None:
             return
-        count = self.rewrite.num_forward[1]
         operators = [n for n in self.after.nodes if n.op is not None]
         if not 0 <= count <= len(operators):
             raise self._fault(f"{count} of {len(operators)} operators are said to be the forward pass.")
@@ -111,7 +110,7 @@ class _Check:
         moved = self.rewrite.moved
         if len(self.before.outputs) != len(self.after.outputs):
             raise self._fault(f"{len(self.before.outputs)} outputs have become {len(self.after.outputs)}.")
-        kept = sorted(self.rewrite.kept, key=_place(self.before).__getitem__)
+        kept = sorted(self.rewrite.before.kept, key=_place(self.before).__getitem__)
         pairs = {(e, f): output_name(e) for e, f in zip(self.before.outputs, self.after.outputs)}
         pairs |= {(e, moved.get(e, e)): output_name(e) for e in kept}
         there = set(self.after.nodes)
@@ -154,7 +153,7 @@ class _Check:
         return graphs[0], graphs[1], [*pairs, *more]
 
     def _check_numbers(self, before: Graph, after: Graph, pairs: Sequence[_Pair]) -> None:
-        there, forms, train = {n.name: n for n in after.variables}, self.rewrite.forms, self.rewrite.train
+        there, forms, train = {n.name: n for n in after.variables}, self.rewrite.after.forms, self.train
         kept_so = {e.node.name for e in forms}
         written = [
             _Pair(n.name, Entry(n), Entry(there[n.name]))

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..backends import Backend, backend_of, guard
-from ..backends.elementwise.late import is_of_use
+from ..backends import Backend, backend_of, guard, rewrite
 from ..backends.gpu import planning_backend
-from ..backends.rewrite import simplified
+from ..backends.rewrite import Pass, Stage
 from ..core import BindError, Context, current_context
 from ..core.cached import cached_property
 from ..core.errors import DeviceError, MemoryBudgetError
@@ -42,9 +41,8 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
     return with_measured_costs(lowered, budget=budget)[0]
 
 
-CHAINS_IN_TWO = "chains in two"
 ANOTHER_ORDER = "tasks in another order"
-"""Name of a step whose backward pass computes the outputs of chains that only it reads."""
+"""Name of a step that differs from the usual one in nothing else."""
 
 NO_STEPS = {"measure", "in_place", "made", "_inference"}
 """Fields that do not affect the steps within a budget."""
@@ -151,8 +149,12 @@ class Candidates:
     def simple(self) -> Graph:
         """That graph as rewritten by the backend for training."""
         if self.forward_only:
-            return simplified(self.backend.simplify(), self.looked.forward, False)
-        return simplified(self.backend.simplify(), self.looked.training, True)
+            return self._optimized(self.looked.forward, False)
+        return self._optimized(self.looked.training, True)
+
+    def _optimized(self, graph: Graph, train: bool) -> Graph:
+        """A forward graph as the backend prefers it."""
+        return self.backend.optimize().run(Stage.FORWARD, rewrite.Step(graph, train=train)).graph
 
     @cached_property
     def data(self) -> set[str]:
@@ -183,7 +185,7 @@ class Candidates:
         """Inference, lowered and planned."""
         found = self._inference.get(constants)
         if found is None:
-            graph = simplified(self.backend.simplify(), self.looked.forward, False)
+            graph = self._optimized(self.looked.forward, False)
             step = forward_step(graph, self.data, train=False)
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
@@ -194,7 +196,9 @@ class Candidates:
             found = self._inference[constants] = lowered, plan
         return found
 
-    def _lowered(self, step: Step, order: Lowered | None, light: bool, late: bool = False) -> Lowered:
+    def _lowered(
+        self, step: Step, order: Lowered | None, light: bool, variant: Pass | None = None
+    ) -> Lowered:
         """A step of training, with inference beside it."""
         # Constants that inference keeps take as much as the weights: not within a budget, nor where
         # steps of training change them.
@@ -210,7 +214,7 @@ class Candidates:
             # Without gradient requests, the training step is often that of inference, and has its order.
             like=infer if self.like is None else order,
             light=light,
-            late=late,
+            variant=variant,
         )
         if self.is_measured:
             found = self.measure(found, self.budget)
@@ -230,12 +234,16 @@ class Candidates:
         """Problems, the fastest first: a small step that keeps less may be that, as it also moves less."""
         usual = self._lowered(self.usual_step, order, light)
         found = [(usual.problem, "")]
-        if (spared := simplified(self.backend.spare(), self.simple, True)) is not self.simple:
-            found.append((self._lowered(self._step(spared), order, light).problem, self.backend.spared))
-        step = usual.step
-        if is_of_use(step.graph, frozenset(step.storage), step.num_forward):
-            late = self._lowered(self.usual_step, order, light, late=True)
-            found.append((late.problem, CHAINS_IN_TWO))
+        low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
+        for variant in low_memory.of(Stage.FORWARD_VARIANT):
+            if (other_graph := low_memory.apply(variant, simple).graph) is not self.simple:
+                lowered = self._lowered(self._step(other_graph), order, light)
+                found.append((lowered.problem, variant.instead))
+        made = rewrite.Step.of(usual.step.graph, usual.step.storage, usual.step.num_forward)
+        for variant in low_memory.of(Stage.STEP_VARIANT):
+            if variant.pays(made):
+                lowered = self._lowered(self.usual_step, order, light, variant)
+                found.append((lowered.problem, variant.instead))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, usual.order, usual.step.num_constant)

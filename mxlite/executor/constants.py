@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Backend
-from ..backends.rewrite import Rewrite, told
+from ..backends import Backend, rewrite
+from ..backends.rewrite import Rewrite, Stage, told
 from ..graph import Entry, Graph, Node, Shape
 from .step import Key, Step
 
-PACK, CONSTANTS = "pack", "constants"
-"""The names of these rewrites."""
+CONSTANTS = "constants"
+"""The name of this rewrite."""
 
 
 def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
@@ -31,13 +31,13 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
     inputs = {key[1] for key, category in step.category.items() if category == "inputs"}
     if not inputs:
         return step
-    known = {Entry(n, i) for n in _constant(step.graph, inputs) for i in range(n.num_outputs)}
-    graph, moved, forms = backend.pack(step.graph, known, in_place) if backend.pack else (step.graph, {}, {})
-    kept = frozenset(step.storage)
-    graph = told(Rewrite(PACK, step.graph, graph, kept, moved, step.train, forms=forms))
-    if moved:
-        storage = {moved.get(e, e): k for e, k in step.storage.items()}
-        away = {storage.get(e, ("var", e.node.name)): form for e, form in forms.items()}
+    known = frozenset(Entry(n, i) for n in _constant(step.graph, inputs) for i in range(n.num_outputs))
+    plain = rewrite.Step.of(step.graph, step.storage, train=step.train, constant=known, in_place=in_place)
+    packed = backend.optimize().run(Stage.CONSTANTS, plain)
+    graph = packed.graph
+    if packed is not plain:
+        storage = {packed.stands[e]: k for e, k in step.storage.items()}
+        away = {storage.get(e, ("var", e.node.name)): form for e, form in packed.forms.items()}
         step = replace(step, graph=graph, storage=storage, forms=away)
     constant = _constant(step.graph, inputs)
     first = [n for n in step.graph.nodes if n in constant]
@@ -58,7 +58,8 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
     if not count:
         return step
     order = replace(step.graph, order=(*first, *rest))
-    order = told(Rewrite(CONSTANTS, step.graph, order, frozenset(step.storage), {}, step.train))
+    before = rewrite.Step.of(step.graph, step.storage, train=step.train)
+    order = told(Rewrite(CONSTANTS, before, before.became(order))).graph
     added = sum(1 for n in graph.nodes if n.op is not None) - step.num_forward
     return replace(
         step,

@@ -5,24 +5,23 @@ After lowering every byte is known: shapes, dtypes, workspaces, in-place options
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..backends import Backend, Call, lower_graph
-from ..backends.elementwise.late import late_results
+from ..backends import Backend, Call, lower_graph, rewrite
 from ..backends.gpu.graph_inputs import layout
 from ..backends.lower import LoweredGraph
-from ..backends.rewrite import combined, name_of, StepPass
+from ..backends.rewrite import Pass, Stage
 from ..graph import LOSS_SCALE, Shape
 from ..memplan import Device, MemoryPlan, Problem, reorder, structure
 from ..memplan.cost.device import DEFAULT
 from ..memplan.remat.bound import forward_bound
 from .accumulate import accumulated
-from .constants import CONSTANTS, hoist, PACK
+from .constants import CONSTANTS, hoist
 from .preview import makes_late, PREVIEWS, with_previews
 from .step import Key, Step
 
@@ -78,7 +77,7 @@ def lower(
     device: Device | None = None,
     like: Lowered | None = None,
     light: bool = False,
-    late: bool = False,
+    variant: Pass | None = None,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
@@ -89,13 +88,12 @@ def lower(
     `device` is the one that seconds are modelled for, by the backend's rates if None. `like`: the same step
     for other sizes; if only these differ its order is reused, so that plans for its sizes are templates
     for plans of these.
-    `light`: True if it is to hold less for a little more time, see `Backend.lighten`; else it is one for a
-    budget, see `Backend.divide`. `late`: True if backward computes the outputs of chains that only it reads,
-    see `backends/elementwise/late.py`.
+    `light`: True if it is to hold less for a little more time; else it is one for a budget, see
+    `Backend.low_memory`. `variant`: one more pass of the backend's, for another step.
     """
     device = device or backend.rates
     threads = backend.threads()
-    step = _rewritten(step, passes_of(backend, light, late))
+    step = _rewritten(step, backend, light, variant)
     step = with_previews(step)
     if is_gpu(backend):
         step = _with_staging(step)
@@ -189,25 +187,23 @@ def _with_staging(step: Step) -> Step:
     return replace(step, owned=owned, category={**step.category, STAGING: "staging"})
 
 
-def passes_of(backend: Backend, light: bool, late: bool) -> tuple[StepPass, ...]:
-    """The passes over a step, in their order."""
-    more = backend.lighten() if light else backend.divide()
-    return (*backend.combine(), *more, *((late_results,) if late else ()))
-
-
 def rewrites(backend: Backend) -> tuple[str, ...]:
     """The names of all passes that may run while a program is bound on `backend`."""
-    steps = (*passes_of(backend, True, True), *backend.divide())
-    names = [name_of(work) for works in (backend.simplify(), backend.spare(), steps) for work in works]
-    own = ((PACK, backend.pack is not None), (PREVIEWS, makes_late(steps)), (CONSTANTS, True))
-    return tuple(dict.fromkeys((*names, *(name for name, runs in own if runs))))
+    optimize, low_memory = backend.optimize(), backend.low_memory()
+    names = [p.name for stage in Stage for pipeline in (optimize, low_memory) for p in pipeline.of(stage)]
+    return (*names, *((PREVIEWS,) if makes_late(names) else ()), CONSTANTS)
 
 
-def _rewritten(step: Step, passes: Sequence[StepPass]) -> Step:
+def _rewritten(step: Step, backend: Backend, light: bool, variant: Pass | None) -> Step:
     """`step` rewritten by the backend's passes."""
-    kept = frozenset(step.storage)
-    graph, moved, num_forward = combined(passes, step.graph, kept, step.num_forward, step.train)
-    if graph is step.graph:
+    made = rewrite.Step.of(step.graph, step.storage, step.num_forward, train=step.train)
+    made = backend.optimize().run(Stage.STEP, made)
+    low_memory = backend.low_memory()
+    made = low_memory.run(Stage.UNBOUNDED if light else Stage.BOUNDED, made)
+    if variant is not None:
+        made = low_memory.apply(variant, made)
+    if made.graph is step.graph:
         return step
-    storage = {moved.get(e, e): key for e, key in step.storage.items()}
-    return replace(step, graph=graph, storage=storage, num_forward=num_forward)
+    assert made.num_forward is not None
+    storage = {made.stands[e]: key for e, key in step.storage.items()}
+    return replace(step, graph=made.graph, storage=storage, num_forward=made.num_forward)

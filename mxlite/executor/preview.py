@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..backends.passes import loss_updates
-from ..backends.rewrite import name_of, Rewrite, StepPass, told
+from ..backends import rewrite
+from ..backends.rewrite import Rewrite, told
 from ..graph import Entry, Node
 from .step import Step
 
@@ -24,9 +24,9 @@ PREVIEWS = "previews"
 """The name of this rewrite."""
 
 
-def makes_late(passes: Iterable[StepPass]) -> bool:
+def makes_late(passes: Iterable[str]) -> bool:
     """True if one of `passes` moves outputs to after the forward pass; else there are no previews."""
-    return any(name_of(work) == loss_updates.__name__ for work in passes)
+    return "loss_updates" in passes
 
 
 def with_previews(step: Step) -> Step:
@@ -58,10 +58,10 @@ def with_previews(step: Step) -> Step:
     variables = [n for n in graph.nodes if n.op is None]
     order = (*variables, *operators[:count], *made, *late)
     new = replace(graph, order=order, shapes=shapes, dtypes=dtypes)
-    counts = count, count + len(made)
+    before = rewrite.Step.of(graph, shown, count, train=step.train)
     return replace(
         step,
-        graph=told(Rewrite(PREVIEWS, graph, new, frozenset(shown), shown, step.train, counts)),
+        graph=told(Rewrite(PREVIEWS, before, before.became(new, shown, count + len(made)))).graph,
         storage=storage,
         num_forward=count + len(made),
         previews=frozenset(made),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,22 @@ class Rewriter:
         self.order: list[Node] = []
         self.moved: dict[Entry, Entry] = {}
         self.node_of: dict[Node, Node] = {}
+        self.num_forward: int | None = None
+
+    def walk(self, num_forward: int | None = None) -> Iterator[Node]:
+        """The old nodes in their order.
+
+        Where the old graph has `num_forward` operators of the forward pass, `self.num_forward` is how many
+        the new one has: as many as stand in `order` when the last of them is through.
+        """
+        seen = 0
+        for node in self.old.nodes:
+            if node.op is not None and seen == num_forward and self.num_forward is None:
+                self.num_forward = sum(n.op is not None for n in self.order)
+            yield node
+            seen += node.op is not None
+        if num_forward is not None and self.num_forward is None:
+            self.num_forward = sum(n.op is not None for n in self.order)
 
     def of(self, entry: Entry) -> Entry:
         """The new entry that stands for an old one."""

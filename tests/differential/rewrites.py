@@ -26,8 +26,12 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "passes.lightened": dict(LEAST_BYTES=256, STEP_FLOPS=5),
     "gpu.passes": dict(SHARE=20.0),
     "gpu.channels": dict(AT_ONCE_ROUNDS=0),
-    "elementwise.chains": dict(LEAST=16),
-    "elementwise.late": dict(LEAST_SHARE=0.02),
+    "passes.chains": dict(LEAST=16),
+    "passes.late_results": dict(LEAST_SHARE=0.02),
+    "passes.product_updates": dict(LEAST_BYTES=0, DEEP_LEAST_BYTES=0),
+    "passes.loss_updates": dict(LEAST_BYTES=0),
+    "passes.convolution_updates": dict(LEAST_BYTES=0),
+    "passes.rnn_updates": dict(LEAST_BYTES=0),
     "narrowed_dense": dict(BAND_BYTES=256, FEWEST=2),
     "wide_dense": dict(BAND_BYTES=16, LEAST_BAND=4),
     "product_update": dict(BAND_BYTES=512, DEEP_BAND_BYTES=512, FEWEST=1),
@@ -39,14 +43,6 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "cpu.products": dict(SMALL=64),
     "cpu.compiled.team": dict(LEAST_NBYTES=256),
 }
-_LEAST_BYTES = {
-    "passes.product_updates": ("product_updates",),
-    "passes.loss_updates": ("loss_updates", "updated_losses"),
-    "passes.convolution_updates": ("convolution_updates",),
-    "cpu.passes.loss_bands": ("loss_bands",),
-    "cpu.passes.rnn_updates": ("rnn_updates",),
-}
-"""Functions whose last default is the least number of bytes, or two of those."""
 
 
 @contextmanager
@@ -61,11 +57,6 @@ def small() -> Iterator[None]:
     for name, limits in _LIMITS.items():
         for limit, value in limits.items():
             put(importlib.import_module(f"mxlite.backends.{name}"), limit, value)
-    for name, functions in _LEAST_BYTES.items():
-        for function in functions:
-            found = getattr(importlib.import_module(f"mxlite.backends.{name}"), function)
-            least = (0, 0) if isinstance(found.__defaults__[-1], tuple) else 0
-            put(found, "__defaults__", (*found.__defaults__[:-1], least))
     try:
         yield
     finally:
@@ -87,8 +78,8 @@ class Hits:
         def see(rewrite: Rewrite) -> None:
             if rewrite.changed:
                 self.changed[pipeline, rewrite.name] += 1
-                old = {n.op for n in rewrite.before.nodes}
-                for op in {n.op for n in rewrite.after.nodes} - old:
+                old = {n.op for n in rewrite.before.graph.nodes}
+                for op in {n.op for n in rewrite.after.graph.nodes} - old:
                     if op is not None:
                         self.made[pipeline, rewrite.name, op.op_name] += 1
 

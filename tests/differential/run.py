@@ -49,8 +49,7 @@ def backends() -> dict[str, Backend]:
     own, gpu = base._cpu(), planning_backend()
 
     def rewriting(by: Backend) -> Backend:
-        names = ("simplify", "combine", "lighten", "divide", "spare", "spared")
-        return Backend("cpu", np, widening(), **{n: getattr(by, n) for n in names})
+        return Backend("cpu", np, widening(), optimize=by.optimize, low_memory=by.low_memory)
 
     made = {"cpu": own, "reference": Backend("cpu", np)}
     return made | {"cpu passes": rewriting(own), "gpu passes": rewriting(gpu)}

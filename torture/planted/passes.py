@@ -109,7 +109,7 @@ FAULTS = [
     Fault(
         "the check of rewrites looks at no gradient",
         "mxlite/backends/rewrite_check.py",
-        "if self.rewrite.train and self.rewrite.num_forward is None:",
+        "if self.train and self.num_forward is None:",
         "if False:",
         "tests/test_rewrite_check.py::test_a_pass_that_changes_gradients_alone_is_found",
     ),

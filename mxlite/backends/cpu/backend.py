@@ -7,22 +7,17 @@ from . import cores, passes
 from .compiled.sequence import join
 from .compiled.team import rouse
 from .identity import identity
-from .kernels import table
 from .threads import num_threads
 
 CPU = Backend(
     "cpu",
     np,
-    table(),
+    passes.TARGET.kernels,
     prepare=cores.prepare,
     threads=num_threads,
     running=cores.running,
-    simplify=lambda: passes.SIMPLIFY,
-    combine=lambda: passes.COMBINE,
-    lighten=lambda: (passes.lightened,),
-    spare=lambda: (passes.forget_gates,),
-    spared="gates computed again",
-    pack=passes.pack,
+    optimize=passes.optimize,
+    low_memory=passes.low_memory,
     in_turn=cores.in_turn,
     with_threads=cores.with_threads,
     join=join,

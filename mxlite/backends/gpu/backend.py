@@ -21,7 +21,7 @@ from .dlpack import capsule_of, CPU as HOST, CUDA, Given
 from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
-from .passes import Passes
+from .passes import GPUTarget, low_memory, optimize
 from .rates import H200
 
 
@@ -36,7 +36,7 @@ class GPUBackend(Backend):
         """The backend of a device."""
         lane = f"gpu{device.index}"
         kernels = table(device)
-        passes = Passes(kernels)
+        target = GPUTarget.of(kernels)
         return cls(
             "gpu",
             np,
@@ -48,10 +48,8 @@ class GPUBackend(Backend):
             copies_again=False,
             rates=H200,
             identity=lambda: (f"device={device.name}",),
-            simplify=passes.simplify,
-            combine=passes.combine,
-            lighten=passes.lighten,
-            divide=passes.divide,
+            optimize=partial(optimize, target),
+            low_memory=partial(low_memory, target),
         )
 
     def choose(

@@ -13,31 +13,30 @@ GROUP_BYTES for each kind of cast at most, and by results that are no longer rec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ..cast_group import _fused_casts, CastGroupAttrs
+from ..passes.target import Target
 from ..passes.ways import is_stage
+from ..rewrite import graph_pass, Stage, Step
 from .groups import Groups, SMALL_BYTES
 
 
-def group_casts(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph`, of a training step, with its casts of variables in groups; see `Backend.combine`. O(nodes).
+@graph_pass(Stage.STEP, after=("chains",))
+def group_casts(step: Step, target: Target) -> Step:
+    """Casts of variables in groups, in a step with a backward pass. O(nodes).
 
     Inference is left alone: what depends on parameters alone is computed once there, not in each call.
     """
-    trains = num_forward < sum(n.op is not None for n in graph.nodes)
-    groups = _groups(graph, kept, num_forward) if trains else []
+    graph = step.graph
+    groups = _groups(step) if step.has_backward else []
     if not groups:
-        return graph, {}, num_forward
+        return step
     first = {g[0]: g for g in groups}
     members = {node for g in groups for node in g}
     result = Rewriter(graph)
-    result.order += [n for n in graph.nodes if n.op is None]  # variables precede their group's first member
-    for node in graph.nodes:
+    result.order += graph.variables  # variables precede their group's first member
+    for node in result.walk(step.num_forward):
         if node.op is None:
             continue
         if node in first:
@@ -47,21 +46,21 @@ def group_casts(
                 result.put(Entry(one), Entry(made, i))
         if node not in members:
             result.keep(node)
-    fewer = sum(len(g) - 1 for g in groups)
-    return result.graph(), result.moved, num_forward - fewer
+    return step.rewritten(result)
 
 
-def _groups(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[list[Node]]:
+def _groups(step: Step) -> list[list[Node]]:
     """Casts of the forward pass that read variables, in their order, in groups of one kind."""
-    forward = [(n, n.op) for n in graph.nodes if n.op is not None][:num_forward]
-    written = {
-        e for n, op in forward for name, e in zip(n.input_names, n.inputs) if name in op.mutated(n.attrs)
-    }
-    shown = kept.union(graph.outputs)
+    graph, shown = step.graph, step.shown
+    written: set[Entry] = set()
+    for n in step.forward:
+        assert n.op is not None
+        changed = n.op.mutated(n.attrs)
+        written.update(e for name, e in zip(n.input_names, n.inputs) if name in changed)
     groups = Groups()
-    for node, op in forward:
+    for node in step.forward:
         e = Entry(node)
-        if op is not Cast or node.inputs[0].node.op is not None or is_stage(node):
+        if node.op is not Cast or node.inputs[0].node.op is not None or is_stage(node):
             continue
         if e in shown or node.inputs[0] in written or graph.nbytes(e) > SMALL_BYTES:
             continue

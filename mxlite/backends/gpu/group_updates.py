@@ -18,18 +18,19 @@ The planner sees the groups as they are: what they cost is in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from ...graph import Entry, Graph, Node
+from ...graph import Graph, Node
+from ..passes.target import Target
+from ..rewrite import graph_pass, Stage, Step
 from ..update_group import _fused_updates, GroupAttrs
 from .groups import Groups, SMALL_BYTES
 
 
-def group_updates(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with its updates in groups; see `Backend.combine`. O(nodes)."""
+@graph_pass(Stage.STEP, after=("narrow_gradients", "chains"))
+def group_updates(step: Step, target: Target) -> Step:
+    """Updates in groups. O(nodes)."""
+    graph = step.graph
     place = {node: i for i, node in enumerate(graph.nodes)}
     updates = [n for n in graph.effects if n.op is not None and getattr(n.op, "form", "") == "fused"]
     groups = Groups()
@@ -40,7 +41,7 @@ def group_updates(
             continue
         kind = (node.op, replace(node.attrs, row=0), node.inputs[-1], *(graph.dtypes[e] for e in node.inputs))
         groups.add(node, kind, 0 if waits else nbytes)  # what lives until then anyway costs nothing here
-    return _joined(graph, groups.joined()), {}, num_forward
+    return step.became(_joined(graph, groups.joined()))
 
 
 def _joined(graph: Graph, groups: list[list[Node]]) -> Graph:

@@ -9,13 +9,12 @@ one that is made last is taken: the sum stands behind it as a rule, so that d_ou
 before. What is made must have no other reader, and be no output.
 
 Where an elementwise operator beside the sum would take it along, it stays: a chain spares as much. Whether it
-is done depends on the graph alone, never on a budget. Run it after gradients in data are nodes of their own
-(`split_gradients`), and before chains of elementwise operators are made.
+is done depends on the graph alone, never on a budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 
 from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.gradient import _grad_add
@@ -23,7 +22,10 @@ from ...ops.elementwise.cast import Cast
 from ..added_gradient import _added_gradient, AddedGradientAttrs
 from ..base import Request
 from ..elementwise.rules import RULES
-from .entries import only_readers, output
+from ..rewrite import graph_pass, Stage, Step
+from ..rewrite_step import Readers
+from .entries import inputs_by_name, output, request_of
+from .target import Target
 
 _APART: tuple[type[Op] | None, ...] = (_grad_add, Cast.grad_op)
 """Beside these there is no chain: sums are added as well, and an update may read 16 bits as they are."""
@@ -31,36 +33,26 @@ _APART: tuple[type[Op] | None, ...] = (_grad_add, Cast.grad_op)
 _FACTORS = {"d_data": "weight", "d_weight": "data"}
 
 
-def added_gradients(
-    graph: Graph,
-    kept: frozenset[Entry],
-    num_forward: int,
-    makers: Set[type[Op]],
-    has_kernel: Callable[[Request], bool],
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with gradients of `makers` that are added where they are made; see `Backend.combine`. O(nodes).
-
-    `makers` are operators of data and weight whose gradient in data reads d_out and weight. `has_kernel` says
-    for an `_added_gradient` whether the backend has one.
-    """
-    reader = only_readers(graph, kept)
-    number = {node: i for i, node in enumerate(n for n in graph.nodes if n.op is not None)}
+@graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "banded"))
+def added_gradients(step: Step, target: Target) -> Step:
+    """Gradients of the operators `target.apart` are added where they are made. O(nodes)."""
+    number = {node: i for i, node in enumerate(step.operators)}
     sum_of: dict[Node, tuple[Node, Entry]] = {}  # by the maker: the sum, and its term
     for node in number:
         made = _last_term(node, number)
-        if made is None or not _is_maker(made, makers) or reader.get(made) is not node:
+        if made is None or not _is_maker(made, target.apart) or step.readers.only(made) is not node:
             continue
         maker = made.node
-        together = (number[maker] < num_forward) == (number[node] < num_forward)
-        if maker in sum_of or not together or _is_chained(node, made, reader):
+        together = (maker in step.forward) == (node in step.forward)
+        if maker in sum_of or not together or _is_chained(node, made, step.readers):
             continue
-        if has_kernel(_request(graph, node, made)):
+        if target.has_kernel(_request(step.graph, node, made)):
             sum_of[maker] = node, made
     if not sum_of:
-        return graph, {}, num_forward
-    result = Rewriter(graph)
+        return step
+    result = Rewriter(step.graph)
     gone = {node for node, _ in sum_of.values()}
-    for node in graph.nodes:
+    for node in result.walk(step.num_forward):
         if node in gone:
             continue
         if node in sum_of:
@@ -75,8 +67,7 @@ def added_gradients(
             result.order.append(new)
         else:
             result.keep(node)
-    fewer = sum(number[node] < num_forward for node in sum_of)
-    return result.graph(), result.moved, num_forward - fewer
+    return step.rewritten(result)
 
 
 def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:
@@ -95,11 +86,11 @@ def _is_maker(made: Entry, makers: Set[type[Op]]) -> bool:
     return set(node.input_names) == {"d_out", _FACTORS.get(_name(made))}
 
 
-def _is_chained(node: Node, made: Entry, reader: Mapping[Entry, Node]) -> bool:
+def _is_chained(node: Node, made: Entry, readers: Readers) -> bool:
     """Whether an elementwise operator makes the other term, or reads the sum, and nobody else sees it."""
     (other,) = (e for e in node.inputs if e != made)
-    behind = reader.get(Entry(node))
-    beside = [other.node] if reader.get(other) is node else []
+    behind = readers.only(Entry(node))
+    beside = [other.node] if readers.only(other) is node else []
     beside += [behind] if behind is not None else []
     return any(n.op in RULES and n.op not in _APART for n in beside)
 
@@ -116,7 +107,7 @@ def _attrs(made: Entry) -> AddedGradientAttrs:
 
 def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
     """What the new node reads in place of a sum and of what makes its last term."""
-    named = dict(zip(made.node.input_names, made.node.inputs))
+    named = inputs_by_name(made.node)
     (addend,) = (e for e in node.inputs if e != made)
     return named["d_out"], named[_attrs(made).factor], addend
 
@@ -124,6 +115,5 @@ def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
 def _request(graph: Graph, node: Node, made: Entry) -> Request:
     """The question for a kernel for both."""
     entries, attrs = _inputs(node, made), _attrs(made)
-    shapes, dtypes = tuple(graph.shapes[e] for e in entries), tuple(graph.dtypes[e] for e in entries)
-    outputs = _added_gradient.infer_shape(attrs, *shapes)[1]
-    return Request(_added_gradient, attrs, shapes, outputs, dtypes[0], dtypes)
+    outputs = _added_gradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
+    return request_of(graph, _added_gradient, attrs, entries, outputs)

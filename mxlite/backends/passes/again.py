@@ -21,7 +21,7 @@ from ...ops.norm.norm_act_line import _norm_act_line, NormActLineAttrs
 from ...ops.norm.norm_act_sum import _norm_act_sum
 from ...ops.norm.norm_again import _norm_again
 from ..base import Request
-from .entries import output
+from .entries import output, request_of
 from .ways import is_stage, renamed, rerun
 
 
@@ -51,7 +51,7 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
     is_alone = _is_norm(norm) and len(norm.inputs) == 5 and norm.attrs.axis % rank == rank - 1
     source = norm.inputs[0] if is_alone else node.inputs[0]
     op = _chosen_pooling_channels_last
-    chosen = replace(renamed(node), op=op, inputs=(source, Entry(node, node.output_names.index("index"))))
+    chosen = replace(renamed(node), op=op, inputs=(source, output(node, "index")))
     found = (chosen, normalized(norm, Entry(chosen))) if is_alone else (chosen,)
     return found if all(has_kernel(request_like(graph, n, Entry(node))) for n in found) else ()
 
@@ -73,6 +73,5 @@ def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
 def request_like(graph: Graph, node: Node, like: Entry) -> Request:
     """The question for a kernel for `node`, which makes an array as `like` is."""
     known = [like if e not in graph.shapes else e for e in node.inputs]
-    shapes, dtypes = tuple(graph.shapes[e] for e in known), tuple(graph.dtypes[e] for e in known)
     assert node.op is not None
-    return Request(node.op, node.attrs, shapes, (graph.shapes[like],), dtypes[0], dtypes)
+    return request_of(graph, node.op, node.attrs, known, (graph.shapes[like],))

@@ -33,6 +33,9 @@ from ...ops.norm.layer_norm import LayerNorm, RMSNorm
 from ...ops.reduce.reduce import reduced_axes
 from ..banded import _banded, _banded_gradient, Array, BandedAttrs, Link
 from ..elementwise.rules import RULES
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name
+from .target import Target
 from .ways import is_stage, Reads, rerun
 
 LEAST_BYTES = 512 * 1024
@@ -52,32 +55,27 @@ Samples = tuple[tuple[bool, ...], tuple[bool, ...]]
 _PRODUCTS = (FullyConnected, _pooled_convolution)
 
 
-def banded(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph`, a training step, with operators on some samples at a time; see `Backend.combine`. O(inputs).
-
-    Run it when products have found what they are part of, and before elementwise operators join.
-    """
-    if sum(n.op is not None for n in graph.nodes) == num_forward:
-        return graph, {}, num_forward
-    search = _Search(graph, kept, num_forward)
+@graph_pass(
+    Stage.STEP,
+    after=("loaded_updates", "narrowed_dense", "product_updates", "convolution_updates", "rnn_updates"),
+)
+def banded(step: Step, target: Target) -> Step:
+    """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
+    if not step.has_backward:
+        return step
+    search = _Search(step)
     found = search.rows()
     if not found:
-        return graph, {}, num_forward
+        return step
     row_of = {search.place(row): row for row in found}
     gone = {n for row in found for n in row} - set(row_of)
-    result = Rewriter(graph)
-    seen = fewer = 0  # operators, and those of the forward pass that are gone
-    read = kept | {e for n in graph.nodes for e in n.inputs}
-    for node in graph.nodes:
-        seen += node.op is not None
+    result = Rewriter(step.graph)
+    for node in result.walk(step.num_forward):
         if node in gone:
-            fewer += seen <= num_forward
             continue
         if node in row_of:
             row = row_of[node]
-            attrs, inputs, made = _joined(graph, row, read)
+            attrs, inputs, made = _joined(step.graph, row, step.read)
             op = _banded if all(n.forward is None for n in row) else _banded_gradient
             name = "+".join(n.name for n in row)
             result.order.append(new := Node(op, attrs, result.all_of(inputs), name))
@@ -85,16 +83,15 @@ def banded(
                 result.put(was, Entry(new, i))
         else:
             result.keep(node)
-    return result.graph(), result.moved, num_forward - fewer
+    return step.rewritten(result)
 
 
 class _Search:
     """Rows of operators that can become one."""
 
-    def __init__(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> None:
-        self.graph = graph
-        self.reads = Reads(graph, num_forward)
-        self.shown = kept.union(graph.outputs)
+    def __init__(self, step: Step) -> None:
+        self.graph, self.shown = step.graph, step.shown
+        self.reads = Reads(step)
 
     def rows(self) -> list[list[Node]]:
         """In the order of their first nodes."""
@@ -220,7 +217,7 @@ def _joined(
             arrays.append(Array(graph.shapes[e], graph.dtypes[e], has[name], not has[name]))
             if e not in inner:
                 made.append(e)
-        named = dict(zip(node.input_names, node.inputs))
+        named = inputs_by_name(node)
         ins = [number[named[n]] if n in named else -1 for n in node.op.input_names(node.attrs)]
         whole = (
             tuple(graph.shapes[e] for e in forward.inputs),

@@ -38,6 +38,8 @@ from ...ops.norm.lrn_channels_last import _lrn_channels_last
 from ...ops.norm.norm_act import _norm_act
 from ...ops.shape.reshape import expand_dims
 from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
+from .target import Target
 
 
 class Follow(NamedTuple):
@@ -51,15 +53,12 @@ class Follow(NamedTuple):
     arrays: tuple[str, ...] | None = None
 
 
-def channels_last(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
-    """`graph` with its convolutions, and what lies between them, on arrays with their channels last.
-    O(nodes).
-
-    `has_kernel` says for a convolution of that form, and for its gradient, whether the backend has a kernel.
-    """
-    asked = cache(has_kernel)  # once for equal convolutions
-    can = {n for n in graph.nodes if _can_convolve(graph, n, train, asked)}
-    return _Layout(graph, can).run() if can else graph
+@graph_pass(Stage.FORWARD)
+def channels_last(step: Step, target: Target) -> Step:
+    """Convolutions, and what lies between them, on arrays with their channels last. O(nodes)."""
+    graph, asked = step.graph, cache(target.has_kernel)  # once for equal convolutions
+    can = {n for n in graph.nodes if _can_convolve(graph, n, step.train, asked)}
+    return step.became(_Layout(graph, can).run()) if can else step
 
 
 class _Layout:

@@ -6,47 +6,41 @@
 A kernel of matrix products does the rest to each number of its result before it stores it. What lies between
 must have no other reader, and be no output: a GELU in training keeps what it is given for its gradient, and
 stays apart forwards, so that a plan may drop its result and make it again without the product. The new node
-stands where the product stood. Run it after gradients in data are nodes of their own (`split_gradients`), and
-before chains of elementwise operators are made.
+stands where the product stood.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...graph import Entry, Graph, Node, Op, Rewriter
+from ...graph import Entry, Node, Op, Rewriter
 from ...ops.elementwise.activation import Activation, gelu, relu
 from ...ops.elementwise.leaky import LeakyReLU
 from ...ops.nn.dense import FullyConnected
-from ..base import Request
 from ..dense.operators import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
-from .entries import only_readers
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output, request_of
 from .norm_act import agree
+from .target import Target
 
 
-def dense_epilogue(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with products that do what follows them; see `Backend.combine`. O(nodes).
-
-    `has_kernel` says for a `_dense_activation` and a `_dense_slope` whether the backend has a kernel.
-    """
-    reader = only_readers(graph, kept)
+@graph_pass(Stage.STEP, after=("split_gradients",))
+def dense_epilogue(step: Step, target: Target) -> Step:
+    """Products that do what follows them. O(nodes)."""
+    graph = step.graph
     end_of: dict[Node, Node] = {}  # of a product, the activation that it takes along
     for node in graph.nodes:
-        found = _match(graph, reader, node)
-        if found is not None and has_kernel(_request(graph, *found[1:])):
-            end_of[node] = found[0]
+        end = _end_of(step, node)
+        if end is not None:
+            op, attrs, inputs = _joined(node, end)
+            if target.has_kernel(request_of(graph, op, attrs, inputs, (graph.shapes[Entry(end)],))):
+                end_of[node] = end
     if not end_of:
-        return graph, {}, num_forward
+        return step
     taken = set(end_of.values())
     made = Rewriter(graph)
-    seen = fewer = 0  # operators so far, and those of the forward pass that are gone
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in made.walk(step.num_forward):
         if node in taken:
-            fewer += seen <= num_forward
             continue
         if node in end_of:
             end = end_of[node]
@@ -57,7 +51,7 @@ def dense_epilogue(
             made.put(Entry(end), Entry(new))
         else:
             made.keep(node)
-    return made.graph(), made.moved, num_forward - fewer
+    return step.rewritten(made)
 
 
 def activation_of(node: Node) -> str:
@@ -69,24 +63,18 @@ def activation_of(node: Node) -> str:
     return "gelu" if node.op is LeakyReLU and node.attrs.act_type == "gelu" else ""
 
 
-def _match(
-    graph: Graph, reader: Mapping[Entry, Node], node: Node
-) -> tuple[Node, type[Op], Any, tuple[Entry, ...], Entry] | None:
-    """The activation, or its gradient, that the product `node` can take along, and what they become."""
+def _end_of(step: Step, node: Node) -> Node | None:
+    """The activation, or its gradient, that the product `node` can take along."""
     if node.op is FullyConnected:
-        end = reader.get(Entry(node))
-        if end is None or not activation_of(end) or not agree(node, end):
-            return None
-        return (end, *_joined(node, end), Entry(end))
+        end = step.readers.only(Entry(node))
+        return end if end is not None and activation_of(end) and agree(node, end) else None
     if node.op is not FullyConnected.grad_op or node.absent != {"data"}:
         return None
-    made = Entry(node, node.output_names.index("d_data"))
-    end = reader.get(made)
+    made = output(node, "d_data")
+    end = step.readers.only(made)
     if end is None or end.forward is None or not activation_of(end.forward) or not agree(node, end):
         return None
-    if dict(zip(end.input_names, end.inputs)).get("d_out") != made:
-        return None
-    return (end, *_joined(node, end), Entry(end))
+    return end if inputs_by_name(end).get("d_out") == made else None
 
 
 def _joined(node: Node, end: Node) -> tuple[type[Op], Any, tuple[Entry, ...]]:
@@ -97,12 +85,6 @@ def _joined(node: Node, end: Node) -> tuple[type[Op], Any, tuple[Entry, ...]]:
         attrs = DenseActivationAttrs(a.num_hidden, no_bias=a.no_bias, flatten=a.flatten, activation=name)
         return _dense_activation, attrs, node.inputs
     name = activation_of(end.forward)
-    named, product = dict(zip(end.input_names, end.inputs)), dict(zip(node.input_names, node.inputs))
+    named, product = inputs_by_name(end), inputs_by_name(node)
     known = named["out" if name == "relu" else "data"]
     return _dense_slope, DenseSlopeAttrs(name), (product["d_out"], product["weight"], known)
-
-
-def _request(graph: Graph, op: type[Op], attrs: Any, inputs: tuple[Entry, ...], made: Entry) -> Request:
-    dtypes = tuple(graph.dtypes[e] for e in inputs)
-    shapes = tuple(graph.shapes[e] for e in inputs)
-    return Request(op, attrs, shapes, (graph.shapes[made],), dtypes[0], dtypes)

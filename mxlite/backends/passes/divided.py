@@ -13,20 +13,22 @@ Next to its data the statistics of a norm have to be small: those of all norms a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from functools import cache
 from math import prod
 
-from ...graph import Entry, Graph, Node, Rewriter
+from ...graph import Entry, Node, Rewriter
 from ...ops.norm.norm import BatchNorm
 from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_line import _norm_act_line
 from ...ops.norm.norm_act_sum import _norm_act_sum
 from ...ops.norm.norm_statistics import _norm_statistics
 from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
 from .again import normalized, request_like
 from .entries import output
+from .target import Target
 
 LEAST_COUNT = 512
 """Numbers of a channel: both statistics, and the two numbers of a line, are 1 / 128 of the data at most."""
@@ -34,39 +36,32 @@ LEAST_COUNT = 512
 _NORMS = (BatchNorm, _norm_act, _norm_act_line, _norm_act_sum)
 
 
-def divided(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with norms of the batch in two; see `Backend.divide`. O(inputs).
+@graph_pass(Stage.BOUNDED)
+def divided(step: Step, target: Target) -> Step:
+    """Norms of the batch in two. O(inputs).
 
-    `has_kernel` says for a `_norm_statistics` and a `_norm_again` whether the backend has one, with the bits
-    of the norm. A graph without backward nodes stays as it is: there is nothing to run again for.
+    A graph without backward nodes stays as it is: there is nothing to run again for.
     """
-    operators = [n for n in graph.nodes if n.op is not None]
-    if len(operators) == num_forward:
-        return graph, {}, num_forward
-    search = _Search(graph, kept, cache(has_kernel))
-    found = frozenset(filter(search.is_divided, operators[:num_forward]))
-    if not found:
-        return graph, {}, num_forward
-    new, moved = _Rewrite(graph, found).result()
-    return new, moved, num_forward + len(found)
+    if not step.has_backward:
+        return step
+    search = _Search(step, cache(target.has_kernel))
+    found = frozenset(filter(search.is_divided, step.forward))
+    return _Rewrite(step, found).result() if found else step
 
 
 class _Search:
     """Which norms are divided."""
 
-    def __init__(self, graph: Graph, kept: frozenset[Entry], has_kernel: Callable[[Request], bool]) -> None:
-        self.graph, self.has_kernel = graph, has_kernel
-        self.visible = kept.union(graph.outputs)
-        self.read = kept.union(graph.outputs, (e for n in graph.nodes for e in n.inputs))
+    def __init__(self, step: Step, has_kernel: Callable[[Request], bool]) -> None:
+        self.graph, self.has_kernel = step.graph, has_kernel
+        self.visible, self.read = step.shown, step.readers.wants
 
     def is_divided(self, node: Node) -> bool:
         """Whether `node` is a norm whose result may run again, with little to keep for that."""
         if node.op not in _NORMS or node.absent or node.attrs.use_global_stats:
             return False
         y = Entry(node)
-        if y in self.visible or y not in self.read or not self._is_long(node):
+        if y in self.visible or not self.read(y) or not self._is_long(node):
             return False
         requests = (
             self._statistics_request(node),
@@ -81,7 +76,7 @@ class _Search:
     def _statistics_request(self, node: Node) -> Request:
         """The question for a kernel that finds what is read of `node` besides its result."""
         graph, new = self.graph, _statistics(node)
-        read = {n for n in ("factor", "shift") if n in node.output_names and output(node, n) in self.read}
+        read = {n for n in ("factor", "shift") if n in node.output_names and self.read(output(node, n))}
         found = request_like(graph, new, node.inputs[0])
         channel = graph.shapes[output(node, "mean")]
         used = frozenset((*new.input_names, "mean", "var", *read))
@@ -89,20 +84,19 @@ class _Search:
 
 
 class _Rewrite:
-    """The graph with the norms `found` in two."""
+    """The step with the norms `found` in two."""
 
-    def __init__(self, graph: Graph, found: Set[Node]) -> None:
-        self.graph, self.found = graph, found
-        self.made = Rewriter(graph)
+    def __init__(self, step: Step, found: Set[Node]) -> None:
+        self.step, self.found = step, found
+        self.made = Rewriter(step.graph)
 
-    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
-        """The graph, and what its entries have become."""
-        for node in self.graph.nodes:
+    def result(self) -> Step:
+        for node in self.made.walk(self.step.num_forward):
             if node in self.found:
                 self._divide(node)
             else:
                 self.made.keep(node)
-        return self.made.graph(), self.made.moved
+        return self.step.rewritten(self.made)
 
     def _divide(self, norm: Node) -> None:
         now = replace(norm, inputs=self.made.inputs(norm))

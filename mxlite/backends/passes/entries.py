@@ -1,8 +1,13 @@
-"""Entries of a graph: by name, and with the one node that reads them."""
+"""Entries of a graph by name, and the question for a kernel of what is to be made of them."""
 
 from __future__ import annotations
 
-from ...graph import Entry, Graph, Node
+from collections.abc import Sequence
+from typing import Any
+
+from ...graph import Entry, Graph, Node, Op
+from ...graph.opdef import Shapes
+from ..base import Request
 
 
 def output(node: Node, name: str) -> Entry:
@@ -10,13 +15,21 @@ def output(node: Node, name: str) -> Entry:
     return Entry(node, node.output_names.index(name))
 
 
-def only_readers(graph: Graph, kept: frozenset[Entry]) -> dict[Entry, Node]:
-    """The reader of every entry that is read once, and is neither kept nor an output. O(inputs)."""
-    once: dict[Entry, Node] = {}
-    more = set(kept) | set(graph.outputs)
-    for node in graph.nodes:
-        for e in node.inputs:
-            if e in once or e in more:
-                more.add(e)
-            once[e] = node
-    return {e: n for e, n in once.items() if e not in more}
+def inputs_by_name(node: Node) -> dict[str, Entry]:
+    """What a node reads."""
+    return dict(zip(node.input_names, node.inputs))
+
+
+def request_of(
+    graph: Graph,
+    op: type[Op],
+    attrs: Any,
+    inputs: Sequence[Entry],
+    outputs: Shapes = (),
+    used: frozenset[str] | None = None,
+    train: bool = True,
+) -> Request:
+    """The question for a kernel that reads arrays like `inputs`; see `Request`."""
+    dtypes = tuple(graph.dtypes[e] for e in inputs)
+    shapes = tuple(graph.shapes[e] for e in inputs)
+    return Request(op, attrs, shapes, outputs, dtypes[0], dtypes, used, train)

@@ -11,7 +11,7 @@ is computed when they change. Each step must be the only reader of the one befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -22,7 +22,10 @@ from ...ops.nn.conv import Convolution
 from ...ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
 from ...ops.norm.fold_norm import _fold_norm, _norm_factors, FoldNormAttrs
 from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
+from ..rewrite_step import Readers
 from .norm_act import is_norm, is_relu, is_sum
+from .target import Target
 
 _PLAIN = (None, "NCW", "NCHW", "NCDHW")
 
@@ -51,50 +54,47 @@ class _Chain:
             yield chain
 
 
-def fold(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
-    """`graph` with chains of operators as one convolution each, where it is for inference. O(nodes).
+@graph_pass(Stage.FORWARD, after=("channels_last",))
+def fold(step: Step, target: Target) -> Step:
+    """Chains of operators as one convolution each, in a graph for inference. O(nodes).
 
-    The new node has the name and the annotations of the last one of its chain. `has_kernel` says for a
-    `_convolution_epilogue` whether the backend has a kernel.
+    The new node has the name and the annotations of the last one of its chain.
     """
-    if train:
-        return graph
-    asked = cache(has_kernel)  # once for equal chains
-    uses = graph.uses()
-    readers = _only_readers(graph, uses)
+    if step.train:
+        return step
+    graph, asked = step.graph, cache(target.has_kernel)  # once for equal chains
     chains: dict[Node, _Chain] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
         if node.op is Convolution or node.op is _convolution_channels_last:
-            chain = _chain(graph, uses, readers, taken, node, asked)
+            chain = _chain(graph, step.readers, taken, node, asked)
             if chain.inner:
                 chains[chain.end] = chain
                 taken.update(chain.inner, (chain.end,))
     if not chains:
-        return graph
+        return step
     r = Rewriter(graph)
-    for node in graph.nodes:
+    for node in r.walk():
         if node in chains:
             _fold(r, chains[node])
         elif node not in taken:
             r.keep(node)
-    return r.graph()
+    return step.rewritten(r)
 
 
 def _chain(
     graph: Graph,
-    uses: Mapping[Entry, int],
-    readers: Mapping[Entry, Node],
+    readers: Readers,
     taken: set[Node],
     node: Node,
     has_kernel: Callable[[Request], bool],
 ) -> _Chain:
     """What the convolution `node` takes along, at most; of two it is the first that takes their sum."""
     chain = with_norm = _Chain(node, node)
-    while (reader := readers.get(at := Entry(chain.end))) is not None and reader not in taken:
+    while (reader := readers.only(at := Entry(chain.end))) is not None and reader not in taken:
         after = replace(chain, end=reader, inner=(*chain.inner, chain.end))
         if is_norm(reader):
-            if chain.norm or chain.has_epilogue or not _folds(graph, uses, node, reader):
+            if chain.norm or chain.has_epilogue or not _folds(graph, readers, node, reader):
                 break
             chain = with_norm = replace(after, norm=reader)
         elif node.op is not _convolution_channels_last:
@@ -115,7 +115,7 @@ def _chain(
     )
 
 
-def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> bool:
+def _folds(graph: Graph, readers: Readers, node: Node, norm: Node) -> bool:
     """Whether `norm` normalizes the filters of convolution `node`, in float32, and no more of it is read."""
     rank = len(graph.shapes[Entry(node)])
     plain = node.op is Convolution
@@ -123,7 +123,7 @@ def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> b
         norm.attrs.axis % rank == (1 if plain else rank - 1)
         and (not plain or node.attrs.layout in _PLAIN)
         and not norm.absent
-        and not any(Entry(norm, i) in uses for i in (1, 2))
+        and not any(readers.wants(Entry(norm, i)) for i in (1, 2))
         and all(graph.dtypes[e] == float32 for e in (*node.inputs, *norm.inputs))
     )
 
@@ -167,8 +167,3 @@ def _fold(r: Rewriter, chain: _Chain) -> None:
         op, attrs = _convolution_epilogue, _epilogue_attrs(chain)
     ins = [data, weight, *bias, *(() if chain.addend is None else (r.of(chain.addend),))]
     r.put(Entry(end), Entry(r.add(op, attrs, ins, end.name, end.annotations)))
-
-
-def _only_readers(graph: Graph, uses: Mapping[Entry, int]) -> dict[Entry, Node]:
-    """The reader of every entry that is read once; to be an output counts as being read."""
-    return {e: n for n in graph.nodes for e in n.inputs if uses[e] == 1}

@@ -18,8 +18,8 @@ round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node, Rewriter
@@ -32,8 +32,10 @@ from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_line import NormActLineAttrs
 from ...ops.norm.norm_again import _norm_again
 from ..base import Request
-from .entries import output
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output, request_of
 from .norm_act import is_norm
+from .target import Target
 
 _STAGE = "__mirror_stage__"
 
@@ -49,56 +51,38 @@ class _Found(NamedTuple):
     d_convolution: Node
 
 
-def image_gradients(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with `_image_gradient`; see `Backend.combine`. O(nodes).
-
-    `has_kernel` says for the operators of `_requests` whether the backend has one. Run it after
-    `split_gradients`.
-    """
-    operators = [n for n in graph.nodes if n.op is not None]
-    forward = frozenset(operators[:num_forward])
-    pools = [n for n in forward if n.op is _pooling_channels_last and _is_windowed_max(n.attrs)]
-    if not pools or len(operators) == num_forward:
-        return graph, {}, num_forward
-    readers = graph.readers()
-    shown = kept.union(graph.outputs)
-    found = [f for pool in pools if (f := _found(graph, pool, readers, shown, forward)) is not None]
-    found = [f for f in found if all(has_kernel(r) for r in _requests(graph, f))]
-    if not found:
-        return graph, {}, num_forward
-    new, moved = _Rewrite(graph, found).result()
-    return new, moved, num_forward + 2 * len(found)
+@graph_pass(Stage.STEP, after=("split_gradients",))
+def image_gradients(step: Step, target: Target) -> Step:
+    """`_image_gradient` for the first layers of a network for images. O(nodes)."""
+    pools = [n for n in step.forward if n.op is _pooling_channels_last and _is_windowed_max(n.attrs)]
+    if not pools or not step.has_backward:
+        return step
+    found = [f for pool in pools if (f := _found(step, pool)) is not None]
+    found = [f for f in found if all(map(target.has_kernel, _requests(step.graph, f)))]
+    return _Rewrite(step, found).result() if found else step
 
 
-def _found(
-    graph: Graph,
-    pool: Node,
-    readers: Mapping[Entry, list[Node]],
-    shown: frozenset[Entry],
-    forward: frozenset[Node],
-) -> _Found | None:
+def _found(step: Step, pool: Node) -> _Found | None:
     """What lies in front of a pooling, where nobody else reads it; None if it is something else."""
+    readers = step.readers
     norm = pool.inputs[0].node
-    if not _is_plain(norm) or norm.attrs.axis % len(graph.shapes[Entry(norm)]) != 3:
+    if not _is_plain(norm) or norm.attrs.axis % len(step.graph.shapes[Entry(norm)]) != 3:
         return None
     conv = norm.inputs[0].node
     if conv.op is not _convolution_channels_last or not conv.attrs.no_bias:
         return None
     backward = []
     for node, name in ((pool, "index"), (norm, "mean")):
-        later = [n for n in readers.get(output(node, name), ()) if n.forward is node]
+        later = [n for n in readers.all(output(node, name)) if n.forward is node]
         backward += later[:1]
     if len(backward) < 2:
         return None
     d_pool, d_norm = backward
     d_data = output(d_norm, "d_data")
-    if len(readers.get(d_data, ())) != 1 or d_pool in forward or d_norm in forward:
+    d_conv = readers.only(d_data)
+    if d_conv is None or d_pool in step.forward or d_norm in step.forward:
         return None
-    found = _Found(conv, norm, pool, d_pool, d_norm, readers[d_data][0])
-    d_conv = found.d_convolution
-    if d_conv.forward is not conv or output(d_conv, "d_data") in readers or "weight" not in d_conv.absent:
+    if d_conv.forward is not conv or readers.all(output(d_conv, "d_data")) or "weight" not in d_conv.absent:
         return None
     alone = {
         Entry(conv): {norm, d_norm},
@@ -109,9 +93,9 @@ def _found(
         Entry(d_pool): {d_norm},
         d_data: {d_conv},
     }
-    if any(e in shown or not own.issuperset(readers.get(e, ())) for e, own in alone.items()):
+    if not readers.stay_inside(alone) or any(n.annotations.get(_STAGE) for n in (conv, norm, pool)):
         return None
-    return None if any(n.annotations.get(_STAGE) for n in (conv, norm, pool)) else found
+    return _Found(conv, norm, pool, d_pool, d_norm, d_conv)
 
 
 def _is_windowed_max(a: Any) -> bool:
@@ -133,10 +117,7 @@ def _requests(graph: Graph, found: _Found) -> list[Request]:
     channel = output(norm, "mean")
     small, index = Entry(pool), output(pool, "index")
 
-    def ask(op: Any, attrs: Any, like: tuple[Entry, ...], outs: tuple[Any, ...]) -> Request:
-        shapes, dtypes = tuple(graph.shapes[e] for e in like), tuple(graph.dtypes[e] for e in like)
-        return Request(op, attrs, shapes, outs, dtypes[0], dtypes)
-
+    ask = partial(request_of, graph)
     of_weight, of_channel = graph.shapes[weight], graph.shapes[channel]
     pooled = (small, small, *(channel,) * 6, index, data)
     request = ask(_image_gradient, _attrs(found), pooled, (of_weight, of_channel, of_channel))
@@ -155,25 +136,24 @@ def _requests(graph: Graph, found: _Found) -> list[Request]:
 
 
 class _Rewrite:
-    """The graph with the first layers `found`."""
+    """The step with the first layers `found`."""
 
-    def __init__(self, graph: Graph, found: list[_Found]) -> None:
-        self.graph = graph
+    def __init__(self, step: Step, found: list[_Found]) -> None:
+        self.step = step
         self.place = {n: f for f in found for n in (f.norm, f.pool, f.d_norm)}
         self.gone = {n for f in found for n in (f.d_pool, f.d_convolution)}
-        self.made = Rewriter(graph)
+        self.made = Rewriter(step.graph)
         self.kept: dict[_Found, tuple[Entry, Entry, Entry, Entry]] = {}
 
-    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
-        """The graph, and what its entries have become."""
-        for node in self.graph.nodes:
+    def result(self) -> Step:
+        for node in self.made.walk(self.step.num_forward):
             found = self.place.get(node)
             if found is not None:
                 make = {found.norm: self._norm, found.pool: self._pool, found.d_norm: self._gradient}[node]
                 make(found)
             elif node not in self.gone:
                 self.made.keep(node)
-        return self.made.graph(), self.made.moved
+        return self.step.rewritten(self.made)
 
     def _is_like(self, e: Entry, like: Entry) -> None:
         """`e`, which stands for nothing, has the shape and type of `like`."""
@@ -209,7 +189,7 @@ class _Rewrite:
 
     def _gradient(self, found: _Found) -> None:
         """The gradients, where that of the norm was."""
-        head = dict(zip(found.d_pool.input_names, found.d_pool.inputs))["d_out"]
+        head = inputs_by_name(found.d_pool)["d_out"]
         data = found.convolution.inputs[0]
         made = self.made
         _, gamma, beta, *moving = made.inputs(found.norm)

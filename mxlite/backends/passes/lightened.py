@@ -15,16 +15,15 @@ what is made again here needs several arrays at once. So this is for steps witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ...graph import Entry, Graph, Node
-from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
 from .again import again
+from .target import Prices, Target
 from .ways import Reads, Way, ways_of, with_ways, work_of
 
 STEP_FLOPS = 250
@@ -35,44 +34,18 @@ LEAST_BYTES = 128 * 1024
 """Of an array that is made again: the fullest moment has none of it then."""
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What the step costs and what making arrays again does, in one unit; the first must not be below the
-    second.
-
-    `step(operations, bytes, dtype)`: of a node of the step. `again(operations and bytes, nodes)`: of a way to
-    make an array again.
-    """
-
-    step: Callable[[float, int, Any], float]
-    again: Callable[[float, int], float]
-
-
 def _of_a_core(step_flops: float) -> Prices:
     return Prices(lambda flops, nbytes, dtype: flops / step_flops, lambda cost, nodes: cost)
 
 
-def lightened(
-    graph: Graph,
-    kept: frozenset[Entry],
-    num_forward: int,
-    has_kernel: Callable[[Request], bool],
-    prices: Prices | None = None,
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` that holds less; see `Backend.lighten`. O(inputs + arrays found * nodes).
-
-    `has_kernel` says for the operators of `again` whether the backend has one; `prices` are a core's unless
-    given.
-    """
-    reads = Reads(graph, num_forward)
-    shown = kept.union(graph.outputs)
-    ways = ways_of(graph, reads, shown, partial(again, has_kernel=has_kernel), LEAST_BYTES)
-    prices = prices or _of_a_core(STEP_FLOPS)
-    chosen = _chosen(graph, reads, ways, shown, prices) if ways else []
-    if not chosen:
-        return graph, {}, num_forward
-    new, moved = with_ways(graph, reads, ways, chosen)
-    return new, moved, num_forward
+@graph_pass(Stage.UNBOUNDED)
+def lightened(step: Step, target: Target) -> Step:
+    """A step that holds less. O(inputs + arrays found * nodes)."""
+    reads = Reads(step)
+    ways = ways_of(step, reads, partial(again, has_kernel=target.has_kernel), LEAST_BYTES)
+    prices = target.prices() or _of_a_core(STEP_FLOPS)
+    chosen = _chosen(step.graph, reads, ways, step.shown, prices) if ways else []
+    return with_ways(step, reads, ways, chosen) if chosen else step
 
 
 def _chosen(

@@ -13,16 +13,17 @@ g must have no other reader, and be no output. The gradient of the bias becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..dense.loaded import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
-from .entries import output
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output, request_of
+from .target import Target
 
 _STAGE = "__mirror_stage__"
 
@@ -41,29 +42,22 @@ class _Match(NamedTuple):
     slope: Node
 
 
-def loaded_dense(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with dense layers that apply functions; see `Backend.combine`. O(inputs).
-
-    `has_kernel` says for a `_loaded_dense` and a `_loaded_dense_gradient` whether the backend has one. Run it
-    after `split_gradients` and `narrow_gradients`, and before updates take gradients in (`product_updates`).
-    """
-    if sum(n.op is not None for n in graph.nodes) == num_forward:
-        return graph, {}, num_forward
-    found = [m for m in _matches(graph, kept) if all(map(has_kernel, _requests(graph, m)))]
+@graph_pass(Stage.STEP, after=("split_gradients", "narrow_gradients"))
+def loaded_dense(step: Step, target: Target) -> Step:
+    """Dense layers that apply functions. O(inputs)."""
+    if not step.has_backward:
+        return step
+    graph = step.graph
+    found = [m for m in _matches(step) if all(map(target.has_kernel, _requests(graph, m)))]
     if not found:
-        return graph, {}, num_forward
+        return step
     place = {n: i for i, n in enumerate(graph.nodes)}
     first = {min(m.by_weight, m.by_data, key=place.__getitem__): m for m in found}
     of_layer = {m.layer: m for m in found}
     by_weight = {m.by_weight for m in found}
     gone = {n for m in found for n in (m.activation, m.by_weight, m.by_data, m.slope)}
-    read = kept | {e for n in graph.nodes for e in n.inputs}
     made = Rewriter(graph)
-    seen = fewer = 0  # operators so far, and those of the forward pass that are gone
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in made.walk(step.num_forward):
         if node in first:
             made.order.append(new := _gradient(first[node], made))
             made.put(output(first[node].slope, "d_data"), output(new, "d_data"))
@@ -71,7 +65,7 @@ def loaded_dense(
         inputs = made.inputs(node)
         if node in by_weight:
             bias = [i for i, n in enumerate(node.output_names) if n == "d_bias"]
-            if any(Entry(node, i) in read for i in bias):
+            if any(Entry(node, i) in step.read for i in bias):
                 named = dict(zip(node.input_names, inputs))
                 absent = node.absent | {"data"}
                 made.order.append(new := replace(node, inputs=(named["d_out"],), absent=absent))
@@ -79,7 +73,6 @@ def loaded_dense(
                 for i in bias:
                     made.put(Entry(node, i), Entry(new, i))
         if node in gone:
-            fewer += seen <= num_forward
             continue
         if node in of_layer:
             m = of_layer[node]
@@ -87,19 +80,12 @@ def loaded_dense(
             made.replace(node, replace(node, op=_loaded_dense, attrs=_attrs(m), inputs=ins))
         else:
             made.keep(node)
-    return made.graph(), made.moved, num_forward - fewer
+    return step.rewritten(made)
 
 
-def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
+def _matches(step: Step) -> list[_Match]:
     """What can change, in the order of the activations."""
-    readers = graph.readers()
-    shown = kept.union(graph.outputs)
-
-    def only(e: Entry) -> Node | None:
-        """The only reader of `e`."""
-        found = readers.get(e, [])
-        return found[0] if len(found) == 1 and e not in shown else None
-
+    graph, readers = step.graph, step.readers
     backward_of: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         if node.forward is not None:
@@ -109,8 +95,8 @@ def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
         if not loadable(node.op, node.attrs) or node.forward is not None or _STAGE in node.annotations:
             continue
         made = Entry(node)
-        found = readers.get(made, [])
-        if made in shown or len(found) != 2 or graph.shapes[made] != graph.shapes[node.inputs[0]]:
+        found = readers.all(made)
+        if made in step.shown or len(found) != 2 or graph.shapes[made] != graph.shapes[node.inputs[0]]:
             continue
         layer, by_weight = found
         if layer.op is not FullyConnected or layer.inputs.count(made) != 1 or layer.inputs[0] != made:
@@ -121,13 +107,13 @@ def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
             continue
         if by_data[0].absent != {"data"}:
             continue
-        named = [dict(zip(n.input_names, n.inputs)) for n in (by_weight, by_data[0])]
+        named = [inputs_by_name(n) for n in (by_weight, by_data[0])]
         if named[0]["data"] != made or named[0]["d_out"] != named[1]["d_out"]:
             continue
-        slope = only(output(by_data[0], "d_data"))
+        slope = readers.only(output(by_data[0], "d_data"))
         if slope is None or slope.forward is not node or slope.op is not node.op.grad_op:  # type: ignore[union-attr]
             continue
-        if output(by_weight, "d_weight") not in readers and output(by_weight, "d_weight") not in shown:
+        if not readers.wants(output(by_weight, "d_weight")):
             continue
         matches.append(_Match(node, layer, by_weight, by_data[0], slope))
     return matches
@@ -140,7 +126,7 @@ def _attrs(m: _Match) -> LoadedAttrs:
 
 def _gradient(m: _Match, made: Rewriter) -> Node:
     """The node that makes the gradients in data and weight."""
-    named = dict(zip(m.by_data.input_names, m.by_data.inputs))
+    named = inputs_by_name(m.by_data)
     inputs = (named["d_out"], named["weight"], m.activation.inputs[0])
     name = f"{m.layer.name}_backward_data"
     return Node(_loaded_dense_gradient, _attrs(m), made.all_of(inputs), name)
@@ -149,17 +135,10 @@ def _gradient(m: _Match, made: Rewriter) -> Node:
 def _requests(graph: Graph, m: _Match) -> tuple[Request, Request]:
     """The questions for kernels."""
     data = m.activation.inputs[0]
-    ins, attrs = (data, *m.layer.inputs[1:]), _attrs(m)
-    out = Entry(m.layer)
-    named = dict(zip(m.by_data.input_names, m.by_data.inputs))
+    ins, attrs, shapes = (data, *m.layer.inputs[1:]), _attrs(m), graph.shapes
+    named = inputs_by_name(m.by_data)
     back = (named["d_out"], named["weight"], data)
     return (
-        _request(graph, _loaded_dense, attrs, ins, (out,)),
-        _request(graph, _loaded_dense_gradient, attrs, back, (data, named["weight"])),
+        request_of(graph, _loaded_dense, attrs, ins, (shapes[Entry(m.layer)],)),
+        request_of(graph, _loaded_dense_gradient, attrs, back, (shapes[data], shapes[named["weight"]])),
     )
-
-
-def _request(graph: Graph, op: Any, attrs: Any, ins: tuple[Entry, ...], outs: tuple[Entry, ...]) -> Request:
-    dtypes = tuple(graph.dtypes[e] for e in ins)
-    shapes = tuple(graph.shapes[e] for e in ins)
-    return Request(op, attrs, shapes, tuple(graph.shapes[e] for e in outs), dtypes[0], dtypes)

@@ -13,29 +13,27 @@ a weight that nobody reads later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ..base import Request
 from ..dense.loaded import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
+from ..rewrite import graph_pass, Stage, Step
+from .entries import request_of
 from .product_updates import joinable
+from .target import Target
 
 
-def loaded_updates(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with updates in bands; see `Backend.combine`. O(inputs). Run it after `loaded_dense`.
-
-    `has_kernel` says for a `_loaded_dense_update` whether the backend has one.
-    """
-    found = {u.inputs[1].node: u for u in _updates(graph, kept) if has_kernel(_request(graph, u))}
+@graph_pass(Stage.STEP, after=("loaded_dense",))
+def loaded_updates(step: Step, target: Target) -> Step:
+    """Updates in bands. O(inputs)."""
+    graph = step.graph
+    found = {u.inputs[1].node: u for u in _updates(step) if target.has_kernel(_request(graph, u))}
     if not found:
-        return graph, {}, num_forward
+        return step
     gone = set(found.values())
     made = Rewriter(graph)
-    made.order += [n for n in graph.nodes if n.op is None]  # states are read before where they stood
-    for node in graph.nodes:
+    made.order += graph.variables  # states are read before where they stood
+    for node in made.walk(step.num_forward):
         if node.op is None or node in gone:
             continue
         if node in found:
@@ -46,15 +44,15 @@ def loaded_updates(
             made.put(Entry(node), Entry(new))
         else:
             made.keep(node)
-    return made.graph(), made.moved, num_forward
+    return step.rewritten(made)
 
 
-def _updates(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
+def _updates(step: Step) -> list[Node]:
     """The updates that can be made in bands."""
-    if not any(n.op is _loaded_dense_gradient for n in graph.nodes):
+    if not any(n.op is _loaded_dense_gradient for n in step.operators):
         return []
     found = []
-    for update in joinable(graph, kept):
+    for update in joinable(step):
         weight, gradient = update.inputs[:2]
         made = gradient.node
         if made.op is _loaded_dense_gradient and gradient.index == 1 and _origin(made.inputs[1]) == weight:
@@ -80,6 +78,4 @@ def _attrs(update: Node) -> LoadedUpdateAttrs:
 def _request(graph: Graph, update: Node) -> Request:
     """The question for a kernel for what `update` becomes."""
     ins = _inputs(update)
-    dtypes = tuple(graph.dtypes[e] for e in ins)
-    shapes = tuple(graph.shapes[e] for e in ins)
-    return Request(_loaded_dense_update, _attrs(update), shapes, shapes[1:2], dtypes[0], dtypes)
+    return request_of(graph, _loaded_dense_update, _attrs(update), ins, (graph.shapes[ins[1]],))

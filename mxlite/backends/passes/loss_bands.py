@@ -19,7 +19,7 @@ into the update band by band, see `loss_updates.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ...graph import Entry, Graph, Node, Rewriter
@@ -30,7 +30,11 @@ from ...ops.nn.dense import FullyConnected
 from ...ops.scratch import accumulator
 from .. import dense_cross_entropy
 from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
-from .entries import output
+from ..rewrite import graph_pass, Stage, Step
+from ..rewrite_step import Readers
+from .entries import inputs_by_name, output
+from .loss_updates import updated_losses
+from .target import Target
 
 _LOSSES = (softmax_cross_entropy, _wide_softmax_cross_entropy)
 
@@ -64,48 +68,35 @@ class _Match:
         return found
 
 
-def loss_bands(
-    graph: Graph,
-    kept: frozenset[Entry],
-    num_forward: int,
-    narrow: Set[str] = frozenset(),
-    updated: Callable[[Graph, frozenset[Entry], int], Set[Node]] | None = None,
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with a node for each classifier and its loss; see `Backend.combine`. O(inputs).
+@graph_pass(Stage.STEP)
+def loss_bands(step: Step, target: Target) -> Step:
+    """A node for each classifier and its loss, where gradients in weights pay or go into updates. O(inputs).
 
-    `narrow` are the types of 16 bits that the backend makes bands of. `updated` says which of these nodes
-    will have no gradient in the weight as a whole, as `updated_losses` does.
+    Bands are of 16-bit numbers where code can be generated for them.
     """
-    found = _matches(graph, kept, num_forward, narrow)
-    if updated is None or all(m.pays for m in found):
-        return _combined(graph, num_forward, [m for m in found if m.pays])
-    made = _combined(graph, num_forward, found)
-    after, moved, count = made
-    joined = updated(after, frozenset(moved.get(e, e) for e in kept), count)
+    found = _matches(step, target.storable())
+    if all(m.pays for m in found):
+        return _joined_all(step, found)[0]
+    made, moved = _joined_all(step, found)
+    joined = updated_losses(made)
     those = [m for m in found if m.pays or moved[Entry(m.loss)].node in joined]
-    return made if len(those) == len(found) else _combined(graph, num_forward, those)
+    return made if len(those) == len(found) else _joined_all(step, those)[0]
 
 
-def _combined(
-    graph: Graph, num_forward: int, found: list[_Match]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with a node for each of `found`."""
+def _joined_all(step: Step, found: list[_Match]) -> tuple[Step, Mapping[Entry, Entry]]:
+    """The step with a node for each of `found`, and what stands for its entries now."""
     if not found:
-        return graph, {}, num_forward
+        return step, {}
+    graph = step.graph
     of_loss = {m.loss: m for m in found}
     gone = {n for m in found for n in m.gone}
     early = _early_updates(graph, found)
     placed = gone | early | {n for m in found for n in m.sources}
     made = Rewriter(graph)
-    fore: list[Node] = [n for n in graph.nodes if n.op is None]
+    fore: list[Node] = list(graph.variables)
     back: list[Node] = []
-
-    seen = 0  # operators
     there: set[Node] = set()
-    for node in graph.nodes:
-        if node.op is None:
-            continue
-        seen += 1
+    for node in step.operators:
         if node in of_loss:
             m = of_loss[node]
             for source in m.sources:
@@ -118,24 +109,21 @@ def _combined(
             for old, name in places.items():
                 made.put(old, output(joined, name))
         elif node not in placed:
-            made.keep(node, fore if seen <= num_forward else back)
+            made.keep(node, fore if node in step.forward else back)
     first: list[Node] = []
     for update in graph.effects:
         if update in early:
             made.keep(update, first)
     made.order = [*fore, *first, *back]
-    return made.graph(), made.moved, sum(n.op is not None for n in fore)
+    return step.became(made.graph(), made.moved, len(fore) - len(graph.variables)), made.moved
 
 
-def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set[str]) -> list[_Match]:
-    if not any(n.op in _LOSSES for n in graph.nodes):
-        return []
-    forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
-    readers = graph.readers()
-    hidden = kept | set(graph.outputs)
+def _matches(step: Step, narrow: Set[str]) -> list[_Match]:
+    """What can change; `narrow` are the types of 16 bits that bands are made of."""
+    graph, readers, hidden = step.graph, step.readers, step.shown
     found = []
-    for loss in graph.nodes:
-        if loss.op not in _LOSSES or loss not in forward:
+    for loss in step.forward:
+        if loss.op not in _LOSSES:
             continue
         scores = loss.inputs[0]
         dense = scores.node
@@ -143,7 +131,7 @@ def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set
             continue
         if graph.dtypes[Entry(loss)] != accumulator(graph.dtypes[scores]):
             continue  # a sum of 16 bits
-        of_loss = [n for n in readers[scores] if n is not loss]
+        of_loss = [n for n in readers.all(scores) if n is not loss]
         if not of_loss:
             found.append(_Match(loss, dense))
             continue
@@ -151,33 +139,33 @@ def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set
             continue
         (by_loss,) = of_loss
         d_scores = Entry(by_loss)
-        rest = readers.get(d_scores, [])
-        if d_scores in hidden or len(rest) != 1 or rest[0].forward is not dense:
+        by_dense = readers.only(d_scores)
+        if by_dense is None or by_dense.forward is not dense:
             continue
-        (by_dense,) = rest
         casts = _casts(graph, by_dense, readers)
         if casts is None or any(e in hidden for n in (by_dense, *casts) for e in _outputs(n)):
             continue
-        is_grown = Entry(by_dense, by_dense.output_names.index("d_weight")) in readers
+        is_grown = bool(readers.all(output(by_dense, "d_weight")))
         pays = not is_grown or _pays(graph, dense)
-        head = dict(zip(by_loss.input_names, by_loss.inputs))["d_out"]
-        sources = _sources(head, forward, hidden)
+        head = inputs_by_name(by_loss)["d_out"]
+        sources = _sources(step, head)
         if sources is not None:
             found.append(_Match(loss, dense, (by_loss, by_dense), head, sources, casts, pays))
     return found
 
 
-def _casts(graph: Graph, by_dense: Node, readers: Mapping[Entry, list[Node]]) -> dict[Node, str] | None:
+def _casts(graph: Graph, by_dense: Node, readers: Readers) -> dict[Node, str] | None:
     """The nodes that widen gradients of 16 bits which the node for both makes in float32; None where another
     one reads such a gradient.
     """
     found: dict[Node, str] = {}
     for name, e in zip(by_dense.output_names, _outputs(by_dense)):
-        if name == "d_data" or e not in readers or graph.dtypes[e] == accumulator(graph.dtypes[e]):
+        those: Sequence[Node] = readers.all(e)
+        if name == "d_data" or not those or graph.dtypes[e] == accumulator(graph.dtypes[e]):
             continue
-        if len(readers[e]) != 1 or readers[e][0].op is not Cast.grad_op:
+        if len(those) != 1 or those[0].op is not Cast.grad_op:
             return None
-        (cast,) = readers[e]
+        (cast,) = those
         if graph.dtypes[Entry(cast)] != accumulator(graph.dtypes[e]):
             return None
         found[cast] = name
@@ -202,7 +190,7 @@ def _pays(graph: Graph, dense: Node) -> bool:
     return rows >= wide * width + band_rows(rows, classes, dtype)
 
 
-def _sources(head: Entry, forward: set[Node], hidden: frozenset[Entry]) -> tuple[Node, ...] | None:
+def _sources(step: Step, head: Entry) -> tuple[Node, ...] | None:
     """The nodes that make `head`, in order, if no variable and nothing of the forward pass does."""
     order: dict[Node, None] = {}
     stack = [(head.node, False)]
@@ -211,7 +199,7 @@ def _sources(head: Entry, forward: set[Node], hidden: frozenset[Entry]) -> tuple
         if ready:
             order[node] = None
         elif node not in order:
-            if node.op is None or node in forward or not hidden.isdisjoint(_outputs(node)):
+            if node.op is None or node in step.forward or not step.shown.isdisjoint(_outputs(node)):
                 return None
             if node.op.signature.services & {"rng", "state"}:  # what its forward node was given
                 return None
@@ -246,7 +234,7 @@ def _early_updates(graph: Graph, found: list[_Match]) -> set[Node]:
 
 def _joined(m: _Match, made: Rewriter) -> tuple[Node, dict[Entry, str]]:
     """The node for both, and which of its outputs stands for what."""
-    named = dict(zip(m.dense.input_names, m.dense.inputs)) | {"label": m.loss.inputs[1]}
+    named = inputs_by_name(m.dense) | {"label": m.loss.inputs[1]}
     if m.head is not None:
         named["d_out"] = m.head
     attrs = DenseLossAttrs(m.dense.attrs.no_bias, m.head is not None)

@@ -18,7 +18,7 @@ what follows has to be little, and must do nothing but follow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,8 +28,14 @@ from ...ops.elementwise.cast import Cast
 from ...ops.shape.reshape import Reshape
 from ..dense_cross_entropy import _dense_cross_entropy
 from ..dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
+from ..rewrite import graph_pass, Stage, Step
+from . import product_updates
 from .entries import output
-from .product_updates import is_elementwise, LEAST_BYTES
+from .product_updates import is_elementwise
+from .target import Target
+
+LEAST_BYTES = product_updates.LEAST_BYTES
+"""Of a gradient that is made in bands."""
 
 _FEW_BYTES = 1024
 """Of all that follows from a loss, at most: it is made twice where forward and backward are called apart."""
@@ -48,25 +54,22 @@ class _Match(NamedTuple):
         return None if node.op is None else node
 
 
-def loss_updates(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: int = LEAST_BYTES
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with updates inside of losses; see `Backend.combine`. Gradients of fewer than `least_bytes`
-    bytes stay as they are. Run it after `loss_bands`. O(inputs * losses).
-    """
-    forward = dict.fromkeys([n for n in graph.nodes if n.op is not None][:num_forward])
-    found, late = _matches(graph, kept, forward, least_bytes)
+@graph_pass(Stage.STEP, after=("loss_bands",))
+def loss_updates(step: Step, target: Target) -> Step:
+    """Updates inside of losses. O(inputs * losses)."""
+    graph, forward = step.graph, step.forward
+    found, late = _matches(step)
     if not found:
-        return graph, {}, num_forward
+        return step
     of_loss = {m.loss: m for m in found}
     joined = {m.update for m in found}
     casts = {m.cast for m in found}
     made = Rewriter(graph)
-    fore: list[Node] = [n for n in graph.nodes if n.op is None]
+    fore: list[Node] = list(graph.variables)
     first: list[Node] = []
     back: list[Node] = []
-    for node in graph.nodes:
-        if node.op is None or node in joined or node in casts:
+    for node in step.operators:
+        if node in joined or node in casts:
             continue
         part = first if node in late else fore if node in forward else back
         if node in of_loss:
@@ -76,22 +79,17 @@ def loss_updates(
     made.order = [*fore, *first, *back]
     new = made.graph()
     effects = tuple(n for n in new.effects if n not in joined)
-    fewer = len(late) + len(casts.intersection(forward))
-    return replace(new, effects=effects), made.moved, num_forward - fewer
+    return step.became(replace(new, effects=effects), made.moved, len(fore) - len(graph.variables))
 
 
-def updated_losses(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: int = LEAST_BYTES
-) -> set[Node]:
+def updated_losses(step: Step) -> set[Node]:
     """The losses that `loss_updates` would give the update of their weight."""
-    forward = dict.fromkeys([n for n in graph.nodes if n.op is not None][:num_forward])
-    return {m.loss for m in _matches(graph, kept, forward, least_bytes)[0]}
+    return {m.loss for m in _matches(step)[0]}
 
 
-def _matches(
-    graph: Graph, kept: frozenset[Entry], forward: Mapping[Node, None], least_bytes: int
-) -> tuple[list[_Match], set[Node]]:
+def _matches(step: Step) -> tuple[list[_Match], set[Node]]:
     """What is joined, and the nodes of the forward pass that are made later for that."""
+    graph, kept, forward = step.graph, step.kept, step.forward
     losses = [n for n in forward if n.op is _dense_cross_entropy and n.attrs.gradients]
     found: list[_Match] = []
     late: set[Node] = set()
@@ -103,20 +101,16 @@ def _matches(
             continue
         (update,) = updates
         followers = _followers(graph, loss, forward)
-        if (
-            loss.inputs[1] not in kept
-            and _suits(graph, loss, update, uses, least_bytes)
-            and _is_little(graph, followers)
-        ):
+        if loss.inputs[1] not in kept and _suits(graph, loss, update, uses) and _is_little(graph, followers):
             found.append(_Match(loss, update))
             late |= {loss, *followers}
-    return found, late | _shapers(graph, kept, forward, late)
+    return found, late | _shapers(step, late)
 
 
-def _suits(graph: Graph, loss: Node, update: Node, uses: Mapping[Entry, int], least_bytes: int) -> bool:
+def _suits(graph: Graph, loss: Node, update: Node, uses: Mapping[Entry, int]) -> bool:
     """Whether the step can be made of a gradient that comes part by part, of numbers that are there."""
     weight, gradient, *others = update.inputs
-    if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < least_bytes:
+    if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < LEAST_BYTES:
         return False
     step: Any = update.op.step_of  # type: ignore[union-attr]
     copy = loss.inputs[1]
@@ -152,22 +146,13 @@ def _is_pure(node: Node) -> bool:
     return "state" not in op.signature.services
 
 
-def _shapers(
-    graph: Graph, kept: frozenset[Entry], forward: Mapping[Node, None], late: Set[Node]
-) -> set[Node]:
+def _shapers(step: Step, late: set[Node]) -> set[Node]:
     """What gives arrays of the forward pass another shape for nobody but `late` nodes: that would be kept."""
     found: set[Node] = set()
     if not late:
         return found
-    readers = graph.readers()
-    hidden = kept.union(graph.outputs)
-    for node in reversed(list(forward)):
-        e = Entry(node)
-        if (
-            node.op is Reshape
-            and e not in hidden
-            and all(n in late or n in found for n in readers.get(e, ()))
-        ):
+    for node in reversed(list(step.forward)):
+        if node.op is Reshape and step.readers.stay_inside({Entry(node): late | found}):
             found.add(node)
     return found
 

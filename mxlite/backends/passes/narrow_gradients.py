@@ -10,25 +10,23 @@ update that reads 16 bits and widens them in registers gives the same bits witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...core.dtype import float32, is_floating
-from ...graph import Entry, Graph, Node
-from ...graph.opdef import DType
+from ...graph import Node
 from ...ops.elementwise.cast import Cast
+from ..rewrite import graph_pass, Stage, Step
+from .entries import request_of
+from .target import Target
 
 
-def narrow_gradients(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, takes: Callable[[Graph, Node, DType], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with updates that read gradients as they were before a widening cast. O(nodes).
+@graph_pass(Stage.STEP, after=("loss_bands", "loss_updates", "wide_dense", "wide_convolutions"))
+def narrow_gradients(step: Step, target: Target) -> Step:
+    """Updates that read gradients as they were before a widening cast. O(nodes).
 
-    `takes` says whether the backend's kernel of an update takes gradients of that type. Casts that others
-    read too, or that lie in the forward pass, stay.
+    Casts that others read too, or that lie in the forward pass, stay.
     """
-    uses = graph.uses()
-    first = set([n for n in graph.nodes if n.op is not None][:num_forward])
+    graph = step.graph
     changed: dict[Node, Node] = {}
     gone: set[Node] = set()
     for node in graph.effects:
@@ -36,16 +34,18 @@ def narrow_gradients(
             continue
         grad = node.inputs[1]
         cast = grad.node
-        if cast.op is not Cast.grad_op or uses[grad] > 1 or grad in kept or cast in first:
+        if cast.op is not Cast.grad_op or step.readers.only(grad) is not node or cast in step.forward:
             continue
         (narrow,) = cast.inputs
         dtype = graph.dtypes[narrow]
         is_wider = is_floating(dtype) and dtype.itemsize == 2 and graph.dtypes[grad] == float32
-        if is_wider and takes(graph, node, dtype):
-            changed[node] = replace(node, inputs=(node.inputs[0], narrow, *node.inputs[2:]))
+        new = replace(node, inputs=(node.inputs[0], narrow, *node.inputs[2:]))
+        assert node.op is not None
+        if is_wider and target.has_kernel(request_of(graph, node.op, node.attrs, new.inputs)):
+            changed[node] = new
             gone.add(cast)
     if not changed:
-        return graph, {}, num_forward
+        return step
     effects = tuple(changed.get(n, n) for n in graph.effects)
     order = tuple(changed.get(n, n) for n in graph.nodes if n not in gone)
-    return replace(graph, effects=effects, order=order), {}, num_forward
+    return step.became(replace(graph, effects=effects, order=order))

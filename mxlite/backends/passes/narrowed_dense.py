@@ -4,12 +4,12 @@
               Cast -> gradient in data                   _narrowed_dense_d_data(grad, weight)
 
 So the copy of the weight in 16 bits is never there as a whole; see `narrowed_dense.py`. The copy must have no
-other reader. Run it after `split_gradients`: the gradient in the weight reads no weight then.
+other reader. It comes after `split_gradients`: the gradient in the weight reads no weight then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -19,6 +19,9 @@ from ...ops.elementwise.cast import Cast
 from ...ops.nn.dense import FullyConnected
 from ..base import Request
 from ..narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, NarrowedGradientAttrs
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output, request_of
+from .target import Target
 
 LEAST_BYTES = 512 * 1024
 """Of a copy that is not made."""
@@ -28,50 +31,35 @@ MOST_SAMPLES = 128
 With more, products of some rows of the weight are slower than one of all."""
 
 
-def narrowed_dense(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with dense layers that narrow their weight; see `Backend.combine`. O(inputs).
-
-    `has_kernel` says for such a layer, and for its gradient, whether the backend has a kernel.
-    """
-    found = _matches(graph, kept, has_kernel)
+@graph_pass(Stage.STEP, after=("split_gradients", "wide_dense"))
+def narrowed_dense(step: Step, target: Target) -> Step:
+    """Dense layers that narrow their weight, where code can be generated for that. O(inputs)."""
+    graph = step.graph
+    found = _matches(step, target.has_kernel) if target.storable() else {}
     if not found:
-        return graph, {}, num_forward
+        return step
     of_reader = {reader: cast for cast, readers in found.items() for reader in readers}
     made = Rewriter(graph)
-    seen = gone = 0  # operators, and casts among the first `num_forward`
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in made.walk(step.num_forward):
         if node in found:
-            gone += seen <= num_forward
             continue
         if node in of_reader:
             (weight,) = made.inputs(of_reader[node])
             made.replace(node, _narrowed(graph, node, made.inputs(node), weight))
         else:
             made.keep(node)
-    return made.graph(), made.moved, num_forward - gone
+    return step.rewritten(made)
 
 
-def _matches(
-    graph: Graph, kept: frozenset[Entry], has_kernel: Callable[[Request], bool]
-) -> dict[Node, list[Node]]:
+def _matches(step: Step, has_kernel: Callable[[Request], bool]) -> dict[Node, Sequence[Node]]:
     """The casts that need not be, with their readers."""
-    casts = {n for n in graph.nodes if n.op is Cast and _is_large(graph, n)}
-    if not casts:
-        return {}
-    readers: dict[Node, list[Node]] = {cast: [] for cast in casts}
-    hidden = {e.node for e in (*kept, *graph.outputs)}
-    for node in graph.nodes:
-        for e in node.inputs:
-            if e.node in casts:
-                readers[e.node].append(node)
-    return {
-        cast: those
-        for cast, those in readers.items()
-        if those and cast not in hidden and all(_takes(graph, n, cast, has_kernel) for n in those)
-    }
+    found: dict[Node, Sequence[Node]] = {}
+    for cast in step.operators:
+        if cast.op is Cast and _is_large(step.graph, cast) and Entry(cast) not in step.shown:
+            those = step.readers.all(Entry(cast))
+            if those and all(_takes(step.graph, n, cast, has_kernel) for n in those):
+                found[cast] = those
+    return found
 
 
 def _is_large(graph: Graph, cast: Node) -> bool:
@@ -85,7 +73,7 @@ def _is_large(graph: Graph, cast: Node) -> bool:
 
 def _takes(graph: Graph, node: Node, cast: Node, has_kernel: Callable[[Request], bool]) -> bool:
     """Whether a reader of the copy is a dense layer of few samples, or its gradient in data alone."""
-    named = dict(zip(node.input_names, node.inputs))
+    named = inputs_by_name(node)
     if named.get("weight") != Entry(cast) or [e.node for e in node.inputs].count(cast) > 1:
         return False
     if node.op is FullyConnected:
@@ -97,14 +85,9 @@ def _takes(graph: Graph, node: Node, cast: Node, has_kernel: Callable[[Request],
     if rows > MOST_SAMPLES:
         return False
     new = _narrowed(graph, node, node.inputs, cast.inputs[0])
-    ins, outs = tuple(graph.shapes[e] for e in new.inputs), _made(graph, node, new)
-    dtypes = tuple(graph.dtypes[e] for e in new.inputs)
     assert new.op is not None
-    return has_kernel(Request(new.op, new.attrs, ins, outs, dtypes[0], dtypes))
-
-
-def _made(graph: Graph, old: Node, new: Node) -> tuple[tuple[int, ...], ...]:
-    return tuple(graph.shapes[Entry(old, old.output_names.index(n))] for n in new.output_names)
+    outs = tuple(graph.shapes[output(node, n)] for n in new.output_names)
+    return has_kernel(request_of(graph, new.op, new.attrs, new.inputs, outs))
 
 
 def _narrowed(graph: Graph, node: Node, inputs: tuple[Entry, ...], weight: Entry) -> Node:
@@ -112,6 +95,5 @@ def _narrowed(graph: Graph, node: Node, inputs: tuple[Entry, ...], weight: Entry
     named = dict(zip(node.input_names, inputs)) | {"weight": weight}
     if node.op is FullyConnected:
         return replace(node, op=_narrowed_dense, inputs=tuple(named[n] for n in node.input_names))
-    shape = graph.shapes[Entry(node, node.output_names.index("d_data"))]
-    attrs = NarrowedGradientAttrs(shape)
+    attrs = NarrowedGradientAttrs(graph.shapes[output(node, "d_data")])
     return Node(_narrowed_dense_d_data, attrs, (named["d_out"], weight), node.name)

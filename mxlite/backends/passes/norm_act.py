@@ -9,7 +9,7 @@ no other reader, and be no output. Where both sides of the sum are norms, the le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 
@@ -21,32 +21,36 @@ from ...ops.elementwise.leaky import LeakyReLU
 from ...ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
 from ...ops.norm.norm_act import _norm_act, NormActAttrs
 from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
+from ..rewrite_step import Readers
+from .entries import request_of
+from .target import Target
 
 _NORMS = (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm)
 _SUMS = (elemwise_add, broadcast_add)
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
-def norm_act(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
-    """`graph` with `_norm_act` for what it can stand for. O(nodes).
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold"))
+def norm_act(step: Step, target: Target) -> Step:
+    """`_norm_act` for what it can stand for. O(nodes).
 
     The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to
-    be recomputed and another not, stay apart. `has_kernel` says for a `_norm_act`, and for its gradient,
-    whether the backend has a kernel.
+    be recomputed and another not, stay apart.
     """
-    asked = cache(has_kernel)  # once for equal norms
-    uses = graph.uses()
+    graph, asked = step.graph, cache(target.has_kernel)  # once for equal norms
+    fits = partial(_has_kernel, graph, step.train, asked)
     found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
-        match = _match(graph, uses, node, partial(_has_kernel, graph, train, asked))
+        match = _match(graph, step.readers, node, fits)
         if match is not None:
             found[node] = match
             taken.update(n for n in match[:2] if n is not None)
     if not found:
-        return graph
+        return step
     r = Rewriter(graph)
-    for node in graph.nodes:
+    for node in r.walk():
         if node in found:
             norm, _, addend = found[node]
             ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
@@ -54,7 +58,7 @@ def norm_act(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -
             r.put(Entry(node), Entry(r.add(_norm_act, attrs, ins, node.name, node.annotations)))
         elif node not in taken:
             r.keep(node)
-    return r.graph()
+    return step.rewritten(r)
 
 
 def is_norm(node: Node) -> bool:
@@ -81,34 +85,34 @@ def slope_of(node: Node) -> float | None:
 
 
 def _match(
-    graph: Graph, uses: Mapping[Entry, int], node: Node, fits: Callable[[float, Node, Entry | None], bool]
+    graph: Graph, readers: Readers, node: Node, fits: Callable[[float, Node, Entry | None], bool]
 ) -> tuple[Node, Node | None, Entry | None] | None:
     """The norm, the sum and the other addend that end in the rectifier `node`."""
     slope = slope_of(node)
     if slope is None:
         return None
     (source,) = node.inputs
-    if _is_free(uses, source, node) and fits(slope, source.node, None):
+    if _is_free(readers, source, node) and fits(slope, source.node, None):
         return source.node, None, None
     both = source.node
-    if not is_sum(both) or uses[source] > 1 or not agree(both, node):
+    if not is_sum(both) or readers.only(source) is not node or not agree(both, node):
         return None
     for mine, other in (both.inputs, both.inputs[::-1]):
         # broadcast_add stretches; a norm that is stretched is another thing.
         same = graph.shapes[mine] == graph.shapes[other] and graph.dtypes[mine] == graph.dtypes[other]
-        if same and _is_free(uses, mine, node) and fits(slope, mine.node, other):
+        if same and _is_free(readers, mine, node) and fits(slope, mine.node, other):
             return mine.node, both, other
     return None
 
 
-def _is_free(uses: Mapping[Entry, int], entry: Entry, end: Node) -> bool:
+def _is_free(readers: Readers, entry: Entry, end: Node) -> bool:
     """Whether `entry` is made by a norm and read but once, its statistics not at all."""
     norm = entry.node
     return (
         is_norm(norm)
         and entry.index == 0
-        and uses[entry] == 1
-        and not any(Entry(norm, i) in uses for i in (1, 2))
+        and readers.only(entry) is not None
+        and not any(readers.wants(Entry(norm, i)) for i in (1, 2))
         and not norm.absent
         and agree(norm, end)
     )
@@ -124,11 +128,8 @@ def _has_kernel(
 ) -> bool:
     """Whether the backend has kernels for a norm with what follows it, backwards too where it is trained."""
     entries = [*norm.inputs, *(() if addend is None else (addend,))]
-    dtypes = tuple(graph.dtypes[e] for e in entries)
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    ins = tuple(graph.shapes[e] for e in entries)
-    attrs = _attrs(norm, addend is not None, slope)
-    r = Request(_norm_act, attrs, ins, made, dtypes[0], dtypes, None, train)
+    r = request_of(graph, _norm_act, _attrs(norm, addend is not None, slope), entries, made, train=train)
     grad_op = _norm_act.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))

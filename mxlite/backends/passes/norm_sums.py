@@ -9,39 +9,31 @@ rectifier let through. So this comes after gradients are there. The new node sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_sum import _norm_act_sum
 from ..base import Request
-from .entries import only_readers
+from ..rewrite import graph_pass, Stage, Step
+from .entries import request_of
 from .norm_act import agree, is_sum
+from .target import Target
 
 
-def norm_sums(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with norms that add; see `Backend.combine`. O(nodes).
-
-    `has_kernel` says for a `_norm_act_sum` whether the backend has one. Of two norms that are added the first
-    takes the other.
-    """
-    reader = only_readers(graph, kept)
+@graph_pass(Stage.STEP)
+def norm_sums(step: Step, target: Target) -> Step:
+    """Norms that add. O(nodes). Of two norms that are added the first takes the other."""
+    graph = step.graph
     sum_of: dict[Node, Node] = {}
     norm_of: dict[Node, Node] = {}
     for node in graph.nodes:
-        end = _sum_behind(graph, reader, node)
-        if end is not None and end not in norm_of and has_kernel(_request(graph, node, end)):
+        end = _sum_behind(step, node)
+        if end is not None and end not in norm_of and target.has_kernel(_request(graph, node, end)):
             sum_of[node], norm_of[end] = end, node
     if not norm_of:
-        return graph, {}, num_forward
+        return step
     made = Rewriter(graph)
-    seen = fewer = 0  # operators so far, and those of the forward pass that are gone
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in made.walk(step.num_forward):
         if node in sum_of:
-            fewer += seen <= num_forward
             continue
         if node in norm_of:
             norm = norm_of[node]
@@ -54,15 +46,15 @@ def norm_sums(
                 made.put(old, Entry(new, i))
         else:
             made.keep(node)
-    return made.graph(), made.moved, num_forward - fewer
+    return step.rewritten(made)
 
 
-def _sum_behind(graph: Graph, reader: Mapping[Entry, Node], node: Node) -> Node | None:
+def _sum_behind(step: Step, node: Node) -> Node | None:
     """The sum that `node`, a norm with a rectifier, may take along."""
     if node.op is not _norm_act or node.attrs.add or node.absent:
         return None
-    made = Entry(node)
-    end = reader.get(made)
+    graph, made = step.graph, Entry(node)
+    end = step.readers.only(made)
     if end is None or not is_sum(end) or not agree(node, end):
         return None
     # broadcast_add stretches; a norm that is stretched is another thing.
@@ -78,7 +70,5 @@ def _addend(norm: Node, end: Node) -> Entry:
 
 def _request(graph: Graph, norm: Node, end: Node) -> Request:
     """The question for a kernel for both."""
-    entries = (*norm.inputs, _addend(norm, end))
-    shapes, dtypes = tuple(graph.shapes[e] for e in entries), tuple(graph.dtypes[e] for e in entries)
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    return Request(_norm_act_sum, norm.attrs, shapes, made, dtypes[0], dtypes)
+    return request_of(graph, _norm_act_sum, norm.attrs, (*norm.inputs, _addend(norm, end)), made)

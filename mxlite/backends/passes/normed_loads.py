@@ -23,14 +23,13 @@ arithmetic which elements passed the rectifier; y must be no output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from ...graph import Entry, Graph, Node, Op, Rewriter
+from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.attrs import attrs_by_name
-from ...graph.opdef import Shapes
 from ...ops.nn.conv_channels_last import _convolution_channels_last
 from ...ops.nn.normed_convolution import (
     _norm_line,
@@ -43,8 +42,10 @@ from ...ops.norm.norm import BatchNorm
 from ...ops.norm.norm_act import _norm_act
 from ...ops.norm.norm_act_line import _norm_act_line, is_lined, NormActLineAttrs
 from ..base import Request
-from .entries import output
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output, request_of
 from .norm_act import is_norm
+from .target import Target
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -59,53 +60,40 @@ class _Found(NamedTuple):
     kept: bool = False
 
 
-def normed_loads(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with readers that normalize; see `Backend.combine`. O(inputs).
-
-    `has_kernel` says for a `_norm_line`, a `_norm_act_line` and its gradient, a `_normed_convolution` and a
-    `_normed_convolution_d_weight` whether the backend has one. Run it after `split_gradients`. A graph
-    without backward nodes stays as it is.
+@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients"))
+def normed_loads(step: Step, target: Target) -> Step:
+    """Readers that normalize. O(inputs). A graph without backward nodes stays as it is.
 
     A norm that is marked as the end of a stage to be kept stays; of one that is to be recomputed nothing is
     left that is worth it.
     """
-    if sum(n.op is not None for n in graph.nodes) == num_forward:
-        return graph, {}, num_forward
-    search = _Search(graph, kept, num_forward, has_kernel)
-    for node in graph.nodes:
-        if _is_last_axis(graph, node):
+    if not step.has_backward:
+        return step
+    search = _Search(step, target)
+    for node in step.graph.nodes:
+        if _is_last_axis(step.graph, node):
             search.visit(node)
-    if not search.found:
-        return graph, {}, num_forward
-    new, moved = _Rewrite(graph, search.found, search.norm_of).result()
-    return new, moved, num_forward
+    return _Rewrite(step, search.found, search.norm_of).result() if search.found else step
 
 
 class _Search:
     """Which norms change, and for each reader that does, by which norm."""
 
-    def __init__(
-        self, graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-    ) -> None:
-        self.graph = graph
-        self.has_kernel = cache(has_kernel)  # asked once for equal nodes
+    def __init__(self, step: Step, target: Target) -> None:
+        self.step, self.graph = step, step.graph
+        self.has_kernel = cache(target.has_kernel)  # asked once for equal nodes
         self.found: dict[Node, _Found] = {}
         self.norm_of: dict[Node, Node] = {}
-        self.readers = graph.readers()
-        self.visible = kept.union(graph.outputs)
-        self.read = kept | self.readers.keys()
-        operators = [n for n in graph.nodes if n.op is not None]
-        self.backward = frozenset(operators[num_forward:])
+        self.readers = step.readers
+        self.backward = frozenset(step.operators[len(step.forward) :])
 
     def visit(self, norm: Node) -> None:
         """Decide about `norm`, all before it having been decided."""
         y = Entry(norm)
         addend, source, is_there = self._addend(norm)
-        readers = self.readers.get(y, [])
+        readers = self.readers.all(y)
         later = [n for n in readers if n in self.backward and n.forward is not norm]
-        is_free = y not in self.visible and is_there and all(self._makes(n, norm, addend) for n in later)
+        is_free = y not in self.step.shown and is_there and all(self._makes(n, norm, addend) for n in later)
         if is_free and not addend and self._is_unmade(norm, readers):
             self.found[norm] = _Found(made=False)
             self.norm_of |= dict.fromkeys([n for n in readers if n.op is not _norm_act], norm)
@@ -125,10 +113,10 @@ class _Search:
             return _kind(source), source, True
         if source in self.found:
             return "array", None, self.found[source].kept
-        stays = any(n in self.backward and n not in self.norm_of for n in self.readers[entry])
+        stays = any(n in self.backward and n not in self.norm_of for n in self.readers.all(entry))
         return "array", None, source.op is None or stays
 
-    def _is_unmade(self, norm: Node, readers: list[Node]) -> bool:
+    def _is_unmade(self, norm: Node, readers: Sequence[Node]) -> bool:
         """Whether nothing needs the result of `norm`."""
         return (
             bool(readers)
@@ -153,7 +141,7 @@ class _Search:
         """Whether `node` is a gradient in a weight that can make the result of `norm`."""
         if not _correlates(node, Entry(norm)):
             return False
-        return self.has_kernel(_gradient_request(self.graph, node, norm, addend, self.read))
+        return self.has_kernel(_gradient_request(self.step, node, norm, addend))
 
     def _has_line(self, norm: Node, addend: str) -> bool:
         """Whether there are kernels for `norm` as a `_norm_act_line`."""
@@ -164,17 +152,16 @@ class _Search:
 
 
 class _Rewrite:
-    """The graph with the norms of `found`, and the readers in `norm_of`."""
+    """The step with the norms of `found`, and the readers in `norm_of`."""
 
-    def __init__(self, graph: Graph, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
-        self.graph, self.found, self.norm_of = graph, found, norm_of
-        self.made = Rewriter(graph)
+    def __init__(self, step: Step, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
+        self.step, self.found, self.norm_of = step, found, norm_of
+        self.made = Rewriter(step.graph)
 
-    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
-        """The graph, and what its entries have become."""
-        for node in self.graph.nodes:
+    def result(self) -> Step:
+        for node in self.made.walk(self.step.num_forward):
             self._renew(node)
-        return self.made.graph(), self.made.moved
+        return self.step.rewritten(self.made)
 
     def _renew(self, node: Node) -> None:
         made, inputs = self.made, self.made.inputs(node)
@@ -265,32 +252,32 @@ def _correlates(node: Node, y: Entry) -> bool:
 
 
 def _reads_as_data(node: Node, y: Entry) -> bool:
-    return node.inputs.count(y) == 1 and dict(zip(node.input_names, node.inputs)).get("data") == y
+    return node.inputs.count(y) == 1 and inputs_by_name(node).get("data") == y
 
 
 def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:
     """The question for a kernel for the convolution `node` of what `norm` reads."""
     like = (*node.inputs, *[output(norm, "mean")] * 2)
     out = (graph.shapes[Entry(node)],)
-    return _request(graph, _normed_convolution, _attrs(node, norm), like, out)
+    return request_of(graph, _normed_convolution, _attrs(node, norm), like, out)
 
 
-def _gradient_request(graph: Graph, node: Node, norm: Node, addend: str, read: Set[Entry]) -> Request:
+def _gradient_request(step: Step, node: Node, norm: Node, addend: str) -> Request:
     """The question for a kernel for the gradient `node` in the weight, of what `norm` reads."""
-    forward, op = node.forward, _normed_convolution_d_weight
+    graph, forward, op = step.graph, node.forward, _normed_convolution_d_weight
     assert forward is not None
     attrs = _gradient_attrs(node, norm, addend)
     y, line = Entry(norm), output(norm, "mean")
     like = (Entry(forward), y, line, line, y, line, line)[: len(op.input_names(attrs))]
-    used = {n for i, n in enumerate(node.output_names) if Entry(node, i) in read}.union(op.input_names(attrs))
+    read = [n for n in node.output_names if output(node, n) in step.read]
     outs = tuple(graph.shapes[e] for e in forward.inputs[1:])
-    return replace(_request(graph, op, attrs, like, outs), used=frozenset(used))
+    return request_of(graph, op, attrs, like, outs, frozenset((*read, *op.input_names(attrs))))
 
 
 def _line_request(graph: Graph, norm: Node) -> Request:
     """The question for a kernel for the line of a norm."""
     outs = (graph.shapes[output(norm, "mean")],) * 4
-    return _request(graph, _norm_line, _line_attrs(norm), norm.inputs, outs)
+    return request_of(graph, _norm_line, _line_attrs(norm), norm.inputs, outs)
 
 
 def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
@@ -298,13 +285,7 @@ def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
     line = output(norm, "mean")
     like = (*norm.inputs, *([line] * 2 if is_lined(addend) else []))
     outs = (graph.shapes[Entry(norm)], *[graph.shapes[line]] * 4)
-    return _request(graph, _norm_act_line, _norm_attrs(norm, addend), like, outs)
-
-
-def _request(graph: Graph, op: type[Op], attrs: Any, like: tuple[Entry, ...], outs: Shapes) -> Request:
-    """A question about a call whose inputs are like these entries."""
-    shapes, dtypes = tuple(graph.shapes[e] for e in like), tuple(graph.dtypes[e] for e in like)
-    return Request(op, attrs, shapes, outs, dtypes[0], dtypes)
+    return request_of(graph, _norm_act_line, _norm_attrs(norm, addend), like, outs)
 
 
 def _line_attrs(norm: Node) -> BatchNorm.Attrs:

@@ -17,36 +17,37 @@ from ...ops.elementwise.activation import Activation
 from ...ops.nn.pool import Pooling
 from ...ops.nn.pool_channels_last import _pooling_channels_last
 from ...ops.nn.pool_kernels import windows
+from ..rewrite import graph_pass, Stage, Step
 from .norm_act import is_relu
+from .target import Target
 
 _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
-def pool_first(graph: Graph, train: bool) -> Graph:
-    """`graph` with activations behind the max pooling that is their only reader. O(nodes).
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act"))
+def pool_first(step: Step, target: Target) -> Step:
+    """Activations behind the max pooling that is their only reader. O(nodes).
 
     The activation gets the name and the annotations of the pooling, whose result it stands for, and the other
     way round. Nodes that are annotated stay where they are. At inference most rectifiers are part of a
     convolution before this pass comes, see `fold.py`.
     """
-    uses = graph.uses()
-    kept = set(graph.outputs)
+    graph, readers = step.graph, step.readers
     pools = {n: n.inputs[0].node for n in graph.nodes if _is_whole_max_pool(graph, n)}
     found = {
         pool: act
         for pool, act in pools.items()
         if _is_rising(act)
-        and uses[pool.inputs[0]] == 1
-        and pool.inputs[0] not in kept
-        and not any(Entry(pool, i) in uses for i in range(1, pool.num_outputs))
+        and readers.only(pool.inputs[0]) is pool
+        and not any(readers.wants(Entry(pool, i)) for i in range(1, pool.num_outputs))
         and not act.annotations
         and not pool.annotations
     }
     if not found:
-        return graph
+        return step
     moved = set(found.values())
     r = Rewriter(graph)
-    for node in graph.nodes:
+    for node in r.walk():
         if node in found:
             act = found[node]
             (source,) = act.inputs
@@ -55,7 +56,7 @@ def pool_first(graph: Graph, train: bool) -> Graph:
             r.put(Entry(node), Entry(r.add(act.op, act.attrs, [Entry(small)], node.name)))
         elif node not in moved:
             r.keep(node)
-    return r.graph(ordered=False)
+    return step.rewritten(r, ordered=False)
 
 
 def _is_rising(node: Node) -> bool:

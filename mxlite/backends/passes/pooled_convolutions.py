@@ -10,7 +10,7 @@ rectifier goes behind both here: no window of those that there are kernels for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from dataclasses import fields, replace
 
 from ...graph import Entry, Graph, Node, Rewriter
@@ -20,7 +20,11 @@ from ...ops.nn.pool_channels_last import _pooling_channels_last
 from ...ops.nn.pooled_convolution import _pooled_convolution, PooledAttrs
 from ...ops.norm.norm_act import _norm_act
 from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
+from ..rewrite_step import Readers
+from .entries import request_of
 from .norm_act import is_norm
+from .target import Target
 
 LEAST_BYTES = 384 * 1024
 """Of what is made of a band: with less, starting calls begins to count."""
@@ -30,29 +34,28 @@ WEIGHT_SHARE = 3
 transformed, and the gradient in it read and written."""
 
 
-def pooled_convolutions(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
-    """`graph` with `_pooled_convolution` where that saves bytes. O(nodes).
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act", "pool_first"))
+def pooled_convolutions(step: Step, target: Target) -> Step:
+    """`_pooled_convolution` where that saves bytes. O(nodes).
 
-    The new node has the name of the convolution. Nodes that are annotated stay as they are. `has_kernel` says
-    for a `_pooled_convolution`, and for its gradient, whether the backend has a kernel.
+    The new node has the name of the convolution. Nodes that are annotated stay as they are.
     """
+    graph = step.graph
     pools = [n for n in graph.nodes if n.op is _pooling_channels_last and n.attrs.pool_type == "max"]
     if not pools:
-        return graph
-    uses = graph.uses()
-    kept = set(graph.outputs)
+        return step
     differentiated = {n.forward for n in graph.nodes if n.forward is not None}
     found: dict[Node, PooledAttrs] = {}
     for pool in pools:
-        if uses[pool.inputs[0]] == 1 and _are_free(pool, kept, uses, differentiated):
+        if _are_free(pool, step.readers, differentiated):
             attrs = _attrs(graph, pool)
-            if attrs is not None and _has_kernel(graph, pool, attrs, train, has_kernel):
+            if attrs is not None and _has_kernel(step, pool, attrs, target.has_kernel):
                 found[pool] = attrs
     if not found:
-        return graph
+        return step
     gone = {pool.inputs[0].node for pool in found}
     r = Rewriter(graph)
-    for node in graph.nodes:
+    for node in r.walk():
         if node in found:
             conv = node.inputs[0].node
             ins = [r.of(e) for e in conv.inputs]
@@ -62,16 +65,14 @@ def pooled_convolutions(graph: Graph, train: bool, has_kernel: Callable[[Request
             r.put(Entry(node), Entry(made))
         elif node not in gone:
             r.keep(node)
-    return r.graph(ordered=False)
+    return step.rewritten(r, ordered=False)
 
 
-def _are_free(
-    pool: Node, kept: Set[Entry], uses: Mapping[Entry, int], differentiated: Set[Node | None]
-) -> bool:
+def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) -> bool:
     """Whether a pooling and what it reads are a convolution and its pooling that nobody else looks into."""
     conv = pool.inputs[0].node
     is_alone = conv.op is _convolution_channels_last or (_rectifies(conv) and not _has_more(conv))
-    if not is_alone or pool.inputs[0] in kept or Entry(pool, 1) in uses:
+    if not is_alone or readers.only(pool.inputs[0]) is not pool or readers.wants(Entry(pool, 1)):
         return False
     if conv.annotations or pool.annotations or not differentiated.isdisjoint((conv, pool)):
         return False
@@ -111,14 +112,10 @@ def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
     )
 
 
-def _has_kernel(
-    graph: Graph, pool: Node, attrs: PooledAttrs, train: bool, has_kernel: Callable[[Request], bool]
-) -> bool:
-    conv = pool.inputs[0].node
-    ins = tuple(graph.shapes[e] for e in conv.inputs)
-    outs = tuple(graph.shapes[Entry(pool, i)] for i in range(2))
-    dtypes = tuple(graph.dtypes[e] for e in conv.inputs)
-    r = Request(_pooled_convolution, attrs, ins, outs, dtypes[0], dtypes, None, train)
+def _has_kernel(step: Step, pool: Node, attrs: PooledAttrs, has_kernel: Callable[[Request], bool]) -> bool:
+    conv, train = pool.inputs[0].node, step.train
+    outs = tuple(step.graph.shapes[Entry(pool, i)] for i in range(2))
+    r = request_of(step.graph, _pooled_convolution, attrs, conv.inputs, outs, train=train)
     grad_op = _pooled_convolution.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))

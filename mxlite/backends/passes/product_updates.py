@@ -13,7 +13,6 @@ The gradient of a bias becomes a node of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,11 +26,14 @@ from ..product_update import (
     depth,
     ProductUpdateAttrs,
 )
-from .entries import output
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output
+from .target import Target
 
 LEAST_BYTES, DEEP_LEAST_BYTES = 2 * BAND_BYTES, 4 * DEEP_BAND_BYTES
-"""Of a gradient that is made in bands. A smaller one stays in the cache as a whole; one of a deep product, in
-bands, takes a few percent longer, which is to bring more than a few bytes."""
+"""Of a gradient that is made in bands, the second of deep products. A smaller one stays in the cache as a
+whole; one of a deep product, in bands, takes a few percent longer, which is to bring more than a few
+bytes."""
 
 
 class _Match(NamedTuple):
@@ -46,31 +48,22 @@ class _Match(NamedTuple):
     moves: bool
 
 
-def product_updates(
-    graph: Graph,
-    kept: frozenset[Entry],
-    num_forward: int,
-    least_bytes: tuple[int, int] = (LEAST_BYTES, DEEP_LEAST_BYTES),
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with updates that make their gradient; see `Backend.combine`. O(inputs).
-
-    Gradients of fewer than `least_bytes` bytes, the second number of deep products, stay as they are. Run it
-    after `split_gradients`.
-    """
-    found = _matches(graph, kept, num_forward, least_bytes)
+@graph_pass(Stage.STEP, after=("split_gradients", "narrow_gradients", "wide_dense", "loaded_dense"))
+def product_updates(step: Step, target: Target) -> Step:
+    """Updates that make their gradient. O(inputs)."""
+    graph, found = step.graph, _matches(step)
     if not found:
-        return graph, {}, num_forward
+        return step
     of_update = {m.update: m for m in found}
     of_gradient = {m.gradient: m for m in found}
-    read = {e for n in graph.nodes for e in n.inputs} | kept
     made = Rewriter(graph)
-    made.order += [n for n in graph.nodes if n.op is None]  # weights and states, read before where they stood
-    for node in graph.nodes:
+    made.order += graph.variables  # weights and states, read before where they stood
+    for node in made.walk(step.num_forward):
         if node.op is None:
             continue
         if node in of_gradient:
             named = dict(zip(node.input_names, made.inputs(node)))
-            if any(Entry(node, i) in read for i, n in enumerate(node.output_names) if n != "d_weight"):
+            if any(Entry(node, i) in step.read for i, n in enumerate(node.output_names) if n != "d_weight"):
                 made.replace(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
             if not of_gradient[node].moves:
                 made.replace(of_gradient[node].update, _joined(of_gradient[node], made))
@@ -78,27 +71,24 @@ def product_updates(
             made.keep(node)
         elif of_update[node].moves:
             made.replace(node, _joined(of_update[node], made))
-    return made.graph(), made.moved, num_forward
+    return step.rewritten(made)
 
 
-def _matches(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: tuple[int, int]
-) -> list[_Match]:
+def _matches(step: Step) -> list[_Match]:
     """The updates that can make their gradient, in the order of `effects`."""
-    uses = graph.uses()
-    forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
+    graph, forward = step.graph, step.forward
     changed = {e for n in graph.effects for e in _changed(n)}
     found = []
-    for update in joinable(graph, kept):
+    for update in joinable(step):
         gradient = update.inputs[1]
         made = gradient.node
         if made.op is not FullyConnected.grad_op or gradient != output(made, "d_weight") or made in forward:
             continue
-        if output(made, "d_data") in uses:
+        if step.readers.wants(output(made, "d_data")):
             continue  # one node for both: this backend does not split gradients
-        named = dict(zip(made.input_names, made.inputs))
+        named = inputs_by_name(made)
         is_deep = depth((graph.shapes[named["d_out"]], (), graph.shapes[gradient])) >= DEEP
-        if graph.nbytes(gradient) < least_bytes[is_deep]:
+        if graph.nbytes(gradient) < (DEEP_LEAST_BYTES if is_deep else LEAST_BYTES):
             continue
         read = (named["d_out"], named["data"])
         moves = all(e.node not in forward and e not in changed for e in read)
@@ -106,17 +96,18 @@ def _matches(
     return found
 
 
-def joinable(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
+def joinable(step: Step) -> list[Node]:
     """Updates that may be made where their gradient is: element by element, of a gradient that nobody else
     reads, to a weight that nobody reads after that is made. In the order of `effects`.
     """
-    uses, place, last = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}, last_readers(graph)
+    graph = step.graph
+    place, last = {n: i for i, n in enumerate(graph.nodes)}, last_readers(graph)
     found = []
     for update in graph.effects:
         if not is_elementwise(update.op):
             continue
         weight, gradient = update.inputs[:2]
-        if uses[gradient] > 1 or gradient in kept:
+        if step.readers.only(gradient) is not update:
             continue
         reader = last.get(weight)
         if reader is None or place[reader] <= place[gradient.node]:
@@ -151,7 +142,7 @@ def is_elementwise(op: Any) -> bool:
 
 def _joined(m: _Match, made: Rewriter) -> Node:
     """The update that makes its gradient."""
-    named = dict(zip(m.gradient.input_names, m.gradient.inputs))
+    named = inputs_by_name(m.gradient)
     weight, _, *others = m.update.inputs
     inputs = made.all_of((named["d_out"], named["data"], weight, *others))
     assert m.update.op is not None

@@ -7,14 +7,13 @@
 The gradient of LayerNorm reads x, so that x is there until then; of y the backward pass needs no more than to
 make the gradient in the weight. It takes little time next to the products that read it.
 
-The kernels are the same, and so are the numbers. Run it last: what can be part of another node is by then.
+The kernels are the same, and so are the numbers. It comes last: what can be part of another node is by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ...graph import Entry, Graph
+from ..rewrite import graph_pass, Stage, Step
+from .target import Target
 from .ways import Reads, rerun, ways_of, with_ways, work_of
 
 LEAST_BYTES = 256 * 1024
@@ -26,15 +25,11 @@ it again. A core does some 10 to 20 operations of a product while it moves a byt
 takes a few percent of their time at most."""
 
 
-def remade(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with cheap results made again; see `Backend.combine`. O(inputs)."""
-    reads = Reads(graph, num_forward)
-    ways = ways_of(graph, reads, kept.union(graph.outputs), rerun, LEAST_BYTES)
-    work = {e: sum(work_of(graph, reads, n) for n in reads.readers[e]) for e in ways}
+@graph_pass(Stage.STEP, after=("chains",))
+def remade(step: Step, target: Target) -> Step:
+    """Cheap results made again. O(inputs)."""
+    reads = Reads(step)
+    ways = ways_of(step, reads, rerun, LEAST_BYTES)
+    work = {e: sum(work_of(step.graph, reads, n) for n in reads.readers[e]) for e in ways}
     chosen = [e for e, way in ways.items() if work[e] >= LEAST_FLOPS * way.cost]
-    if not chosen:
-        return graph, {}, num_forward
-    new, moved = with_ways(graph, reads, ways, chosen)
-    return new, moved, num_forward
+    return with_ways(step, reads, ways, chosen) if chosen else step

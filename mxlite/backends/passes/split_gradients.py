@@ -16,27 +16,22 @@ Where only one of the two is asked for, as of the first layer, it needs but its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from ...graph import Entry, Graph, Node, Op, Rewriter
+from ...graph import Entry, Node, Rewriter
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name
+from .target import Target
 
 
-def split_gradients(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, split: Set[type[Op]]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with a node for each gradient of the operators `split`; see `Backend.combine`. O(nodes).
-
-    `split` are operators whose kernels compute d_data and the rest apart from each other, without an array
-    that the other needs.
-    """
-    read = {e for n in graph.nodes for e in n.inputs} | kept
+@graph_pass(Stage.STEP, after=("loss_bands", "loss_updates"))
+def split_gradients(step: Step, target: Target) -> Step:
+    """A node for each gradient of the operators `target.apart`. O(nodes)."""
+    graph, read = step.graph, step.read
     made = Rewriter(graph)
-    seen, more = 0, 0  # operators so far, and those that split among the first `num_forward`
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in made.walk(step.num_forward):
         inputs = made.inputs(node)
-        if node.forward is not None and node.forward.op in split:
+        if node.forward is not None and node.forward.op in target.apart:
             place = node.output_names.index("d_data")
             by_data = Entry(node, place)
             others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
@@ -45,19 +40,16 @@ def split_gradients(
                 made.replace(node, _without(node, inputs, "weight" if in_others else "data", node.name))
                 continue
             if in_others:
-                more += seen <= num_forward  # a gradient may be part of what a user's graph computes
                 first = _without(node, inputs, "weight", node.name)
                 second = _without(node, inputs, "data", f"{node.name}_data")
                 made.replace(node, first)
-                read_by = dict(zip(node.input_names, node.inputs))
+                read_by = inputs_by_name(node)
                 large_weight = graph.nbytes(read_by["weight"]) > graph.nbytes(read_by["data"])
                 made.order.insert(len(made.order) - large_weight, second)
                 made.put(by_data, Entry(second, place))
                 continue
         made.keep(node)
-    if not made.moved:
-        return graph, {}, num_forward
-    return made.graph(), made.moved, num_forward + more
+    return step.rewritten(made) if made.moved else step
 
 
 def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:

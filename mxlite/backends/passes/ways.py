@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.layout import _channels_first, _channels_last
 from ..facts import flops_of
+from ..rewrite import Step
 
 SCATTERED = 8
 """How many times as long a byte takes where rows do not stay rows."""
@@ -47,16 +48,17 @@ class Way(NamedTuple):
 class Reads:
     """Where arrays are read and written, by the places of nodes in the order of the graph."""
 
-    def __init__(self, graph: Graph, num_forward: int) -> None:
-        self.readers = graph.readers()
+    def __init__(self, step: Step) -> None:
+        graph = step.graph
+        self.readers = step.readers.of
         self.early: dict[Entry, int] = {}  # last reader in the forward pass
         self.first: dict[Entry, int] = {}  # reader in the backward pass
         self.last: dict[Entry, int] = {}
         self.written: dict[Entry, int] = {}  # the first node that changes an entry
         self.place = {node: i for i, node in enumerate(graph.nodes)}
-        operators = [node for node in graph.nodes if node.op is not None]
-        self.forward, self.backward = operators[:num_forward], frozenset(operators[num_forward:])
-        for node in operators:
+        self.forward = list(step.forward)
+        self.backward = frozenset(step.operators[len(self.forward) :])
+        for node in step.operators:
             place, is_later = self.place[node], node in self.backward
             assert node.op is not None
             changed = node.op.mutated(node.attrs)
@@ -92,11 +94,12 @@ def renamed(node: Node) -> Node:
     return replace(node, name=f"{node.name}_remade", annotations={})
 
 
-def ways_of(graph: Graph, reads: Reads, kept: Set[Entry], again: Again, least_bytes: int) -> dict[Entry, Way]:
+def ways_of(step: Step, reads: Reads, again: Again, least_bytes: int) -> dict[Entry, Way]:
     """How to make again the arrays that backward reads, of which there is a cheap way, in the graph's order.
 
-    `kept` are entries that are there in any case; arrays of fewer than `least_bytes` stay. O(inputs).
+    Arrays of fewer than `least_bytes` stay. O(inputs).
     """
+    graph, kept = step.graph, step.shown
     ways: dict[Entry, Way] = {}
     for node in reads.forward:
         e = Entry(node)
@@ -178,29 +181,26 @@ def work_of(graph: Graph, reads: Reads, node: Node) -> float:
     return flops_of(node.op, node.attrs, (ins, outs), read)
 
 
-def with_ways(
-    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], chosen: Collection[Entry]
-) -> tuple[Graph, Mapping[Entry, Entry]]:
-    """The graph in which the arrays `chosen` are made again, and what its entries have become. O(inputs)."""
-    return _Rewrite(graph, reads, {e: ways[e] for e in chosen}).result()
+def with_ways(step: Step, reads: Reads, ways: Mapping[Entry, Way], chosen: Collection[Entry]) -> Step:
+    """The step in which the arrays `chosen` are made again. O(inputs)."""
+    return _Rewrite(step, reads, {e: ways[e] for e in chosen}).result()
 
 
 class _Rewrite:
-    """The graph in which what has a way in `ways` is made again."""
+    """The step in which what has a way in `ways` is made again."""
 
-    def __init__(self, graph: Graph, reads: Reads, ways: Mapping[Entry, Way]) -> None:
-        self.graph, self.reads, self.ways = graph, reads, ways
-        self.made = Rewriter(graph)
+    def __init__(self, step: Step, reads: Reads, ways: Mapping[Entry, Way]) -> None:
+        self.step, self.reads, self.ways = step, reads, ways
+        self.made = Rewriter(step.graph)
         self.again: dict[Entry, Entry] = {}
 
-    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
-        """The graph, and what its entries have become."""
-        for node in self.graph.nodes:
+    def result(self) -> Step:
+        for node in self.made.walk(self.step.num_forward):
             if node in self.reads.backward:
                 self._renew(node)
             else:
                 self.made.order.append(node)
-        return self.made.graph(), self.made.moved
+        return self.step.rewritten(self.made)
 
     def _renew(self, node: Node) -> None:
         """A node of the backward pass, and in front of it what it is the first to read."""

@@ -16,35 +16,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from ...core.dtype import float32
-from ...graph import Entry, Graph, Node, Rewriter
+from ...graph import Entry, Node, Rewriter
 from ...graph.opdef import DType
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.conv_channels_last import _convolution_channels_last
 from ...ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
 from ..base import Request
-from .entries import output
+from ..rewrite import graph_pass, Stage, Step
+from .entries import inputs_by_name, output
+from .target import Target
 
 _FORWARD = (_convolution_channels_last, _normed_convolution)
 
 
-def wide_convolutions(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, scratch_of: Callable[[Request], int | None]
-) -> tuple[Graph, dict[Entry, Entry], int]:
-    """`graph` with convolutions that read float32 weights; see `Backend.combine`. O(inputs).
-
-    `scratch_of` says of a convolution or a gradient how many bytes of scratch its kernel takes, None where
-    the backend has none. Run it after `normed_loads`, and before updates take gradients in.
-    """
-    search = _Search(graph, kept, scratch_of)
+@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "normed_loads"))
+def wide_convolutions(step: Step, target: Target) -> Step:
+    """Convolutions that read float32 weights. O(inputs)."""
+    search = _Search(step, cache(target.workspace))
     if not search.casts:
-        return graph, {}, num_forward
+        return step
     narrow = {Entry(cast): cast.inputs[0] for cast in search.casts}
     widening = search.widening()
-    alone = {e for e in narrow if all(n in search.changed for n in search.readers[e])}
+    alone = {e for e in narrow if all(n in search.changed for n in step.readers.all(e))}
     gone = {e.node for e in alone} | {cast for casts in widening.values() for cast in casts}
-    made = Rewriter(graph)
+    made = Rewriter(step.graph)
     widened: dict[Node, Node] = {}  # forward nodes, also of those that are not in the graph
 
     def wide(node: Node) -> Node:
@@ -57,11 +55,8 @@ def wide_convolutions(
                 made.shapes[e], made.dtypes[e] = made.shapes[was], made.dtypes[was]
         return widened[node]
 
-    seen = fewer = 0  # operators, and those of the forward pass that are gone
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in made.walk(step.num_forward):
         if node in gone:
-            fewer += seen <= num_forward
             continue
         if node in search.changed and node.forward is None:
             new = wide(node)
@@ -85,24 +80,20 @@ def wide_convolutions(
                 made.dtypes[Entry(new, i)] = float32
         for cast in widening.get(node, ()):
             made.put(Entry(cast), made.of(cast.inputs[0]))
-    return made.graph(), made.moved, num_forward - fewer
+    return step.rewritten(made)
 
 
 class _Search:
     """casts: of weights and biases, that convolutions do without; changed: these, and gradients in data."""
 
-    def __init__(
-        self, graph: Graph, kept: frozenset[Entry], scratch_of: Callable[[Request], int | None]
-    ) -> None:
-        self.graph, self.kept, self.scratch_of = graph, kept, scratch_of
-        self.shown = kept.union(graph.outputs)
-        copies = {n for n in graph.nodes if n.op is Cast and self._is_copy(n)}
-        self.readers = graph.readers() if copies else {}
-        self.copies = copies
+    def __init__(self, step: Step, scratch_of: Callable[[Request], int | None]) -> None:
+        self.graph, self.kept, self.shown, self.scratch_of = step.graph, step.kept, step.shown, scratch_of
+        self.readers = step.readers
+        copies = self.copies = {n for n in step.operators if n.op is Cast and self._is_copy(n)}
         self.casts: list[Node] = []
         self.changed: set[Node] = set()
-        for cast in graph.nodes if copies else ():
-            readers = self.readers.get(Entry(cast), [])
+        for cast in step.operators:
+            readers = self.readers.all(Entry(cast))
             if cast in copies and readers and all(self._takes(n, cast) for n in readers):
                 self.changed.update(readers)
                 for e in {e for n in readers for e in n.inputs if e.node in copies}:
@@ -116,7 +107,7 @@ class _Search:
 
     def _takes(self, node: Node, cast: Node) -> bool:
         """Whether `node` is a convolution with this weight, or its gradient in data, and can read float32."""
-        named = dict(zip(node.input_names, node.inputs))
+        named = inputs_by_name(node)
         if named.get("weight") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
             return False
         bias = named.get("bias")
@@ -140,10 +131,10 @@ class _Search:
                 and node.forward in layers
             ):
                 continue
-            casts = []
+            casts: list[Node] = []
             for name in ("d_weight", "d_bias"):
                 e = output(node, name) if name in node.output_names else None
-                readers = [] if e is None else self.readers.get(e, [])
+                readers = () if e is None else self.readers.all(e)
                 if e in self.shown or any(n.op is not Cast.grad_op for n in readers) or len(readers) > 1:
                     break
                 casts += readers
@@ -177,6 +168,6 @@ class _Search:
             dtypes = [weight if n in ("weight", "bias") else d for n, d in zip(names, dtypes)]
         shapes = tuple(graph.shapes[e] for e in forward.inputs)
         outs = tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs))
-        read = {n for i, n in enumerate(node.output_names) if Entry(node, i) in self.readers}
+        read = {n for n in node.output_names if self.readers.all(output(node, n))}
         used = frozenset({*node.input_names, *read})
         return self.scratch_of(Request(node.op, attrs, shapes, outs, dtypes[0], tuple(dtypes), used))

@@ -14,7 +14,7 @@ the copy stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -23,38 +23,33 @@ from ...core.dtype import float32
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.dense import FullyConnected
-from ..base import Request
+from ..rewrite import graph_pass, Stage, Step
 from ..wide_dense import _wide_dense, _wide_dense_d_weight, WideGradientAttrs
-from .entries import output
+from .entries import inputs_by_name, output, request_of
+from .target import Target
 
 LEAST_BYTES, LEAST_SAMPLES = 256 * 1024, 512
 """Of a copy that is not made, and of the batch: several bands."""
 
 
-def wide_dense(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with dense layers that narrow their data; see `Backend.combine`. O(inputs).
-
-    `has_kernel` says for such a layer, and for its gradient, whether the backend has a kernel. Run it after
-    `split_gradients`, and before updates take gradients in.
-    """
-    search = _Search(graph, kept, num_forward, has_kernel)
-    changed = search.changed()
+@graph_pass(Stage.STEP, after=("split_gradients",))
+def wide_dense(step: Step, target: Target) -> Step:
+    """Dense layers that narrow their data, where code can be generated for that. O(inputs)."""
+    search = _Search(step, target)
+    changed = search.changed() if target.storable() else {}
     if not changed:
-        return graph, {}, num_forward
-    read = kept | {e for n in graph.nodes for e in n.inputs}
+        return step
+    graph = step.graph
     widened = {search.widening[n] for n in changed if n in search.widening}
     gone = widened | {
-        cast for cast in changed.values() if all(changed.get(n) is cast for n in search.readers[Entry(cast)])
+        cast
+        for cast in changed.values()
+        if all(changed.get(n) is cast for n in step.readers.all(Entry(cast)))
     }
     late = {cast for cast in changed.values() if cast not in gone and search.is_late(cast, changed)}
     result = Rewriter(graph)
-    seen = fewer = 0  # operators, and those of the forward pass that are gone
-    for node in graph.nodes:
-        seen += node.op is not None
+    for node in result.walk(step.num_forward):
         if node in gone or node in late:
-            fewer += seen <= num_forward
             continue
         for cast in [e.node for e in node.inputs if e.node in late]:
             if node not in changed:  # the first that still reads the copy, in the backward pass
@@ -71,29 +66,25 @@ def wide_dense(
         new = _gradient(graph, node, named)
         result.order.append(new)
         result.put(Entry(search.widening[node]), Entry(new))
-        if any(output(node, n) in read for n in node.output_names if n == "d_bias"):
+        if any(output(node, n) in step.read for n in node.output_names if n == "d_bias"):
             result.replace(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
-    return result.graph(), result.moved, num_forward - fewer
+    return step.rewritten(result)
 
 
 class _Search:
     """What can change. widening: the cast of each gradient in a weight, if that alone reads it."""
 
-    def __init__(
-        self, graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
-    ) -> None:
-        self.graph, self.has_kernel = graph, has_kernel
-        self.shown = kept.union(graph.outputs)
-        self.forward = frozenset([n for n in graph.nodes if n.op is not None][:num_forward])
-        self.casts = [n for n in graph.nodes if n.op is Cast and self._is_copy(n)]
-        self.readers = graph.readers() if self.casts else {}
+    def __init__(self, step: Step, target: Target) -> None:
+        self.graph, self.shown, self.readers = step.graph, step.shown, step.readers
+        self.forward, self.has_kernel = step.forward, target.has_kernel
+        self.casts = [n for n in step.operators if n.op is Cast and self._is_copy(n)]
         self.widening: dict[Node, Node] = {}
 
     def changed(self) -> dict[Node, Node]:
         """The nodes that read a batch as it is, with the cast of it that they do without."""
         found: dict[Node, Node] = {}
         for cast in self.casts:
-            readers = self.readers.get(Entry(cast), [])
+            readers = self.readers.all(Entry(cast))
             for part in (
                 [n for n in readers if n in self.forward],
                 [n for n in readers if n not in self.forward],
@@ -105,7 +96,7 @@ class _Search:
     def is_late(self, cast: Node, changed: Mapping[Node, Node]) -> bool:
         """Whether the backward pass alone reads the copy then: it is to be made there."""
         return cast in self.forward and not any(
-            n in self.forward and changed.get(n) is not cast for n in self.readers[Entry(cast)]
+            n in self.forward and changed.get(n) is not cast for n in self.readers.all(Entry(cast))
         )
 
     def _is_copy(self, cast: Node) -> bool:
@@ -117,7 +108,7 @@ class _Search:
     def _takes(self, node: Node, cast: Node) -> bool:
         """Whether `node` can do without the copy that `cast` makes, and that is worth it."""
         graph = self.graph
-        named = dict(zip(node.input_names, node.inputs))
+        named = inputs_by_name(node)
         if named.get("data") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
             return False
         if node.op is FullyConnected:
@@ -127,21 +118,19 @@ class _Search:
         if node.op is not FullyConnected.grad_op or node.absent != {"weight"} or "d_out" not in named:
             return False
         d_weight = output(node, "d_weight")
-        readers = self.readers.get(d_weight, [])
-        if len(readers) != 1 or readers[0].op is not Cast.grad_op or d_weight in self.shown:
+        cast_of = self.readers.only(d_weight)
+        if cast_of is None or cast_of.op is not Cast.grad_op:
             return False
         weight = graph.shapes[d_weight]
         count = prod(graph.shapes[named["d_out"]]) // max(1, weight[0])
-        if graph.dtypes[Entry(readers[0])] != float32 or count < max(LEAST_SAMPLES, 3 * weight[0]):
+        if graph.dtypes[Entry(cast_of)] != float32 or count < max(LEAST_SAMPLES, 3 * weight[0]):
             return False
-        self.widening[node] = readers[0]
+        self.widening[node] = cast_of
         ins = (named["d_out"], cast.inputs[0])
         return self._has(_wide_dense_d_weight, WideGradientAttrs(weight), ins, (weight,))
 
     def _has(self, op: Any, attrs: Any, ins: Sequence[Entry], outs: tuple[tuple[int, ...], ...]) -> bool:
-        graph = self.graph
-        shapes, dtypes = tuple(graph.shapes[e] for e in ins), tuple(graph.dtypes[e] for e in ins)
-        return self.has_kernel(Request(op, attrs, shapes, outs, dtypes[0], dtypes))
+        return self.has_kernel(request_of(self.graph, op, attrs, ins, outs))
 
 
 def _gradient(graph: Graph, node: Node, named: Mapping[str, Entry]) -> Node:

@@ -13,15 +13,19 @@ from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.rnn.rnn import RNN
 from ...ops.rnn.rnn_wide import _rnn_wide
+from ..rewrite import graph_pass, Stage, Step
+from .target import Target
 
 
-def wide_parameters(graph: Graph, train: bool) -> Graph:
-    """`graph` with `_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
+@graph_pass(Stage.FORWARD, after=("keep_gates",))
+def wide_parameters(step: Step, target: Target) -> Step:
+    """`_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
+    graph = step.graph
     found = {n: e for n in graph.nodes if n.op is RNN and (e := widest(graph, n.inputs[1])) != n.inputs[1]}
     if not found:
-        return graph
+        return step
     r = Rewriter(graph)
-    for node in graph.nodes:
+    for node in r.walk():
         if node not in found:
             r.keep(node)
             continue
@@ -30,7 +34,7 @@ def wide_parameters(graph: Graph, train: bool) -> Graph:
         new = r.add(_rnn_wide, node.attrs, ins, node.name, node.annotations)
         for i in range(node.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
-    return r.graph(ordered=False)
+    return step.rewritten(r, ordered=False)
 
 
 def widest(graph: Graph, parameters: Entry) -> Entry:

@@ -24,27 +24,27 @@ from typing import Any
 from ...graph import Entry, Graph, Node, Rewriter
 from ...graph.ir import Shape
 from ..base import Request
-from .expression import Value, Writer
-from .fused import _fused_elementwise, _fused_elementwise_gradient, FusedAttrs
-from .program import program
-from .rules import RULES, view_of, write
+from ..elementwise.expression import Value, Writer
+from ..elementwise.fused import _fused_elementwise, _fused_elementwise_gradient, FusedAttrs
+from ..elementwise.program import program
+from ..elementwise.rules import RULES, view_of, write
+from ..rewrite import graph_pass, Stage, Step
+from .target import Target
 
 LEAST = 1024  # elements; below, calls cost more than memory
 MOST_MEMBERS = 48
 MOST_ARRAYS = 12  # that a node needs at once: more would raise the least feasible budget
 
 
-def chains(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, known: frozenset[str]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """A step with its chains of elementwise operators fused; see Backend.combine. O(nodes).
-
-    `known` are the dtypes that the backend's code can load and store.
-    """
-    groups = _Chains(graph, kept, num_forward, known).groups()
-    if not groups:
-        return graph, {}, num_forward
-    return _rewritten(graph, kept, num_forward, groups)
+@graph_pass(
+    Stage.STEP,
+    after=("narrow_gradients", "dense_epilogue", "norm_sums", "product_updates", "banded", "added_gradients"),
+)
+def chains(step: Step, target: Target) -> Step:
+    """Chains of elementwise operators as one, where code can be generated for them. O(nodes)."""
+    known = target.storable()
+    groups = _Chains(step, known).groups() if known else []
+    return _rewritten(step, groups) if groups else step
 
 
 @dataclass(eq=False)
@@ -70,8 +70,10 @@ class _Group:
 
 
 class _Chains:
-    def __init__(self, graph: Graph, kept: frozenset[Entry], num_forward: int, known: frozenset[str]) -> None:
-        self.graph, self.kept, self.num_forward, self.known = graph, kept, num_forward, known
+    def __init__(self, step: Step, known: frozenset[str]) -> None:
+        """`known` are the dtypes that the backend's code can load and store."""
+        graph = step.graph
+        self.graph, self.kept, self.forward, self.known = graph, step.kept, step.forward, known
         self.number: dict[Node, int] = {}  # operator nodes, in their order
         self.last_use: dict[Entry, float] = {}
         self.written: dict[Entry, float] = {}  # the first node that changes an entry
@@ -86,7 +88,7 @@ class _Chains:
                 for name, e in zip(node.input_names, node.inputs):
                     if name in changed:
                         self.written.setdefault(e, at)
-        for e in (*kept, *graph.outputs):
+        for e in step.shown:
             self.last_use[e] = inf
         self.group: dict[Node, _Group] = {}
         self.reader: dict[Entry, _Group] = {}  # the last group that reads an entry from outside
@@ -116,7 +118,7 @@ class _Chains:
         p = None if request is None else program(request, self.known)
         if p is None or prod(p.shape) < LEAST:
             return None
-        forward = self.number[node] < self.num_forward
+        forward = node in self.forward
         if forward and not (node.op.recomputable and node.op.cheap):
             return None
         return p.shape, forward, tuple(sorted(node.annotations.items()))
@@ -211,35 +213,29 @@ def request_of(graph: Graph, node: Node, wanted: Iterable[int]) -> Request | Non
     )
 
 
-def _rewritten(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, groups: list[_Group]
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """The graph with one node for each group."""
+def _rewritten(step: Step, groups: list[_Group]) -> Step:
+    """The step with one node for each group."""
+    graph = step.graph
     of_node = {m: g for g in groups for m in g.members}
     read: dict[Entry, set[_Group | None]] = {}  # groups that read an entry; None if others do
     for node in graph.nodes:
         for e in node.inputs:
             read.setdefault(e, set()).add(of_node.get(node))
-    for e in (*kept, *graph.outputs):
+    for e in step.shown:
         read.setdefault(e, set()).add(None)
     last = {g.members[-1]: g for g in groups}
     result = Rewriter(graph)
-    count = forward_count = 0
-    for node in graph.nodes:
+    for node in result.walk(step.num_forward):
         group = of_node.get(node)
         if group is not None:
             if node in last:
-                new, made = _fused(graph, group, read, kept, result.moved)
+                new, made = _fused(graph, group, read, step.kept, result.moved)
                 for old, index in made.items():
                     result.put(old, Entry(new, index))
                 result.order.append(new)
         else:
             result.keep(node)
-        if node.op is not None:
-            count += 1
-        if count == num_forward and not forward_count:
-            forward_count = sum(n.op is not None for n in result.order)
-    return result.graph(), result.moved, forward_count
+    return step.rewritten(result)
 
 
 def _fused(

@@ -16,36 +16,36 @@ bits are equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from math import inf
 
-from ...graph import Entry, Graph, Node, Rewriter
-from ..passes.ways import is_stage, Reads
-from .fused import _fused_elementwise, FusedAttrs
+from ...graph import Entry, Node, Rewriter
+from ..elementwise.fused import _fused_elementwise, FusedAttrs
+from ..rewrite import graph_pass, Stage, Step
+from .target import Target
+from .ways import is_stage, Reads
 
 LEAST_SHARE = 1 / 8
 """Least share of the bytes that backward reads of the forward pass for which the other step is offered."""
 
 
-def is_of_use(graph: Graph, kept: frozenset[Entry], num_forward: int) -> bool:
+def is_of_use(step: Step) -> bool:
     """True if `late_results` would free a large part of what the forward pass keeps. O(inputs)."""
-    reads = Reads(graph, num_forward)
-    found = _late(graph, reads, kept.union(graph.outputs))
-    forward = frozenset(reads.forward)
-    total = sum(graph.nbytes(e) for e in reads.first if e.node in forward and e not in kept)
+    graph, reads = step.graph, Reads(step)
+    found = _late(reads, step.shown)
+    total = sum(graph.nbytes(e) for e in reads.first if e.node in step.forward and e not in step.kept)
     return sum(graph.nbytes(Entry(n, i)) for n, of in found.items() for i in of) > LEAST_SHARE * total
 
 
-def late_results(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with chains split in two; a pass as in `Backend.combine`. O(inputs)."""
-    reads = Reads(graph, num_forward)
-    found = _late(graph, reads, kept.union(graph.outputs))
+@graph_pass(Stage.STEP_VARIANT, after=("divided",), instead="chains in two", pays=is_of_use)
+def late_results(step: Step, target: Target) -> Step:
+    """Split chains in two. O(inputs)."""
+    reads = Reads(step)
+    found = _late(reads, step.shown)
     if not found:
-        return graph, {}, num_forward
-    made = Rewriter(graph)
+        return step
+    made = Rewriter(step.graph)
 
     def add(old: Node, new: Node, outputs: Sequence[int]) -> None:
         """Replace these outputs of `old` by those of `new`."""
@@ -53,7 +53,7 @@ def late_results(
             made.put(Entry(old, k), Entry(new, i))
         made.order.append(new)
 
-    for node in graph.nodes:
+    for node in made.walk(step.num_forward):
         if node in found:
             rest = [i for i in range(node.num_outputs) if i not in found[node]]
             first = replace(_part(node, made.inputs(node), rest), annotations=dict(node.annotations))
@@ -66,10 +66,10 @@ def late_results(
             late = replace(_part(source, made.inputs(source), found[source]), after=after)
             add(source, replace(late, name=f"{source.name}_late"), found[source])
         made.keep(node)
-    return made.graph(), made.moved, num_forward
+    return step.rewritten(made)
 
 
-def _late(graph: Graph, reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
+def _late(reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
     """Chains of the forward pass with the outputs that only backward reads, if they have others too."""
     found: dict[Node, list[int]] = {}
     for node in reads.forward:

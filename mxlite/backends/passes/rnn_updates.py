@@ -9,32 +9,34 @@ inputs would have to be drawn again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from ...core.dtype import float32
+from ...graph import Graph, Node, Rewriter
+from ...ops.rnn.rnn import RNN
+from ...ops.rnn.rnn_gates import _rnn_keeping_gates
+from ..rewrite import graph_pass, Stage, Step
+from ..rnn_update import _rnn_gate_gradients, _rnn_update, GateGradientsAttrs, RNNUpdateAttrs
+from . import product_updates
+from .entries import inputs_by_name, output
+from .product_updates import joinable
+from .target import Target
 
-from ....core.dtype import float32
-from ....graph import Entry, Graph, Node, Rewriter
-from ....ops.rnn.rnn import RNN
-from ....ops.rnn.rnn_gates import _rnn_keeping_gates
-from ...passes.entries import output
-from ...passes.product_updates import joinable, LEAST_BYTES
-from ...rnn_update import _rnn_gate_gradients, _rnn_update, GateGradientsAttrs, RNNUpdateAttrs
+LEAST_BYTES = product_updates.LEAST_BYTES
+"""Of a gradient that is not made."""
 
 _HEADS = ("d_out", "d_state_output", "d_statecell_output")
 
 
-def rnn_updates(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: int = LEAST_BYTES
-) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with updates that make the gradient of recurrent layers' parameters; see `Backend.combine`.
-    Gradients of fewer than `least_bytes` bytes stay as they are. O(inputs).
-    """
-    found = {u.inputs[1].node: u for u in joinable(graph, kept) if _suits(graph, u, least_bytes)}
+@graph_pass(Stage.STEP, after=("narrow_gradients",))
+def rnn_updates(step: Step, target: Target) -> Step:
+    """Updates that make the gradient of recurrent layers' parameters. O(inputs)."""
+    graph = step.graph
+    found = {u.inputs[1].node: u for u in joinable(step) if _suits(graph, u)}
     if not found:
-        return graph, {}, num_forward
+        return step
     joined = set(found.values())
     made = Rewriter(graph)
-    made.order += [n for n in graph.nodes if n.op is None]
-    for node in graph.nodes:
+    made.order += graph.variables
+    for node in made.walk(step.num_forward):
         if node.op is None or node in joined:
             continue
         if node not in found:
@@ -56,16 +58,16 @@ def rnn_updates(
         how = RNNUpdateAttrs(update.op, update.attrs, node.attrs)
         makers = tuple(named[n] for n in _rnn_update.makers if n in named)
         made.replace(update, Node(_rnn_update, how, (*makers, weight, *others), update.name))
-    return made.graph(), made.moved, num_forward
+    return step.rewritten(made)
 
 
-def _suits(graph: Graph, update: Node, least_bytes: int) -> bool:
+def _suits(graph: Graph, update: Node) -> bool:
     gradient = update.inputs[1]
     made = gradient.node
     if made.op is not _rnn_keeping_gates.grad_op or gradient != output(made, "d_parameters"):
         return False
     a = made.attrs
-    if RNN.draws(a, True) or a.use_sequence_length or graph.nbytes(gradient) < least_bytes:
+    if RNN.draws(a, True) or a.use_sequence_length or graph.nbytes(gradient) < LEAST_BYTES:
         return False
-    named = dict(zip(made.input_names, made.inputs))
+    named = inputs_by_name(made)
     return all(graph.dtypes[e] == float32 for e in (named["parameters"], named["gates"], *update.inputs[:2]))

@@ -1,0 +1,74 @@
+"""Weights that stay, in the layout their convolution wants: reordered when they change, not at each call.
+
+At batch size 1 reordering takes as long as convolving. A packed weight takes the bytes of the plain one where
+it can (`Slabs`) and where nobody else in the graph reads that; elsewhere it is another array.
+
+A dense layer that would narrow its weight at each call reads a copy in 16 bits: half the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...core.dtype import as_dtype
+from ...graph import Entry, Graph, Node, Op, Rewriter
+from ...ops.elementwise.cast import Cast
+from ...ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ...ops.nn.dense import FullyConnected
+from ..narrowed_dense import _narrowed_dense
+from ..passes.entries import request_of
+from ..passes.target import Target
+from ..rewrite import graph_pass, Stage, Step
+from .convolution.direct import Forward
+from .kernels.conv import way_of
+from .packed import _pack_weight, _packed_convolution, PackedAttrs
+
+_BYTE = as_dtype("uint8")
+_CONVOLUTIONS = (_convolution_channels_last, _convolution_epilogue)
+
+
+@graph_pass(Stage.CONSTANTS)
+def pack(step: Step, target: Target) -> Step:
+    """Packed weights in an inference pass, where these do not change from call to call. O(nodes)."""
+    graph = step.graph
+    forms: dict[Entry, Any] = {}
+    made = Rewriter(graph)
+    for node in made.walk():
+        way = _way(graph, node) if node.op in _CONVOLUTIONS and node.inputs[1] in step.constant else None
+        inputs = made.inputs(node)
+        if way is not None:
+            attrs = PackedAttrs(node.attrs, way, graph.shapes[node.inputs[1]], graph.shapes[Entry(node)])
+            packed = inputs[1]
+            is_alone = step.readers.only(node.inputs[1]) is node and packed.node.op is None
+            if step.in_place and is_alone and way.slabs is not None:
+                forms[packed] = way.slabs
+            else:
+                packed = _added(made, _pack_weight, attrs, packed, f"{node.name}_packed")
+                made.shapes[packed], made.dtypes[packed] = (way.layout.nbytes,), _BYTE
+            own = (inputs[0], packed, *inputs[2:])
+            made.replace(node, Node(_packed_convolution, attrs, own, node.name, annotations=node.annotations))
+        elif node.op is _narrowed_dense and node.inputs[1] in step.constant:
+            dtype = made.dtypes[inputs[0]]
+            narrow = _added(made, Cast, Cast.Attrs(dtype=dtype.name), inputs[1], f"{node.name}_narrowed")
+            made.shapes[narrow], made.dtypes[narrow] = made.shapes[inputs[1]], dtype
+            made.replace(node, replace(node, op=FullyConnected, inputs=(inputs[0], narrow, *inputs[2:])))
+        else:
+            made.keep(node)
+    if not made.moved:
+        return step
+    return step.became(made.graph(), made.moved, forms=forms)
+
+
+def _added(made: Rewriter, op: type[Op], attrs: Any, source: Entry, name: str) -> Entry:
+    """What a new node makes of `source`."""
+    made.order.append(node := Node(op, attrs, (source,), name))
+    return Entry(node)
+
+
+def _way(graph: Graph, node: Node) -> Forward | None:
+    """How to convolve with packed weights; None where plain ones are as good."""
+    assert node.op is not None
+    outs = (graph.shapes[Entry(node)],)
+    way = way_of(request_of(graph, node.op, node.attrs, node.inputs, outs, train=False))
+    return way.packed() if isinstance(way, Forward) else None

@@ -1,0 +1,78 @@
+"""The passes of the CPU backend, and what they may ask of it.
+
+The order is that of the lists, as far as the passes themselves say nothing else (`after=` in their files).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ops.nn.conv_channels_last import _convolution_channels_last
+from ...ops.nn.deconv_channels_last import _deconvolution_channels_last
+from ...ops.nn.dense import FullyConnected
+from ...ops.nn.pooled_convolution import _pooled_convolution
+from ..passes import named
+from ..passes.target import Target
+from ..rewrite import Pass, Pipeline
+from .compiled import storable, usable
+from .kernels import table
+from .pack import pack
+
+PASSES: tuple[Pass, ...] = (
+    *named(
+        "channels_last",
+        "fold",
+        "norm_act",
+        "pool_first",
+        "pooled_convolutions",
+        "narrow_data",
+        "keep_gates",
+        "wide_parameters",
+        "loss_bands",
+        "loss_updates",
+        "split_gradients",
+        "image_gradients",
+        "normed_loads",
+        "wide_dense",
+        "wide_convolutions",
+        "narrow_gradients",
+        "loaded_dense",
+        "loaded_updates",
+        "narrowed_dense",
+        "product_updates",
+        "convolution_updates",
+        "rnn_updates",
+        "banded",
+        "added_gradients",
+        "chains",
+        "remade",
+    ),
+    pack,
+)
+LOW_MEMORY: tuple[Pass, ...] = named("lightened", "forget_gates", "late_results")
+
+
+@dataclass(frozen=True)
+class CPUTarget(Target):
+    """See Target."""
+
+    def storable(self) -> frozenset[str]:
+        return storable() if usable() else frozenset()
+
+
+TARGET = CPUTarget(
+    table(),
+    frozenset(
+        (_convolution_channels_last, _deconvolution_channels_last, _pooled_convolution, FullyConnected)
+    ),
+)
+
+
+def optimize() -> Pipeline:
+    """See Backend."""
+    return Pipeline(PASSES, TARGET)
+
+
+def low_memory() -> Pipeline:
+    """See Backend."""
+    return Pipeline(LOW_MEMORY, TARGET)
