@@ -25,6 +25,7 @@ from networks.suite import MOMENTUM, Net
 from planning.at_least import least_extra_time
 
 import mxlite as mx
+from mxlite.backends import planning_backend
 from mxlite.backends.gpu.rates import H200
 from mxlite.executor.graph_program import program_order
 
@@ -128,7 +129,7 @@ def ending(plan: Any, kernels: int, shared: bool) -> float:
     """When a step on so many streams ends. A launch of one goes on beside what others do; `shared`: kernels
     get the device one after the other, else they do not hinder each other.
     """
-    order, tasks = program_order(plan, kernels), plan.problem.tasks
+    order, tasks = program_order(plan, kernels, planning_backend().remote), plan.problem.tasks
     ends: list[float] = []
     last: dict[int, float] = {}
     device = 0.0

@@ -11,22 +11,25 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from math import prod
 from time import thread_time
 from types import ModuleType
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..core import Context, DeviceError, host_memory, OutOfMemoryError
+from ..core import host_memory, OutOfMemoryError
 from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
 from ..memplan.cost.device import DEFAULT, Precision
 from . import guard
-from .rewrite import ForwardPass, StepPass
+from .remote import Remote
+
+if TYPE_CHECKING:
+    from .rewrite import ForwardPass, StepPass
 
 MOST_ELEMENTS = 2**36
 """Of an array in a call that a tuned kernel is asked for. Libraries count in fewer bits than Python: asked
@@ -208,6 +211,11 @@ def _dense(xp: Any, x: Any) -> Any:
     return xp.ascontiguousarray(x)
 
 
+def no_control(backend: Backend, request: Request) -> ChosenKernel:
+    """For backends that run no control flow: those of tests and checks."""
+    raise NotImplementedError(f"Backend {backend.name!r} runs no {request.op.__name__}: give it `control`.")
+
+
 @dataclass(frozen=True)
 class Backend:
     """An array module `xp` and the table of kernels that are better than `xp`'s reference.
@@ -233,7 +241,8 @@ class Backend:
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `copies_again`: whether 16-bit copies of weights are always made again rather than held; else that is
     for `lighten` and the planner to say. `rates` is what seconds are reckoned for where no device is
-    described; `identity()` are the facts that measured ones depend on.
+    described; `identity()` are the facts that measured ones depend on. `control(backend, request)` is the
+    kernel of an operator with subgraphs: of kernels that this backend chooses for their nodes.
 
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
@@ -241,7 +250,8 @@ class Backend:
     `lane` is the engine's device for operations on its arrays, `place` what they have as `device`. The
     methods below `array` are all that the rest of mxlite does with the elements of an array besides kernels:
     where `is_remote`, the arrays lie in memory of their own, of which the host sees nothing, and the device
-    works on while the engine goes on, so that what runs there is pushed as `issue` makes it.
+    works on while the engine goes on, so that what runs there is pushed as `issue` makes it. `remote` is what
+    programs on such a device are made with; who has none runs call by call.
     """
 
     name: str
@@ -250,6 +260,7 @@ class Backend:
     lane: str = "cpu"
     place: Any = "cpu"
     is_remote: bool = False
+    remote: Remote | None = None
     prepare: Callable[[], None] = lambda: None
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
@@ -268,6 +279,7 @@ class Backend:
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
     pack: Pack | None = None
+    control: Callable[[Backend, Request], ChosenKernel] = no_control
 
     def choose(
         self,
@@ -282,11 +294,9 @@ class Backend:
     ) -> ChosenKernel:
         """The kernel for one node; see `Request` (`dtypes` are all like `dtype` unless given)."""
         kinds = dtypes or (dtype,) * len(inputs)
-        if (op.forward_op or op).subgraphs:
-            from .control import control_kernel
-
-            return control_kernel(self, op, attrs, inputs, kinds, used)
         request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        if (op.forward_op or op).subgraphs:
+            return self.control(self, request)
         if issubclass(op, Composite):
             return op.compose(self, request)
         return self.tuned(request) or self.reference(op, attrs, inputs, outputs, dtype)
@@ -455,24 +465,3 @@ class Composite(Op):
     def compose(cls, backend: Backend, request: Request) -> ChosenKernel:
         """The kernel for a request. It has no better one than the backend's kernels of its operators."""
         raise NotImplementedError
-
-
-def backend_of(context: Context) -> Backend:
-    """The backend that serves a device. Raises DeviceError when there is none."""
-    if not isinstance(context, Context):
-        raise DeviceError(f"A device is a Context such as mx.cpu() or mx.gpu(0), got {context!r}.")
-    return _cpu() if context.device_type != "gpu" else _gpu()(context.device_id)
-
-
-@cache
-def _cpu() -> Backend:
-    from .cpu.backend import CPU
-
-    return CPU
-
-
-@cache
-def _gpu() -> Callable[[int], Backend]:
-    from .gpu import gpu_backend
-
-    return gpu_backend

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..backends import Backend, backend_of, guard
+from ..backends import Backend, backend_of, guard, planning_backend
 from ..backends.elementwise.late import is_of_use
-from ..backends.gpu import planning_backend
 from ..backends.rewrite import simplified
 from ..core import BindError, Context, current_context
 from ..core.cached import cached_property

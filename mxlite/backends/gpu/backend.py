@@ -23,6 +23,7 @@ from .host_kernel import on_host
 from .kernels import table
 from .passes import Passes
 from .rates import H200
+from .remote import GPU
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class GPUBackend(Backend):
             lane,
             place=device,
             is_remote=True,
+            remote=GPU(device),
             device=device,
             copies_again=False,
             rates=H200,
