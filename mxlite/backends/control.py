@@ -25,7 +25,7 @@ import numpy as np
 from ..core import config
 from ..core.dtype import as_dtype, is_floating
 from ..core.npshape import is_np_shape
-from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, Signature, variable
+from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Shapes, Signature, variable
 from ..graph.opdef import DType
 from ..memplan import Device
 from ..ops.control.control import Control, Plug

@@ -1,8 +1,8 @@
 """What a program asks of a device that has memory of its own and works on while the engine goes on.
 
-`Backend.remote` is one of these where there is such a device: the executor's programs there are graphs of calls
-(executor/graph_program.py), batches wait in staging (executor/feed.py), and whatever else it takes is asked
-for here. The CPU has none.
+`Backend.remote` is one of these where there is such a device: the executor's programs there are graphs of
+calls (executor/graph_program.py), batches wait in staging (executor/feed.py), and whatever else it takes is
+asked for here. The CPU has none.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Order(Protocol):
 
 
 class Graph(Protocol):
-    """A list of calls that the device replays at once. `why_not` says of those that stay outside of its graphs
-    why, by place; it is complete when `is_complete`. A call that fails raises GraphError.
+    """A list of calls that the device replays at once. `why_not` says of those that stay outside of its
+    graphs why, by place; it is complete when `is_complete`. A call that fails raises GraphError.
     """
 
     device: Any
@@ -107,8 +107,8 @@ class Stopwatch(Protocol):
 
 
 class Remote(ABC):
-    """The device, as programs see it. Sizes of arrays that share a block are multiples of `unit` bytes; memory
-    comes from the driver in pieces of `chunk` bytes.
+    """The device, as programs see it. Sizes of arrays that share a block are multiples of `unit` bytes;
+    memory comes from the driver in pieces of `chunk` bytes.
     """
 
     unit: int

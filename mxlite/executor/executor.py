@@ -29,6 +29,7 @@ from .modes import is_alike_in_training
 from .planned import Planned
 from .program import Program
 from .rates import Rates
+from .request import BindRequest
 from .row_gradients import is_row_sparse
 from .sparse_gradients import SparseGradients
 from .step import Key
@@ -53,15 +54,19 @@ class Executor:
     def __init__(
         self,
         planned: Planned,
-        context: Context,
+        request: BindRequest,
         backend: Backend,
         arrays: Mapping[Key, NDArray],
         grad_req: Mapping[str, str],
         arena: Arena,
-        given: Mapping[str, Any],
     ) -> None:
+        context = request.ctx
+        assert context is not None
         self._planned = planned
+        self._request = request  # `shapes` are those of inputs; `grad_req` is kept as it was checked
         self._ctx = context
+        self.is_grouped = False  # it is a Module's
+        self._monitor_by: Callable[[Any, Watch], None] | None = None
         self._backend = backend
         self._arrays = dict(arrays)
         self._grad_req = dict(grad_req)
@@ -69,7 +74,6 @@ class Executor:
         self._masters = Masters()
         arena.tenants.add(self)
         self._templates: tuple[Template, Template] | None = None
-        self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
         self._arguments = dict.fromkeys(n.name for n in graph.arguments)
@@ -92,7 +96,8 @@ class Executor:
         self._sparse: SparseGradients | None = None
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
-            self.loss_scale = given["loss_scale"].value
+            assert request.scale is not None
+            self.loss_scale = request.scale.value
 
     def _gradient(self, argument: Node) -> NDArray | None:
         """The gradient as a user sees it: row_sparse where there are flags of its rows."""
@@ -184,7 +189,7 @@ class Executor:
     @property
     def amp(self) -> np.dtype[Any] | None:
         """The 16-bit type of mixed precision, None without."""
-        kind: np.dtype[Any] | None = self._given["amp"]
+        kind: np.dtype[Any] | None = self._request.amp
         return kind
 
     @property
@@ -424,7 +429,7 @@ class Executor:
 
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
         random, var = (self._feed.random, self._feed.random_var) if lowered.uses_rng else (None, None)
-        arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
+        arrays, arena, streams = self._arrays, self._arena, self._request.streams
         with plan_in_errors(plan, self._backend), no_collection():
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
@@ -452,10 +457,11 @@ class Executor:
         if callback is not None:
             wanted_function("set_monitor_callback: callback", callback)
             watch = Watch(".*" if pattern is None else pattern, monitor_all)
-            kept = pattern is None and self._given["grouped"] and self._given["watch"] is not None
-            if self._given["watch"] != watch and not kept:
-                if (through := self._given.get("monitor_by")) is not None:
-                    through(callback, watch)
+            watched = self._request.watch
+            kept = pattern is None and self.is_grouped and watched is not None
+            if watched != watch and not kept:
+                if self._monitor_by is not None:
+                    self._monitor_by(callback, watch)
                     return
                 from .rewatch import rewatch
 
@@ -466,7 +472,7 @@ class Executor:
         """Let `through(callback, watch)` do what `set_monitor_callback` cannot: plan a module's executors
         anew.
         """
-        self._given["monitor_by"] = through
+        self._monitor_by = through
 
     def _show(self, backward: bool) -> None:
         if self._monitor is None:
@@ -481,7 +487,7 @@ class Executor:
         self._arrays = dict(arrays)
         self._with_masters = self._masters_here()
         self._feed.renew(planned, self._arrays)
-        self._given["watch"] = watch
+        self._request = replace(self._request, watch=watch)
         self._train = self._infer = None
 
     # -- parameters, shapes, text --------------------------------------------------------------

@@ -13,8 +13,8 @@ from ..core.log import logger_of
 from ..core.placement import on_one_device
 from ..core.wanted import wanted
 from ..executor.amp import amp_dtype
-from ..executor.bind import check_streams
 from ..executor.offload import host_link, Offload
+from ..executor.request import check_streams
 from ..formats import stored_params
 from ..io import DataDesc
 from ..memplan import Device
