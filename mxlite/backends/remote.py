@@ -1,4 +1,4 @@
-"""What a program asks of a device that has memory of its own and works on while the engine goes on.
+"""The interface between programs and a device that has memory of its own and works on by itself.
 
 `Backend.remote` is one of these where there is such a device: the executor's programs there are graphs of
 calls (executor/graph_program.py), batches wait in staging (executor/feed.py), and whatever else it takes is

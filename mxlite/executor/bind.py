@@ -18,7 +18,7 @@ from ..ndarray import NDArray
 from .amp import typed
 from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
-from .executor import Executor
+from .executor import Anew, Executor
 from .given import by_name, check_apart, plain, shared_arrays
 from .group import Arrival, ExecutorGroup, Expected
 from .infer import known_shapes
@@ -28,10 +28,14 @@ from .lower import Lowered
 from .planned import Planned
 from .planning import Planning, what_helps
 from .request import BindRequest
+from .reshape import rebind
+from .rewatch import rewatch
 from .room import require_room
 from .sparse_gradients import SparseGradients
 from .step import check_grad_req, Key
 from .trials import tried, tried_in_turns
+
+ANEW = Anew(rebind, rewatch)
 
 
 @dataclass(frozen=True)
@@ -154,10 +158,10 @@ def simple_bind(
     kept = replace(request, shapes=dict(known_shapes(request.graph, request.shapes)))
     shared = there(planned)
     if place is None:
-        return link(planned, kept, shared, requests, shared_exec)
+        return link(planned, kept, shared, requests, shared_exec, ANEW)
     arena = group.arena_for(arrivals[-1], backend)
     lender = next((m for m in group.members.values() if m.updated), None)
-    executor = link(planned, kept, shared, requests, lender, arena)
+    executor = link(planned, kept, shared, requests, lender, ANEW, arena)
     executor.is_grouped = True
     group.admit(arrivals[-1], executor)
     return executor
@@ -227,6 +231,6 @@ def bind(
         plan=plan,
         room=room,
     ).run()
-    executor = link(planned, request, arrays, requests, shared_exec)
+    executor = link(planned, request, arrays, requests, shared_exec, ANEW)
     executor.show_sparse(sparse)
     return executor

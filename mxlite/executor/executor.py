@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,16 @@ from .storage import plan_in_errors
 from .watch import Watch
 
 
+class Anew(NamedTuple):
+    """Who plans an executor anew: `reshape` makes one for other shapes, `rewatch` lets it keep other results.
+
+    It stands above, and is given to each executor by those who bind it.
+    """
+
+    reshape: Callable[[Executor, Mapping[str, Shape], bool, bool], Executor]
+    rewatch: Callable[[Executor, Watch | None], None]
+
+
 @dataclass
 class Masters:
     """Whether float32 copies of 16-bit weights have been made; shared by executors that share the copies."""
@@ -59,12 +69,14 @@ class Executor:
         arrays: Mapping[Key, NDArray],
         grad_req: Mapping[str, str],
         arena: Arena,
+        anew: Anew,
     ) -> None:
         context = request.ctx
         assert context is not None
         self._planned = planned
         self._request = request  # `shapes` are those of inputs; `grad_req` is kept as it was checked
         self._ctx = context
+        self._anew = anew
         self.is_grouped = False  # it is a Module's
         self._monitor_by: Callable[[Any, Watch], None] | None = None
         self._backend = backend
@@ -463,9 +475,7 @@ class Executor:
                 if self._monitor_by is not None:
                     self._monitor_by(callback, watch)
                     return
-                from .rewatch import rewatch
-
-                rewatch(self, watch)
+                self._anew.rewatch(self, watch)
         self._monitor = callback
 
     def monitor_by(self, through: Callable[[Any, Watch], None]) -> None:
@@ -518,9 +528,7 @@ class Executor:
 
         What is smaller here is the first elements of what is there, with other axes.
         """
-        from .reshape import rebind
-
-        return rebind(self, shapes, partial_shaping, allow_up_sizing)
+        return self._anew.reshape(self, shapes, partial_shaping, allow_up_sizing)
 
     def debug_str(self) -> str:
         """The steps of the training program with kernels and places, the plan's table, and last MXNet's two

@@ -12,7 +12,7 @@ from ..graph.update import MASTER
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import Resident
-from .executor import Executor
+from .executor import Anew, Executor
 from .planned import Planned
 from .request import BindRequest
 from .step import Key
@@ -46,6 +46,7 @@ def link(
     arrays: Mapping[Key, NDArray],
     requests: Mapping[str, str],
     shared_exec: Executor | None,
+    anew: Anew,
     arena: Arena | None = None,
 ) -> Executor:
     """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow.
@@ -79,7 +80,7 @@ def link(
         arena = Arena(backend, need, host)
     elif arena.nbytes < need or arena.host_nbytes < host:
         arena.resize(max(need, arena.nbytes), max(host, arena.host_nbytes))
-    executor = Executor(planned, request, backend, result, requests, arena)
+    executor = Executor(planned, request, backend, result, requests, arena, anew)
     if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
         executor._masters = shared_exec._masters
     return executor

@@ -1,4 +1,4 @@
-"""What somebody asks of binding: one description that is checked once and carried from there on.
+"""A request to bind: one description that is checked once and carried from there on.
 
     Symbol.simple_bind(...)  \
     Symbol.bind(...)          >  BindRequest  ->  Candidates  ->  Planning  ->  link  ->  Executor

@@ -77,4 +77,4 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         like=executor._planned.lowered,
         in_place=bool(executor._planned.infer.step.forms),
     )
-    return link(planned, request, there(planned), requests, executor)
+    return link(planned, request, there(planned), requests, executor, executor._anew)
