@@ -259,7 +259,6 @@ class Backend:
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
     lane: str = "cpu"
     place: Any = "cpu"
-    is_remote: bool = False
     remote: Remote | None = None
     prepare: Callable[[], None] = lambda: None
     threads: Callable[[], int] = lambda: 1
@@ -280,6 +279,11 @@ class Backend:
     copy: Callable[[Any, Any], None] = np.copyto
     pack: Pack | None = None
     control: Callable[[Backend, Request], ChosenKernel] = no_control
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether arrays lie in memory of the device's own."""
+        return self.remote is not None
 
     def choose(
         self,

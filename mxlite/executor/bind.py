@@ -16,9 +16,10 @@ from ..memplan import MemoryPlan, Template
 from ..memplan.cost.device import MEASURED
 from ..ndarray import NDArray
 from .amp import typed
+from .anew import Anew
 from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
-from .executor import Anew, Executor
+from .executor import Executor
 from .given import by_name, check_apart, plain, shared_arrays
 from .group import Arrival, ExecutorGroup, Expected
 from .infer import known_shapes

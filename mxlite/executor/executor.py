@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, Template
 from ..ndarray import NDArray
 from ..ndarray.row_gradient import RowGradient
+from .anew import Anew
 from .arena import Arena
 from .away import held_bytes, with_copies
 from .feed import Feed
 from .graph_program import GraphProgram, make_program
 from .listing import listing, totals
 from .lower import Lowered
-from .masters import follow, note
+from .masters import follow, Masters, note
 from .metrics import sums_key, taken_key
 from .modes import is_alike_in_training
 from .planned import Planned
@@ -35,23 +36,6 @@ from .sparse_gradients import SparseGradients
 from .step import Key
 from .storage import plan_in_errors
 from .watch import Watch
-
-
-class Anew(NamedTuple):
-    """Who plans an executor anew: `reshape` makes one for other shapes, `rewatch` lets it keep other results.
-
-    It stands above, and is given to each executor by those who bind it.
-    """
-
-    reshape: Callable[[Executor, Mapping[str, Shape], bool, bool], Executor]
-    rewatch: Callable[[Executor, Watch | None], None]
-
-
-@dataclass
-class Masters:
-    """Whether float32 copies of 16-bit weights have been made; shared by executors that share the copies."""
-
-    made: bool = False
 
 
 class Executor:

@@ -10,9 +10,10 @@ from ..core.wanted import wanted
 from ..graph import state_name
 from ..graph.update import MASTER
 from ..ndarray import NDArray
+from .anew import Anew
 from .arena import Arena
 from .away import Resident
-from .executor import Anew, Executor
+from .executor import Executor
 from .planned import Planned
 from .request import BindRequest
 from .step import Key

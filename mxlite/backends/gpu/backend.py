@@ -44,7 +44,6 @@ class GPUBackend(Backend):
             kernels,
             lane,
             place=device,
-            is_remote=True,
             remote=GPU(device),
             device=device,
             copies_again=False,
