@@ -1,4 +1,4 @@
-"""From a symbol's graph to an executor: infer, differentiate, lower, plan; then allocate and link."""
+"""Binding of a symbol's graph: infer, differentiate, lower, plan; then allocate and link an executor."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ ANEW = Anew(rebind, rewatch)
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a group an executor belongs: (owner, key), in the place of who has that now.
+    """An executor's key in a group: (owner, key), where it replaces the present member.
 
-    `for_now`: another one will take its place, whose parameters it only uses until then.
+    `for_now`: another one will replace it, whose parameters it only uses until then.
     """
 
     group: ExecutorGroup
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def can_go_away(self) -> bool:
-        """Whether the executor may keep parameters in another form, which may be larger, where they are."""
+        """True if the executor may keep parameters in another, possibly larger form in place."""
         return not self.for_now and self.group.can_go_away
 
 
@@ -132,7 +132,7 @@ def simple_bind(
             return arrivals[-1].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:
-        """The arrays that are not to be made: given ones and those of others."""
+        """The arrays that exist already: given ones and those of others."""
         mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
         if place is not None:
             return place.group.lent((planned.train, planned.infer)) | mine

@@ -1,4 +1,4 @@
-"""The steps that a network offers: differentiated and lowered when a planner asks for them."""
+"""Alternative steps of a network, differentiated and lowered when a planner requests them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
 
 CHAINS_IN_TWO = "chains in two"
 ANOTHER_ORDER = "tasks in another order"
-"""What a step does whose backward pass makes what nobody else reads of chains."""
+"""Name of a step whose backward pass computes the outputs of chains that only it reads."""
 
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
@@ -56,7 +56,7 @@ ASKED = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A step of training, the inference beside it, and the plan of that."""
+    """A training step, the inference step beside it, and the latter's plan."""
 
     train: Lowered
     infer: Lowered
@@ -65,10 +65,10 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """What is asked for, and the steps that do it; a plan keeps them for other budgets, so no array is here.
+    """A request and the steps that fulfil it; a plan keeps them for other budgets, so it holds no array.
 
     `inferred` has all shapes and types but those that `amp` changes; `given` are the arguments whose shapes
-    were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels where
+    were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels if
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
     they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
     arrays that can be away. `knows_inputs`: whether arguments that are data are among those `given`, or
@@ -140,7 +140,7 @@ class Candidates:
 
     @property
     def trains(self) -> bool:
-        """Whether anybody asks for a gradient."""
+        """True if any gradient is requested."""
         return any(r != "null" for r in self.requests.values())
 
     @cached_property
@@ -178,7 +178,7 @@ class Candidates:
         return self._step(self.simple)
 
     def _step(self, graph: Graph) -> Step:
-        """Of training on `graph`."""
+        """The training step for `graph`."""
         if not self.trains:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
@@ -203,7 +203,7 @@ class Candidates:
 
     def _lowered(self, step: Step, order: Lowered | None, light: bool, late: bool = False) -> Lowered:
         """A step of training, with inference beside it."""
-        # What inference keeps of its constants costs as much as the weights: not within a budget, nor where
+        # Constants that inference keeps take as much as the weights: not within a budget, nor where
         # steps of training change them.
         only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
         keeps = light and self.knows_inputs and only_runs
@@ -215,7 +215,7 @@ class Candidates:
             {"arguments": held} if held else None,
             infer_plan,
             device=self.described,
-            # Where nobody wants gradients, the step of training is often that of inference: it has its order.
+            # Without gradient requests, the training step is often that of inference, and has its order.
             like=infer if self.like is None else order,
             light=light,
             late=late,
@@ -235,7 +235,7 @@ class Candidates:
         return LazySteps(usual, lambda: self._within(order, bounded), self.request.strategy, advise)
 
     def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
-        """The quickest first: a small step that keeps less may be that, as it also moves less."""
+        """Problems, the fastest first: a small step that keeps less may be that, as it also moves less."""
         usual = self._lowered(self.usual_step, order, light)
         found = [(usual.problem, "")]
         if (spared := simplified(self.backend.spare(), self.simple, True)) is not self.simple:
@@ -254,14 +254,14 @@ class Candidates:
                 yield self._against(problem, first, instead or f"no {how}")
 
     def _in_order(self, lowered: Lowered, order: tuple[int, ...]) -> Problem:
-        """A step that is made, with its tasks in another order."""
+        """An existing step, with its tasks in another order."""
         made = next(m for m in self.made if m.train is lowered)
         found = lowered.in_order(order)
         self.made.append(replace(made, train=found))
         return found.problem
 
     def _against(self, problem: Problem, first: Problem, instead: str) -> Problem:
-        """`problem` whose times count from those of `first`."""
+        """`problem` with its times relative to those of `first`."""
         at = next(i for i, m in enumerate(self.made) if m.train.problem is problem)
         problem = replace(problem, base_seconds=first.step_seconds, instead=instead)
         made = self.made[at]

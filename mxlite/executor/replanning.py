@@ -1,4 +1,4 @@
-"""Planning anew what an executor runs, as it was bound: for other shapes, or to show other inner results."""
+"""Planning anew of a bound executor: for other shapes, or to show other inner results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether a GPU has room for a program that is to be made: asked when it is bound, before it takes a byte.
+"""Check that a GPU has room for a program: made when it is bound, before it takes a byte.
 
-What is asked is what the plan says, array by array, against what the driver says is free. Others may take
+The plan's bytes, array by array, are compared with the driver's free bytes. Other processes may take
 memory between this and the first step; then the allocation fails, with the same table (`storage.py`).
 """
 
@@ -29,10 +29,10 @@ def require_room(
     arena_bytes: int,
     arena_held: int,
 ) -> None:
-    """Raise MemoryBudgetError where a GPU has too little memory for what is not allocated yet.
+    """Raise MemoryBudgetError if a GPU has too little memory for what is not allocated yet.
 
-    there: gives the arrays that exist already. arena_bytes: what the arena is to have, arena_held: what it
-    has now.
+    there: gives the arrays that exist already. arena_bytes: the size that the arena is to have, arena_held:
+    the size it has now.
     """
     remote = backend.remote
     if remote is None:
@@ -40,7 +40,7 @@ def require_room(
     fresh, arena = _fresh(planned, there(planned), remote), max(0, arena_bytes - arena_held)
     if not remote.room(fresh, arena).missing:
         return
-    gc.collect()  # programs that nobody has any more, but for cycles
+    gc.collect()  # unreferenced programs that are kept only by cycles
     get_engine().rest()
     room = remote.room(fresh, arena)
     if room.missing:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core import StateError
 from ..core.bytesize import format_bytes
-from ..core.errors import MissingMethodError
+from ..core.errors import file_error, FileError, MissingMethodError
 from ..core.files import check_writable, room
 from ..core.log import logger_of
 from ..core.wanted import wanted, whole
@@ -285,16 +285,16 @@ class BaseModule:
     ) -> None:
         """Train for `num_epoch` epochs.
 
-        Binds, initialises parameters (Uniform(0.01) by default) and makes the optimizer unless that is done
-        already. Within a `memory_budget` the batches of both iterators, by what they provide, are planned for
-        before the first step, also where the module is bound already: none of them is refused later.
+        Binds, initialises parameters (Uniform(0.01) by default) and creates the optimizer unless that is done
+        already. Within a `memory_budget` the batches of both iterators, by the shapes they provide, are
+        planned for before the first step, also if the module is bound already: none of them is refused later.
 
         With `checkpoint_prefix`, Ctrl-C finishes the batch at hand, writes `PREFIX.resume` and
         raises KeyboardInterrupt; the file is also written after each epoch. `resume=True` continues from it,
         to bitwise the same weights as a run that was never stopped. A second Ctrl-C stops at once. In
-        callbacks at the end of an epoch and in its evaluation the first one does; they are run again when
-        resumed.
-        Where nothing can be written there, OSError is raised before the first step.
+        callbacks at the end of an epoch and in its evaluation the first one does; they are run once more when
+        training is resumed.
+        If nothing can be written there, FileError is raised before the first step.
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
@@ -365,7 +365,7 @@ class BaseModule:
                     if interrupt.asked:
                         self._stop(checkpoint_prefix, epoch, nbatch, train_data)
                         raise KeyboardInterrupt
-                if nbatch > done or not done:  # else an earlier run has told it
+                if nbatch > done or not done:  # otherwise an earlier run has reported it
                     for name, value in eval_metric.get_global_name_value():
                         self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
                     self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
@@ -396,7 +396,7 @@ class BaseModule:
                     raise KeyboardInterrupt
 
     def _stop(self, prefix: str | None, epoch: int, nbatch: int, train_data: Any, moment: Any = None) -> None:
-        """Write where training stands, for `resume=True`."""
+        """Write the state of training, for `resume=True`."""
         if prefix is not None:
             more = {} if moment is None else {"moment": moment}
             self.save_resume_state(prefix, epoch, nbatch, train_data, **more)
@@ -405,7 +405,7 @@ class BaseModule:
             )
 
     def _end_epoch(self, callbacks: Callbacks, epoch: int) -> None:
-        """Call what was given for the end of an epoch: with copies of the parameters, made once if at all."""
+        """Call the callbacks for the end of an epoch, with copies of the parameters, made once if at all."""
         copies: Any = None
         for callback in as_list(callbacks):
             if getattr(callback, "only_reads", False):
@@ -415,23 +415,23 @@ class BaseModule:
                 callback(epoch, self.symbol, *copies)
 
     def _parameters(self) -> tuple[Any, Any]:
-        """As `get_params`, the arrays themselves where that can be: to be read."""
+        """Parameters as in `get_params`, but the arrays themselves if possible: for reading only."""
         return self.get_params()
 
     @property
     def resume_bytes(self) -> int:
-        """About how many bytes `save_resume_state` writes; 0 if nobody can tell."""
+        """Approximate number of bytes that `save_resume_state` writes; 0 if unknown."""
         return 0
 
 
 def _check_room(path: str, nbytes: int) -> None:
-    """Raise OSError if no file of so many bytes can be written there, as far as can be seen before it is."""
+    """Raise FileError if no file of so many bytes can be written there, as far as can be known beforehand."""
     try:
         check_writable(path)
     except OSError as error:
         told = f"fit could not write its checkpoints: {error.strerror}"
-        raise type(error)(error.errno, told, path) from None
+        raise file_error(error, path, told) from None
     free = room(path)
     if free is not None and free < nbytes:
         told = f"fit could not write its checkpoints: they take {format_bytes(nbytes)}, free are"
-        raise OSError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)
+        raise FileError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)

@@ -17,7 +17,7 @@ from ..refusal import too_small
 from . import split
 from .frontier import Frontier, frontier
 
-REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
+REMEMBERED = 8  # plans kept in case the same problem comes next, as with `memory_plan` and then `fit`
 FRONTIERS = 4  # kept for other budgets of the same problem
 
 _plans = Remembered[tuple[str, int | None, str], MemoryPlan | None](REMEMBERED)
@@ -81,9 +81,9 @@ def plan_memory(
     extra time among all candidates whose `peak_bytes` is within `budget` bytes; a larger budget
     never gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
 
-    `template`: a plan for other sizes. Where the structure is the same, what it has found out is used
-    again, in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
-    than that of a search, which is made where the template has nothing to offer.
+    `template`: a plan for other sizes. If the structure is the same, its results are reused
+    in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
+    than that of a search, which follows if the template has nothing to offer.
     """
     if budget is None:
         whole = _kept(problem, strategy, _template_of(template))
@@ -98,7 +98,7 @@ def _template_of(template: Template | MemoryPlan | None) -> Template | None:
 
 
 def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
-    """`frontier(problem, strategy)`, remembered for the problems asked for last, and on disk for others."""
+    """`frontier(problem, strategy)`, cached in memory for the latest problems, and on disk for others."""
 
     def make() -> Frontier:
         lean = problem.leanest
@@ -128,7 +128,7 @@ def _within(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan |
     found = _plans.of((problem.digest, budget, strategy), lambda: _search(problem, budget, strategy))
     if found is None:
         return None
-    # Names of two equal problems are equal too, but the graph behind is the caller's own.
+    # Equal problems have equal names too, but the underlying graph is the caller's own.
     mine = problem.in_forms(found.problem.threads)
     assert mine is not None
     return replace(found, schedule=replace(found.schedule, problem=mine))

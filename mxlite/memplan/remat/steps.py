@@ -1,13 +1,13 @@
 """The steps that one network offers to run: who plans for a budget plans over all of them.
 
-A backend may know a second way to compute the same outputs, which holds less and takes longer from the
-outset: gates of recurrent layers that backward computes again. That is another step, with tasks of its own,
-and so another problem with a frontier of its own:
+A backend may know a second way to compute the same outputs, which holds less and takes longer even without
+recomputation: gates of recurrent layers that backward computes anew. That is another step, with tasks of its
+own, and so another problem with a frontier of its own:
 
     extra time
         |  .
         |   `..second                  a budget's plan is the fastest of all that fit it, whichever step it
-        |      `--.------------        runs; times of both count from the step that is run where all fits
+        |      `--.------------        runs; times of both are relative to the step without a budget
         |          .
         |           `.first
         +---------------`------ bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Arithmetic:
-    """Mixin of who writes instructions on one kind of vector by `op`."""
+    """Mixin for writers of instructions on one kind of vector by `op`."""
 
     def op(self, name: str, *values: str) -> str:
         """An instruction: `fadd`, `fneg`, ..."""

@@ -10,14 +10,14 @@
     f.done()
     run = call(load(module), "scale", [x.ctypes.data, y.ctypes.data, n], threads)
 
-Every value in a loop is a vector of `width` float32 numbers, whatever the arrays hold: a load of bfloat16,
-float16 or bool makes float32 of them, a store rounds to nearest, ties to even. What a row needs once (a mean)
-is a vector of equal numbers. A name like `%12` is all that a value is; `emit` makes one of any instruction,
-so whatever this class does not know can be written out. The last, incomplete vector of a sweep is read and
-written under a mask.
+Every value in a loop is a vector of `width` float32 numbers, whatever the types of the arrays: a load of
+bfloat16, float16 or bool casts to float32, a store rounds to nearest, ties to even. A value that a row needs
+once (a mean) is a vector of equal numbers. A value is just a name like `%12`; `emit` creates one from any
+instruction, so anything that this class does not provide can be written out. The last, incomplete vector of a
+sweep is read and written under a mask.
 
-Vectors are as wide as the registers of this CPU, see `width`; LLVM is asked for nothing but to translate
-(`native.load` without passes), hence what is constant in a loop should be made before it.
+Vectors are as wide as the registers of this CPU, see `width`; LLVM only translates
+(`native.load` without passes), so loop-invariant values should be computed before the loop.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Module:
         self._declared[f"declare {text}"] = None
 
     def text(self, team: bool = True) -> str:
-        """The module, with two ways into each function: `name.one(args)` does all of it, `name.all(args)` is
-        called by every thread of a team and does that thread's part (only where `team`).
+        """The module, with two entry points for each function: `name.one(args)` does all of it,
+        `name.all(args)` is called by every thread of a team and does that thread's part (only if `team`).
         """
         parts = [f.text() for f in (*self.routines.values(), *self._functions)]
         for f in self._functions:
@@ -227,8 +227,8 @@ class Function(Arithmetic, Instructions):
     ) -> None:
         """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
 
-        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the
-        cache before, for results too large to be there still when they are read.
+        `past_cache`: a whole vector at a multiple of its size is written by a non-temporal store, for results
+        too large to be in the cache when they are read.
         """
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
@@ -253,7 +253,7 @@ class Function(Arithmetic, Instructions):
         self.do(f"store {kind} {first}, ptr {at}, align {_NBYTES[dtype]}")
 
     def widened(self, value: str, dtype: str) -> str:
-        """float32 numbers from what an array of `dtype` stores."""
+        """float32 numbers from the stored form of an array of `dtype`."""
         n = self.width
         if dtype == "float16":
             return self.emit(f"fpext <{n} x half> {value} to {self.vector}")
@@ -267,7 +267,7 @@ class Function(Arithmetic, Instructions):
         return value
 
     def narrowed(self, value: str, dtype: str) -> str:
-        """What an array of `dtype` stores for float32 numbers."""
+        """Stored form in an array of `dtype` of float32 numbers."""
         n = self.width
         if dtype == "float16":
             return self.emit(f"fptrunc {self.vector} {value} to <{n} x half>")

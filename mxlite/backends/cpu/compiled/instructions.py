@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """Of a loop that is being written: its index, and the values that go from round to round.
+    """A loop that is being written: its index, and the loop-carried values.
 
-    `again(*values)` says what the next round gets; after the loop `results` are the last of them.
+    `again(*values)` sets the values of the next iteration; after the loop `results` are the last ones.
     """
 
     def __init__(self, index: str, values: tuple[str, ...]) -> None:
@@ -31,7 +31,7 @@ class Loop:
 
 
 class Round(Loop):
-    """Of a loop whose end is decided at the end of a round: `again(*values, condition=...)`, an i1."""
+    """A loop whose end is decided at the end of an iteration: `again(*values, condition=...)`, an i1."""
 
     condition = "false"
 
@@ -43,7 +43,7 @@ class Round(Loop):
 class Instructions:
     """`void name(ptr args, i64 thread, i64 threads)`, written from top to bottom.
 
-    vector: the type of what loops carry, where they are not told another.
+    vector: the type of loop-carried values, unless another is given.
     """
 
     def __init__(self, module: Module, name: str, vector: str) -> None:
@@ -60,7 +60,7 @@ class Instructions:
         return "\n".join([self.head, "entry:", *self._lines, "}\n"])
 
     def prune(self) -> None:
-        """Leave out what makes values that nobody uses."""
+        """Remove instructions whose values are not used (dead-code elimination)."""
         used = {name for line in self._lines if " = phi " in line for name in _names(line)}
         kept = []
         for line in reversed(self._lines):
@@ -85,8 +85,8 @@ class Instructions:
 
     @contextlib.contextmanager
     def ahead(self, write: Callable[[], object]) -> Iterator[None]:
-        """What `write` emits, without a branch, is not emitted again inside: so a loop that is written there
-        takes from before it what does not change in it. The rest is for `prune`.
+        """Instructions that `write` emits, without a branch, are not emitted again inside: so a loop that is
+        written there uses its invariants from before it. The rest is left to `prune`.
         """
         self._records = True
         write()
@@ -120,7 +120,7 @@ class Instructions:
 
     @contextlib.contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """What is written inside runs only where `condition` (an i1) holds. It makes no values for after."""
+        """Code written inside runs only if `condition` (an i1) holds. It defines no values for later use."""
         yes, after = self._label(), self._label()
         self.do(f"br i1 {condition}, label %{yes}, label %{after}")
         self._begin(yes)
@@ -132,8 +132,8 @@ class Instructions:
     def loop(
         self, start: str, stop: str, step: str | int = 1, carried: Sequence[str] = (), kind: str = ""
     ) -> Iterator[Loop]:
-        """For an index (i64) from `start` while it is below `stop`. `carried` are first values of type `kind`
-        (float vectors unless given).
+        """Loop with an index (i64) from `start` while it is below `stop`. `carried` are initial values of
+        type `kind` (float vectors unless given).
         """
         kind = kind or self.vector
         head, inside, after = self._label(), self._label(), self._label()
@@ -160,9 +160,9 @@ class Instructions:
 
     @contextlib.contextmanager
     def repeat(self, condition: str, carried: Sequence[tuple[str, str]]) -> Iterator[Round]:
-        """While `condition` (an i1) holds, and as `again` says. `carried` are (type, first value).
+        """Loop while `condition` (an i1) holds, and as `again` says. `carried` are (type, initial value).
 
-        Where it never runs, `results` are the first values. Without another condition it runs once.
+        If it never runs, `results` are the initial values. Without another condition it runs once.
         """
         inside, after = self._label(), self._label()
         before = self._block
@@ -199,13 +199,13 @@ class Instructions:
         return self.emit(f"getelementptr [{nbytes} x i8], ptr {pointer}, i64 {index}")
 
     def meet(self) -> None:
-        """Wait until all threads of the team are here: what each wrote before, all can read behind it."""
+        """Barrier of the team's threads: afterwards all of them can read what each wrote before it."""
         self.module.meets = True
         with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
             self.do("call void @GOMP_barrier()")
 
     def share(self, total: str, grain: int = 1, part: tuple[str, str] | None = None) -> tuple[str, str]:
-        """This thread's part of [0, total), or `part` of so many: whole multiples of `grain`, but for the
+        """This thread's part of [0, total), or `part` of so many: whole multiples of `grain`, except the
         last.
         """
         thread, threads = part or (self.thread, self.threads)

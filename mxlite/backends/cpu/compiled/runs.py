@@ -1,11 +1,11 @@
-"""Copies of many runs of bytes between arrays, as generated code: what joining and cutting arrays comes to.
+"""Copies of many runs of bytes between arrays, as generated code: the basis of concatenation and splitting.
 
 A table lists parts: (source, source step, target, target step, bytes). Row r is copied as
 
     for each part: target + r * target step  <-  bytes at source + r * source step      (source 0: zeros)
 
-so that a row of a joined array is written from one end to the other, and one of an array that is cut is read
-so. Threads take rows. The C library copies what is long: it knows how to go past the caches.
+so that a row of a joined array is written from one end to the other, and one of an array that is split is
+read so. Threads take rows. The C library copies long runs: it can bypass the caches.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def _run(f: Function, source: str | None, target: str, nbytes: str) -> None:
                 for k in range(count):
                     move(f.emit(f"add i64 {loop.index}, {k * v}"), v)
             done = until
-        # What is left, with some of what is there already.
+        # The rest, overlapping some of what is copied already.
         move(f.emit(f"sub i64 {nbytes}, {v}"), v)
     with f.when(f.emit(f"xor i1 {whole}, true")):
         size = v // 2
         while size:
-            # The bits above say what has been copied.
+            # The higher bits count what has been copied.
             with f.when(f.emit(f"icmp ne i64 {f.emit(f'and i64 {nbytes}, {size}')}, 0")):
                 move(f.emit(f"and i64 {nbytes}, {-2 * size}"), size)
             size //= 2

@@ -1,4 +1,4 @@
-"""Formulas of reference kernels as machine code: what stands where numpy stands when they are called.
+"""Formulas of reference kernels as machine code: stand-ins for numpy and its arrays while they are traced.
 
     d = Doubles(f)
     xp = Tracer(d)
@@ -6,9 +6,10 @@
     y = gammaln_values(xp, x)                    # writes instructions, one for each operation
     f.store(d.narrow(y.name), out, i, dtype, mask)
 
-An array of float64 becomes a vector of float64 in a register, one of truths a mask; a number stays one. So a
-formula is written once, and both kernels compute the same operations in the same order: they differ by what
-exp, log, sin and others round (`double_functions.py`). What looks at values in Python cannot be traced.
+An array of float64 becomes a vector of float64 in a register, a boolean one a mask; a number stays one. So a
+formula is written once, and both kernels compute the same operations in the same order: they differ only in
+the rounding of exp, log, sin and others (`double_functions.py`). Code that branches on values cannot be
+traced.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .emitter import Function, Module
 
 
 class Traced:
-    """A vector of numbers, or a mask. As an array, it may be changed in place, for all who hold it."""
+    """A vector of numbers, or a mask. Like an array, it may be changed in place, for all references."""
 
     __slots__ = ("is_mask", "name", "xp")
 
@@ -95,7 +96,7 @@ class Traced:
         return self.xp.compared("oeq", self, other)
 
     def astype(self, dtype: str) -> Traced:
-        """Itself: it holds whole numbers already, where they index a table."""
+        """Itself: where it indexes a table it holds whole numbers already."""
         return self
 
     __hash__ = None  # type: ignore[assignment]
@@ -111,7 +112,7 @@ class Traced:
 
 
 class Tracer:
-    """The functions of numpy that formulas use, for `Traced`. Instructions are written where `d` writes."""
+    """The functions of numpy that formulas use, for `Traced`. Instructions are written through `d`."""
 
     inf, nan = math.inf, math.nan
 
@@ -154,7 +155,7 @@ class Tracer:
         given = ", ".join(f"{self.d.vector} {self.name(x)}" for x in operands)
         return self.real(self.d.f.emit(f"call {self.d.vector} @{name}({given})"))
 
-    # -- as numpy's ------------------------------------------------------------------------------
+    # -- counterparts of numpy's -----------------------------------------------------------------
 
     def where(self, mask: Traced, a: Any, b: Any) -> Traced:
         return self.real(self.d.select(mask.name, self.name(a), self.name(b)))
@@ -189,7 +190,7 @@ class Tracer:
         return self.real(self.d.intrinsic(name, *(self.name(x) for x in operands)))
 
     def fmod(self, a: Traced, b: float) -> Traced:
-        """Of whole numbers, and b = 2."""
+        """fmod for whole numbers, and b = 2."""
         return a - b * self._intrinsic("trunc", a / b)
 
     def exp(self, a: Traced) -> Traced:
@@ -211,7 +212,7 @@ class Tracer:
         return self._function(functions.tan, a)
 
     def power(self, a: Traced, b: Any) -> Traced:
-        """Of a >= 0, and not 0^0."""
+        """Power for a >= 0, except 0^0."""
         return self._function(functions.power, a, b)
 
     def _function(self, function: Any, *operands: Any) -> Traced:

@@ -1,6 +1,6 @@
 """The table of CPU kernels: every module of this package has `ROWS`, rows for operators.
 
-A row replaces a reference kernel where it is measurably better. Rows of one operator are asked in the order
+A row replaces a reference kernel where it is measurably better. Rows of one operator are tried in the order
 of their modules' names, within a module in the order they are listed; gradient operators are listed as
 `Operator.grad_op`.
 """
@@ -31,12 +31,12 @@ _SIGNS = {
     "onednn": {"bind", "cached", "Primitive", "reorder"},
     "compiled": {"call", "load", "usable"},
 }
-"""What only code uses that makes kernels of a kind, by name: functions of the packages beside this one."""
+"""Names that only kernels of a kind use: functions of the packages beside this one."""
 _HOMES = {"onednn": "onednn", "compiled": "compiled", "winograd": "compiled"}
 
 
 def kinds_of(row: Row) -> frozenset[str]:
-    """What a row's kernels are of: "onednn", "compiled" or both, told by what its code uses; else "other"."""
+    """Kinds of a row's kernels, inferred from its code: "onednn", "compiled" or both; else "other"."""
     package = __name__.rpartition(".")[0]
     kinds: set[str] = set()
     seen: set[Any] = set()
@@ -66,7 +66,7 @@ def kinds_of(row: Row) -> frozenset[str]:
 
 
 def _words(code: CodeType) -> Iterator[str]:
-    """Every name that a function uses and every text in it; what is defined inside it included."""
+    """Every name that a function uses and every string in it, nested functions included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""The small matrix products between the transforms, out of vector registers.
+"""The small matrix products between the transforms, built from vector registers.
 
 A: rows of numbers in blocks of one vector, (K / L, rows, L) with L lanes;
 B: (K, v L), v vectors a step;
@@ -25,13 +25,13 @@ def registers() -> int:
 
 
 def sizes(v: int) -> list[int]:
-    """Rows of v sums that fit in the registers, with v of B and one of A."""
+    """Numbers of rows of v sums that fit in the registers, with v of B and one of A."""
     return [n for n in SIZES if n * v + v + 1 <= registers()]
 
 
 @functools.cache
 def first_tiles(v: int) -> list[int]:
-    """For 1, 2, ... rows, of which tile to take first: each tile costs its products and a little more.
+    """For 1, 2, ... rows, the tile to take first: each tile costs its products and a little more.
 
     From twice the largest tile on, that is the largest.
     """
@@ -126,7 +126,7 @@ def _outer_tile(p: Program, name: str, n: int, v: int) -> None:
     f = p.routine(name, a="ptr", b="ptr", s="ptr", t="i64", a_step="i64", b_step="i64", fresh="i64")
     line = 4 * f.width
     at = [f.at("%s", line * k) for k in range(n * v)]
-    for there in at:  # read, or at least written, when the sum is done
+    for there in at:  # prefetched, or at least written, when the sum is done
         f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 1, i32 3, i32 1)")
     with f.loop("0", "%t", 1, [f.const(0.0)] * (n * v)) as loop:
         sums = list(loop.values)
@@ -154,7 +154,7 @@ def _sum_up(f: Routine, sums: Sequence[str], at: Sequence[str]) -> None:
 
 
 def _tile(p: Program, name: str, n: int, v: int) -> None:
-    """n rows times v vectors, summed over blocks of K. What comes `next` bytes later in B is asked for."""
+    """n rows times v vectors, summed over blocks of K. B is prefetched `next` bytes ahead."""
     f = p.routine(name, a="ptr", b="ptr", m="ptr", blocks="i64", step="i64", next="i64", fresh="i64")
     lanes = f.width
     line = 4 * lanes

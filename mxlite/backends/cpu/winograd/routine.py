@@ -1,4 +1,4 @@
-"""Functions inside a module of generated code: with parameters of their own, called by its other
+"""Functions inside a module of generated code, with parameters of their own, called by its other
 functions.
 """
 
@@ -31,7 +31,7 @@ class Program(Module):
         return made
 
     def entry(self, name: str) -> Routine:
-        """A function as `Module.function`, with what a routine can write."""
+        """A function as `Module.function`, with the emitting methods of a routine."""
         made = Routine(self, name, None)
         self._functions.append(made)
         return made
@@ -58,7 +58,7 @@ def _lent(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
 
 
 class Cut:
-    """A step of `Routine.cut`: how much is `done`; `size`, to be set, is how much this step does."""
+    """A step of `Routine.cut`: the amount `done` so far; `size`, to be set, is the amount of this step."""
 
     def __init__(self, done: str) -> None:
         self.done, self.size = done, done
@@ -106,11 +106,11 @@ class Routine(Function):
 
     @contextlib.contextmanager
     def items(self, total: Int, slot: int) -> Iterator[str]:
-        """For numbers below `total` that no other thread has taken, as long as there are any.
+        """Loop over numbers below `total` that no other thread has taken, as long as there are any.
 
-        A thread that the system has put aside so does not keep the others waiting for the work that it has
+        A thread that the system has suspended then does not keep the others waiting for work that it has
         not begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last
-        one to finish makes them 0 for the next call.
+        one to finish resets them for the next call.
         """
         taken, finished = self.offset("%args", str(slot), 8), self.offset("%args", str(slot + 1), 8)
         head, inside, after = self._label(), self._label(), self._label()
@@ -150,11 +150,11 @@ class Routine(Function):
         return self.int_op("mul", a, b)
 
     def over(self, a: Int, b: Int) -> Int:
-        """a // b of what is not negative."""
+        """a // b of numbers that are not negative."""
         return self.int_op("udiv", a, b)
 
     def rest(self, a: Int, b: Int) -> Int:
-        """a % b of what is not negative."""
+        """a % b of numbers that are not negative."""
         return self.int_op("urem", a, b)
 
     def least(self, a: Int, b: Int) -> Int:
@@ -166,22 +166,22 @@ class Routine(Function):
         return self.emit(f"select i1 {less}, i64 {b}, i64 {a}")
 
     def is_(self, how: str, a: Int, b: Int) -> str:
-        """An i1: `eq`, `slt`, `ult`, ..."""
+        """A comparison as an i1: `eq`, `slt`, `ult`, ..."""
         return self.emit(f"icmp {how} i64 {a}, {b}")
 
     def either(self, condition: str, a: Int, b: Int) -> str:
-        """a where the i1 holds, else b."""
+        """a if the i1 holds, else b."""
         return self.emit(f"select i1 {condition}, i64 {a}, i64 {b}")
 
     def both(self, a: str, b: str) -> str:
-        """Whether both of two i1 hold."""
+        """The conjunction of two i1."""
         return self.emit(f"and i1 {a}, {b}")
 
     def negated(self, a: str) -> str:
         return self.emit(f"xor i1 {a}, true")
 
     def flag(self, condition: str) -> str:
-        """1 where an i1 holds, else 0."""
+        """1 if an i1 holds, else 0."""
         return self.emit(f"zext i1 {condition} to i64")
 
     def every_lane(self, condition: str) -> str:
@@ -192,7 +192,7 @@ class Routine(Function):
         return self.emit(f"icmp ne {self.ints} {every}, zeroinitializer")
 
     def at(self, pointer: str, nbytes: Int) -> str:
-        """The address so many bytes on."""
+        """The address plus so many bytes."""
         if nbytes == 0:
             return pointer
         return self.emit(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")

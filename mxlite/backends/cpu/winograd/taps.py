@@ -1,4 +1,4 @@
-"""The nine taps of kernels, which are side by side in memory, as vectors of one tap of many kernels each."""
+"""The nine taps of kernels, which are contiguous in memory, as vectors of one tap of many kernels each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_taps(f: Routine, pointer: str, lane: Int) -> list[str]:
 
 
 def write_taps(f: Routine, taps: Sequence[str], pointer: str, adds: bool = False) -> None:
-    """The other way, to kernels that follow one another; `adds`: to what is there."""
+    """The inverse, to contiguous kernels; `adds`: accumulate."""
     at = [f.at(pointer, 4 * TAPS * k) for k in range(f.width)]
     if f.width < TAPS:
         for a, row in zip(at, transposed(f, taps[: f.width])):
