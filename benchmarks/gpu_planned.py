@@ -24,6 +24,7 @@ from networks.suite import MOMENTUM, Net
 from planning.at_least import least_extra_time
 
 import mxlite as mx
+from mxlite.backends import planning_backend
 from mxlite.backends.gpu.rates import H200
 from mxlite.executor.graph_program import program_order
 
@@ -127,7 +128,7 @@ def ending(plan: Any, kernels: int, shared: bool) -> float:
     """Time at which a step on so many streams ends. A launch runs beside work of the other streams; `shared`:
     kernels use the device one after the other, otherwise they run concurrently.
     """
-    order, tasks = program_order(plan, kernels), plan.problem.tasks
+    order, tasks = program_order(plan, kernels, planning_backend().remote), plan.problem.tasks
     ends: list[float] = []
     last: dict[int, float] = {}
     device = 0.0

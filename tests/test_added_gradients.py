@@ -8,7 +8,7 @@ from emulated_device import compiler, EmulatedDevice
 from pass_lists import with_gpu_passes
 
 import mxlite as mx
-from mxlite.backends import Backend, base, bind_call
+from mxlite.backends import Backend, bind_call, registry
 from mxlite.backends.added_gradient import _added_gradient
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import GPUTarget
@@ -83,7 +83,7 @@ NETS = {
 
 
 def bound(monkeypatch, symbol, shape, of, **options):
-    monkeypatch.setattr(base, "_cpu", lambda: of)
+    monkeypatch.setattr(registry, "_cpu", lambda: of)
     return symbol.simple_bind(mx.cpu(), data=shape, **options)
 
 
@@ -200,7 +200,7 @@ def test_16_bits_are_rounded_once(where, dtype, of, in_place):
     exact = addend.astype(np.float64) + first.astype(np.float64) @ factor.astype(np.float64)
     a = _added_gradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=m, no_bias=True), of)
     ins = (d.shape, factor.shape, addend.shape)
-    there = backend() if where == "cuda" else base._cpu()
+    there = backend() if where == "cuda" else registry._cpu()
     kernel = there.choose(_added_gradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
     work = np.empty(kernel.workspace, np.uint8)
     out = addend.copy() if in_place else np.empty_like(addend)

@@ -13,6 +13,7 @@ import pytest
 from emulated_driver import EmulatedDriver
 from problems import random_problem
 
+from mxlite.backends import planning_backend
 from mxlite.backends.gpu.cublaslt import CublasError
 from mxlite.backends.gpu.cuda_device import CudaDevice
 from mxlite.backends.gpu.cudnn import CudnnError
@@ -83,7 +84,7 @@ def test_the_judge_accepts_streams_of_random_plans_and_misses_no_event(seed):
     plan = make_plan(problem, counts, room=2000)
     groups = passes_of(plan)
     for streams in (1, 2, 3):
-        order = program_order(plan, streams)
+        order = program_order(plan, streams, planning_backend().remote)
         check(plan, realised_order(order, groups))
         check(plan, order.realised())
     needed = 0

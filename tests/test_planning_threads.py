@@ -18,7 +18,8 @@ from small_networks import mlp
 import mxlite as mx
 from mxlite.core.cached import cached_property
 from mxlite.core.remembered import Remembered
-from mxlite.memplan import plan_memory, Problem, Steps, Template
+from mxlite.executor.lazy_steps import LazySteps
+from mxlite.memplan import plan_memory, Problem, Template
 from mxlite.memplan.remat import search
 
 
@@ -274,7 +275,7 @@ def test_a_child_that_was_forked_while_a_thread_planned_plans(monkeypatch, forgo
         return slowly(problem)
 
     monkeypatch.setattr(Problem.producer, "compute", producer)
-    thread = threading.Thread(target=lambda: plan_memory(Steps.of(residual(3, 1))))
+    thread = threading.Thread(target=lambda: plan_memory(residual(3, 1)))
     thread.start()
     assert inside.wait(20)
     try:
@@ -297,7 +298,7 @@ def test_a_child_that_was_forked_while_a_thread_made_the_next_step_makes_it():
             go.wait(20)
         yield from problems[1:]
 
-    steps = Steps(lambda: problems[0], within)
+    steps = LazySteps(lambda: problems[0], within)
     assert steps.first is problems[0]
     thread = threading.Thread(target=lambda: list(steps))
     thread.start()
@@ -323,7 +324,7 @@ def test_steps_whose_making_failed_for_one_are_made_for_the_next():
             raise fails.pop()
         yield problems[1]
 
-    steps = Steps(lambda: problems[0], within)
+    steps = LazySteps(lambda: problems[0], within)
     with pytest.raises(KeyboardInterrupt):
         list(steps)
     assert list(steps) == problems, "and not the first alone, as if there were no other"

@@ -11,6 +11,7 @@ from problems import chain, random_problem, residual
 
 from mxlite.core import MemoryBudgetError
 from mxlite.core.remembered import Remembered
+from mxlite.executor.lazy_steps import LazySteps
 from mxlite.memplan import (
     check,
     find_cuts,
@@ -25,7 +26,6 @@ from mxlite.memplan import (
     plan as plan_module,
     plan_memory,
     Problem,
-    Steps,
     Task,
     Value,
 )
@@ -487,5 +487,5 @@ def test_of_several_steps_that_fit_the_fastest_is_taken():
     second = replace(first, tasks=quick, base_seconds=first.step_seconds, instead="quickly")
     least = frontier_of(first).least().peak_bytes
     for order in ((first, second), (second, first)):
-        plan = plan_memory(Steps(lambda order=order: order[0], lambda order=order: order), least)
+        plan = LazySteps(lambda order=order: order[0], lambda order=order: order).plan(least)
         assert plan.problem.instead == "quickly" and plan.peak_bytes <= least

@@ -23,7 +23,8 @@ from mxlite.cli.frontier import frontier
 from mxlite.cli.request import Request
 from mxlite.cli.source import Source
 from mxlite.core.bytesize import format_bytes
-from mxlite.memplan import check, make_plan, MemoryPlan, plan_memory, Steps
+from mxlite.executor.lazy_steps import LazySteps
+from mxlite.memplan import check, make_plan, MemoryPlan, plan_memory
 from mxlite.memplan.report import along_budgets
 
 STEPS, BATCH, HIDDEN = 48, 8, 32
@@ -159,12 +160,12 @@ def test_a_budgets_plan_is_the_fastest_of_all_steps():
     slower = tuple(replace(t, seconds=1.05 * t.seconds) for t in first.tasks)
     smaller = tuple(replace(v, nbytes=v.nbytes // 2) for v in first.values)
     second = replace(first, tasks=slower, values=smaller, base_seconds=first.step_seconds)
-    steps, full = Steps(lambda: first, lambda: (first, second)), make_plan(first).peak_bytes
+    steps, full = LazySteps(lambda: first, lambda: (first, second)), make_plan(first).peak_bytes
     with pytest.raises(mx.MemoryBudgetError) as error:
-        plan_memory(steps, 1)
+        steps.plan(1)
     extra, better = [], set()
     for budget in range(error.value.least_feasible_bytes, full + 256, 256):
-        found, each = plan_memory(steps, budget), []
+        found, each = steps.plan(budget), []
         for problem in steps:
             with suppress(mx.MemoryBudgetError):
                 each.append(plan_memory(problem, budget).extra_time)
@@ -363,7 +364,7 @@ def test_threads_may_ask_a_plan_for_its_steps_at_once():
             sleep(0.01)
             yield problem
 
-    steps = Steps(lambda: residual(2, 1), slowly)
+    steps = LazySteps(lambda: residual(2, 1), slowly)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: len(list(steps)), range(4)))
     assert found == [2] * 4

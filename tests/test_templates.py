@@ -261,5 +261,5 @@ def test_a_reshaped_step_finds_an_order_of_its_own_where_the_first_ones_takes_to
     listed = tuple(range(len(train.order)))
     assert train.order != listed  # in which `held` waits for `wide`
     first._planned = replace(first._planned, train=replace(train, order=listed))
-    first._given["budget"] = least
+    first._request = replace(first._request, memory_budget=least)
     assert first.reshape(allow_up_sizing=True, data=shape).memory_plan.peak_bytes == least

@@ -1,7 +1,6 @@
 from .base import (
     ALIGN as ALIGN,
     Backend as Backend,
-    backend_of as backend_of,
     ChosenKernel as ChosenKernel,
     connected as connected,
     Kernel as Kernel,
@@ -11,3 +10,5 @@ from .base import (
 from .call import bind_call as bind_call
 from .facts import Facts as Facts, flops_of as flops_of
 from .lower import Call as Call, lower_graph as lower_graph
+from .registry import backend_of as backend_of, planning_backend as planning_backend
+from .remote import Remote as Remote

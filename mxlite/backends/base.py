@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from math import prod
 from time import thread_time
 from types import ModuleType
@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Context, DeviceError, host_memory, OutOfMemoryError
+from ..core import host_memory, OutOfMemoryError
 from ..engine import Var
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
 from ..memplan.cost.device import DEFAULT, Precision
 from . import guard
+from .remote import Remote
 from .rewrite import Pipeline
 
 MOST_ELEMENTS = 2**36
@@ -218,6 +219,11 @@ def _dense(xp: Any, x: Any) -> Any:
     return xp.ascontiguousarray(x)
 
 
+def no_control(backend: Backend, request: Request) -> ChosenKernel:
+    """For backends that run no control flow: those of tests and checks."""
+    raise NotImplementedError(f"Backend {backend.name!r} runs no {request.op.__name__}: give it `control`.")
+
+
 @dataclass(frozen=True)
 class Backend:
     """An array module `xp` and the table of kernels that are better than `xp`'s reference.
@@ -241,15 +247,17 @@ class Backend:
     the sake of time: both steps are planned (see `memplan/remat/steps.py`).
     `copies_again`: True if 16-bit copies of weights are always recomputed rather than held; otherwise
     `low_memory` and the planner decide. `rates` is the device that seconds are modelled for if none is
-    described; `identity()` are the facts that measured ones depend on.
+    described; `identity()` are the facts that measured ones depend on. `control(backend, request)` chooses
+    the kernel of an operator with subgraphs, made of kernels that this backend chooses for their nodes.
 
     `copy(target, source)` copies an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when the copy is complete.
 
-    `lane` is the engine's device for operations on its arrays, `place` the value of their `device`. The
-    methods after `array` are all that the rest of mxlite does with the elements of an array besides kernels:
-    if `is_remote`, the arrays lie in a memory of their own that the host cannot access, and the device
-    runs asynchronously to the engine, so operations are pushed in the form that `issue` returns.
+    `lane` is the engine's device for operations on its arrays, `place` what they have as `device`. The
+    methods below `array` are all that the rest of mxlite does with the elements of an array besides kernels:
+    where `is_remote`, the arrays lie in memory of their own, of which the host sees nothing, and the device
+    works on while the engine goes on, so that what runs there is pushed as `issue` makes it. `remote` is what
+    programs on such a device are made with; who has none runs call by call.
     """
 
     name: str
@@ -257,7 +265,7 @@ class Backend:
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
     lane: str = "cpu"
     place: Any = "cpu"
-    is_remote: bool = False
+    remote: Remote | None = None
     prepare: Callable[[], None] = lambda: None
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
@@ -271,6 +279,12 @@ class Backend:
     rates: Device = DEFAULT
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
+    control: Callable[[Backend, Request], ChosenKernel] = no_control
+
+    @property
+    def is_remote(self) -> bool:
+        """True if arrays lie in memory of the device's own."""
+        return self.remote is not None
 
     def choose(
         self,
@@ -285,11 +299,9 @@ class Backend:
     ) -> ChosenKernel:
         """The kernel for one node; see `Request` (`dtypes` are all like `dtype` unless given)."""
         kinds = dtypes or (dtype,) * len(inputs)
-        if (op.forward_op or op).subgraphs:
-            from .control import control_kernel
-
-            return control_kernel(self, op, attrs, inputs, kinds, used)
         request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        if (op.forward_op or op).subgraphs:
+            return self.control(self, request)
         if issubclass(op, Composite):
             return op.compose(self, request)
         return self.tuned(request) or self.reference(op, attrs, inputs, outputs, dtype)
@@ -452,24 +464,3 @@ class Composite(Op):
     def compose(cls, backend: Backend, request: Request) -> ChosenKernel:
         """The kernel for a request. It is no better than the backend's kernels of its operators."""
         raise NotImplementedError
-
-
-def backend_of(context: Context) -> Backend:
-    """The backend that serves a device. Raises DeviceError when there is none."""
-    if not isinstance(context, Context):
-        raise DeviceError(f"A device is a Context such as mx.cpu() or mx.gpu(0), got {context!r}.")
-    return _cpu() if context.device_type != "gpu" else _gpu()(context.device_id)
-
-
-@cache
-def _cpu() -> Backend:
-    from .cpu.backend import CPU
-
-    return CPU
-
-
-@cache
-def _gpu() -> Callable[[int], Backend]:
-    from .gpu import gpu_backend
-
-    return gpu_backend

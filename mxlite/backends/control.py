@@ -25,7 +25,7 @@ import numpy as np
 from ..core import config
 from ..core.dtype import as_dtype, is_floating
 from ..core.npshape import is_np_shape
-from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, Signature, variable
+from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Shapes, Signature, variable
 from ..graph.opdef import DType
 from ..memplan import Device
 from ..ops.control.control import Control, Plug
@@ -33,7 +33,7 @@ from ..ops.control.control_shapes import typed_subgraphs
 from ..ops.control.subgraph import gradient_graph
 from ..ops.random.philox import RandomStream
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
-from .base import Backend, ChosenKernel
+from .base import Backend, ChosenKernel, Request
 from .loops import Reseed, run_back, run_backward, run_loop, SEEDS
 from .part import apart, Part, Run
 
@@ -52,19 +52,14 @@ class _Linked(partial[None]):
         self.run()
 
 
-def control_kernel(
-    backend: Backend,
-    op: type[Op],
-    attrs: Any,
-    inputs: Shapes,
-    dtypes: tuple[DType, ...],
-    used: frozenset[str] | None,
-) -> ChosenKernel:
-    """The kernel of an operator with subgraphs, or of its gradient; see `Backend.choose`."""
+def control_kernel(backend: Backend, request: Request) -> ChosenKernel:
+    """The kernel of an operator with subgraphs, or of its gradient; see `Backend.control`."""
+    op, attrs, used = request.op, request.attrs, request.used
     forward = op.forward_op or op
     assert issubclass(forward, Control)
     names = used if used is not None else frozenset((*op.input_names(attrs), *op.output_names(attrs)))
-    return _kernel(_Same(backend), op, forward, attrs, tuple(inputs), dtypes, names, is_np_shape())
+    key = _Same(backend), op, forward, attrs, tuple(request.inputs), request.dtypes, names, is_np_shape()
+    return _kernel(*key)
 
 
 class _Same:

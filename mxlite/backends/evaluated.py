@@ -15,9 +15,10 @@ from ..graph import Entry, Graph, Node
 from ..ops.random.philox import RandomStream
 from .base import Backend
 from .call import bind_call
+from .control import control_kernel
 from .lower import lower_graph
 
-REFERENCE = Backend("reference", np)
+REFERENCE = Backend("reference", np, control=control_kernel)
 SEED = 7
 MORE = 1 << 17
 """Additional bytes of scratch: for an update with a 16-bit gradient, which passes create only for tuned

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -34,7 +34,9 @@ from ..graph import (
 )
 from .drawn import drawn, kinds_of
 from .evaluated import evaluated
-from .rewrite import Rewrite
+
+if TYPE_CHECKING:
+    from .rewrite import Rewrite
 
 ROUNDINGS, MOST = 256, 0.05
 """Tolerance relative to the largest number of an array: so many roundings, and at most this share."""

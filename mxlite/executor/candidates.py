@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..backends import Backend, backend_of, guard, rewrite
-from ..backends.gpu import planning_backend
+from ..backends import Backend, backend_of, guard, planning_backend, rewrite
 from ..backends.rewrite import Pass, Stage
-from ..core import BindError, Context, current_context
+from ..core import BindError, current_context
 from ..core.cached import cached_property
 from ..core.errors import DeviceError, MemoryBudgetError
-from ..graph import Entry, Graph, LOSS_SCALE, UpdateRule
+from ..graph import Entry, Graph, LOSS_SCALE
 from ..memplan import (
     Device,
-    HostLink,
     leanest,
     MemoryPlan,
     plan_memory,
     Problem,
     reorder_within,
-    Steps,
     Template,
 )
 from ..memplan.cost.device import device_of
-from .amp import LossScale, mixed
+from .amp import mixed, typed
 from .calibration import with_measured_costs
 from .constants import constant_bytes
+from .infer import shapes_of_variables
+from .lazy_steps import LazySteps
 from .lower import lower, Lowered
-from .metrics import Counted, with_metrics
+from .metrics import with_metrics
+from .request import BindRequest
 from .step import check_grad_req, forward_step, input_names, Step, training_step
-from .watch import Watch, Watched, watched
+from .watch import Watched, watched
 
 Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
 
@@ -44,8 +44,12 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
 ANOTHER_ORDER = "tasks in another order"
 """Name of a step that differs from the usual one in nothing else."""
 
-NO_STEPS = {"measure", "in_place", "made", "_inference"}
-"""Fields that do not affect the steps within a budget."""
+DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
+ASKED = (
+    "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
+    "forward_only",
+)  # fmt: skip
+"""Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
 
 @dataclass(frozen=True)
@@ -64,52 +68,51 @@ class Candidates:
     `inferred` has all shapes and types but those that `amp` changes; `given` are the arguments whose shapes
     were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels if
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
-    they were lowered for these. `in_place`: True if all parameters will be arrays that are not shared, or
-    arrays that can be away. `knows_inputs`: True if arguments that are data are among those `given`, or
-    labels; else none is known to be a parameter, which stays from call to call. `forward_only`: only
-    inference will ever be run, beside programs that train.
+    they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
+    arrays that can be away. `knows_inputs`: whether arguments that are data are among those `given`, or
+    labels; else none is known to be a parameter, which stays from call to call.
     """
 
+    request: BindRequest
     inferred: Graph
-    ctx: Context | None
     given: frozenset[str]
-    grad_req: Any = "write"
-    budget: int | None = None
-    rule: UpdateRule | None = None
-    strategy: str = "sharing"
-    amp: Any = None
-    scale: LossScale | None = None
     stored: frozenset[str] = frozenset()
-    device: Device | str | None = None
     measure: Callable[[Lowered, int | None], Lowered] = measured
-    host: HostLink | None = None
     template: Template | MemoryPlan | None = None
     like: tuple[Lowered, Lowered] | None = None
-    metrics: Sequence[Counted] = ()
     in_place: bool = True
     knows_inputs: bool = True
-    watch: Watch | None = None
-    forward_only: bool = False
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
     _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
 
-    # -- derived properties --------------------------------------------------------------
+    @classmethod
+    def of_inputs(cls, request: BindRequest, **more: Any) -> Candidates:
+        """Those of a request that gives the shapes of inputs, with `more` fields by name."""
+        shapes = shapes_of_variables(request.graph, request.shapes)
+        inferred, stored = typed(request.graph, shapes, request.type_dict, request.amp, request.shapes)
+        return cls(request=request, inferred=inferred, given=frozenset(shapes), stored=stored, **more)
+
+    def asking(self, **changes: Any) -> Candidates:
+        """The same where something else is asked for, by the names of BindRequest's fields."""
+        return replace(self, request=replace(self.request, **changes))
+
+    # -- what follows from these --------------------------------------------------------
 
     @cached_property
     def described(self) -> Device | None:
-        """The device that seconds are modelled for; None: this machine, measured."""
-        return device_of(self.device, self.backend.rates)
+        """What seconds are reckoned for; None: this machine, measured."""
+        return device_of(self.request.device, self.backend.rates)
 
     @property
     def is_measured(self) -> bool:
-        """True if seconds are those of this machine's kernels."""
-        return device_of(self.device) is None
+        """Whether seconds are those of this machine's kernels."""
+        return device_of(self.request.device) is None
 
     @cached_property
     def backend(self) -> Backend:
         measured = self.is_measured
         try:
-            return backend_of(self.ctx or current_context())
+            return backend_of(self.request.ctx or current_context())
         except DeviceError:
             if measured:
                 raise
@@ -123,8 +126,8 @@ class Candidates:
     @cached_property
     def requests(self) -> dict[str, str]:
         """The gradient request of each argument."""
-        requests = check_grad_req(self.inferred, self.grad_req)
-        if self.rule is not None:
+        requests = check_grad_req(self.inferred, self.request.grad_req)
+        if self.request.rule is not None:
             requests = {n: "null" if n in self.inputs else r for n, r in requests.items()}
             if added := [n for n, r in requests.items() if r == "add"]:
                 raise BindError(
@@ -140,15 +143,16 @@ class Candidates:
 
     @cached_property
     def looked(self) -> Watched:
-        """The graph in its types, with the watched results."""
-        computed = mixed(self.inferred, self.amp, self.inputs, self.scale is not None, self.stored)
+        """The graph in its types, with what is watched."""
+        request = self.request
+        computed = mixed(self.inferred, request.amp, self.inputs, request.scale is not None, self.stored)
         wanted = [Entry(n) for n in computed.arguments if self.requests.get(n.name, "null") != "null"]
-        return watched(computed, self.watch, [n.name for n in self.inferred.nodes], wanted)
+        return watched(computed, request.watch, [n.name for n in self.inferred.nodes], wanted)
 
     @cached_property
     def simple(self) -> Graph:
         """That graph as rewritten by the backend for training."""
-        if self.forward_only:
+        if self.request.forward_only:
             return self._optimized(self.looked.forward, False)
         return self._optimized(self.looked.training, True)
 
@@ -159,12 +163,15 @@ class Candidates:
     @cached_property
     def data(self) -> set[str]:
         """Arguments that the caller writes: data, and a loss scale that is not the step's own."""
-        return self.inputs | ({LOSS_SCALE} if self.scale is not None and self.rule is None else set())
+        is_fed = self.request.scale is not None and self.request.rule is None
+        return self.inputs | ({LOSS_SCALE} if is_fed else set())
 
     def is_like(self, other: Candidates) -> bool:
-        """True if both offer the same steps within a budget. O(nodes)."""
-        names = [f.name for f in fields(self) if f.name not in NO_STEPS]
-        return self.budget is not None and all(getattr(self, n) == getattr(other, n) for n in names)
+        """Whether both offer the same steps within a budget. O(nodes)."""
+        if self.request.budget is None:
+            return False
+        own = all(getattr(self, n) == getattr(other, n) for n in DECIDING)
+        return own and all(getattr(self.request, n) == getattr(other.request, n) for n in ASKED)
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -175,11 +182,11 @@ class Candidates:
     def _step(self, graph: Graph) -> Step:
         """The training step for `graph`."""
         if not self.trains:
-            return forward_step(graph, self.data, train=not self.forward_only)
-        scaling = None if self.scale is None else self.scale.in_step()
-        looked = self.looked
-        step = training_step(graph, self.data, self.requests, self.rule, scaling, looked.count, looked.points)
-        return with_metrics(step, self.metrics, self.backend)
+            return forward_step(graph, self.data, train=not self.request.forward_only)
+        rule, scale, looked = self.request.rule, self.request.scale, self.looked
+        scaling = None if scale is None else scale.in_step()
+        step = training_step(graph, self.data, self.requests, rule, scaling, looked.count, looked.points)
+        return with_metrics(step, self.request.metrics, self.backend)
 
     def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
         """Inference, lowered and planned."""
@@ -190,8 +197,8 @@ class Candidates:
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
             lowered = lower(step, self.backend, constants=constants, in_place=in_place, like=like)
-            plan = plan_memory(lowered.problem, strategy=self.strategy, template=self.template)
-            if (self.trains or self.budget is not None) and self.strategy == "sharing":
+            plan = plan_memory(lowered.problem, strategy=self.request.strategy, template=self.template)
+            if (self.trains or self.request.budget is not None) and self.request.strategy == "sharing":
                 plan = leanest(plan)  # training shares its arena, and could not have less
             found = self._inference[constants] = lowered, plan
         return found
@@ -202,7 +209,8 @@ class Candidates:
         """A step of training, with inference beside it."""
         # Constants that inference keeps take as much as the weights: not within a budget, nor where
         # steps of training change them.
-        keeps = light and self.knows_inputs and self.watch is None and not (self.trains or self.forward_only)
+        only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
+        keeps = light and self.knows_inputs and only_runs
         infer, infer_plan = self._infer(keeps)
         held = constant_bytes(infer.step)
         found = lower(
@@ -217,18 +225,18 @@ class Candidates:
             variant=variant,
         )
         if self.is_measured:
-            found = self.measure(found, self.budget)
-        found = replace(found, problem=replace(found.problem, host=self.host))
+            found = self.measure(found, self.request.budget)
+        found = replace(found, problem=replace(found.problem, host=self.request.host))
         self.made.append(Candidate(found, infer, infer_plan))
         return found
 
-    def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> Steps:
-        """Steps without a budget and within one. `advise` as for `Steps`."""
+    def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> LazySteps:
+        """Without a budget and within one; each says whether its step is light. `advise`: see LazySteps."""
 
         def usual() -> Problem:
             return self._lowered(self.usual_step, order, free).problem
 
-        return Steps(usual, lambda: self._within(order, bounded), self.strategy, advise)
+        return LazySteps(usual, lambda: self._within(order, bounded), self.request.strategy, advise)
 
     def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
         """Problems, the fastest first: a small step that keeps less may be that, as it also moves less."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,30 +17,25 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, Template
 from ..ndarray import NDArray
 from ..ndarray.row_gradient import RowGradient
+from .anew import Anew
 from .arena import Arena
 from .away import held_bytes, with_copies
 from .feed import Feed
 from .graph_program import GraphProgram, make_program
 from .listing import listing, totals
 from .lower import Lowered
-from .masters import follow, note
+from .masters import follow, Masters, note
 from .metrics import sums_key, taken_key
 from .modes import is_alike_in_training
 from .planned import Planned
 from .program import Program
 from .rates import Rates
+from .request import BindRequest
 from .row_gradients import is_row_sparse
 from .sparse_gradients import SparseGradients
 from .step import Key
 from .storage import plan_in_errors
 from .watch import Watch
-
-
-@dataclass
-class Masters:
-    """State of the float32 copies of 16-bit weights, shared by executors that share the copies."""
-
-    made: bool = False
 
 
 class Executor:
@@ -53,15 +48,21 @@ class Executor:
     def __init__(
         self,
         planned: Planned,
-        context: Context,
+        request: BindRequest,
         backend: Backend,
         arrays: Mapping[Key, NDArray],
         grad_req: Mapping[str, str],
         arena: Arena,
-        given: Mapping[str, Any],
+        anew: Anew,
     ) -> None:
+        context = request.ctx
+        assert context is not None
         self._planned = planned
+        self._request = request  # `shapes` are those of inputs; `grad_req` is kept as it was checked
         self._ctx = context
+        self._anew = anew
+        self.is_grouped = False  # it is a Module's
+        self._monitor_by: Callable[[Any, Watch], None] | None = None
         self._backend = backend
         self._arrays = dict(arrays)
         self._grad_req = dict(grad_req)
@@ -69,7 +70,6 @@ class Executor:
         self._masters = Masters()
         arena.tenants.add(self)
         self._templates: tuple[Template, Template] | None = None
-        self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
         self._arguments = dict.fromkeys(n.name for n in graph.arguments)
@@ -92,7 +92,8 @@ class Executor:
         self._sparse: SparseGradients | None = None
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
-            self.loss_scale = given["loss_scale"].value
+            assert request.scale is not None
+            self.loss_scale = request.scale.value
 
     def _gradient(self, argument: Node) -> NDArray | None:
         """The gradient that users see: row_sparse if there are flags of its rows."""
@@ -184,7 +185,7 @@ class Executor:
     @property
     def amp(self) -> np.dtype[Any] | None:
         """The 16-bit type of mixed precision, None without."""
-        kind: np.dtype[Any] | None = self._given["amp"]
+        kind: np.dtype[Any] | None = self._request.amp
         return kind
 
     @property
@@ -425,7 +426,7 @@ class Executor:
 
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
         random, var = (self._feed.random, self._feed.random_var) if lowered.uses_rng else (None, None)
-        arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
+        arrays, arena, streams = self._arrays, self._arena, self._request.streams
         with plan_in_errors(plan, self._backend), no_collection():
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
@@ -453,21 +454,20 @@ class Executor:
         if callback is not None:
             wanted_function("set_monitor_callback: callback", callback)
             watch = Watch(".*" if pattern is None else pattern, monitor_all)
-            kept = pattern is None and self._given["grouped"] and self._given["watch"] is not None
-            if self._given["watch"] != watch and not kept:
-                if (through := self._given.get("monitor_by")) is not None:
-                    through(callback, watch)
+            watched = self._request.watch
+            kept = pattern is None and self.is_grouped and watched is not None
+            if watched != watch and not kept:
+                if self._monitor_by is not None:
+                    self._monitor_by(callback, watch)
                     return
-                from .rewatch import rewatch
-
-                rewatch(self, watch)
+                self._anew.rewatch(self, watch)
         self._monitor = callback
 
     def monitor_by(self, through: Callable[[Any, Watch], None]) -> None:
         """Let `through(callback, watch)` replace `set_monitor_callback`, which cannot plan a module's
         executors anew.
         """
-        self._given["monitor_by"] = through
+        self._monitor_by = through
 
     def _show(self, backward: bool) -> None:
         if self._monitor is None:
@@ -482,7 +482,7 @@ class Executor:
         self._arrays = dict(arrays)
         self._with_masters = self._masters_here()
         self._feed.renew(planned, self._arrays)
-        self._given["watch"] = watch
+        self._request = replace(self._request, watch=watch)
         self._train = self._infer = None
 
     # -- parameters, shapes, text --------------------------------------------------------------
@@ -513,9 +513,7 @@ class Executor:
 
         A smaller array is a view of the first elements of the existing one, with other axes.
         """
-        from .reshape import rebind
-
-        return rebind(self, shapes, partial_shaping, allow_up_sizing)
+        return self._anew.reshape(self, shapes, partial_shaping, allow_up_sizing)
 
     def debug_str(self) -> str:
         """The steps of the training program with kernels and places, the plan's table, and last MXNet's two

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
-from ..backends.gpu.graph_inputs import Staging
-from ..backends.gpu.graph_numbers import dial_of, RandomState
+from ..backends.remote import Staging
 from ..core import BindError, Context, cpu, is_floating, nearest, ShapeError
 from ..core.errors import ArgumentError
 from ..core.wanted import found
@@ -23,7 +22,7 @@ from ..graph import output_name
 from ..ndarray import array, NDArray, random as nd_random
 from .class_numbers import class_numbers, ClassNumbers
 from .graph_segment import Told
-from .lower import is_gpu, STAGING
+from .lower import STAGING
 from .planned import Planned
 from .program import Program
 from .step import Key
@@ -50,7 +49,7 @@ class Feed:
         arrays: Mapping[Key, NDArray],
     ) -> None:
         self._ctx, self._backend = context, backend
-        self._is_gpu = is_gpu(backend)
+        self._remote = backend.remote
         self._told: list[Told] = []
         self._staging: Staging | None = None
         if STAGING in arrays:
@@ -62,7 +61,7 @@ class Feed:
         self.nbytes = 0  # of the random state
         if planned.train.uses_rng or planned.infer.uses_rng:
             state: Any = backend.array((2,), np.dtype(np.uint64))
-            self.random = RandomState(state) if self._is_gpu else state
+            self.random = state if self._remote is None else self._remote.random_state(state)
             self.random_var = Var("random state")
             self.nbytes = state.nbytes
         self.renew(planned, arrays)
@@ -87,7 +86,7 @@ class Feed:
         if self._drawn is None or not again:
             self._drawn = nd_random.next_step(self._ctx)
         seed, step = self._drawn
-        if self._is_gpu:
+        if self._remote is not None:
             self._told.append(Told(partial(random.expect, seed, step), (), (var,)))
             return
 
@@ -103,13 +102,13 @@ class Feed:
 
         `known`: no program writes there.
         """
-        if not self._is_gpu:
+        if self._remote is None:
             # On the worker of the kernels that read it: another would have to wake that one.
             run, kind = partial(np.copyto, target.storage, values), self._planned.train.kind
             get_engine().push(run, (), (target.var,), name=name, kind=kind)
             return
         storage: Any = target.storage
-        run = partial(dial_of(storage).set, values, known=known)
+        run = partial(self._remote.dial(storage).set, values, known=known)
         if merged:
             self._told.append(Told(run, (), (target.var,)))
             return
@@ -128,8 +127,8 @@ class Feed:
                 )
             target = self._arrays["var", name]
             if not isinstance(value, NDArray):
-                value = array(value, cpu() if self._is_gpu else None, target.dtype)
-            elif self._is_gpu:
+                value = array(value, None if self._remote is None else cpu(), target.dtype)
+            elif self._remote is not None:
                 value = value.plain()
             if value.shape != target.shape:
                 raise ShapeError(
@@ -142,7 +141,7 @@ class Feed:
                 waiting.append((name, value))
             elif value is target:
                 continue
-            elif self._is_gpu and value.context == self._ctx:
+            elif self._remote is not None and value.context == self._ctx:
                 self._take_over(target, value)
             else:
                 value.copyto(target)

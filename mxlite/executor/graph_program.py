@@ -16,15 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..backends.gpu.graph import Graph, HostCopy
-from ..backends.gpu.graph_numbers import RandomState
-from ..backends.gpu.graph_streams import Order, order_of
+from ..backends.remote import Order, RandomState, Remote
 from ..engine import get_engine, Var
 from ..graph import Node
 from ..memplan import MemoryPlan, RUN
 from .arena import Arena
 from .graph_segment import GraphSegment, Told
-from .lower import is_gpu, Lowered
+from .lower import Lowered
 from .program import come_behind, Program
 from .sheet import Sheet
 from .step import Key
@@ -46,10 +44,11 @@ class GraphProgram(Program):
     ) -> None:
         self.random = random
         self.streams = streams
-        self._device = lowered.backend.place
+        assert lowered.backend.remote is not None
+        self._device, self._remote = lowered.backend.place, lowered.backend.remote
         self._calls: list[Callable[[], None]] = []
         self._whole: GraphSegment | None = None
-        self.order = program_order(plan, streams)
+        self.order = program_order(plan, streams, self._remote)
         state = None if random is None else random.array
         super().__init__(lowered, plan, arrays, arena, state, rng_var, states=states)
 
@@ -122,15 +121,15 @@ class GraphProgram(Program):
         return realised_order(self.order, groups)
 
     def _segment(self, number: int, first: int, sheet: Sheet) -> GraphSegment:
-        make = partial(Graph, self._device, order=self.order, start=first)
-        return GraphSegment(Var(f"graph{number}"), first, sheet, make)
+        make = partial(self._remote.graph, order=self.order, start=first)
+        return GraphSegment(Var(f"graph{number}"), first, sheet, make, self._remote)
 
     def _linked(self, groups: list[int], calls: list[Callable[[], None]]) -> list[Any]:
         self._calls = calls
         return super()._linked(groups, calls)
 
     def _copy(self, target: Any, source: Any) -> Callable[[], None]:
-        return HostCopy(self._device, target, source)
+        return self._remote.copy_call(target, source)
 
 
 def make_program(
@@ -143,13 +142,13 @@ def make_program(
     states: dict[Node, dict[str, Any]],
     streams: int,
 ) -> Program:
-    """The program for the device of `lowered`. `random` is a RandomState on a GPU, or an array."""
-    if is_gpu(lowered.backend):
+    """The program for where `lowered` is to run. `random` is a RandomState there, or an array."""
+    if lowered.backend.remote is not None:
         return GraphProgram(lowered, plan, arrays, arena, random, rng_var, states, streams)
     return Program(lowered, plan, arrays, arena, random, rng_var, states=states)
 
 
-def program_order(plan: MemoryPlan, streams: int) -> Order:
+def program_order(plan: MemoryPlan, streams: int, remote: Remote) -> Order:
     """The streams and events of a plan's steps."""
     schedule, problem = plan.schedule, plan.problem
     seconds = []
@@ -158,7 +157,7 @@ def program_order(plan: MemoryPlan, streams: int) -> Order:
             seconds.append(problem.tasks[t].seconds)
         else:
             seconds.append(problem.values[schedule.value_of[schedule.inputs[s][0]]].nbytes / _LINK)
-    return order_of(plan.predecessors, schedule.kinds, seconds, streams)
+    return remote.order(plan.predecessors, schedule.kinds, seconds, streams)
 
 
 _LINK = 50e9  # bytes/s assumed when steps are assigned to streams: PCIe 5

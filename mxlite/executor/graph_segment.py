@@ -8,8 +8,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from ..backends.gpu.checks import name_checks
-from ..backends.gpu.graph import Graph, GraphError
+from ..backends.remote import Graph, GraphError, Remote, Stopwatch
 from ..engine import SWITCHING, Var, Vars
 from .segment import fail, Record, Run
 from .sheet import Sheet
@@ -29,16 +28,19 @@ class GraphSegment:
     step. `failed` is called when a run has failed, because then it may or may not have advanced.
     """
 
-    def __init__(self, done: Var, first: int, sheet: Sheet, make: Callable[..., Graph]) -> None:
+    def __init__(
+        self, done: Var, first: int, sheet: Sheet, make: Callable[..., Graph], remote: Remote
+    ) -> None:
         self.done = done
         self.first = first
         self.sheet = sheet
         self._make = make
+        self._remote = remote
         self._graph: Graph | None = None
         self._has_told = False
         self.advance: Run | None = None
         self.failed: Run | None = None
-        self._events: list[int] = []
+        self._watch: Stopwatch | None = None
         self.calls: list[Run] = []
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
@@ -50,7 +52,7 @@ class GraphSegment:
         """The graph of the calls as they were on first use, or since `forget`."""
         if self._graph is None:
             for call, name in zip(self.calls, self.names):
-                name_checks(call, name)
+                self._remote.name_checks(call, name)
             self._graph = self._make(self.calls, prologue=self.advance)
         return self._graph
 
@@ -70,8 +72,7 @@ class GraphSegment:
     def run(self, told: Sequence[Told], vars: Sequence[Var], look: Callable[[], None] | None = None) -> None:
         """Put everything on the device. `look` is called at the start and after each call."""
         graph = self.graph
-        device = graph.device
-        with SWITCHING, device.active():
+        with SWITCHING, self._remote.active():
             try:
                 for t in told:
                     t.run()
@@ -89,31 +90,19 @@ class GraphSegment:
                     fail(self.names[error.place], error.__cause__)
                 raise
             finally:
-                ticket = device.mark()
+                ticket = self._remote.mark()
                 for var in vars:
                     var.fence = ticket
 
     def run_timed(self, told: Sequence[Told], vars: Sequence[Var], record: Record) -> None:
-        """The same with events around each call, without a graph; `record` gets device times."""
-        device = self.graph.device
-        driver = device.driver
-        with device.active():
-            while len(self._events) <= len(self.calls):
-                self._events.append(driver.event(timed=True))
-        recorded: list[int] = []
+        """The same with events around each call, without a graph; `record` is told device times."""
+        watch = self._watch = self._watch or self._remote.stopwatch()
+        watch.start(len(self.calls) + 1)
         began = perf_counter_ns()
-
-        def look() -> None:
-            recorded.append(self._events[len(recorded)])
-            driver.record(recorded[-1], device.compute)
-
         try:
-            self.run(told, vars, look)
+            self.run(told, vars, watch)
         finally:
-            if recorded:
-                with device.active():
-                    driver.synchronize_event(recorded[-1])
-                    seconds = [driver.seconds(recorded[0], e) for e in recorded]
+            if seconds := watch.seconds():
                 record(self.sheet, self.first, [began + round(1e9 * s) for s in seconds])
 
     def _tell(self, graph: Graph) -> None:

@@ -31,12 +31,13 @@ import numpy as np
 from ..backends import Backend
 from ..core.errors import MemoryBudgetError, ShapeError
 from ..graph import Entry, Graph, Shape
-from ..memplan import MemoryPlan, plan_memory, Problem, Steps, structure, Template
+from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
 from .candidates import Candidates
 from .executor import Executor
+from .lazy_steps import LazySteps
 from .lower import Lowered
 from .planned import Planned
 from .remedies import advice, Question, Refused
@@ -53,7 +54,7 @@ class Expected:
     """A program that is to come: its steps, and one of them lowered; all own the same arrays."""
 
     candidates: Candidates
-    steps: Steps
+    steps: LazySteps
     lowered: Lowered
 
 
@@ -174,7 +175,7 @@ class ExecutorGroup:
         owner: Hashable,
         key: Hashable,
         asked: Candidates,
-        steps: Steps,
+        steps: LazySteps,
         lowered: Lowered,
         template: Template | None = None,
     ) -> Arrival:
@@ -196,11 +197,11 @@ class ExecutorGroup:
             there = (m._planned.train for m in stay.values())
             fixed = beside.fixed([lowered, *there, *(e.lowered for e in coming)])
             try:
-                plan = plan_memory(steps.owning(fixed), budget, template=template)
+                plan = steps.owning(fixed).plan(budget, template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
                 if budget is not None:
                     for e in coming:
-                        plan_memory(e.steps.owning(fixed), budget)
+                        e.steps.owning(fixed).plan(budget)
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
@@ -290,7 +291,7 @@ class ExecutorGroup:
         return replace(plan_memory(whole, budget, template=self.templates[owner][0]), steps=steps)
 
     def _refused(
-        self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, Steps]], fixed: Fixed
+        self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, LazySteps]], fixed: Fixed
     ) -> MemoryBudgetError:
         """The error with a budget for all `programs`, based on the one that needs most of the arena.
 
@@ -343,23 +344,23 @@ class Beside:
         return total
 
 
-def _least(steps: Steps, budget: int) -> tuple[MemoryBudgetError | None, int]:
+def _least(steps: LazySteps, budget: int) -> tuple[MemoryBudgetError | None, int]:
     """The refusal of `budget`, None if it is enough, and the proven lower bound."""
     try:
-        plan_memory(steps, budget)
+        steps.plan(budget)
     except MemoryBudgetError as error:
         return error, error.lower_bound_bytes
     return None, steps.lower_bound_bytes
 
 
-def _steps_of(plan: MemoryPlan) -> Steps:
-    """The steps that `plan` belongs to, or its own alone."""
-    return Steps.of(_whole(plan)) if plan.steps is None else plan.steps
+def _steps_of(plan: MemoryPlan) -> LazySteps:
+    """Those that `plan` is of, or its own alone."""
+    return plan.steps if isinstance(plan.steps, LazySteps) else LazySteps.of(_whole(plan))
 
 
-def _as_it_is(plan: MemoryPlan) -> Steps:
-    """The step of `plan` alone, as its program is lowered, with the advice of its network."""
-    return Steps.of(_whole(plan)) if plan.steps is None else plan.steps.only(_whole(plan))
+def _as_it_is(plan: MemoryPlan) -> LazySteps:
+    """The step of `plan` alone, as its program is lowered, with advice of those who know its network."""
+    return _steps_of(plan).only(_whole(plan))
 
 
 class Arrival:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..backends import guard
-from ..backends.gpu.fence import DeviceFence, forget as forget_on_device, Watched
 from ..core import OperatorError
 from ..memplan import MemoryPlan
 from ..memplan.placement.arena import place
@@ -53,7 +52,8 @@ class Watchman:
         schedule, liveness, problem = plan.schedule, plan.liveness, plan.problem
         self._lowered, self._plan, self._arrays, self._block = lowered, plan, arrays, block
         self._layout = layout
-        steps = len(schedule.task)
+        remote, steps = lowered.backend.remote, len(schedule.task)
+        fence = guard.Fence if remote is None else remote.fence
         self._fences: list[guard.Fence] = []
         self._born: list[list[int]] = [[] for _ in range(steps)]
         self._live: list[list[int]] = [[] for _ in range(steps)]
@@ -64,10 +64,7 @@ class Watchman:
             else:
                 name = f"the workspace of {problem.tasks[schedule.task[r.start]].name!r}"
             low = layout.offsets[b]
-            if lowered.backend.is_remote:
-                self._fences.append(DeviceFence(block, low, low + r.nbytes, name))
-            else:
-                self._fences.append(guard.Fence(block, low, low + r.nbytes, name))
+            self._fences.append(fence(block, low, low + r.nbytes, name))
             self._born[r.start].append(b)
             for s in range(r.start, r.stop):
                 self._live[s].append(b)
@@ -75,15 +72,15 @@ class Watchman:
     def watched(self, s: int, call: Callable[[], None]) -> Callable[[], None]:
         """`call` of step s with checks of the guards before and after."""
         plan, lowered, fences = self._plan, self._lowered, self._fences
-        is_remote = lowered.backend.is_remote  # where arrays outside of the arena have no guards
-        forget = forget_on_device if is_remote else guard.forget
+        remote = lowered.backend.remote  # where what lies outside of the arena has no guards
+        forget = guard.forget if remote is None else remote.forget
         schedule, liveness, task = plan.schedule, plan.liveness, plan.problem.tasks[plan.schedule.task[s]]
         born = [fences[b] for b in self._born[s]]
         new = [self._bytes(b) for b in self._born[s]]
         touched = {schedule.value_of[i] for i in (*schedule.inputs[s], *schedule.outputs[s]) if i >= 0}
         outside = {}
         for v in touched:
-            if (key := lowered.key[v]) is not None and not is_remote:
+            if (key := lowered.key[v]) is not None and remote is None:
                 outside[key] = guard.fence_of(self._arrays[key].storage, _name(key))
         added_to = {lowered.key[schedule.value_of[i]] for i in schedule.inputs[s]}
         for o in schedule.outputs[s]:
@@ -105,7 +102,7 @@ class Watchman:
                     fence.put_up()  # so that later calls are judged separately
                     raise _outside(task.name, task.kernel, fence, *broken)
 
-        return Watched(call, run) if is_remote else run
+        return run if remote is None else remote.watched(call, run)
 
     def _bytes(self, b: int) -> Any:
         low = self._layout.offsets[b]

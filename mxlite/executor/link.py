@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..backends import Backend, backend_of
-from ..core import Context
 from ..core.dtype import is_floating
 from ..core.wanted import wanted
 from ..graph import state_name
 from ..graph.update import MASTER
 from ..ndarray import NDArray
+from .anew import Anew
 from .arena import Arena
 from .away import Resident
 from .executor import Executor
 from .planned import Planned
+from .request import BindRequest
 from .step import Key
 from .storage import Allocator, plan_in_errors, unmade
 
@@ -43,14 +43,19 @@ def _arena_of(shared_exec: Executor | None, planned: Planned, backend: Backend) 
 
 def link(
     planned: Planned,
-    ctx: Context,
+    request: BindRequest,
     arrays: Mapping[Key, NDArray],
     requests: Mapping[str, str],
     shared_exec: Executor | None,
-    given: Mapping[str, Any],
+    anew: Anew,
     arena: Arena | None = None,
 ) -> Executor:
-    """Allocate missing arrays and create the executor, in `arena` or `shared_exec`'s, which may grow."""
+    """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow.
+
+    It runs on `request.ctx`, and keeps the request for when it is planned anew.
+    """
+    ctx = request.ctx
+    assert ctx is not None
     backend = backend_of(ctx)
     backend.prepare()
     allocator = Allocator(ctx, backend, unmade(planned, arrays))
@@ -76,7 +81,7 @@ def link(
         arena = Arena(backend, need, host)
     elif arena.nbytes < need or arena.host_nbytes < host:
         arena.resize(max(need, arena.nbytes), max(host, arena.host_nbytes))
-    executor = Executor(planned, ctx, backend, result, requests, arena, given)
+    executor = Executor(planned, request, backend, result, requests, arena, anew)
     if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
         executor._masters = shared_exec._masters
     return executor

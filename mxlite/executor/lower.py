@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Backend, Call, lower_graph, rewrite
-from ..backends.gpu.graph_inputs import layout
+from ..backends import Backend, Call, lower_graph, Remote, rewrite
 from ..backends.lower import LoweredGraph
 from ..backends.rewrite import Pass, Stage
 from ..graph import LOSS_SCALE, Shape
@@ -95,8 +94,8 @@ def lower(
     threads = backend.threads()
     step = _rewritten(step, backend, light, variant)
     step = with_previews(step)
-    if is_gpu(backend):
-        step = _with_staging(step)
+    if backend.remote is not None:
+        step = _with_staging(step, backend.remote)
     if constants:
         step = hoist(step, backend, in_place)
     with backend.running(threads):
@@ -164,11 +163,6 @@ def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:
     return structure(problem) == structure(like.listed)
 
 
-def is_gpu(backend: Backend) -> bool:
-    """True if programs of this backend are graphs."""
-    return backend.is_remote
-
-
 def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """The inputs that batches are copied to from the host, with shape and dtype."""
     return {
@@ -178,9 +172,9 @@ def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     }
 
 
-def _with_staging(step: Step) -> Step:
-    """`step` with a block in which a batch waits."""
-    nbytes = layout(staged(step))[1]
+def _with_staging(step: Step, remote: Remote) -> Step:
+    """`step` that owns a block in which a batch waits."""
+    nbytes = remote.staging_bytes(staged(step))
     if not nbytes:
         return step
     owned = {**step.owned, STAGING: ((nbytes,), np.dtype(np.uint8))}

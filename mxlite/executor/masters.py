@@ -10,11 +10,20 @@ Writes that bypass the engine, into memory shared by DLPack for example, are not
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from weakref import ref
 
 from ..ndarray import NDArray, where
 
 PIECE = 1 << 18  # elements that are compared at a time, so that temporaries are small
+
+
+@dataclass
+class Masters:
+    """Whether float32 copies of 16-bit weights have been made; shared by executors that share the copies."""
+
+    made: bool = False
+
 
 _seen: dict[int, tuple[ref[NDArray], int]] = {}
 """By the id of a master: it, and its weight's number of writes when the two agreed."""

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..core import BindError, nearest
 from ..core.collection import no_collection
 from ..core.errors import MemoryBudgetError
-from ..memplan import MemoryPlan, plan_memory, Steps, STRATEGIES
+from ..memplan import MemoryPlan
 from .adopt import adopted, is_of
 from .candidates import Candidates
+from .lazy_steps import LazySteps
 from .lower import Lowered
 from .planned import Planned
 from .remedies import advice, Question, Refused
@@ -35,29 +35,24 @@ class Planning:
 
     candidates: Candidates
     plan: MemoryPlan | None = None
-    choose: Callable[[Steps, Lowered], MemoryPlan] | None = None
+    choose: Callable[[LazySteps, Lowered], MemoryPlan] | None = None
     room: Callable[[Planned], None] = any_room
     attempt: Callable[[Lowered, MemoryPlan], MemoryPlan] = tried
-    steps: Steps | None = None
+    steps: LazySteps | None = None
 
     def run(self) -> tuple[Planned, dict[str, str]]:
         """The planned program, and the gradient request of each argument."""
         asked = self.candidates
-        if asked.strategy not in STRATEGIES:
-            raise BindError(
-                f"strategy must be one of {STRATEGIES}, got {asked.strategy!r}."
-                f"{nearest(asked.strategy, STRATEGIES)}"
-            )
         advise = partial(what_helps, asked)
         with no_collection():
             if asked.like is not None:
                 train, _ = asked.like
                 with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
-                    bounded = train.light and asked.budget is not None
+                    bounded = train.light and asked.request.budget is not None
                     return self._planned(asked.steps(train, train.light, bounded, advise)), asked.requests
             return self._planned(self.steps or asked.steps(None, True, False, advise)), asked.requests
 
-    def _planned(self, steps: Steps) -> Planned:
+    def _planned(self, steps: LazySteps) -> Planned:
         asked = self.candidates
         may_advise = self.choose is None  # otherwise `choose` knows what is beside the step
         try:
@@ -75,16 +70,16 @@ class Planning:
             raise
         return result
 
-    def _chosen(self, steps: Steps) -> MemoryPlan:
-        """The given plan, that of `choose`, or the fastest within the budget."""
-        budget = self.candidates.budget
+    def _chosen(self, steps: LazySteps) -> MemoryPlan:
+        """The plan that was brought, that `choose` makes, or the quickest within the budget."""
+        budget = self.candidates.request.budget
         usual = steps.free if budget is None else steps.first
         if self.plan is not None:
             mine = (p for p in (usual, steps.free, *steps) if is_of(self.plan, p))
             return replace(adopted(self.plan, next(mine, usual), budget), steps=steps)
         if self.choose is not None:
             return self.choose(steps, self.candidates.of(usual).train)
-        return plan_memory(steps, budget)
+        return steps.plan(budget)
 
 
 def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:

@@ -20,11 +20,9 @@ from ..core.cached import cached_property
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
 from ..graph import Entry, Graph, Shape, UpdateRule
-from ..memplan import HostLink, plan_memory
 from ..memplan.holders import short
 from ..memplan.refusal import PER_BATCH
 from ..ops import find_op
-from .amp import amp_dtype
 from .candidates import Candidates
 from .infer import infer
 from .lower import Lowered
@@ -76,8 +74,8 @@ class Question:
 
     @property
     def apart(self) -> bool:
-        """True if the device has a memory of its own, so that host memory is additional."""
-        return (self.largest.ctx or current_context()).device_type == "gpu"
+        """Whether the device has memory of its own, so that host memory is more."""
+        return (self.largest.request.ctx or current_context()).device_type == "gpu"
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ class _Asker:
         fits, refused = [], []
         for each in steps:
             try:
-                fits.append(plan_memory(each.owning(fixed), self.question.error.budget_bytes))
+                fits.append(each.owning(fixed).plan(self.question.error.budget_bytes))
             except MemoryBudgetError as error:
                 refused.append(error)
         if refused:
@@ -135,11 +133,12 @@ class _Asker:
             if new is c and i >= len(q.refused):
                 stay.append(c)
             else:
-                new = replace(new, budget=q.error.budget_bytes, template=None, like=None)
-                planned.append(replace(new, device=c.described))  # nothing is timed for it
-        trained = [_fed(c) for c in (*planned, *stay) if not c.forward_only]
+                new = replace(new, template=None, like=None)
+                asked = dict(memory_budget=q.error.budget_bytes, device=c.described)
+                planned.append(new.asking(**asked))  # nothing is timed for it
+        trained = [_fed(c) for c in (*planned, *stay) if not c.request.forward_only]
         # Inference for the shapes of steps is part of theirs.
-        return [c for c in planned if not c.forward_only or _fed(c) not in trained], stay
+        return [c for c in planned if not c.request.forward_only or _fed(c) not in trained], stay
 
     def _cost(self, change: Change) -> int:
         """Number of tasks that are planned, about."""
@@ -210,13 +209,13 @@ def _bound_task(lowered: Lowered) -> Iterator[str]:
 
 def _fused(q: Question, ask: _Asker) -> Iterator[str]:
     asked = [r for c in q.programs for r in c.requests.values()]
-    if any(c.rule is not None for c in q.programs) or "write" not in asked or "add" in asked:
+    if any(c.request.rule is not None for c in q.programs) or "write" not in asked or "add" in asked:
         return
     name = "update inside the step (optimizer=, or fused_update=True of Module)"
     rule = UpdateRule(find_op("_fused_sgd"), {"rescale_grad": 1.0, "clip_gradient": -1.0})
 
     def fused(c: Candidates) -> Candidates:
-        return replace(c, rule=rule) if c.trains else c
+        return c.asking(optimizer=rule) if c.trains else c
 
     if ask.may(fused):
         yield from _planned(q, f"{name}, with sgd", ask(fused, separate=False))
@@ -226,11 +225,11 @@ def _fused(q: Question, ask: _Asker) -> Iterator[str]:
 
 
 def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
-    if q.largest.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
+    if q.largest.request.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
         return
 
     def mixed(c: Candidates) -> Candidates:
-        return replace(c, amp=amp_dtype("bfloat16"))
+        return c.asking(amp="bfloat16")
 
     if ask.may(mixed):
         yield from _planned(q, 'amp="bfloat16"', ask(mixed))
@@ -245,18 +244,18 @@ def _unmixed(q: Question, ask: _Asker) -> Iterator[str]:
     """Remedy for a case in which 16 bits take more: a step that holds less may exist for float32 alone."""
 
     def unmixed(c: Candidates) -> Candidates:
-        return replace(c, amp=None, scale=None)
+        return c.asking(amp=None, loss_scale=None)
 
-    if q.largest.amp is not None and ask.may(unmixed):
+    if q.largest.request.amp is not None and ask.may(unmixed):
         yield from _planned(q, "float32 alone (amp=None)", ask(unmixed))
 
 
 def _offload(q: Question, ask: _Asker) -> Iterator[str]:
-    if q.largest.host is not None or not q.apart:
+    if q.largest.request.host is not None or not q.apart:
         return
 
     def offloaded(c: Candidates) -> Candidates:
-        return replace(c, host=HostLink())
+        return c.asking(offload="auto")
 
     if ask.may(offloaded):
         yield from _planned(q, 'offload="auto"', ask(offloaded))
@@ -265,7 +264,7 @@ def _offload(q: Question, ask: _Asker) -> Iterator[str]:
 
 
 def _input_gradients(q: Question, ask: _Asker) -> Iterator[str]:
-    wanted = [(c, n) for c in q.programs for n in sorted(_data(c)) if c.rule is None]
+    wanted = [(c, n) for c in q.programs for n in sorted(_data(c)) if c.request.rule is None]
     wanted = [(c, n) for c, n in wanted if c.requests.get(n, "null") != "null"]
     names = list(dict.fromkeys(n for _, n in wanted))
     nbytes = sum(

@@ -9,15 +9,14 @@ from ..core import BindError, nearest, ShapeError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape
 from ..graph.update import HISTORY
-from ..memplan import plan_memory
 from ..ndarray import NDArray
 from .amp import typed
-from .bind import locals_of, Shapes
 from .executor import Executor
 from .link import link
 from .lower import STAGING
 from .planned import Planned
 from .replanning import replanned
+from .request import Shapes
 from .step import input_names, Key
 
 
@@ -28,19 +27,17 @@ def _first(array: NDArray, shape: Shape) -> NDArray:
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
     """See `Executor.reshape`. The plan is made from that of `executor`, in milliseconds."""
-    given = executor._given
+    request = executor._request
     graph = executor._planned.graph
     bare = Graph(graph.outputs)
     old = {n: a.shape for n, a in executor.arg_dict.items()}
-    known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | {
-        n: from_user(s, n) for n, s in shapes.items()
-    }
+    known = {**request.shapes, **{n: from_user(s, n) for n, s in shapes.items()}}
     data = input_names(executor._planned.graph, list(known))
     for name in shapes:
         if name not in old:
             raise BindError(f"reshape: {name!r} is no argument of this symbol.{nearest(name, old)}")
     types = {n: a.dtype for n, a in {**executor.arg_dict, **executor.aux_dict}.items()}
-    inferred, stored = typed(bare, known, types, given["amp"])
+    inferred, stored = typed(bare, known, types, request.amp)
     for n in inferred.arguments:
         new = inferred.shapes[Entry(n)]
         if new != old[n.name] and n.name not in data and not partial_shaping:
@@ -65,27 +62,19 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         }
 
     templates = executor.templates()
+    scale, value = request.scale, executor.loss_scale
+    if scale is not None and value is not None:
+        scale = replace(scale, value=value)
+    request = replace(request, shapes=known, type_dict=None, loss_scale=scale, metrics=())
     planned, requests = replanned(
         executor,
+        request,
         (inferred, stored),
         known,
         there,
-        choose=lambda steps, _: plan_memory(steps, given["budget"], template=templates[0]),
+        choose=lambda steps, _: steps.plan(request.budget, templates[0]),
         template=templates[1],
         like=executor._planned.lowered,
         in_place=bool(executor._planned.infer.step.forms),
-        watch=given["watch"],
     )
-    settings = locals_of(
-        known,
-        executor._grad_req,
-        None,
-        given["budget"],
-        given["optimizer"],
-        given["amp"],
-        None if (scale := given["loss_scale"]) is None else replace(scale, value=executor.loss_scale),
-        given["device"],
-        given["offload"],
-        given["streams"],
-    ) | {"watch": given["watch"]}
-    return link(planned, executor.context, there(planned), requests, executor, settings)
+    return link(planned, request, there(planned), requests, executor, executor._anew)

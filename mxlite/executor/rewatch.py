@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.errors import StateError
 from ..graph import Graph
 from .amp import typed
@@ -19,15 +21,15 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
     Raises MemoryBudgetError, and changes nothing, if that does not fit in the budget it was bound with, or in
     the free memory of a GPU.
     """
-    given, old = executor._given, executor._planned
-    if given["grouped"]:
+    old = executor._planned
+    if executor.is_grouped:
         raise StateError("This executor is a Module's: call the module's install_monitor.")
     arrays = {**executor.arg_dict, **executor.aux_dict}
     graph = typed(
         Graph(old.graph.outputs),
         {n: a.shape for n, a in arrays.items()},
         {n: a.dtype for n, a in arrays.items()},
-        given["amp"],
+        executor._request.amp,
     )
     inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
 
@@ -37,7 +39,8 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         have = {k: (a.shape, a.storage.dtype) for k, a in executor._arrays.items() if k in owned}
         return {k for k, kind in have.items() if kind == owned[k]}
 
-    planned, _ = replanned(executor, graph, inputs, there, watch=watch)
+    request = replace(executor._request, metrics=(), watch=watch)
+    planned, _ = replanned(executor, request, graph, inputs, there)
     allocator = Allocator(executor.context, executor._backend, unmade(planned, there(planned)))
     result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}
     for lowered in (planned.train, planned.infer):

@@ -11,17 +11,15 @@ from collections.abc import Callable, Collection
 from math import prod
 from typing import Any
 
-from ..backends import Backend
-from ..backends.gpu.memory import CHUNK, pieces
+from ..backends import Backend, Remote
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
 from ..core.table import percent
 from ..engine import get_engine
 from ..memplan import MemoryPlan
-from .lower import is_gpu
 from .planned import Planned
 from .step import Key
-from .storage import blocks_on_gpu, unmade
+from .storage import shared_blocks, unmade
 
 
 def require_room(
@@ -36,32 +34,32 @@ def require_room(
     there: gives the arrays that exist already. arena_bytes: the size that the arena is to have, arena_held:
     the size it has now.
     """
-    if not is_gpu(backend):
+    remote = backend.remote
+    if remote is None:
         return
-    device = backend.place
-    fresh, arena = _fresh(planned, there(planned)), max(0, arena_bytes - arena_held)
-    if not device.room(fresh, arena).missing:
+    fresh, arena = _fresh(planned, there(planned), remote), max(0, arena_bytes - arena_held)
+    if not remote.room(fresh, arena).missing:
         return
     gc.collect()  # unreferenced programs that are kept only by cycles
     get_engine().rest()
-    room = device.room(fresh, arena)
+    room = remote.room(fresh, arena)
     if room.missing:
-        raise _refusal(planned.train_plan, device, room, sum(fresh) + arena, arena)
+        raise _refusal(planned.train_plan, backend, room, sum(fresh) + arena, arena)
 
 
-def _fresh(planned: Planned, there: Collection[Key]) -> list[int]:
-    """Bytes of each block that is still to be allocated for arrays."""
+def _fresh(planned: Planned, there: Collection[Key], remote: Remote) -> list[int]:
+    """Bytes of each block that is still to be taken for arrays."""
     wanted = unmade(planned, there)
-    blocks = blocks_on_gpu(wanted)
+    blocks = shared_blocks(wanted, remote)
     return [*blocks.values(), *(prod(s) * d.itemsize for kind, s, d in wanted if kind not in blocks)]
 
 
-def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int, arena: int) -> MemoryBudgetError:
-    """Error with the planned and the free bytes, and a plan that fits, or the reason why none does."""
+def _refusal(plan: MemoryPlan, backend: Backend, room: Any, wanted: int, arena: int) -> MemoryBudgetError:
+    """What is planned and what is free, and a plan that there is room for, or why there is none."""
     held = room.held
     mine = f"{format_bytes(held.arrays)} in arrays, {format_bytes(held.arenas)} in arenas of programs"
     lines = [
-        f"{device} has no room for this program: its plan takes {plan.peak_bytes} bytes "
+        f"{backend.place} has no room for this program: its plan takes {plan.peak_bytes} bytes "
         f"({format_bytes(plan.peak_bytes)}), {wanted} of them not allocated yet, and {room.missing} "
         f"({format_bytes(room.missing)}) are missing.",
         f"Free are {room.free} bytes of {room.total} ({format_bytes(room.free)} of "
@@ -74,7 +72,9 @@ def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int, arena: int) 
             f"This process may take {format_bytes(held.limit)} at most (mx.set_gpu_memory_limit, "
             f"MXLITE_GPU_MEMORY_LIMIT)."
         )
-    smaller = (pieces(arena) - room.missing) // CHUNK * CHUNK
+    assert backend.remote is not None
+    chunk = backend.remote.chunk
+    smaller = (-(-arena // chunk) * chunk - room.missing) // chunk * chunk
     budget = max(1, plan.peak_bytes - (arena - smaller))
     try:
         other = plan.within(budget)

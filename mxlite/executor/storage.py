@@ -9,16 +9,15 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..backends import Backend
-from ..backends.gpu.graph_inputs import Staging
-from ..backends.gpu.memory import UNIT
+from ..backends import Backend, Remote
+from ..backends.remote import Staging
 from ..core import Context, OutOfMemoryError
 from ..core.bytesize import format_bytes
 from ..engine import get_engine, Var
 from ..graph import Shape
 from ..memplan import MemoryPlan
 from ..ndarray import NDArray
-from .lower import is_gpu, Lowered, staged, STAGING
+from .lower import Lowered, staged, STAGING
 from .step import Key
 
 if TYPE_CHECKING:
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
 # Kinds of arrays that have one Var for all of a program: on the CPU those that are not written one by one.
 _TOGETHER = ("optimizer",)
-_TOGETHER_ON_GPU = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
+_TOGETHER_ON_REMOTE = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
 
 
 Wanted = Iterable[tuple[str, Shape, "np.dtype[Any]"]]
 """Category, shape and type of arrays that are to be created."""
 
 
-def blocks_on_gpu(wanted: Wanted) -> dict[str, int]:
+def shared_blocks(wanted: Wanted, remote: Remote) -> dict[str, int]:
     """Bytes of one block for each kind of arrays that share one on a GPU.
 
     A driver allocates in pieces of 2 MiB: with some hundred weights and their momentum, each on its own, a
@@ -41,8 +40,8 @@ def blocks_on_gpu(wanted: Wanted) -> dict[str, int]:
     """
     blocks: dict[str, int] = {}
     for kind, shape, dtype in wanted:
-        if kind in _TOGETHER_ON_GPU:
-            blocks[kind] = blocks.get(kind, 0) + _padded(shape, dtype)
+        if kind in _TOGETHER_ON_REMOTE:
+            blocks[kind] = blocks.get(kind, 0) + _padded(shape, dtype, remote.unit)
     return blocks
 
 
@@ -53,8 +52,8 @@ def unmade(planned: Planned, there: Collection[Key]) -> list[tuple[str, Shape, n
     return [(s.category.get(k, ""), shape, d) for k, (s, shape, d) in owned.items() if k not in there]
 
 
-def _padded(shape: Shape, dtype: np.dtype[Any]) -> int:
-    return -(-prod(shape) * dtype.itemsize // UNIT) * UNIT
+def _padded(shape: Shape, dtype: np.dtype[Any], unit: int) -> int:
+    return -(-prod(shape) * dtype.itemsize // unit) * unit
 
 
 class Allocator:
@@ -72,20 +71,23 @@ class Allocator:
         self._ctx = ctx
         self._backend = backend
         self._vars: dict[str, Var] = {}
-        self._sizes = blocks_on_gpu(wanted) if is_gpu(backend) else {}
-        self._rest: dict[str, Any] = {}  # the unused part of the blocks
+        self._remote = backend.remote
+        self._sizes = {} if self._remote is None else shared_blocks(wanted, self._remote)
+        self._rest: dict[str, Any] = {}  # what is left of the blocks
 
     def make(self, key: Key, shape: Shape, dtype: np.dtype[Any], category: Mapping[Key, str]) -> NDArray:
         """The array for `key`. Raises OutOfMemoryError."""
         kind = category.get(key, "")
         array = self._placed(kind, shape, dtype)
-        if kind in (_TOGETHER_ON_GPU if is_gpu(self._backend) else _TOGETHER):
+        if kind in (_TOGETHER if self._remote is None else _TOGETHER_ON_REMOTE):
             array.var = self._vars.setdefault(kind, Var(kind))
         self.clear(array)
         return array
 
     def _placed(self, kind: str, shape: Shape, dtype: np.dtype[Any]) -> NDArray:
-        nbytes, padded = prod(shape) * dtype.itemsize, _padded(shape, dtype)
+        if self._remote is None:
+            return NDArray.fresh(shape, dtype, self._ctx)
+        nbytes, padded = prod(shape) * dtype.itemsize, _padded(shape, dtype, self._remote.unit)
         if kind in self._sizes:
             self._rest[kind] = self._backend.array((self._sizes.pop(kind),), np.dtype(np.uint8))
         rest = self._rest.get(kind)
@@ -95,8 +97,8 @@ class Allocator:
         return NDArray.adopt(rest[:nbytes].view(dtype).reshape(shape), self._ctx)
 
     def clear(self, array: NDArray) -> None:
-        """Push a fill of `array` with 0."""
-        if not is_gpu(self._backend):
+        """Push: all of `array` becomes 0."""
+        if self._remote is None:
             array[...] = 0
             return
         backend, storage = self._backend, array.storage
@@ -106,10 +108,12 @@ class Allocator:
 
 
 def staging_of(arrays: Mapping[Key, NDArray], lowered: Lowered) -> Staging:
-    """Staging of batches for a GPU program's inputs."""
+    """The way of batches to the inputs of a program on a device of its own memory."""
+    remote = lowered.backend.remote
+    assert remote is not None
     block: Any = arrays[STAGING].storage
     inputs: dict[str, Any] = {n: arrays["var", n].storage for n in staged(lowered.step)}
-    return Staging(block, arrays[STAGING].var, inputs)
+    return remote.staging(block, arrays[STAGING].var, inputs)
 
 
 @contextmanager
@@ -119,8 +123,8 @@ def plan_in_errors(plan: MemoryPlan, backend: Backend) -> Iterator[None]:
         yield
     except OutOfMemoryError as error:
         lines = [str(error), plan.summary()]
-        if is_gpu(backend):
-            free, total = backend.place.memory()
+        if backend.remote is not None:
+            free, total = backend.remote.memory()
             lines.append(
                 f"{format_bytes(free)} of {format_bytes(total)} are free on {backend.place} now, arrays of "
                 f"this process not counted."

@@ -29,7 +29,7 @@ from .remat.schedule import (
     Schedule as Schedule,
     STORE as STORE,
 )
-from .remat.search import plan_memory as plan_memory
+from .remat.search import plan_memory as plan_memory, Search as Search
 from .remat.split import (
     by_bytes as by_bytes,
     cheap as cheap,

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..core.bytesize import parse_bytes
 from ..core.cached import cached_property
-from ..core.errors import MemoryBudgetError
 from ..core.files import PIECE
 from ..core.table import printable
 from .cost import locality
@@ -29,10 +28,9 @@ class MemoryPlan:
     """A memory plan: the place of every byte of a bound program and the schedule of its steps, in bytes.
 
     `peak_bytes` is what the program owns: fixed storage plus one arena. `offsets[b]` is the place of
-    buffer `liveness.ranges[b]` in the arena. Offloaded values, `host_ranges[h]`, lie in host memory at
-    `host_offsets[h]` of `host_bytes`; they are not part of the peak. `steps` are all variants of the step
-    that the network offers, where known; `bound_bytes` is their proven lower bound, where it has been
-    computed, else 0.
+    buffer `liveness.ranges[b]` in the arena. What waits in host memory, `host_ranges[h]`, lies at
+    `host_offsets[h]` of `host_bytes` there; they are not part of the peak. `steps` are all that the network
+    offers, where its owner is known; `bound_bytes` is what is proven of them, if somebody has asked, else 0.
     """
 
     schedule: Schedule
@@ -88,14 +86,11 @@ class MemoryPlan:
         It may run another variant of the step. A plan read from a file knows only its own. Raises
         MemoryBudgetError.
         """
+        if self.steps is not None:
+            return self.steps.within(parse_bytes(budget))
         from .remat.search import plan_memory
 
-        steps = Steps.of(self.problem) if self.steps is None else self.steps
-        try:
-            return plan_memory(steps, parse_bytes(budget))
-        except MemoryBudgetError as error:
-            steps.explain(error)
-            raise
+        return plan_memory(self.problem, parse_bytes(budget))
 
     @cached_property
     def max_live_bytes(self) -> int:

@@ -14,7 +14,6 @@ from .holders import at_peak, describe_peak, held_table, short
 from .plan import MemoryPlan
 from .problem import Problem
 from .remat.frontier import Frontier
-from .remat.steps import Steps
 
 NOTABLE = 0.01  # share of the fixed bytes from which on a remedy for them is mentioned
 TWICE = 1.0  # extra time, as a share
@@ -23,9 +22,9 @@ PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
 def too_small(
-    steps: Steps, budget: int, frontiers: Sequence[Frontier], keep_all: MemoryPlan
+    steps: Sequence[Problem], budget: int, frontiers: Sequence[Frontier], keep_all: MemoryPlan
 ) -> MemoryBudgetError:
-    """The error for a `budget` that no plan of `frontiers`, those of `steps`, fits.
+    """The error for a `budget` that no plan of `frontiers` fits: those of `steps`, all that there are.
 
     `keep_all` is the first step's plan that recomputes nothing.
     """

@@ -1,29 +1,261 @@
-"""The training loop, in terms of the operations that every kind of module has."""
+"""BaseModule: what every kind of module can do, the training loop among it."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..core import StateError
 from ..core.bytesize import format_bytes
-from ..core.errors import file_error, FileError
+from ..core.errors import file_error, FileError, MissingMethodError
 from ..core.files import check_writable, room
+from ..core.log import logger_of
 from ..core.wanted import wanted, whole
+from ..ndarray import NDArray
+from . import prediction
 from .initial.initializer import Uniform
+from .loop_arguments import as_list, call_all, Callbacks, check_callbacks, check_data
 from .metrics import metric as metric_module
-from .module_contract import as_list
-from .scored_module import Callbacks, check_callbacks, check_data, ScoredModule
+from .metrics.metric_base import EvalMetric
 from .watch.callback import BatchEndParam
 from .watch.interrupt import Interrupt
 
 
-class BaseModule(ScoredModule):
-    """A module that can be trained, with `fit`, `score` and `predict`; see Module.
+def missing(module: Any, what: str, name: str) -> MissingMethodError:
+    """The error of a module that "does not say how to bind", since its class has no `name`."""
+    return MissingMethodError(f"{type(module).__name__} {what}: its class must define {name}.")
 
-    ModuleContract lists what a subclass defines.
+
+class BaseModule:
+    """A module that can be trained: what `fit`, `score` and `predict` need, and they; see Module.
+
+    A subclass has bind, init_params, init_optimizer, forward, backward, update, get_outputs, update_metric,
+    get_params, set_params and the three `save_resume_state`, `load_resume_state`, `prepare_fit`.
     """
+
+    def __init__(self, logger: Any = logging) -> None:
+        self.logger = logger_of(logger)
+        self.binded = False
+        self.for_training = False
+        self.inputs_need_grad = False
+        self.params_initialized = False
+        self.optimizer_initialized = False
+        self._symbol: Any = None
+
+    # -- what subclasses do --------------------------------------------------------------------
+
+    @property
+    def data_names(self) -> Any:
+        """Names of the data that a batch feeds."""
+        raise missing(self, "does not say what its data is called", "data_names")
+
+    @property
+    def output_names(self) -> Any:
+        """Names of the outputs."""
+        raise missing(self, "does not say what its outputs are called", "output_names")
+
+    @property
+    def data_shapes(self) -> Any:
+        """What it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
+        raise missing(self, "does not say what its data is", "data_shapes")
+
+    @property
+    def label_shapes(self) -> Any:
+        """What it is bound for of labels; nothing where it has none."""
+        raise missing(self, "does not say what its labels are", "label_shapes")
+
+    @property
+    def output_shapes(self) -> Any:
+        """(name, shape) of each output."""
+        raise missing(self, "does not say what its outputs are", "output_shapes")
+
+    def bind(self, data_shapes: Any, label_shapes: Any = None, **options: Any) -> None:
+        """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
+        raise missing(self, "does not say how to bind", "bind()")
+
+    def init_params(self, *args: Any, **options: Any) -> None:
+        """Give every parameter a value."""
+        raise missing(self, "does not say how to initialise parameters", "init_params()")
+
+    def init_optimizer(self, *args: Any, **options: Any) -> None:
+        """Make what updates the parameters."""
+        raise missing(self, "does not say how to make an optimizer", "init_optimizer()")
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run forward on a batch; `is_train` None: as it was bound."""
+        raise missing(self, "does not say how to run forward", "forward()")
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Run backward, with the gradients of the outputs unless they are losses."""
+        raise missing(self, "does not say how to run backward", "backward()")
+
+    def update(self) -> None:
+        """Apply the optimizer to all parameters."""
+        raise missing(self, "does not say how to update", "update()")
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last forward."""
+        raise missing(self, "does not say what its outputs are", "get_outputs()")
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays named by `state_names`, if the module has any."""
+        self.need(params=True)
+        return []
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign them; refused where there are none."""
+        self.need(params=True)
+        if states or value:
+            raise StateError(
+                f"set_states: this {type(self).__name__} has no states; name them in state_names."
+            )
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Let the metric see the outputs of the last forward."""
+        raise missing(self, "does not say how to update a metric", "update_metric()")
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name."""
+        raise missing(self, "does not say what its parameters are", "get_params()")
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor look into this module."""
+        raise missing(self, "has nothing that a monitor could look into", "install_monitor()")
+
+    def prepare_fit(self, train_data: Any = None) -> None:
+        """Called by `fit` before bind."""
+        self.await_optimizer()
+
+    def expecting(self, train_data: Any, eval_data: Any = None) -> AbstractContextManager[None]:
+        """Inside, `fit` plans its steps: a budget is for those on `train_data` and for inference on
+        `eval_data`. What they provide is bound when it ends."""
+        return nullcontext()
+
+    def await_optimizer(self) -> None:
+        """Called before bind by who is sure to call `init_optimizer`: a budget is for its states too."""
+
+    def resume_moment(self, train_data: Any) -> Any:
+        """Where random numbers and data stand now, for `save_resume_state`; None where nobody can say."""
+        return None
+
+    def save_resume_state(
+        self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
+    ) -> None:
+        """Write what `load_resume_state` reads: as things are, or were at a `resume_moment`."""
+        raise missing(self, "cannot be resumed", "save_resume_state()")
+
+    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
+        """Go on from there: (epoch, batches done in it); None if nothing was written."""
+        raise missing(self, "cannot be resumed", "load_resume_state()")
+
+    # -- using it ------------------------------------------------------------------------------
+
+    @property
+    def symbol(self) -> Any:
+        """The network."""
+        return self._symbol
+
+    def stays_bound(self, force_rebind: bool) -> bool:
+        """Whether `bind` has nothing to do, which it says in the log: MXNet keeps an existing binding."""
+        if not self.binded or force_rebind:
+            return False
+        self.logger.warning("Already bound, ignoring bind()")
+        return True
+
+    def need(self, *, params: bool = False, optimizer: bool = False) -> None:
+        """Raise StateError unless bound (and initialised)."""
+        if not self.binded:
+            raise StateError("call bind first: this module has no arrays yet.")
+        if params and not self.params_initialized:
+            raise StateError("call init_params first: the parameters have no values yet.")
+        if optimizer and not self.optimizer_initialized:
+            raise StateError("call init_optimizer first: nothing says how to update.")
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """What loops after MXNet's `fit` call ahead of a batch's turn; nothing has to be done."""
+        self.need()
+
+    def forward_backward(self, data_batch: Any) -> None:
+        """Forward in training mode, then backward."""
+        self.forward(data_batch, is_train=True)
+        self.backward()
+
+    def prepare_metric(self, metric: EvalMetric) -> None:
+        """Called by `fit` before there is an optimizer: `metric` is what it will look at."""
+
+    def counting(self) -> AbstractContextManager[None]:
+        """Inside, training steps may add to that metric by themselves."""
+        return nullcontext()
+
+    def train_step(self, data_batch: Any) -> None:
+        """One step of training: forward, backward, update."""
+        self.forward_backward(data_batch)
+        self.update()
+
+    # -- over data -----------------------------------------------------------------------------
+
+    def score(
+        self,
+        eval_data: Any,
+        eval_metric: Any,
+        num_batch: int | None = None,
+        batch_end_callback: Callbacks = None,
+        score_end_callback: Callbacks = None,
+        reset: bool = True,
+        epoch: int = 0,
+        sparse_row_id_fn: Any = None,
+    ) -> list[tuple[str, float]]:
+        """Evaluate the metric over `eval_data`; (name, value) pairs."""
+        self.need(params=True)
+        check_data("score: eval_data", eval_data)
+        for what, given in (("batch_end", batch_end_callback), ("score_end", score_end_callback)):
+            check_callbacks(f"score: {what}_callback", given)
+        num_batch = None if num_batch is None else whole("score: num_batch", num_batch, 0)
+        if reset:
+            eval_data.reset()
+        eval_metric = metric_module.create(eval_metric)
+        eval_metric.reset()
+        seen = 0
+        for nbatch, batch in enumerate(eval_data):
+            if num_batch is not None and nbatch == num_batch:
+                break
+            self.forward(batch, is_train=False)
+            self._metric_of_batch(eval_metric, batch)
+            seen = nbatch + 1
+            call_all(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+        call_all(score_end_callback, BatchEndParam(epoch, seen, eval_metric, locals()))
+        return list(eval_metric.get_name_value())
+
+    def _metric_of_batch(self, eval_metric: Any, batch: Any) -> None:
+        if isinstance(batch, list):
+            self.update_metric(eval_metric, [b.label for b in batch], pre_sliced=True)
+        else:
+            self.update_metric(eval_metric, batch.label)
+
+    def iter_predict(
+        self, eval_data: Any, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
+    ) -> Iterator[tuple[list[NDArray], int, Any]]:
+        """Yield (outputs, batch number, batch), padding rows cut off."""
+        return prediction.iter_predict(self, eval_data, num_batch, reset)
+
+    def predict(
+        self,
+        eval_data: Any,
+        num_batch: int | None = None,
+        merge_batches: bool = True,
+        reset: bool = True,
+        always_output_list: bool = False,
+        sparse_row_id_fn: Any = None,
+    ) -> Any:
+        """Outputs for all of `eval_data` (an iterator, or an array for one batch).
+
+        Merged over batches: an NDArray, or a list of them for several outputs; else a list per batch.
+        """
+        return prediction.predict(self, eval_data, num_batch, merge_batches, reset, always_output_list)
 
     def fit(
         self,
@@ -128,7 +360,7 @@ class BaseModule(ScoredModule):
                     self._metric_of_batch(eval_metric, batch)
                     if monitor is not None:
                         monitor.toc_print()
-                    self._call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+                    call_all(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
                     nbatch += 1
                     if interrupt.asked:
                         self._stop(checkpoint_prefix, epoch, nbatch, train_data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..core import BindError, Context, is_floating, nearest, ShapeError, StateEr
 from ..core.errors import MemoryBudgetError
 from ..core.placement import label
 from ..core.wanted import wanted
-from ..executor import amp_types, Executor, ExecutorGroup, expect, hold, Place, simple_bind
+from ..executor import amp_types, BindRequest, Executor, ExecutorGroup, expect, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.infer import infer
 from ..executor.metrics import Counted
@@ -195,8 +196,8 @@ class Binding:
         """Make the group count the program that `use` of these shapes will create, in another binding."""
         self.data_shapes, self.label_shapes = self._descriptions(data_shapes, label_shapes)
         self._loss_scale = loss_scale
-        shapes, asked = self._asked(self.data_shapes, self.label_shapes)
-        expect(self.symbol.graph, self.context, shapes, **asked)
+        request = self._request(self.symbol.graph, self.data_shapes, self.label_shapes)
+        expect(request, self._place(self.data_shapes, self.label_shapes))
 
     def _expect_others(self, data: list[DataDesc], labels: list[DataDesc]) -> None:
         if self.others is not None and self.group.budget is not None:
@@ -335,26 +336,26 @@ class Binding:
         found = amp_types(self.symbol.graph, shapes, types, self.options["amp"])
         return {n: t for n, t in found.items() if n in names}
 
-    def _asked(
-        self, data: Sequence[DataDesc], labels: Sequence[DataDesc]
-    ) -> tuple[dict[str, Shape], dict[str, Any]]:
-        """Shapes of the inputs, and the other arguments with which the group's programs are bound."""
+    def _request(self, graph: Graph, data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> BindRequest:
+        """What the group's programs are asked for."""
         shapes, types = self._given(data, labels)
         if self.options["amp"] is not None:
             types |= self._narrowed(shapes, types)
-        asked = dict(
+        return BindRequest(
+            graph,
+            self.context,
+            shapes,
             grad_req=self._wants_gradients or "null",
             type_dict=types,
             optimizer=self.optimizer,
             loss_scale=self._loss_scale,
             watch=self._watch,
-            place=Place(self.group, self.owner, _key(data, labels), for_now=self.waits),
-            amp=self.options["amp"],
-            device=self.options["device"],
-            offload=self.options["offload"],
             forward_only=self.forward_only,
+            **self.options,
         )
-        return shapes, asked
+
+    def _place(self, data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> Place:
+        return Place(self.group, self.owner, _key(data, labels), for_now=self.waits)
 
     @property
     def _wants_gradients(self) -> dict[str, str]:
@@ -363,23 +364,23 @@ class Binding:
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
         if not self.waits:
             self._expect_others(data, labels)
-        shapes, asked = self._asked(data, labels)
-        types, arrays = asked["type_dict"], {}
+        graph = self.symbol.graph if self._graph is None else self._graph
+        request, place = self._request(graph, data, labels), self._place(data, labels)
+        shapes, types = request.shapes, request.type_dict or {}
+        arrays: dict[str, NDArray] = {}
         if self._executor is not None and (data, labels) == (self.data_shapes, self.label_shapes):
             have = self._executor.arg_dict
             arrays = {n: have[n] for n, s in shapes.items() if n in have and have[n].shape == s}
             arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types.get(n, a.dtype)}
-        graph = self.symbol.graph if self._graph is None else self._graph
-        asked |= dict(arrays=arrays, streams=self.options["streams"])
         metrics = () if self.forward_only else self.metrics
         try:
-            made = simple_bind(graph, self.context, shapes, metrics=metrics, **asked)
+            made = simple_bind(replace(request, metrics=metrics), arrays=arrays, place=place)
             label(graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), self.places)
             return made
         except MemoryBudgetError as error:
             if metrics:
-                # The budget has no room for the metrics' sums.
-                return simple_bind(graph, self.context, shapes, **asked)
+                # A budget without room for their sums.
+                return simple_bind(request, arrays=arrays, place=place)
             if self._wants_gradients and self.optimizer is None and not self.group.extra:
                 self._announce_states(error, shapes, types)
             raise

@@ -15,10 +15,11 @@ from ..ndarray import concat, NDArray
 from .base_module import BaseModule
 from .binding import Binding
 from .bound_arrays import BoundArrays
+from .device_parts import by_device
 from .evaluation import Evaluation, other_shapes, Shapes, shapes_of
 from .initial import parameters
 from .initial.initializer import Uniform
-from .module_contract import as_list, by_device
+from .loop_arguments import as_list
 from .training import Training
 from .watch.callback_monitor import CallbackMonitor
 

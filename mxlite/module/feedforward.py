@@ -19,11 +19,11 @@ from . import array_data
 from .base_module import BaseModule
 from .bucketing_module import BucketingModule
 from .initial.initializer import Uniform
+from .loop_arguments import call_all, Callbacks
 from .metrics import metric as metrics
 from .module import Module
 from .optim import optimizer as optimizers
 from .saved.checkpoint import load_checkpoint, save_checkpoint
-from .scored_module import Callbacks
 from .watch.callback import BatchEndParam, LogValidationMetricsCallback
 
 Params = Mapping[str, NDArray]
@@ -144,7 +144,7 @@ class FeedForward:
                 logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
                 if epoch_end_callback is not None or epoch + 1 == self.num_epoch:
                     self.arg_params, self.aux_params = module.get_params()
-                module._call(epoch_end_callback, epoch, self.symbol, self.arg_params, self.aux_params)
+                call_all(epoch_end_callback, epoch, self.symbol, self.arg_params, self.aux_params)
                 if held_out is not None:
                     self._evaluate(
                         module, held_out, epoch, metric, eval_batch_end_callback, eval_end_callback
@@ -206,7 +206,7 @@ class FeedForward:
                     monitor.toc_print()
                 module.update_metric(metric, batch.label)
                 nbatch += 1
-                module._call(batch_end_callback, BatchEndParam(epoch, nbatch, metric, locals()))
+                call_all(batch_end_callback, BatchEndParam(epoch, nbatch, metric, locals()))
                 if self.epoch_size is not None and nbatch >= self.epoch_size:
                     return  # the next epoch continues in the data
             if not nbatch:
@@ -231,9 +231,9 @@ class FeedForward:
         for i, batch in enumerate(data):
             module.forward(batch, is_train=False)
             module.update_metric(metric, batch.label)
-            module._call(batch_end_callback, BatchEndParam(epoch, i, metric, locals()))
+            call_all(batch_end_callback, BatchEndParam(epoch, i, metric, locals()))
             seen = i + 1
-        module._call(end_callback, BatchEndParam(epoch, seen, metric, locals()))
+        call_all(end_callback, BatchEndParam(epoch, seen, metric, locals()))
         data.reset()
 
     # -- inference -----------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class FeedForward:
                 break
             module.forward(batch, is_train=False)
             metric.update(batch.label, module.get_outputs())
-            module._call(batch_end_callback, BatchEndParam(0, i, metric, locals()))
+            call_all(batch_end_callback, BatchEndParam(0, i, metric, locals()))
         return metric.get()[1]
 
     def _bound_predictor(self, data: Any) -> Module:

@@ -8,26 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, StateError
+from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, replacing, StateError
 from ..core.log import logger_of
 from ..core.placement import on_one_device
-from ..core.wanted import wanted
+from ..core.wanted import wanted, wanted_path
 from ..executor.amp import amp_dtype
-from ..executor.bind import check_streams
 from ..executor.offload import host_link, Offload
-from ..formats import stored_params
+from ..executor.request import check_streams
+from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device
 from ..memplan.cost.device import device_of
+from ..ndarray.stored import Source
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames
 from .binding import Binding
+from .bound_module import BoundModule
+from .loop_arguments import as_list
 from .metrics.counting import Counting
 from .metrics.metric_base import EvalMetric
-from .module_contract import as_list
+from .optim import states
 from .optim.loss_scale import LossScale
-from .saved.saved_module import SavedModule
+from .saved import resume
+from .saved.statefile import Packed
 from .training import Training
 
 
@@ -43,7 +47,7 @@ def _on_the_first(contexts: Sequence[Context]) -> None:
     )
 
 
-class Module(SavedModule):
+class Module(BoundModule):
     """A trainable symbol.
 
     `memory_budget` (bytes or text such as "512MiB") bounds everything this module owns on its device:
@@ -120,6 +124,7 @@ class Module(SavedModule):
         self._stepped = False
         self._fed: dict[str, Any] | None = None  # arrays of the last batch
         self._counting = Counting()
+        self._preload_states: str | None = None  # of a checkpoint, for the optimizer to come
 
     @property
     def _optimizer(self) -> Any:
@@ -342,6 +347,75 @@ class Module(SavedModule):
         # Fed arrays are read from beside the outputs: on a GPU that saves copies.
         there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
         eval_metric.update_later(there, dict(zip(self._output_names, executor.outputs)))
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save_params(self, fname: str) -> None:
+        """Write parameters as MXNet's container with `arg:` and `aux:` names. No copy of them is made."""
+        self.need(params=True)
+        save_params(fname, *self._parameters())
+
+    def load_params(self, fname: str) -> None:
+        """Read what `save_params`, or MXNet, wrote: a piece at a time into the arrays that are there."""
+        self.set_params(*stored_params(fname))
+
+    def save_checkpoint(
+        self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
+    ) -> None:
+        """Write PREFIX-symbol.json, PREFIX-%04d.params and, if asked, PREFIX-%04d.states."""
+        self._symbol.save(f"{prefix}-symbol.json")
+        self.save_params(f"{prefix}-{epoch:04d}.params")
+        self.logger.info('Saved checkpoint to "%s-%04d.params"', prefix, epoch)
+        if save_optimizer_states:
+            self.save_optimizer_states(f"{prefix}-{epoch:04d}.states")
+            self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """Write the optimizer's states (mxlite's own form; never a pickle)."""
+        with replacing(fname) as file:
+            self._packed_states().write(file)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
+        self._restore_states(Source.opened(wanted_path("load_optimizer_states: fname", fname)))
+
+    def _packed_states(self) -> Packed:
+        self.need(params=True, optimizer=True)
+        return self._training.packed_states(self._binding)
+
+    def _restore_states(self, source: Source) -> None:
+        self.need(params=True, optimizer=True)
+        self._training.restore_states(source, self._binding)
+
+    # -- going on after a stop -----------------------------------------------------------------
+
+    @property
+    def resume_bytes(self) -> int:
+        args, aux = self._parameters()
+        return states.nbytes([*args.values(), *aux.values(), *self._training.updater.states.values()])
+
+    def resume_moment(self, train_data: Any) -> resume.Moment:
+        return resume.Moment.of(train_data, self._binding.context)
+
+    def save_resume_state(
+        self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
+    ) -> None:
+        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
+        moment = self.resume_moment(train_data) if moment is None else moment
+        state, scale = self._packed_states(), self._training.scale_state(self._binding)
+        resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale)
+
+    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
+        """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
+        found = resume.load(prefix)
+        if found is None:
+            self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
+            return None
+        self.set_params(found.args, found.aux)
+        self._restore_states(found.optimizer)
+        self._training.restore_scale(found.loss_scale, self._binding)
+        found.restore_randomness(train_data, self._binding.context)
+        return found.epoch, found.nbatch
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:

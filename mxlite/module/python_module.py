@@ -13,7 +13,7 @@ from ..core.errors import ArgumentError, MissingMethodError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
 from .base_module import BaseModule
-from .module_contract import by_device
+from .device_parts import by_device
 
 
 class PythonModule(BaseModule):

@@ -50,9 +50,9 @@ class Bindable:
         libraries may want more scratch. Raises MemoryBudgetError if no plan is found that fits the budget.
         The rest is as in `simple_bind`.
         """
-        from ..executor import memory_plan
+        from ..executor import BindRequest, memory_plan
 
-        return memory_plan(
+        request = BindRequest(
             self.graph,
             ctx,
             kwargs,
@@ -66,6 +66,7 @@ class Bindable:
             device=device,
             offload=offload,
         )
+        return memory_plan(request)
 
     def amp_types(
         self, amp: Any, type_dict: Mapping[str, Any] | None = None, **kwargs: Shape
@@ -100,20 +101,19 @@ class Bindable:
         time of each. It takes as many bytes as the step without a budget. Raises MemoryBudgetError if a
         budget has no plan.
         """
-        from ..executor import calibrate
+        from ..executor import BindRequest, calibrate
 
-        return calibrate(
+        request = BindRequest(
             self.graph,
             ctx,
             kwargs,
-            again=again,
-            budgets=budgets,
             grad_req=grad_req,
             type_dict=type_dict,
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
         )
+        return calibrate(request, again=again, budgets=budgets)
 
     def simple_bind(
         self,
@@ -157,26 +157,25 @@ class Bindable:
         all_dense(stype_dict)
         if shared_buffer:
             raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
-        from ..executor import simple_bind
+        from ..executor import BindRequest, simple_bind
 
-        executor = simple_bind(
+        request = BindRequest(
             self.graph,
             ctx,
             kwargs,
             grad_req=grad_req,
             type_dict=type_dict,
-            shared_exec=shared_exec,
             memory_budget=memory_budget,
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
             device=device,
-            plan=plan,
             offload=offload,
             streams=streams,
         )
-        label(self.graph.variables, (executor.arg_dict, executor.grad_dict, executor.aux_dict), group2ctx)
-        return executor
+        made = simple_bind(request, shared_exec=shared_exec, plan=plan)
+        label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
+        return made
 
     def bind(
         self,
@@ -202,25 +201,23 @@ class Bindable:
         `loss_scale`, `device`, `plan`, `offload` and `streams` are as in `simple_bind`.
         """
         on_one_device(group2ctx, ctx or current_context())
-        from ..executor import bind
+        from ..executor import bind, BindRequest
 
-        return bind(
+        request = BindRequest(
             self.graph,
             ctx,
-            args,
-            args_grad=args_grad,
+            {},
             grad_req=grad_req,
-            aux_states=aux_states,
-            shared_exec=shared_exec,
             memory_budget=memory_budget,
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
             device=device,
-            plan=plan,
             offload=offload,
             streams=streams,
         )
+        arrays = dict(args_grad=args_grad, aux_states=aux_states)
+        return bind(request, args, **arrays, shared_exec=shared_exec, plan=plan)
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:
         """The outputs for arrays given by name; for looking at values, as it binds anew each time."""

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import mxlite as mx
-from mxlite.backends import Backend, base, ChosenKernel, Request, Row
+from mxlite.backends import Backend, ChosenKernel, registry, Request, Row
+from mxlite.backends.control import control_kernel
 from mxlite.backends.cpu import threads
 from mxlite.backends.gpu import planning_backend
 from mxlite.backends.update_group import _fused_updates
@@ -46,12 +47,14 @@ class Ran:
 @cache
 def backends() -> dict[str, Backend]:
     """Those that a setting may name, and "reference"."""
-    own, gpu = base._cpu(), planning_backend()
+    own, gpu = registry._cpu(), planning_backend()
 
     def rewriting(by: Backend) -> Backend:
-        return Backend("cpu", np, widening(), optimize=by.optimize, low_memory=by.low_memory)
+        return Backend(
+            "cpu", np, widening(), optimize=by.optimize, low_memory=by.low_memory, control=control_kernel
+        )
 
-    made = {"cpu": own, "reference": Backend("cpu", np)}
+    made = {"cpu": own, "reference": Backend("cpu", np, control=control_kernel)}
     return made | {"cpu passes": rewriting(own), "gpu passes": rewriting(gpu)}
 
 
@@ -70,15 +73,15 @@ def widening() -> dict[Any, list[Row]]:
 @contextmanager
 def conditions(setting: Setting) -> Iterator[None]:
     """Inside, programs are bound and run as `setting` says."""
-    found, before = backends()[setting.pipeline], base._cpu
+    found, before = backends()[setting.pipeline], registry._cpu
     count = threads.set_num_threads(setting.threads)
-    base._cpu = lambda: found  # type: ignore[assignment]
+    registry._cpu = lambda: found  # type: ignore[assignment]
     hits = HITS.of(setting.pipeline)
     try:
         with use_engine(setting.engine), hits, rewrites.small() if setting.small else nullcontext():
             yield
     finally:
-        base._cpu = before
+        registry._cpu = before
         threads.set_num_threads(count)
 
 

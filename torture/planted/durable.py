@@ -61,7 +61,7 @@ FAULTS = [
     ),
     Fault(
         "a checkpoint is made of whole copies",
-        "mxlite/module/saved/saved_module.py",
+        "mxlite/module/module.py",
         "            self._packed_states().write(file)\n",
         '            file.write(b"".join(self._packed_states().pieces()))\n',
         f"{DURABLE}::test_checkpoints_every_epoch_take_no_memory_beyond_the_plan",

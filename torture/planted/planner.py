@@ -42,7 +42,7 @@ FAULTS = [
     ),
     Fault(
         "the bound of a step takes its worst step, not its best",
-        "mxlite/memplan/remat/steps.py",
+        "mxlite/executor/lazy_steps.py",
         "return min(problem.lower_bound_bytes for problem in self)",
         "return max(problem.lower_bound_bytes for problem in self)",
         "tests/test_spared.py::test_a_frontier_is_one_over_both_steps",
@@ -92,8 +92,8 @@ FAULTS = [
     Fault(
         "a slower step is taken though another fits",
         "mxlite/memplan/remat/search.py",
-        "plan.extra_time < found.extra_time):\n                found = plan",
-        "plan.extra_time > found.extra_time):\n                found = plan",
+        "plan.extra_time < found.extra_time):\n                    found = plan",
+        "plan.extra_time > found.extra_time):\n                    found = plan",
         "tests/test_schedule.py::test_of_several_steps_that_fit_the_fastest_is_taken",
     ),
     Fault(

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..base import Backend
+from ..control import control_kernel
 from . import cores, passes
 from .compiled.sequence import join
 from .compiled.team import rouse
@@ -23,4 +24,5 @@ CPU = Backend(
     join=join,
     rouse=rouse,
     identity=identity,
+    control=control_kernel,
 )

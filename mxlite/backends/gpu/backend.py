@@ -23,6 +23,7 @@ from .host_kernel import on_host
 from .kernels import table
 from .passes import GPUTarget, low_memory, optimize
 from .rates import H200
+from .remote import GPU
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GPUBackend(Backend):
             kernels,
             lane,
             place=device,
-            is_remote=True,
+            remote=GPU(device),
             device=device,
             copies_again=False,
             rates=H200,

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from ...core import forks
 from ...core.errors import DeviceError
+from ..remote import GraphError
 from .cuda_device import CapturedGraph, CudaDevice
 from .device import blocks_capture, Run
 from .driver import DriverError
@@ -27,14 +28,6 @@ SHORTEST = 2
 
 TRIES = 3
 """Attempts to capture a segment: a wait for the whole device, by any thread or library, ends a capture."""
-
-
-class GraphError(Exception):
-    """Failure of the call at `place` of its list. The cause says why."""
-
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
-        self.place = place
 
 
 @contextmanager

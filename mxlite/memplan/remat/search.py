@@ -16,7 +16,6 @@ from ..problem import Problem
 from ..refusal import too_small
 from . import split
 from .frontier import Frontier, frontier
-from .steps import Steps
 
 REMEMBERED = 8  # plans kept in case the same problem comes next, as with `memory_plan` and then `fit`
 FRONTIERS = 4  # kept for other budgets of the same problem
@@ -25,45 +24,77 @@ _plans = Remembered[tuple[str, int | None, str], MemoryPlan | None](REMEMBERED)
 _frontiers = Remembered[tuple[str, str], Frontier](FRONTIERS)
 
 
+class Search:
+    """The plan of one network within a budget, for somebody who can offer several steps that do the same.
+
+    He offers the problem of each to `is_answered_by`, the one that is run if it fits first, until one is
+    enough, and asks for the `plan`.
+    """
+
+    def __init__(
+        self, budget: int, strategy: str = "sharing", template: Template | MemoryPlan | None = None
+    ) -> None:
+        self.budget, self.strategy = budget, strategy
+        self._template = _template_of(template)
+        self._offered: list[Problem] = []
+        self._whole: MemoryPlan | None = None  # of the first: with everything kept
+        self._found: MemoryPlan | None = None
+
+    def is_answered_by(self, problem: Problem) -> bool:
+        """Whether the plan is found with this problem, and no other is wanted."""
+        self._offered.append(problem)
+        template = self._template
+        if self._whole is None:
+            self._whole = _kept(problem, self.strategy, template)
+            if self._whole.peak_bytes <= self.budget:
+                self._found = self._whole
+        if self._found is None and template is not None and self.strategy == "sharing":
+            self._found = template.plan(problem, self.budget, frontier_of)
+        return self._found is not None
+
+    def plan(self) -> MemoryPlan:
+        """The fastest of all plans of what was offered. Raises MemoryBudgetError."""
+        budget, strategy, found, whole = self.budget, self.strategy, self._found, self._whole
+        assert whole is not None
+        for problem in () if found is not None else self._offered:
+            # A step that takes longer from the outset than a plan that fits is not even searched.
+            if found is None or problem.slowdown - 1 < found.extra_time:
+                plan = _within(problem, budget, strategy)
+                if plan is not None and (found is None or plan.extra_time < found.extra_time):
+                    found = plan
+        if found is None:
+            frontiers = [frontier_of(p, strategy) for p in self._offered]
+            raise too_small(self._offered, budget, frontiers, whole)
+        return replace(found, budget_bytes=budget, keep_all_peak_bytes=whole.peak_bytes)
+
+
 def plan_memory(
-    steps: Problem | Steps,
+    problem: Problem,
     budget: int | None = None,
     *,
-    strategy: str | None = None,
+    strategy: str = "sharing",
     template: Template | MemoryPlan | None = None,
 ) -> MemoryPlan:
-    """The memory plan of a problem, or of the fastest among `steps`; see `steps.py`.
+    """The memory plan of a problem; see `Search` for one of several.
 
     Without a budget nothing is recomputed except what the user marked. With one, the plan of least
-    extra time among all candidates of all steps whose `peak_bytes` is within `budget` bytes; a larger budget
+    extra time among all candidates whose `peak_bytes` is within `budget` bytes; a larger budget
     never gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
-    `strategy` is that of the steps unless given.
 
     `template`: a plan for other sizes. If the structure is the same, its results are reused
     in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
     than that of a search, which follows if the template has nothing to offer.
     """
-    if isinstance(steps, Problem):
-        steps = Steps.of(steps, strategy or "sharing")
-    strategy = strategy or steps.strategy
-    if template is not None:
-        template = template if isinstance(template, Template) else Template(template)
-    found, whole = None, _kept(steps.free if budget is None else steps.first, strategy, template)
-    if budget is None or whole.peak_bytes <= budget:
-        found = whole
-    elif template is not None and strategy == "sharing":
-        made = (template.plan(problem, budget, frontier_of) for problem in steps)
-        found = next((plan for plan in made if plan), None)
-    for problem in () if found is not None else steps:
-        # A step whose time without recomputation exceeds that of a plan that fits is not even searched.
-        if found is None or problem.slowdown - 1 < found.extra_time:
-            plan = _within(problem, budget, strategy)
-            if plan is not None and (found is None or plan.extra_time < found.extra_time):
-                found = plan
-    if found is None:
-        assert budget is not None
-        raise too_small(steps, budget, [frontier_of(p, strategy) for p in steps], whole)
-    return replace(found, steps=steps, budget_bytes=budget, keep_all_peak_bytes=whole.peak_bytes)
+    if budget is None:
+        whole = _kept(problem, strategy, _template_of(template))
+        return replace(whole, budget_bytes=None, keep_all_peak_bytes=whole.peak_bytes)
+    search = Search(budget, strategy, template)
+    search.is_answered_by(problem)
+    return search.plan()
+
+
+def _template_of(template: Template | MemoryPlan | None) -> Template | None:
+    return template if template is None or isinstance(template, Template) else Template(template)
 
 
 def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
