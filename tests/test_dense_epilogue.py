@@ -8,7 +8,7 @@ from emulated_device import compiler, EmulatedDevice
 from pass_lists import with_gpu_passes
 
 import mxlite as mx
-from mxlite.backends import Backend, base
+from mxlite.backends import Backend, registry
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import GPUTarget
 
@@ -36,7 +36,7 @@ def network(activation, no_bias=False, flatten=False):
 
 def bound(monkeypatch, symbol, backend, train=True, **options):
     if backend is not None:
-        monkeypatch.setattr(base, "_cpu", lambda: backend)
+        monkeypatch.setattr(registry, "_cpu", lambda: backend)
     return symbol.simple_bind(mx.cpu(), data=SHAPE, grad_req="write" if train else "null", **options)
 
 

@@ -8,7 +8,7 @@ from emulated_device import compiler, EmulatedDevice
 from pass_lists import optimized, with_gpu_passes
 
 import mxlite as mx
-from mxlite.backends import Backend, base
+from mxlite.backends import Backend, registry
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import GPUTarget, optimize
 from mxlite.executor.infer import infer
@@ -70,7 +70,7 @@ def test_maxima_are_taken_before_a_rectifier():
 
 def test_the_numbers_are_those_of_the_reference(monkeypatch):
     def run(backend):
-        monkeypatch.setattr(base, "_cpu", lambda: backend)
+        monkeypatch.setattr(registry, "_cpu", lambda: backend)
         executor = network().simple_bind(mx.cpu(), data=SHAPE)
         rng = np.random.default_rng(0)
         for name, a in {**executor.arg_dict, **executor.aux_dict}.items():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from ..core.cached import cached_property
 from ..graph import Entry, Graph, Node, Rewriter
 
 
