@@ -41,7 +41,7 @@ def record_rows(own: SimpleNamespace, match: re.Pattern[str], record: dict[str, 
                     }
                     if "code" in record:
                         with own.kernels_of(gpu):
-                            _connect(call, op, given, outs, texts)
+                            _connect(gpu, call, op, given, outs, texts)
 
 
 def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
@@ -53,10 +53,25 @@ def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
     return {"kernel": kernel.name, "workspace": kernel.workspace}
 
 
-def _connect(call: Any, op: Any, given: Mapping[str, Any], outs: Mapping[str, Any], texts: Texts) -> None:
-    """Make the call on the backend in use without running it: its kernels' texts are asked for."""
+def _connect(
+    backend: Any, call: Any, op: Any, given: Mapping[str, Any], outs: Mapping[str, Any], texts: Texts
+) -> None:
+    """Make the call on `backend` without running it: its kernels' texts are asked for.
+
+    Arrays lie at multiples of 64 bytes, as in an arena: kernels differ for arrays that do not, and where
+    numpy's own begin is for chance to say.
+    """
+
+    def placed(array: Any) -> Any:
+        if array is None:
+            return None
+        found = backend.empty(max(array.nbytes, 1))[: array.nbytes].view(array.dtype).reshape(array.shape)
+        found[...] = array
+        return found
+
+    ins, made = ({n: placed(x) for n, x in arrays.items()} for arrays in (given, outs))
     try:
         if not call.kernel(op).is_reference:
-            call.bind(op, dict(given), {n: None if x is None else x.copy() for n, x in outs.items()}, 0)
+            call.bind(op, ins, made, 0)
     except Exception as error:  # a row is not to stop the record; that it failed is part of it
         texts.note("cuda refused", f"{type(error).__name__}: {error}")
