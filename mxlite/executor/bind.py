@@ -19,7 +19,7 @@ from .amp import amp_dtype, LossScale, typed
 from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
 from .executor import Executor
-from .given import by_name, check_apart, plain, shared_arrays
+from .given import by_name, check_apart, plain, shared_arrays, told_apart
 from .group import Arrival, ExecutorGroup, Expected
 from .infer import known_shapes, shapes_of_variables
 from .link import arena_bytes, link
@@ -272,12 +272,15 @@ def bind(
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
 
+    Variables of one name can be bound by a list alone, and are called `data[0]`, `data[1]` then.
     Arguments without an array in `args_grad` get no gradient. Sparse arrays there are written after each
     backward pass from dense ones that the program has, and counts.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
+    if not isinstance(args, Mapping):
+        graph = told_apart(graph)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
     given = plain(by_name(args, arguments, "args", complete=True))
@@ -332,6 +335,7 @@ def bind(
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
     settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
+    settings["bound"] = True  # to arrays that have values
     executor = link(planned, ctx, arrays, requests, shared_exec, settings)
     executor.show_sparse(sparse)
     return executor
@@ -371,6 +375,7 @@ def locals_of(
         streams=streams,
         watch=None,
         grouped=False,
+        bound=False,
     )
 
 

@@ -280,15 +280,16 @@ class Executor:
 
         A second backward after the same forward computes the forward pass again, from the arguments as they
         are now and with the same random numbers; auxiliary states stay as the first pass left them. So does
-        one after a forward(is_train=False) that gives the same as one for training: StateError where a node
-        looks at the mode, draws random numbers or has an auxiliary state, or where another forward pass waits
-        in the arena for its own backward; and where there was no forward pass at all. `is_train` is accepted
-        for MXNet's sake.
+        one after a forward(is_train=False) that gives the same as one for training, and one of an executor of
+        `bind` before any forward pass, for its arrays have their values: StateError where a node looks at the
+        mode, draws random numbers or has an auxiliary state, or where another forward pass waits in the arena
+        for its own backward; and before the first forward pass of an executor of `simple_bind`. `is_train` is
+        accepted for MXNet's sake.
         """
         if not self._has_backward:
             return
         self._check_backward()
-        if not self.has_run:
+        if not self.has_run and not (self._given["bound"] and is_alike_in_training(self._planned.graph)):
             raise StateError(
                 "backward: call forward(is_train=True) first; there are no values to go back from."
             )
