@@ -705,9 +705,18 @@ def test_torch_shares_memory_both_ways():
 def test_from_numpy_shares_or_copies():
     x = np.zeros(2, "float32")
     shared, copied = nd.from_numpy(x), nd.from_numpy(x, zero_copy=False)
-    x[0] = 4
-    same(shared, [4, 0])
+    shared[0] = 4
+    shared.wait_to_read()
+    assert x.tolist() == [4, 0]
     same(copied, [0, 0])
+    with pytest.raises(ValueError, match="read-only"):
+        x[0] = 5  # somebody may be reading it
+    nd.from_numpy(x)[1] = 3
+    same(shared, [4, 3])
+    frozen = np.zeros(2)
+    frozen.flags.writeable = False  # not by us
+    with pytest.raises(ShapeError, match="writable"):
+        nd.from_numpy(frozen)
     with pytest.raises(ShapeError, match="zero_copy=False"):
         nd.from_numpy(np.zeros((2, 3), "float32").T)
 

@@ -145,7 +145,7 @@ class BoundModule(BaseModule):
 
     @property
     def _total_exec_bytes(self) -> int:
-        """What MXNet adds up by this name: the memory that its executor takes for inner results, the arena."""
+        """What MXNet adds up by this name: bytes that its executor takes for inner results, the arena."""
         return self.memory_plan.arena_bytes
 
     @property

@@ -280,9 +280,7 @@ def combined(what: str, lhs: Any, rhs: Any) -> NDArray:
     return reflected
 
 
-def retain(
-    data: RowSparseNDArray, indices: Any = None, out: Any = None, **left: Any
-) -> RowSparseNDArray:
+def retain(data: RowSparseNDArray, indices: Any = None, out: Any = None, **left: Any) -> RowSparseNDArray:
     """The rows of `data` with these numbers; the others become 0."""
     if left:
         raise ArgumentError(f"retain takes no {next(iter(left))!r}.")
