@@ -1151,3 +1151,21 @@ def test_a_histogram_counts_as_in_mxnet():
 def test_a_histogram_refuses_what_makes_no_bins(bins, ends, text):
     with pytest.raises((ValueError, TypeError), match=text):
         mx.nd.histogram(mx.nd.array([0.5]), bins, ends)
+
+
+def test_assignment_in_another_order_is_not_recorded_as_a_copy():
+    target, value = nd.zeros(3), nd.array([1, 2, 3])
+    value.attach_grad()
+    with mx.autograd.record():
+        made = value * 2
+        with pytest.raises(mx.StateError, match="Inplace operations"):
+            target[::-1] = made
+        target[::-1] = made.detach()
+        same(target, [6, 4, 2])
+        target[:] = made
+        (target * nd.array([10, 20, 30])).sum().backward()
+    same(target, [2, 4, 6])
+    same(value.grad, [20, 40, 60])
+    matrix = nd.zeros((2, 2))
+    matrix[::-1] = nd.array([[1, 0], [0, 2]]).tostype("csr")
+    same(matrix, [[0, 2], [1, 0]])

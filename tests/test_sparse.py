@@ -277,3 +277,8 @@ def test_retain_says_what_it_lacks_or_does_not_take():
         mx.nd.sparse.retain(rows, index=mx.nd.array([0]))
     with pytest.raises(mx.MXNetError, match="needs indices"):
         mx.nd.sparse.retain(rows)
+
+
+def test_zeros_of_an_unknown_storage_type_are_an_error_of_value():
+    with pytest.raises(ValueError, match="must be one of .*, got 'rows'"):
+        mx.nd.sparse.zeros("rows", (2, 2))
