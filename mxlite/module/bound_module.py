@@ -121,7 +121,7 @@ class BoundModule(BaseModule):
         self.need()
         self._executor.monitor_by(self._monitor_by)
         return BoundArrays(
-            self._executor,
+            [self._executor],
             self._names.parameters,
             self._names.data,
             self._binding.samples,

@@ -152,8 +152,9 @@ def from_numpy(ndarray: Any, zero_copy: bool = True) -> NDArray:
     """
     if not zero_copy:
         return array(ndarray, dtype=as_dtype(ndarray.dtype))
-    if _SHARED.get(id(ndarray)) is ndarray:
-        ndarray.flags.writeable = True  # as it was before it was shared the first time
+    before = _SHARED.get(id(ndarray))
+    if before is not None and before is ndarray:
+        before.flags.writeable = True  # as it was before it was shared the first time
     made = sharing(ndarray.view())
     ndarray.flags.writeable = False
     _SHARED[id(ndarray)] = ndarray
@@ -168,5 +169,5 @@ def sharing(ndarray: Any) -> NDArray:
     return NDArray(ndarray)
 
 
-_SHARED: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_SHARED: WeakValueDictionary[int, np.ndarray[Any, Any]] = WeakValueDictionary()
 """The numpy arrays that `from_numpy` has made read-only, by id."""

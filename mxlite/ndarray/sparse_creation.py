@@ -15,7 +15,6 @@ from .sparse_array import BaseSparseNDArray, CSRNDArray, form_of_dense, RowSpars
 from .sparse_form import Array, CSRForm, index_type, RowSparseForm, starts
 from .storage import check_shape
 
-
 _STYPES = ("default", "csr", "row_sparse")
 
 
