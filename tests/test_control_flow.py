@@ -789,3 +789,22 @@ def test_loops_over_arrays_stop_pad_and_choose():
 def test_what_loops_over_arrays_refuse_is_named(make, match):
     with pytest.raises((OpAttributeError, ShapeError), match=match):
         make(mx.nd.ones((2,)))
+
+
+def test_open_axes_of_data_go_through_a_loop():
+    def step(data, states):
+        return data + states[0], [states[0] * 2]
+
+    def shapes(data_shape, other=None):
+        data = mx.sym.var("data", shape=data_shape)
+        fed = data if other is None else [data, mx.sym.var("other", shape=other)]
+        body = step if other is None else lambda d, s: (d[0] * d[1] + s[0], [s[0] * 2])
+        outs, states = mx.sym.contrib.foreach(body, fed, [mx.sym.var("state")])
+        args, found, _ = mx.sym.Group([outs, *states]).infer_shape_partial()
+        return found, args[-1]
+
+    assert shapes((0, 3, 32)) == ([(0, 3, 32), (3, 32)], (3, 32))  # how many rows is open
+    assert shapes((4, 0, 32)) == ([(4, 0, 32), (0, 32)], (0, 32))  # how large a row is
+    assert shapes((0, 3), other=(5, 3)) == ([(5, 3), (3,)], (3,))  # the other tells
+    with pytest.raises(mx.ShapeError, match="4 rows, but argument 1 has 5"):
+        shapes((4, 0), other=(5, 3))

@@ -732,3 +732,33 @@ def test_aux_states_that_inference_reads_may_change():
         executor.arg_dict["x"][:] = 2
         executor.forward()
         np.testing.assert_allclose(executor.outputs[0].asnumpy(), 2 / var**0.5, rtol=1e-2)
+
+
+def test_variables_of_one_name_are_bound_by_position_and_have_names_of_their_own_then():
+    first, second = mx.sym.Variable("data"), mx.sym.Variable("data")
+    net = mx.sym.broadcast_sub(first, second) * first
+    a, b = mx.nd.array([1, 2]), mx.nd.array([5, 7])
+    grads = [mx.nd.zeros(2), mx.nd.zeros(2)]
+    exe = net.bind(mx.cpu(), [a, b], args_grad=grads)
+    exe.forward(is_train=True)
+    exe.backward(mx.nd.ones(2))
+    assert exe.outputs[0].asnumpy().tolist() == [-4, -10]
+    assert [g.asnumpy().tolist() for g in grads] == [[-3, -3], [-1, -2]]
+    assert net.list_arguments() == ["data", "data"] and list(exe.arg_dict) == ["data[0]", "data[1]"]
+    with pytest.raises(mx.MXNetError, match="'data' is no argument"):
+        exe.forward(data=a)  # which of the two?
+    with pytest.raises(mx.BindError, match="'data' names 2 different variables"):
+        net.bind(mx.cpu(), {"data": a})
+
+
+def test_backward_of_bound_arrays_needs_no_forward_where_training_is_like_inference():
+    data, grad = mx.nd.array([1, 2, 3]), mx.nd.zeros(3)
+    exe = mx.sym.square(mx.sym.Variable("data")).bind(mx.cpu(), [data], args_grad=[grad])
+    exe.backward(mx.nd.array([1, 1, 2]))
+    assert grad.asnumpy().tolist() == [2, 4, 12] and exe.outputs[0].asnumpy().tolist() == [1, 4, 9]
+    dropped = mx.sym.Dropout(mx.sym.Variable("data")).bind(mx.cpu(), [data], args_grad=[grad])
+    with pytest.raises(mx.StateError, match="call forward"):
+        dropped.backward(mx.nd.ones(3))
+    empty = mx.sym.square(mx.sym.Variable("data")).simple_bind(mx.cpu(), data=(3,))
+    with pytest.raises(mx.StateError, match="call forward"):
+        empty.backward(mx.nd.ones(3))  # at what data? nobody has given any

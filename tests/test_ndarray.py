@@ -705,9 +705,18 @@ def test_torch_shares_memory_both_ways():
 def test_from_numpy_shares_or_copies():
     x = np.zeros(2, "float32")
     shared, copied = nd.from_numpy(x), nd.from_numpy(x, zero_copy=False)
-    x[0] = 4
-    same(shared, [4, 0])
+    shared[0] = 4
+    shared.wait_to_read()
+    assert x.tolist() == [4, 0]
     same(copied, [0, 0])
+    with pytest.raises(ValueError, match="read-only"):
+        x[0] = 5  # somebody may be reading it
+    nd.from_numpy(x)[1] = 3
+    same(shared, [4, 3])
+    frozen = np.zeros(2)
+    frozen.flags.writeable = False  # not by us
+    with pytest.raises(ShapeError, match="writable"):
+        nd.from_numpy(frozen)
     with pytest.raises(ShapeError, match="zero_copy=False"):
         nd.from_numpy(np.zeros((2, 3), "float32").T)
 
@@ -1142,3 +1151,21 @@ def test_a_histogram_counts_as_in_mxnet():
 def test_a_histogram_refuses_what_makes_no_bins(bins, ends, text):
     with pytest.raises((ValueError, TypeError), match=text):
         mx.nd.histogram(mx.nd.array([0.5]), bins, ends)
+
+
+def test_assignment_in_another_order_is_not_recorded_as_a_copy():
+    target, value = nd.zeros(3), nd.array([1, 2, 3])
+    value.attach_grad()
+    with mx.autograd.record():
+        made = value * 2
+        with pytest.raises(mx.StateError, match="Inplace operations"):
+            target[::-1] = made
+        target[::-1] = made.detach()
+        same(target, [6, 4, 2])
+        target[:] = made
+        (target * nd.array([10, 20, 30])).sum().backward()
+    same(target, [2, 4, 6])
+    same(value.grad, [20, 40, 60])
+    matrix = nd.zeros((2, 2))
+    matrix[::-1] = nd.array([[1, 0], [0, 2]]).tostype("csr")
+    same(matrix, [[0, 2], [1, 0]])

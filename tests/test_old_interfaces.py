@@ -36,6 +36,40 @@ def test_private_names_of_modules_are_those_of_mxnet():
     assert buckets._default_bucket_key == buckets._curr_bucket_key == 3
 
 
+def test_private_parameters_are_stored_as_their_variables_say():
+    weight = mx.sym.Variable("weight", stype="row_sparse", shape=(3, 1), init=mx.init.One())
+    layer = mx.sym.dot(mx.sym.Variable("data", stype="csr"), weight)
+    module = mx.mod.Module(layer, label_names=None)
+    module.bind([("data", (2, 3))], for_training=False)
+    module.init_params()
+    assert module._arg_params["weight"].stype == "row_sparse"
+    assert module._arg_params["weight"].asnumpy().tolist() == [[1], [1], [1]]
+
+
+def test_bytes_of_one_executor_do_not_count_those_of_other_buckets():
+    def network(length):
+        data = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, flatten=False, name="fc")
+        return mx.sym.SoftmaxOutput(mx.sym.sum(data, axis=1), name="softmax"), ["data"], ["softmax_label"]
+
+    module = mx.mod.BucketingModule(network, 8)
+    module.bind([("data", (4, 8, 3))], [("softmax_label", (4,))])
+    module.init_params()
+    shapes = [("data", (4, 6, 3))], [("softmax_label", (4,))]
+    before = module._buckets[8]._total_exec_bytes
+    module.switch_bucket(6, *shapes)
+    assert before > 0 and module._buckets[8]._total_exec_bytes == before
+    del module._buckets[6]
+    module.switch_bucket(6, *shapes)
+    assert module._buckets[8]._total_exec_bytes == before
+
+
+def test_a_shape_that_is_an_array_is_an_error_of_kind():
+    module = mx.mod.Module(net())
+    with pytest.raises(TypeError, match="shape of 'data' must be of whole numbers, got NDArray"):
+        module.bind([("data", mx.nd.array([10, 10]))])
+    assert not module.binded
+
+
 def test_the_default_context_is_set_as_in_mxnets_older_programs():
     assert mx.Context.default_ctx == mx.cpu(0)
     mx.Context.default_ctx = mx.cpu(3)

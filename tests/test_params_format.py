@@ -250,3 +250,26 @@ def test_arrays_without_names_are_no_parameters(tmp_path):
         load_params(tmp_path / "p")
     save(tmp_path / "p", {})
     assert load_params(tmp_path / "p") == ({}, {})
+
+
+# `arange(1, ctx=gpu()).__getstate__()["handle"]` of MXNet: version 2, dense, (1,), gpu(0), float32, 0.
+GPU_ARRAY = struct.pack("<IiiqiiiI", 0xF993FAC9, 0, 1, 1, 2, 0, 0, 0)
+
+
+def test_the_state_of_an_array_that_mxnet_pickled_is_read_without_its_device():
+    target = zeros((2, 2))
+    target.__setstate__({"handle": bytearray(GPU_ARRAY)})
+    assert target.shape == (1,) and target.asnumpy().tolist() == [0] and str(target.context) == "cpu(0)"
+    made = NDArray(None)  # as pickle calls it
+    made.__setstate__({"handle": GPU_ARRAY[:-4] + np.float32(3).tobytes()})
+    assert (made + 1).asnumpy().tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    "handle", [GPU_ARRAY[:20], GPU_ARRAY[:-1], GPU_ARRAY + b"x", b"", GPU_ARRAY[:12] + b"\xff" * 24]
+)
+def test_a_pickled_state_that_is_no_array_is_refused(handle):
+    target = zeros((2, 2))
+    with pytest.raises(FormatError):
+        target.__setstate__({"handle": handle})
+    assert target.asnumpy().tolist() == [[0, 0], [0, 0]]

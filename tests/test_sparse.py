@@ -269,3 +269,16 @@ def test_retain_is_an_operator_of_symbols_too(rows):
 def test_a_sparse_array_of_a_sparse_one_is_on_the_device_that_is_asked_for(make):
     of = make(np.eye(3, dtype="float32"))
     assert make(of, ctx=mx.cpu(1), dtype="float64").context == make(of, ctx=mx.cpu(1)).context == mx.cpu(1)
+
+
+def test_retain_says_what_it_lacks_or_does_not_take():
+    rows = mx.nd.ones((2, 2)).tostype("row_sparse")
+    with pytest.raises(mx.MXNetError, match="takes no 'index'"):
+        mx.nd.sparse.retain(rows, index=mx.nd.array([0]))
+    with pytest.raises(mx.MXNetError, match="needs indices"):
+        mx.nd.sparse.retain(rows)
+
+
+def test_zeros_of_an_unknown_storage_type_are_an_error_of_value():
+    with pytest.raises(ValueError, match="stype must be one of"):
+        mx.nd.sparse.zeros("rows", (2, 2))

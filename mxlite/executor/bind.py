@@ -20,7 +20,7 @@ from .anew import Anew
 from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
 from .executor import Executor
-from .given import by_name, check_apart, plain, shared_arrays
+from .given import by_name, check_apart, plain, shared_arrays, told_apart
 from .group import Arrival, ExecutorGroup, Expected
 from .infer import known_shapes
 from .lazy_steps import LazySteps
@@ -181,11 +181,14 @@ def bind(
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts. The request has no shapes: they are those of the arrays.
 
+    Variables of one name can be bound by a list alone, and are called `data[0]`, `data[1]` then.
     Arguments without an array in `args_grad` get no gradient. Sparse arrays there are written after each
     backward pass from dense ones that the program has, and counts.
     """
     graph, ctx = request.graph, request.ctx or current_context()
     backend = backend_of(ctx)
+    if not isinstance(args, Mapping):
+        graph = told_apart(graph)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
     given = plain(by_name(args, arguments, "args", complete=True))
@@ -219,7 +222,7 @@ def bind(
 
     # Where no gradient is asked for, nothing tells which of the arguments are inputs.
     shapes = {n: a.shape for n, a in given.items() if n in data or not data}
-    request = replace(request, ctx=ctx, shapes=shapes, grad_req=requests)
+    request = replace(request, graph=graph, ctx=ctx, shapes=shapes, grad_req=requests)
     planned, requests = Planning(
         Candidates(
             request=request,
@@ -233,5 +236,6 @@ def bind(
         room=room,
     ).run()
     executor = link(planned, request, arrays, requests, shared_exec, ANEW)
+    executor.arguments_are_given = True
     executor.show_sparse(sparse)
     return executor

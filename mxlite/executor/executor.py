@@ -62,6 +62,7 @@ class Executor:
         self._ctx = context
         self._anew = anew
         self.is_grouped = False  # it is a Module's
+        self.arguments_are_given = False  # in arrays of the user that hold values
         self._monitor_by: Callable[[Any, Watch], None] | None = None
         self._backend = backend
         self._arrays = dict(arrays)
@@ -282,15 +283,16 @@ class Executor:
 
         A second backward after the same forward recomputes the forward pass, from the current arguments
         and with the same random numbers; auxiliary states stay as the first pass left them. So does
-        one after a forward(is_train=False) that gives the same as one for training: StateError if a node
-        depends on the mode, draws random numbers or has an auxiliary state, or if another forward pass waits
-        in the arena for its own backward; and if there was no forward pass at all. `is_train` is accepted
-        for compatibility with MXNet.
+        one after a forward(is_train=False) that gives the same as one for training, and one of an executor of
+        `bind` before any forward pass, as its arrays have values: StateError if a node depends on the mode,
+        draws random numbers or has an auxiliary state, or if another forward pass waits in the arena for its
+        own backward; and before the first forward pass of an executor of `simple_bind`. `is_train` is
+        accepted for compatibility with MXNet.
         """
         if not self._has_backward:
             return
         self._check_backward()
-        if not self.has_run:
+        if not self.has_run and not (self.arguments_are_given and is_alike_in_training(self._planned.graph)):
             raise StateError(
                 "backward: call forward(is_train=True) first; there are no values to go back from."
             )

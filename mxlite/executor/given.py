@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count as counter
 from typing import Any
 
 from ..core import BindError, nearest
 from ..core.errors import refuse_misspelt
 from ..core.wanted import wanted
+from ..graph import Graph
+from ..graph.rewrite import Rewriter
 from ..ndarray import NDArray
 from .executor import Executor
 from .planned import Planned
@@ -41,6 +46,25 @@ def check_apart(
                     f"other. Give each an array of its own, or grad_req='add' to both for their sum."
                 )
         by_var[grad.var].append(name)
+
+
+def told_apart(graph: Graph) -> Graph:
+    """`graph` with another name for each of several arguments of one name: `data[0]`, `data[1]`.
+
+    Lists give arrays to them by position. Neither keeps the old name, by which somebody may mean any of them.
+    """
+    count = Counter(n.name for n in graph.arguments)
+    if len(count) == sum(count.values()):
+        return graph
+    numbers = {n: counter() for n, c in count.items() if c > 1}
+    rewriter = Rewriter(graph)
+    arguments = set(graph.arguments)
+    for node in graph.nodes:
+        if node in arguments and node.name in numbers:
+            rewriter.replace(node, replace(node, name=f"{node.name}[{next(numbers[node.name])}]"))
+        else:
+            rewriter.keep(node)
+    return rewriter.graph(ordered=graph.order is not None)
 
 
 def plain(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:

@@ -140,7 +140,8 @@ class _Shapes:
         ins = [self.shapes.get(e) for e in node.inputs]
         inferred = op.inferred_names(node.attrs)
         if all(known_shape(s) for n, s in zip(names, ins) if n not in inferred):
-            in_shapes, out_shapes = op.infer_shape(node.attrs, *(s if known_shape(s) else None for s in ins))
+            told = (s if op.takes_open_shapes or known_shape(s) else None for s in ins)
+            in_shapes, out_shapes = op.infer_shape(node.attrs, *told)
             return (*in_shapes, *out_shapes)
         outs = [self.shapes.get(Entry(node, i)) for i in range(node.num_outputs)]
         for e, s in zip(node.inputs, op.infer_inputs(node.attrs, ins, outs)):

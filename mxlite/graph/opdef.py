@@ -115,6 +115,7 @@ class Op:
     ] = ()  # attributes that are graphs, in the order of a file: see ops/control/control.py
     Attrs: ClassVar[type] = NoAttrs
 
+    takes_open_shapes: ClassVar[bool] = False  # `infer_shape` knows what to do with an axis of UNKNOWN
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in
 
     typed_by_data: ClassVar[bool] = False  # the first output's dtype is the first input's, others may differ

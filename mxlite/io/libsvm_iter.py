@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FormatError, RangeError, ShapeError
-from ..ndarray import from_numpy, NDArray
+from ..ndarray import NDArray
+from ..ndarray.creation import sharing
 from ..ndarray.sparse_array import sparse_array
 from ..ndarray.sparse_form import CSRForm, index_type, stacked
 from .csv_iter import shape_of
@@ -102,7 +103,7 @@ class LibSVMIter(RowIter):
     def _as_array(self, values: Any) -> NDArray:
         if not isinstance(values, CSRForm):
             return super()._as_array(values)
-        return sparse_array(values) if self._stype == "csr" else from_numpy(values.dense())
+        return sparse_array(values) if self._stype == "csr" else sharing(values.dense())
 
     def _lines(self, file: Lines, count: int) -> list[tuple[int, str]]:
         """Up to `count` lines of this part."""

@@ -17,7 +17,8 @@ from ..core import schema
 from ..core.errors import FormatError, RangeError, ShapeError, StateError
 from ..core.files import opened
 from ..core.wanted import wanted_path
-from ..ndarray import from_numpy, NDArray
+from ..ndarray import NDArray
+from ..ndarray.creation import sharing
 from .iterator import DataBatch, DataDesc, DataIter
 
 
@@ -124,7 +125,7 @@ class RowIter(DataIter):
 
     def _as_array(self, values: Any) -> NDArray:
         """Rows as they are returned."""
-        return from_numpy(values)
+        return sharing(values)
 
     def _arrays(self) -> list[Any]:
         if self._present is None:

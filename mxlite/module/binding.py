@@ -271,6 +271,8 @@ class Binding:
                 f"bind: {kind}_shapes must be a list of DataDesc or (name, shape), got {shapes!r}."
             ) from None
         for d, given in zip(descs, shapes):
+            for n in d.shape:
+                wanted(f"bind: the shape of {d.name!r}", n, "of whole numbers", int, np.integer)
             if not isinstance(given, DataDesc) and len(given) == 2 and d.name in bound:
                 d.dtype = bound[d.name]
         known = {*self.names.label, *self.names.data}

@@ -9,6 +9,8 @@ from typing import Any
 from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup
+from ..executor.row_gradients import is_row_sparse
+from ..graph import Entry
 from ..io import DataDesc
 from ..memplan import MemoryPlan
 from ..ndarray import concat, NDArray
@@ -120,7 +122,7 @@ class BoundModule(BaseModule):
         self.need()
         self._executor.monitor_by(self._monitor_by)
         return BoundArrays(
-            self._executor,
+            [self._executor],
             self._names.parameters,
             self._names.data,
             self._binding.samples,
@@ -144,13 +146,21 @@ class BoundModule(BaseModule):
 
     @property
     def _total_exec_bytes(self) -> int:
-        """The bytes of `planned_bytes`, by the name that MXNet 1.0 has for those of its executors."""
-        return self.planned_bytes
+        """What MXNet adds up by this name: bytes that its executor takes for inner results, the arena."""
+        return self.memory_plan.arena_bytes
 
     @property
     def _arg_params(self) -> dict[str, NDArray] | None:
-        """As in MXNet the parameters of `get_params`, None before they have values."""
-        return self.get_params()[0] if self.params_initialized else None
+        """As in MXNet the parameters of `get_params`, None before they have values.
+
+        One whose variable is declared with stype="row_sparse" is so here; a program has no other than dense
+        ones.
+        """
+        if not self.params_initialized:
+            return None
+        sparse = {n.name for n in self._symbol.graph.arguments if is_row_sparse(Entry(n))}
+        params = self.get_params()[0]
+        return {n: a.tostype("row_sparse") if n in sparse else a for n, a in params.items()}
 
     @property
     def _aux_params(self) -> dict[str, NDArray] | None:

@@ -109,6 +109,16 @@ def read_container(
     return _Reader(source, allocate).container()
 
 
+def read_array(source: Source, allocate: Allocate) -> Array | Form:
+    """The one array of bytes that hold no container, such as those in MXNet's pickles."""
+    reader = _Reader(source, allocate)
+    array = reader.array("the array")
+    if reader.left:
+        raise reader.error(f"{reader.left} bytes are left behind the array.")
+    assert not isinstance(array, StoredArray)  # as memory is allocated
+    return array
+
+
 class _Reader:
     """A file, and the number of bytes left in it."""
 

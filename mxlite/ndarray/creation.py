@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -147,11 +148,27 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
 def from_numpy(ndarray: Any, zero_copy: bool = True) -> NDArray:
     """An NDArray that shares the memory of a C-ordered, writable numpy array; a copy if `zero_copy` is False.
 
-    Keeps the dtype. While they share, write through one side only, and wait before looking from the other.
+    Keeps the dtype. `ndarray` is read-only from then on: what is pushed may read the memory at any time.
+    Wait for the NDArray before looking through `ndarray`.
     """
-    kind = as_dtype(ndarray.dtype)
     if not zero_copy:
-        return array(ndarray, dtype=kind)
+        return array(ndarray, dtype=as_dtype(ndarray.dtype))
+    before = _SHARED.get(id(ndarray))
+    if before is not None and before is ndarray:
+        before.flags.writeable = True  # as it was before it was shared the first time
+    made = sharing(ndarray.view())
+    ndarray.flags.writeable = False
+    _SHARED[id(ndarray)] = ndarray
+    return made
+
+
+def sharing(ndarray: Any) -> NDArray:
+    """An NDArray in the memory of a numpy array, which stays as it is."""
+    as_dtype(ndarray.dtype)
     if not (ndarray.flags.c_contiguous and ndarray.flags.writeable and ndarray.flags.aligned):
         raise ShapeError("from_numpy shares only C-ordered, writable arrays; pass zero_copy=False to copy.")
     return NDArray(ndarray)
+
+
+_SHARED: WeakValueDictionary[int, np.ndarray[Any, Any]] = WeakValueDictionary()
+"""The numpy arrays that `from_numpy` has made read-only, by id."""

@@ -79,13 +79,15 @@ def get_item(array: NDArray, key: Any) -> NDArray:
 def set_item(array: NDArray, key: Any, value: Any) -> None:
     """Assign a number, an NDArray or an array-like, broadcast and converted to `array`'s dtype."""
     where, basic = _normal(key, array.storage.shape)
+    backend, target = array.backend, array.storage
+    place = backend.part(target, where) if basic else None
+    # All of it, and in its own order: `a[::-1] = value` is no copy of `value`.
+    straight = place is not None and place.size == target.size and place.flags.c_contiguous
     if isinstance(value, Storage) and value.storage.device == "sparse":
-        if basic and array.backend.part(array.storage, where).shape == array.storage.shape:
+        if straight and place is not None and place.shape == target.shape:
             value.copyto(array)
             return
         value = value.plain()
-    backend, target = array.backend, array.storage
-    place = backend.part(target, where) if basic else None
     shape = place.shape if place is not None else _indexed_shape(target.shape, where)
     if isinstance(value, Storage):
         source: Any = _fitting(value.storage, shape)
@@ -94,7 +96,7 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
     whole = place is not None and place.size == target.size and not array.partial
     if MODE.flags:
         refuse_write(array, "a[...] = value")
-        if whole and isinstance(value, Storage) and value.storage.shape == target.shape:
+        if straight and whole and isinstance(value, Storage) and value.storage.shape == target.shape:
             if value is not array and note_copy(value, array, "a[:] = value"):
                 return
         refuse_loss(value, "a[...] = value")

@@ -213,7 +213,8 @@ def refuse_loss(value: Any, name: str) -> None:
         capture(value)
         if MODE.recording and flows(origin_of(value)):
             raise StateError(
-                f"{name} cannot be recorded, so no gradient would reach the array that it copies. Put parts "
+                f"{name} cannot be recorded, so no gradient would reach the array that it copies: Inplace "
+                f"operations (+=, -=, x[:]=, etc) are not supported when recording with autograd. Put parts "
                 f"together with mx.nd.concat, stack or where, or copy value.detach()."
             )
 

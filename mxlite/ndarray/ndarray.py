@@ -275,6 +275,18 @@ class NDArray(Arithmetic, Methods, Attachment):
     def __reduce__(self) -> Any:
         return _restore, (self.asnumpy(), self.context.device_type, self.context.device_id)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become the array of one of MXNet's pickles, whose state is {'handle': its bytes}; on cpu(0).
+
+        Raises FormatError where these are not those of a dense array.
+        """
+        from .persistence import load_raw
+
+        handle = wanted("NDArray.__setstate__: state", state, "a dict", dict).get("handle")
+        if handle is not None:
+            wanted("NDArray.__setstate__: handle", handle, "bytes", bytes, bytearray)
+            Storage.__init__(self, load_raw(handle))
+
 
 def _restore(values: RawArray, device_type: str, device_id: int) -> NDArray:
     array = NDArray.fresh(values.shape, values.dtype, Context(device_type, device_id))

@@ -15,7 +15,7 @@ from ..core.dtype import as_dtype
 from ..core.errors import ArgumentError
 from ..core.wanted import wanted_path
 from ..engine import get_engine
-from .container import read_container, write_container
+from .container import read_array, read_container, write_container
 from .ndarray import NDArray
 from .sparse_array import sparse_array
 from .sparse_form import Form
@@ -73,6 +73,14 @@ def load_frombuffer(buf: bytes | bytearray | memoryview) -> Arrays:
     what = "the buffer"
     arrays: Arrays = _loaded(*read_container(Source.of(buf, what), _allocate), what)
     return arrays
+
+
+def load_raw(handle: bytes | bytearray) -> np.ndarray[Any, Any]:
+    """The elements of the array in one of MXNet's pickles. FormatError where it is not a dense one."""
+    found = read_array(Source.of(handle, "the pickled array"), _allocate)
+    if isinstance(found, Form):
+        raise FormatError("the pickled array is a sparse one, and an NDArray is dense.")
+    return found
 
 
 def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

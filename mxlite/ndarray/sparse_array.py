@@ -280,8 +280,12 @@ def combined(what: str, lhs: Any, rhs: Any) -> NDArray:
     return reflected
 
 
-def retain(data: RowSparseNDArray, indices: NDArray, out: Any = None) -> RowSparseNDArray:
+def retain(data: RowSparseNDArray, indices: Any = None, out: Any = None, **left: Any) -> RowSparseNDArray:
     """The rows of `data` with these numbers; the others become 0."""
+    if left:
+        raise ArgumentError(f"retain takes no {next(iter(left))!r}.")
+    if indices is None:
+        raise ArgumentError("retain needs indices, the numbers of the rows that stay.")
     if not isinstance(data, RowSparseNDArray):
         raise OpAttributeError(f"retain needs a row_sparse array, got {found(data)}.")
     rows = indices.look() if isinstance(indices, NDArray) else np.asarray(indices)

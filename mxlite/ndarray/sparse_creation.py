@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from ..core import as_dtype, Context, ShapeError
-from ..core.errors import ArgumentError
+from ..core.errors import ArgumentError, RangeError
 from ..core.wanted import found, wanted
 from .creation import array as dense_of
 from .ndarray import NDArray
 from .sparse_array import BaseSparseNDArray, CSRNDArray, form_of_dense, RowSparseNDArray, zeros_of
 from .sparse_form import Array, CSRForm, index_type, RowSparseForm, starts
 from .storage import check_shape
+
+_STYPES = ("default", "csr", "row_sparse")
 
 
 def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> CSRNDArray:
@@ -69,6 +71,8 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None,
         from .creation import zeros as dense_zeros
 
         return dense_zeros(shape, ctx, dtype, **kwargs)
+    if stype not in _STYPES:
+        raise RangeError(f"sparse.zeros: stype must be one of {_STYPES}, got {stype!r}.")
     wanted_only("zeros", kwargs)
     return zeros_of(stype, check_shape(shape), ctx, dtype)
 

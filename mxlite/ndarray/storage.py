@@ -58,8 +58,14 @@ class Storage:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(
-        self, storage: RawArray, ctx: Context | None = None, var: Var | None = None, partial: bool = False
+        self,
+        storage: RawArray | None,
+        ctx: Context | None = None,
+        var: Var | None = None,
+        partial: bool = False,
     ) -> None:
+        if storage is None:  # in MXNet's pickles, before __setstate__
+            storage = np.empty(0, np.float32)
         if not storage.flags.c_contiguous:
             raise ShapeError(f"an NDArray is C-ordered; got strides {storage.strides} for {storage.shape}.")
         self.storage = storage

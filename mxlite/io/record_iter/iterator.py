@@ -11,7 +11,8 @@ import numpy as np
 from ...core import schema
 from ...core.errors import FormatError, StateError
 from ...core.log import Log
-from ...ndarray import array, from_numpy, load, NDArray, save
+from ...ndarray import array, load, NDArray, save
+from ...ndarray.creation import sharing
 from ..image_codec import pillow
 from ..iterator import DataBatch, DataDesc, DataIter
 from .decoder import Decoder, RecordDecoder
@@ -78,11 +79,11 @@ class RecordIter(DataIter):
         return DataBatch([self.getdata()], [self.getlabel()], self.getpad(), self.getindex())
 
     def getdata(self) -> NDArray:  # type: ignore[override]  # one array, as those of MXNet's iterators in C++
-        return from_numpy(self._begun().data)
+        return sharing(self._begun().data)
 
     def getlabel(self) -> NDArray:  # type: ignore[override]
         label = self._begun().label
-        return from_numpy(label[:, 0] if label.shape[1] == 1 else label)
+        return sharing(label[:, 0] if label.shape[1] == 1 else label)
 
     def getpad(self) -> int:
         return self._begun().pad

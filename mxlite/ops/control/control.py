@@ -44,6 +44,7 @@ class Control(Op):
     abstract = True
     variadic = "args"
     variadic_outputs = "outs"
+    takes_open_shapes = True  # and asks the operators inside
     is_loop: ClassVar[bool] = True  # outputs have a row for each iteration
 
     @classmethod

@@ -48,11 +48,12 @@ def _inferred(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool
         if args[i] is not None:
             if not args[i]:
                 raise ShapeError(f"{op.op_name} needs rows to go through, but argument {i} is of shape ().")
-            if count is not None and args[i][0] != count:
+            rows = args[i][0]
+            if count not in (None, UNKNOWN) and rows not in (count, UNKNOWN):
                 raise ShapeError(
-                    f"{op.op_name} goes through arrays of {count} rows, but argument {i} has {args[i][0]}."
+                    f"{op.op_name} goes through arrays of {count} rows, but argument {i} has {rows}."
                 )
-            count = args[i][0]
+            count = rows if count in (None, UNKNOWN) else count
     if not data:
         count = op.iterations(a, ())
 
