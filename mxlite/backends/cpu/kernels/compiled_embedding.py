@@ -16,6 +16,7 @@ from ....ops.index.places import bounded, whole
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, Module, threads_for, usable
 from ..compiled.team import load
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -78,4 +79,4 @@ def _code() -> native.Code:
     return load(module)
 
 
-ROWS = {op.grad_op: [_gradient] for op in (Embedding, _contrib_SparseEmbedding)}
+ROWS = kernel_rows(GENERATED, {op.grad_op: _gradient for op in (Embedding, _contrib_SparseEmbedding)})
