@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from .ir import Type, Value
+
 
 class Arithmetic:
     """Mixin of who writes instructions on one kind of vector by `op`."""
 
-    def op(self, name: str, *values: str) -> str:
-        """An instruction: `fadd`, `fneg`, ..."""
+    def make(self, op: str, type: Type, operands: Sequence[Value]) -> Value:
+        """The value of an instruction; see `Instructions`."""
         raise NotImplementedError
 
-    def add(self, a: str, b: str) -> str:
+    def op(self, name: str, first: Value, *rest: Value) -> Value:
+        """An instruction on values of one type: `fadd`, `fneg`, ..."""
+        return self.make(name, first.type, (first, *rest))
+
+    def add(self, a: Value, b: Value) -> Value:
         return self.op("fadd", a, b)
 
-    def sub(self, a: str, b: str) -> str:
+    def sub(self, a: Value, b: Value) -> Value:
         return self.op("fsub", a, b)
 
-    def mul(self, a: str, b: str) -> str:
+    def mul(self, a: Value, b: Value) -> Value:
         return self.op("fmul", a, b)
 
-    def div(self, a: str, b: str) -> str:
+    def div(self, a: Value, b: Value) -> Value:
         return self.op("fdiv", a, b)
 
-    def neg(self, a: str) -> str:
+    def neg(self, a: Value) -> Value:
         return self.op("fneg", a)

@@ -4,7 +4,7 @@
     xp = Tracer(d)
     x = xp.real(d.widen(f.load(data, i, dtype, mask)))
     y = gammaln_values(xp, x)                    # writes instructions, one for each operation
-    f.store(d.narrow(y.name), out, i, dtype, mask)
+    f.store(d.narrow(y.value), out, i, dtype, mask)
 
 An array of float64 becomes a vector of float64 in a register, one of truths a mask; a number stays one. So a
 formula is written once, and both kernels compute the same operations in the same order: they differ by what
@@ -18,16 +18,17 @@ from typing import Any
 
 from . import double_functions as functions
 from .doubles import Doubles
-from .emitter import Function, Module
+from .emitter import Function, Module, width
+from .ir import number, type_of, Value
 
 
 class Traced:
     """A vector of numbers, or a mask. As an array, it may be changed in place, for all who hold it."""
 
-    __slots__ = ("is_mask", "name", "xp")
+    __slots__ = ("is_mask", "value", "xp")
 
-    def __init__(self, xp: Tracer, name: str, is_mask: bool = False) -> None:
-        self.xp, self.name, self.is_mask = xp, name, is_mask
+    def __init__(self, xp: Tracer, value: Value, is_mask: bool = False) -> None:
+        self.xp, self.value, self.is_mask = xp, value, is_mask
 
     def __len__(self) -> int:
         return self.xp.d.f.width
@@ -69,7 +70,7 @@ class Traced:
         return self._becomes(self / other)
 
     def _becomes(self, other: Traced) -> Traced:
-        self.name = other.name
+        self.value = other.value
         return self
 
     def __neg__(self) -> Traced:
@@ -117,31 +118,31 @@ class Tracer:
 
     def __init__(self, d: Doubles) -> None:
         self.d = d
-        self.true = Traced(self, "splat (i1 true)", True)
+        self.true = Traced(self, number(d.f.bits, True), True)
 
-    def real(self, name: str) -> Traced:
+    def real(self, value: Value) -> Traced:
         """A vector of float64."""
-        return Traced(self, name)
+        return Traced(self, value)
 
-    def mask(self, name: str) -> Traced:
+    def mask(self, value: Value) -> Traced:
         """A vector of truths."""
-        return Traced(self, name, True)
+        return Traced(self, value, True)
 
-    def name(self, x: Any) -> str:
+    def value(self, x: Any) -> Value:
         """The value of a number, a vector, or a mask as 0 and 1."""
         if not isinstance(x, Traced):
             return self.d.const(float(x))
-        return self.d.select(x.name, self.d.const(1.0), self.d.const(0.0)) if x.is_mask else x.name
+        return self.d.select(x.value, self.d.const(1.0), self.d.const(0.0)) if x.is_mask else x.value
 
     def apply(self, what: str, *operands: Any) -> Traced:
         """A method of Doubles."""
-        return self.real(getattr(self.d, what)(*(self.name(x) for x in operands)))
+        return self.real(getattr(self.d, what)(*(self.value(x) for x in operands)))
 
     def compared(self, how: str, a: Any, b: Any) -> Traced:
-        return self.mask(self.d.compare(how, self.name(a), self.name(b)))
+        return self.mask(self.d.compare(how, self.value(a), self.value(b)))
 
     def logical(self, what: str, a: Traced, b: Traced) -> Traced:
-        return self.mask(self.d.f.emit(f"{what} {self.d.f.bits} {a.name}, {b.name}"))
+        return self.mask(self.d.f.binary(what, a.value, b.value))
 
     def formula(self, formula: Any, *operands: Traced, **constants: Any) -> Traced:
         """A call of a function that has the code of a formula; see `ops.formula`."""
@@ -150,14 +151,17 @@ class Tracer:
         if name not in module.routines:
             made = module.routines[name] = _Routine(module, name, len(operands))
             xp = Tracer(Doubles(made))
-            made.gives(xp.name(formula(xp, *(xp.real(f"%a{k}") for k in range(len(operands))), **constants)))
-        given = ", ".join(f"{self.d.vector} {self.name(x)}" for x in operands)
-        return self.real(self.d.f.emit(f"call {self.d.vector} @{name}({given})"))
+            made.gives(
+                xp.value(
+                    formula(xp, *(xp.real(made.arg(f"a{k}")) for k in range(len(operands))), **constants)
+                )
+            )
+        return self.real(self.d.f.called(self.d.vector, name, *(self.value(x) for x in operands)))
 
     # -- as numpy's ------------------------------------------------------------------------------
 
     def where(self, mask: Traced, a: Any, b: Any) -> Traced:
-        return self.real(self.d.select(mask.name, self.name(a), self.name(b)))
+        return self.real(self.d.select(mask.value, self.value(a), self.value(b)))
 
     def minimum(self, a: Traced, b: float) -> Traced:
         return self.apply("below", a, b)
@@ -186,7 +190,7 @@ class Tracer:
         return self._intrinsic("copysign", a, b)
 
     def _intrinsic(self, name: str, *operands: Any) -> Traced:
-        return self.real(self.d.intrinsic(name, *(self.name(x) for x in operands)))
+        return self.real(self.d.intrinsic(name, *(self.value(x) for x in operands)))
 
     def fmod(self, a: Traced, b: float) -> Traced:
         """Of whole numbers, and b = 2."""
@@ -215,7 +219,7 @@ class Tracer:
         return self._function(functions.power, a, b)
 
     def _function(self, function: Any, *operands: Any) -> Traced:
-        return self.real(function(self.d, *(self.name(x) for x in operands)))
+        return self.real(function(self.d, *(self.value(x) for x in operands)))
 
     def isinf(self, a: Traced) -> Traced:
         return self.compared("oeq", self.absolute(a), math.inf)
@@ -247,12 +251,10 @@ class _Routine(Function):
     """A function of vectors of float64 that gives one."""
 
     def __init__(self, module: Module, name: str, count: int) -> None:
-        super().__init__(module, name)
-        kind = Doubles(self).vector
-        operands = ", ".join(f"{kind} %a{k}" for k in range(count))
-        self.head = f"define internal {kind} @{name}({operands}) #0 {{"
+        kind = type_of("double", width())
+        super().__init__(module, name, None, {f"a{k}": kind for k in range(count)}, kind)
 
-    def gives(self, value: str) -> None:
+    def gives(self, value: Value) -> None:
         """The end of the function."""
-        self.do(f"ret {Doubles(self).vector} {value}")
+        self.do("ret", value)
         self.prune()
