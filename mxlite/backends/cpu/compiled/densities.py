@@ -81,7 +81,7 @@ class _Writer:
                 self.d.store_as(s.value, target, index, dtype, mask)
 
     def _row(self, row: Value, begin: Value, end: Value, parameters: Sequence[Traced]) -> None:
-        sample = self.xp.real(self.f.arg("sample"))  # of no value: what depends on it is left out
+        sample = self.xp.real(Value(self.d.vector, "%sample"))  # of no value: what depends on it is left out
         with self.f.ahead(lambda: self.form.law(self.xp, sample, *self._held(parameters))):
             if self.form.made:
                 self._summed(row, begin, end, parameters)

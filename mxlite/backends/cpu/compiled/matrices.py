@@ -33,6 +33,7 @@ from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width
 from .ir import Value
+from .register_tile import Factors, multiplied
 from .team import load
 from .transposition import _transposed
 
@@ -438,23 +439,14 @@ def _tile(p: Program, name: str, n: int, turned: bool, depth: int) -> None:
             f.prefetch(f.at(there, 4 * lanes * j), writes=True)
     sums = [f.const(0.0)] * (n * VECTORS)
     until = f.binary("and", f.arg("steps"), -_UNROLL)
-    start: Int = 0
-    for stop, count in ((until, _UNROLL), (f.arg("steps"), 1)):
-        with f.loop(start, stop, count, sums) as loop:
-            values = list(loop.values)
-            a = f.at(f.arg("a"), f.times(loop.index, step))
-            b = f.at(f.arg("b"), f.times(loop.index, 4 * panel()))
-            for line in range(0, AHEAD * count, 64) if count > 1 else ():
-                there = f.at(f.arg("ahead"), f.plus(f.times(loop.index, AHEAD), line))
-                f.prefetch(there, level=2)
-            for k in range(count):
-                right = [f.read(f.at(b, 4 * (panel() * k + lanes * j))) for j in range(VECTORS)]
-                for r in range(n):
-                    left = f.repeated(f.at(a, r * row + k * step))
-                    for j in range(VECTORS):
-                        values[r * VECTORS + j] = f.fma(left, right[j], values[r * VECTORS + j])
-            loop.again(*values)
-        sums, start = list(loop.results), stop
+
+    def ahead(i: Value, b: Value, k: int) -> None:
+        for line in range(0, 0 if k else AHEAD * _UNROLL, 64):
+            f.prefetch(f.at(f.arg("ahead"), f.plus(f.times(i, AHEAD), line)), level=2)
+
+    factors = Factors(f.arg("a"), row, step, f.arg("b"), 4 * panel(), (None,) * VECTORS)
+    sums = multiplied(f, sums, factors, 0, until, _UNROLL, ahead)
+    sums = multiplied(f, sums, factors, until, f.arg("steps"))
     for r in range(n):
         begin = f.at(f.arg("begin"), f.times(r, f.arg("begin_row")))
         for j, mask in enumerate(masks):

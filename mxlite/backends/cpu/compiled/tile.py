@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..winograd.routine import Int, Program
 from .emitter import width
 from .ir import listed, type_of, Value
+from .register_tile import Factors, multiplied
 
 MOST_ROWS = 14
 _UNROLL = 4
@@ -119,29 +120,17 @@ class Vector(NamedTuple):
 def _tile(p: Program, name: str, form: Form, n: int, vectors: tuple[Vector, ...]) -> None:
     """n rows of these vectors."""
     f = p.routine(name, a="ptr", b="ptr", c="ptr", steps="i64")
-    v, line = len(vectors), 4 * f.width
+    v = len(vectors)
     sums = [
         f.load(f.at(f.arg("c"), r * form.c_row + x.place), 0, mask=x.mask) if x.adds else f.const(0.0)
         for r in range(n)
         for x in vectors
     ]
     until = f.times(f.over(f.arg("steps"), _UNROLL), _UNROLL)
-    start: Int = 0
-    for stop, step in (((until), _UNROLL), (f.arg("steps"), 1)):
-        with f.loop(start, stop, step, sums) as loop:
-            values = list(loop.values)
-            a = f.at(f.arg("a"), f.times(loop.index, form.a_step))
-            b = f.at(f.arg("b"), f.times(loop.index, form.b_step))
-            for k in range(step):
-                right = [
-                    f.load(f.at(b, k * form.b_step + line * j), 0, mask=x.mask) for j, x in enumerate(vectors)
-                ]
-                for r in range(n):
-                    left = f.repeated(f.at(a, r * form.a_row + k * form.a_step))
-                    for j in range(v):
-                        values[r * v + j] = f.fma(left, right[j], values[r * v + j])
-            loop.again(*values)
-        sums, start = list(loop.results), stop
+    a, b, steps = f.arg("a"), f.arg("b"), f.arg("steps")
+    factors = Factors(a, form.a_row, form.a_step, b, form.b_step, [x.mask for x in vectors])
+    sums = multiplied(f, sums, factors, 0, until, _UNROLL)
+    sums = multiplied(f, sums, factors, until, steps)
     for r in range(n):
         for j, x in enumerate(vectors):
             f.store(sums[r * v + j], f.at(f.arg("c"), r * form.c_row + x.place), 0, mask=x.mask)

@@ -14,15 +14,17 @@ exp, log, sin and others round (`double_functions.py`). What looks at values in 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...elementwise.tracer import Numpy, StandIn
 from . import double_functions as functions
 from .doubles import Doubles
 from .emitter import Function, Module, width
 from .ir import number, type_of, Value
 
 
-class Traced:
+class Traced(StandIn):
     """A vector of numbers, or a mask. As an array, it may be changed in place, for all who hold it."""
 
     __slots__ = ("is_mask", "value", "xp")
@@ -33,67 +35,43 @@ class Traced:
     def __len__(self) -> int:
         return self.xp.d.f.width
 
-    def __add__(self, other: Any) -> Traced:
-        return self.xp.apply("add", self, other)
-
-    def __sub__(self, other: Any) -> Traced:
-        return self.xp.apply("sub", self, other)
-
-    def __mul__(self, other: Any) -> Traced:
-        return self.xp.apply("mul", self, other)
-
-    def __truediv__(self, other: Any) -> Traced:
-        return self.xp.apply("div", self, other)
-
-    def __radd__(self, other: Any) -> Traced:
-        return self.xp.apply("add", other, self)
-
-    def __rsub__(self, other: Any) -> Traced:
-        return self.xp.apply("sub", other, self)
-
-    def __rmul__(self, other: Any) -> Traced:
-        return self.xp.apply("mul", other, self)
-
-    def __rtruediv__(self, other: Any) -> Traced:
-        return self.xp.apply("div", other, self)
+    def step(self, name: str, *operands: Any) -> Traced:
+        return self.xp.step(name, *operands)
 
     def __iadd__(self, other: Any) -> Traced:
-        return self._becomes(self + other)
+        return self.becomes(self + other)
 
     def __isub__(self, other: Any) -> Traced:
-        return self._becomes(self - other)
+        return self.becomes(self - other)
 
     def __imul__(self, other: Any) -> Traced:
-        return self._becomes(self * other)
+        return self.becomes(self * other)
 
     def __itruediv__(self, other: Any) -> Traced:
-        return self._becomes(self / other)
+        return self.becomes(self / other)
 
-    def _becomes(self, other: Traced) -> Traced:
+    def becomes(self, other: Traced) -> Traced:
         self.value = other.value
         return self
-
-    def __neg__(self) -> Traced:
-        return self.xp.apply("neg", self)
 
     def __pow__(self, exponent: int) -> Traced:
         assert exponent == 3
         return self * self * self
 
     def __lt__(self, other: Any) -> Traced:
-        return self.xp.compared("olt", self, other)
+        return self.step("lt", self, other)
 
     def __le__(self, other: Any) -> Traced:
-        return self.xp.compared("ole", self, other)
+        return self.step("le", self, other)
 
     def __gt__(self, other: Any) -> Traced:
-        return self.xp.compared("ogt", self, other)
+        return self.step("gt", self, other)
 
     def __ge__(self, other: Any) -> Traced:
-        return self.xp.compared("oge", self, other)
+        return self.step("ge", self, other)
 
     def __eq__(self, other: object) -> Traced:  # type: ignore[override]  # as of arrays
-        return self.xp.compared("oeq", self, other)
+        return self.step("eq", self, other)
 
     def astype(self, dtype: str) -> Traced:
         """Itself: it holds whole numbers already, where they index a table."""
@@ -111,7 +89,7 @@ class Traced:
         return self.xp.logical("xor", self, self.xp.true)
 
 
-class Tracer:
+class Tracer(Numpy):
     """The functions of numpy that formulas use, for `Traced`. Instructions are written where `d` writes."""
 
     inf, nan = math.inf, math.nan
@@ -134,12 +112,14 @@ class Tracer:
             return self.d.const(float(x))
         return self.d.select(x.value, self.d.const(1.0), self.d.const(0.0)) if x.is_mask else x.value
 
-    def apply(self, what: str, *operands: Any) -> Traced:
-        """A method of Doubles."""
-        return self.real(getattr(self.d, what)(*(self.value(x) for x in operands)))
+    def step(self, name: str, *operands: Any) -> Traced:
+        values = [self.value(x) for x in operands]
+        if name in _COMPARE:
+            return self.mask(self.d.compare(_COMPARE[name], *values))
+        return self.real(_STEPS[name](self.d, *values))
 
-    def compared(self, how: str, a: Any, b: Any) -> Traced:
-        return self.mask(self.d.compare(how, self.value(a), self.value(b)))
+    def put(self, made: Traced, out: Traced) -> Traced:
+        return out.becomes(made)
 
     def logical(self, what: str, a: Traced, b: Traced) -> Traced:
         return self.mask(self.d.f.binary(what, a.value, b.value))
@@ -163,69 +143,18 @@ class Tracer:
     def where(self, mask: Traced, a: Any, b: Any) -> Traced:
         return self.real(self.d.select(mask.value, self.value(a), self.value(b)))
 
-    def minimum(self, a: Traced, b: float) -> Traced:
-        return self.apply("below", a, b)
-
-    def maximum(self, a: Traced, b: float) -> Traced:
-        return self.apply("above", a, b)
-
-    def clip(self, a: Traced, least: float, most: float) -> Traced:
+    def clip(self, a: Traced, least: float, most: float) -> Any:
         return self.minimum(self.maximum(a, least), most)
 
-    def absolute(self, a: Traced) -> Traced:
-        return self.apply("abs", a)
-
-    abs = absolute
-
-    def sqrt(self, a: Traced) -> Traced:
-        return self.apply("sqrt", a)
-
-    def rint(self, a: Traced) -> Traced:
-        return self._intrinsic("rint", a)
-
-    def floor(self, a: Traced) -> Traced:
-        return self._intrinsic("floor", a)
-
-    def copysign(self, a: Any, b: Any) -> Traced:
-        return self._intrinsic("copysign", a, b)
-
-    def _intrinsic(self, name: str, *operands: Any) -> Traced:
-        return self.real(self.d.intrinsic(name, *(self.value(x) for x in operands)))
-
-    def fmod(self, a: Traced, b: float) -> Traced:
+    def fmod(self, a: Traced, b: float) -> Any:
         """Of whole numbers, and b = 2."""
-        return a - b * self._intrinsic("trunc", a / b)
-
-    def exp(self, a: Traced) -> Traced:
-        return self._function(functions.exp, a)
-
-    def log(self, a: Traced) -> Traced:
-        return self._function(functions.log, a)
-
-    def log1p(self, a: Traced) -> Traced:
-        return self._function(functions.log1p, a)
-
-    def sin(self, a: Traced) -> Traced:
-        return self._function(functions.sin, a)
-
-    def cos(self, a: Traced) -> Traced:
-        return self._function(functions.cos, a)
-
-    def tan(self, a: Traced) -> Traced:
-        return self._function(functions.tan, a)
-
-    def power(self, a: Traced, b: Any) -> Traced:
-        """Of a >= 0, and not 0^0."""
-        return self._function(functions.power, a, b)
-
-    def _function(self, function: Any, *operands: Any) -> Traced:
-        return self.real(function(self.d, *(self.value(x) for x in operands)))
+        return a - b * self.step("trunc", a / b)
 
     def isinf(self, a: Traced) -> Traced:
-        return self.compared("oeq", self.absolute(a), math.inf)
+        return self.step("eq", self.absolute(a), math.inf)
 
     def isfinite(self, a: Traced) -> Traced:
-        return self.compared("olt", self.absolute(a), math.inf)
+        return self.step("lt", self.absolute(a), math.inf)
 
     def take(self, table: Any, at: Traced) -> Traced:
         """table[at], of whole numbers `at` in the table."""
@@ -245,6 +174,18 @@ class Tracer:
 
     def ones_like(self, a: Traced) -> Traced:
         return self.real(self.d.const(1.0))
+
+
+_COMPARE = {"eq": "oeq", "gt": "ogt", "ge": "oge", "lt": "olt", "le": "ole"}
+_STEPS: Mapping[str, Callable[..., Value]] = {
+    **{n: getattr(Doubles, n) for n in ("add", "sub", "mul", "div", "neg", "abs", "sqrt")},
+    **{n: getattr(functions, n) for n in ("exp", "log", "log1p", "sin", "cos", "tan")},
+    **{n: lambda d, *values, n=n: d.intrinsic(n, *values) for n in ("rint", "floor", "trunc", "copysign")},
+    "max": Doubles.above,
+    "min": Doubles.below,
+    "pow": functions.power,  # of a >= 0, and not 0^0
+}
+"""What each step is. The larger and the smaller of a vector and a number: nan stays."""
 
 
 class _Routine(Function):

@@ -14,6 +14,7 @@ from functools import cache, partial
 
 from ..compiled import width
 from ..compiled.ir import Value
+from ..compiled.register_tile import Factors, multiplied
 from .routine import Program, Routine
 
 UNROLL = 2  # steps of K written out: a block is a multiple of it
@@ -121,17 +122,9 @@ def _outer_tile(p: Program, name: str, n: int, v: int) -> None:
     at = [f.at(f.arg("s"), line * k) for k in range(n * v)]
     for there in at:  # read, or at least written, when the sum is done
         f.prefetch(there, writes=True)
-    with f.loop(0, f.arg("t"), 1, [f.const(0.0)] * (n * v)) as loop:
-        sums = list(loop.values)
-        a = f.at(f.arg("a"), f.times(loop.index, f.arg("a_step")))
-        b = f.at(f.arg("b"), f.times(loop.index, f.arg("b_step")))
-        right = [f.read(f.at(b, line * j)) for j in range(v)]
-        for r in range(n):
-            left = f.repeated(f.at(a, 4 * r))
-            for j in range(v):
-                sums[r * v + j] = f.fma(left, right[j], sums[r * v + j])
-        loop.again(*sums)
-    _sum_up(f, loop.results, at)
+    factors = Factors(f.arg("a"), 4, f.arg("a_step"), f.arg("b"), f.arg("b_step"), (None,) * v)
+    sums = multiplied(f, [f.const(0.0)] * (n * v), factors, 0, f.arg("t"))
+    _sum_up(f, sums, at)
     f.done()
 
 
@@ -157,20 +150,15 @@ def _tile(p: Program, name: str, n: int, v: int) -> None:
     with f.loop(0, f.arg("blocks"), 1, [f.const(0.0)] * (n * v)) as outer:
         a_block = f.at(f.arg("a"), f.times(outer.index, f.arg("step")))
         b_block = f.at(f.arg("b"), f.times(outer.index, line * lanes * v))
-        with f.loop(0, lanes, UNROLL, outer.values) as inner:
-            sums = list(inner.values)
-            a = f.at(a_block, f.times(inner.index, 4))
-            b = f.at(b_block, f.times(inner.index, line * v))
-            ahead = f.at(b, f.arg("next"))
-            for k in range(UNROLL):
-                for j in range(v):
-                    f.prefetch(f.at(ahead, line * (k * v + j)), level=2)
-                right = [f.read(f.at(b, line * (k * v + j))) for j in range(v)]
-                for r in range(n):
-                    left = f.repeated(f.at(a, line * r + 4 * k))
-                    for j in range(v):
-                        sums[r * v + j] = f.fma(left, right[j], sums[r * v + j])
-            inner.again(*sums)
-        outer.again(*inner.results)
+        following: list[Value] = []
+
+        def ahead(i: Value, b: Value, k: int) -> None:
+            if k == 0:
+                following.append(f.at(b, f.arg("next")))
+            for j in range(v):
+                f.prefetch(f.at(following[0], line * (k * v + j)), level=2)
+
+        factors = Factors(a_block, line, 4, b_block, line * v, (None,) * v)
+        outer.again(*multiplied(f, outer.values, factors, 0, lanes, UNROLL, ahead))
     _sum_up(f, outer.results, at)
     f.done()
