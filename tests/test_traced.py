@@ -109,7 +109,7 @@ def test_what_a_loop_takes_from_before_it_is_made_anew_behind_it():
 
 def test_values_of_two_types_do_not_meet():
     f = Module().function("typed")
-    with pytest.raises(AssertionError, match="float.*and i64 5"):
+    with pytest.raises(AssertionError, match=r"float.*and i64 5"):
         f.binary("fadd", f.const(2.0), f.value(5))
     with pytest.raises(AssertionError):
         f.either(f.is_("eq", f.thread, 0), f.thread, f.arg("args"))

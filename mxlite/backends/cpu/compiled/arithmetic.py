@@ -19,16 +19,16 @@ class Arithmetic:
         return self.make(name, first.type, (first, *rest))
 
     def add(self, a: Value, b: Value) -> Value:
-        return self.op("fadd", a, b)
+        return self.make("fadd", a.type, (a, b))
 
     def sub(self, a: Value, b: Value) -> Value:
-        return self.op("fsub", a, b)
+        return self.make("fsub", a.type, (a, b))
 
     def mul(self, a: Value, b: Value) -> Value:
-        return self.op("fmul", a, b)
+        return self.make("fmul", a.type, (a, b))
 
     def div(self, a: Value, b: Value) -> Value:
-        return self.op("fdiv", a, b)
+        return self.make("fdiv", a.type, (a, b))
 
     def neg(self, a: Value) -> Value:
         return self.op("fneg", a)

@@ -62,6 +62,7 @@ class Module:
         self._functions: list[Function] = []
         self.routines: dict[str, Function] = {}
         self._declared: dict[str, None] = {}
+        self.called: set[str] = set()  # functions that are declared for a call
         self.meets = False  # whether threads wait for each other
 
     def function(self, name: str, width: int | None = None) -> Function:

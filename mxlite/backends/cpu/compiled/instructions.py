@@ -8,6 +8,7 @@ they take the type of what they meet, and what is known already is computed at o
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload, TYPE_CHECKING
 
@@ -39,6 +40,8 @@ _FOLDED: dict[str, Callable[[int, int], int]] = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
 }
+
+_BYTES = {n: f"[{n} x i8]" for n in (1, 2, 4, 8)}
 
 
 class Loop:
@@ -108,9 +111,9 @@ class Instructions:
             key = (op, type, tuple(operands), detail)
             if (known := self._known.get(key)) is not None:
                 return known
-        self._count += 1
-        made = Value(type, f"%v{self._count}")
-        self._here.append(Instruction(op, operands, made, detail))
+        self._count = count = self._count + 1
+        made = Instruction(type, f"%v{count}", op, operands, detail)
+        self._here.append(made)
         if self._records:
             assert self._known is not None
             self._known[key] = made
@@ -129,7 +132,7 @@ class Instructions:
 
     def do(self, op: str, *operands: Value, detail: Any = None) -> None:
         """An instruction without a value."""
-        self._here.append(Instruction(op, operands, None, detail))
+        self._here.append(Instruction(VOID, "", op, operands, detail))
 
     @staticmethod
     def value(x: Int, type: Type = I64) -> Value:
@@ -138,10 +141,13 @@ class Instructions:
 
     def _alike(self, a: Int, b: Int) -> tuple[Value, Value]:
         """Two values of one type: of numbers that of the other, else i64."""
-        type = b.type if isinstance(b, Value) else a.type if isinstance(a, Value) else I64
-        x, y = self.value(a, type), self.value(b, type)
-        assert x.type is y.type, f"{x.type} {x} and {y.type} {y}"
-        return x, y
+        if isinstance(a, Value):
+            if isinstance(b, Value):
+                assert a.type is b.type, f"{a.type} {a} and {b.type} {b}"
+                return a, b
+            return a, number(a.type, b)
+        type = b.type if isinstance(b, Value) else I64
+        return number(type, a), b if isinstance(b, Value) else number(type, b)
 
     def binary(self, op: str, a: Int, b: Int) -> Value:
         """An instruction on two values of one type: `and`, `lshr`, `fadd`, ..."""
@@ -154,7 +160,9 @@ class Instructions:
 
     def call(self, result: Type, name: str, *args: Value, flags: str = "") -> Value:
         """The value of a function of LLVM or of the process."""
-        self.module.declare(f"{result} @{name}({', '.join([v.type.text for v in args])})")
+        if name not in self.module.called:
+            self.module.called.add(name)
+            self.module.declare(f"{result} @{name}({', '.join([v.type.text for v in args])})")
         return self.called(result, name, *args, flags=flags)
 
     def called(self, result: Type, name: str, *args: Value, flags: str = "") -> Value:
@@ -191,15 +199,15 @@ class Instructions:
     def _branch(self, condition: Value, yes: str, no: str) -> None:
         self.do("br", condition, detail=(yes, no))
 
-    def _phi(self, result: Value) -> Instruction:
-        """What `result` is depends on where one comes from; see `_from`."""
-        self._here.append(Instruction("phi", (), result, ()))
-        return self._here[-1]
+    def _phi(self, type: Type, name: str) -> Instruction:
+        """A value that depends on where one comes from; see `_from`."""
+        made = Instruction(type, name, "phi", (), ())
+        self._here.append(made)
+        return made
 
     def _from(self, phi: Instruction, *edges: tuple[Int, str]) -> None:
         """The values of a phi node, each with the block that one comes from."""
-        assert phi.result is not None
-        phi.operands = [self.value(v, phi.result.type) for v, _ in edges]
+        phi.operands = [self.value(v, phi.type) for v, _ in edges]
         phi.detail = [label for _, label in edges]
 
     @contextlib.contextmanager
@@ -220,10 +228,9 @@ class Instructions:
         self._jump(head)
         self._begin(head)
         self._count += 1
-        index = Value(I64, f"%i{self._count}")
+        index = self._phi(I64, f"%i{self._count}")
         firsts = [self.value(x) for x in carried]
-        values = tuple(Value(x.type, f"%c{self._count}.{k}") for k, x in enumerate(firsts))
-        phis = [self._phi(v) for v in (index, *values)]
+        values = tuple(self._phi(x.type, f"%c{self._count}.{k}") for k, x in enumerate(firsts))
         self._branch(self.is_("slt", index, stop), inside, after)
         self._begin(inside)
         loop = Loop(index, values)
@@ -231,7 +238,7 @@ class Instructions:
         following = self.binary("add", index, step)
         end = self._block
         self._jump(head)
-        for phi, first, then in zip(phis, (start, *firsts), (following, *loop.next), strict=True):
+        for phi, first, then in zip((index, *values), (start, *firsts), (following, *loop.next), strict=True):
             self._from(phi, (first, before), (then, end))
         self._begin(after)
 
@@ -246,19 +253,17 @@ class Instructions:
         self._branch(condition, inside, after)
         self._begin(inside)
         self._count += 1
-        values = tuple(Value(x.type, f"%c{self._count}.{k}") for k, x in enumerate(carried))
-        phis = [self._phi(v) for v in values]
+        values = tuple(self._phi(x.type, f"%c{self._count}.{k}") for k, x in enumerate(carried))
         round = Round(number(I64, 0), values)
         yield round
         end = self._block
         self._branch(round.condition, inside, after)
         self._begin(after)
         results = []
-        for phi, first, then in zip(phis, carried, round.next, strict=True):
+        for phi, first, then in zip(values, carried, round.next, strict=True):
             self._count += 1
-            result = Value(first.type, f"%v{self._count}")
-            results.append(result)
-            for node in (phi, self._phi(result)):
+            results.append(self._phi(first.type, f"%v{self._count}"))
+            for node in (phi, results[-1]):
                 self._from(node, (first, before), (then, end))
         round.results = tuple(results)
 
@@ -382,7 +387,9 @@ class Instructions:
 
     def offset(self, pointer: Value, index: Int, nbytes: int = 1) -> Value:
         """`pointer` moved by `index` elements of `nbytes`."""
-        return self.make("getelementptr", PTR, (pointer, self.value(index)), f"[{nbytes} x i8]")
+        return self.make(
+            "getelementptr", PTR, (pointer, self.value(index)), _BYTES.get(nbytes) or f"[{nbytes} x i8]"
+        )
 
     def at(self, pointer: Value, nbytes: Int) -> Value:
         """The address so many bytes on."""
@@ -422,8 +429,19 @@ class Instructions:
 
     def spread(self, scalar: Value, lanes: int) -> Value:
         """A scalar in so many lanes."""
-        nothing = poison(type_of(scalar.type.scalar, lanes))
-        return self.shuffle(self.with_lane(nothing, scalar, 0), nothing)
+        many, nothing, mask = _spread(scalar.type, lanes)
+        first = self.make("insertelement", many, (nothing, scalar, _FIRST))
+        return self.make("shufflevector", many, (first, nothing, mask))
+
+
+_FIRST = number(I32, 0)
+
+
+@functools.cache
+def _spread(scalar: Type, lanes: int) -> tuple[Type, Value, Value]:
+    """The vector of so many lanes, one of which no lane counts, and the mask that takes the first lane."""
+    many = type_of(scalar.scalar, lanes)
+    return many, poison(many), zero(type_of("i32", lanes))
 
 
 def quoted(name: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 class Type:
     """A type of LLVM: a scalar, or a vector of `lanes` of them. Equal types are one object: see `type_of`."""
 
-    __slots__ = ("lanes", "scalar", "short", "text")
+    __slots__ = ("element", "lanes", "scalar", "short", "text")
 
     def __init__(self, scalar: str, lanes: int) -> None:
         self.scalar, self.lanes = scalar, lanes
@@ -28,6 +28,7 @@ class Type:
         short = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
         self.short = f"v{lanes}{short}" if lanes else short
         """As names of intrinsics have it."""
+        self.element: Type = type_of(scalar) if lanes else self
 
     def __str__(self) -> str:
         return self.text
@@ -35,11 +36,6 @@ class Type:
     def of(self, scalar: str) -> Type:
         """As many lanes of another scalar."""
         return type_of(scalar, self.lanes)
-
-    @property
-    def element(self) -> Type:
-        """The type of a lane."""
-        return type_of(self.scalar)
 
 
 def type_of(scalar: str, lanes: int = 0) -> Type:
@@ -85,15 +81,24 @@ def _constant(type: Type, name: str) -> Value:
 
 def number(type: Type, value: float) -> Value:
     """A number, in all lanes of a vector."""
-    if type.scalar == "i1":
-        text = "true" if value else "false"
-    elif type.scalar.startswith("i"):
-        text = str(int(value))
-    else:
-        text = _spelled(value, type)
-    return _constant(type, f"splat ({type.scalar} {text})" if type.lanes else text)
+    # What is equal is spelled alike, but for the two zeros.
+    key = (type, value) if value else (type, str(value))
+    if (found := _NUMBERS.get(key)) is None:
+        if type.scalar == "i1":
+            text = "true" if value else "false"
+        elif type.scalar.startswith("i"):
+            text = str(int(value))
+        else:
+            text = _spelled(value, type)
+        found = _constant(type, f"splat ({type.scalar} {text})" if type.lanes else text)
+        _NUMBERS[key] = found
+    return found
 
 
+_NUMBERS: dict[tuple[Type, float | str], Value] = {}
+
+
+@functools.cache
 def zero(type: Type) -> Value:
     """The number 0 in all lanes, as LLVM spells it where all bits are 0."""
     return _constant(type, "zeroinitializer")
@@ -102,6 +107,7 @@ def zero(type: Type) -> Value:
 NULL = Constant(PTR, "null")
 
 
+@functools.cache
 def poison(type: Type) -> Value:
     """A vector of which no lane is ever looked at."""
     return _constant(type, "poison")
@@ -109,7 +115,12 @@ def poison(type: Type) -> Value:
 
 def listed(type: Type, values: Iterable[int]) -> Value:
     """A vector of these whole numbers; below 0: of any."""
-    spelled = ("poison" if v < 0 else int(v) for v in values)
+    return _listed(type, tuple(values))
+
+
+@functools.cache
+def _listed(type: Type, values: tuple[int, ...]) -> Value:
+    spelled = ("poison" if v < 0 else str(int(v)) for v in values)
     return _constant(type, f"<{', '.join(f'{type.scalar} {v}' for v in spelled)}>")
 
 
@@ -120,19 +131,19 @@ def _spelled(value: float, type: Type) -> str:
     return str(value) if is_short else f"0x{bits:016X}"
 
 
-class Instruction:
-    """One instruction: its operation, what it reads, what it makes (or None) and what else it says.
+class Instruction(Value):
+    """One instruction: its operation, what it reads and what else it says. It is the value that it makes; one
+    that makes none has the type `VOID` and no name.
 
     detail: how a comparison compares, the type a pointer counts in, the name of a called function, labels of
     blocks that are jumped to; see `_PRINTED`.
     """
 
-    __slots__ = ("detail", "op", "operands", "result")
+    __slots__ = ("detail", "op", "operands")
 
-    def __init__(
-        self, op: str, operands: Sequence[Value], result: Value | None = None, detail: Any = None
-    ) -> None:
-        self.op, self.operands, self.result, self.detail = op, operands, result, detail
+    def __init__(self, type: Type, name: str, op: str, operands: Sequence[Value], detail: Any = None) -> None:
+        self.type, self.name = type, name
+        self.op, self.operands, self.detail = op, operands, detail
 
 
 class Block:
@@ -151,7 +162,7 @@ def without_dead(blocks: Sequence[Block]) -> None:
     for block in reversed(blocks):
         kept = []
         for i in reversed(block.instructions):
-            if i.result is None or i.op == "phi" or i.result in used:
+            if not i.name or i.op == "phi" or i in used:
                 used.update(i.operands)
                 kept.append(i)
         block.instructions = kept[::-1]
@@ -163,11 +174,13 @@ def without_dead(blocks: Sequence[Block]) -> None:
 def printed(blocks: Sequence[Block]) -> list[str]:
     """The lines of a function's blocks."""
     lines = []
+    spell = _PRINTED.get
     for block in blocks:
         lines.append(f"{block.label}:")
-        for i in block.instructions:
-            text = _PRINTED.get(i.op, _arithmetic)(i)
-            lines.append(f"  {text}" if i.result is None else f"  {i.result.name} = {text}")
+        lines += [
+            f"  {i.name} = {spell(i.op, _arithmetic)(i)}" if i.name else f"  {spell(i.op, _arithmetic)(i)}"
+            for i in block.instructions
+        ]
     return lines
 
 
@@ -177,11 +190,11 @@ def typed(values: Iterable[Value]) -> str:
 
 
 def _arithmetic(i: Instruction) -> str:
-    (first, *rest) = i.operands
-    text = f"{i.op} {first.type.text} {first.name}"
-    for v in rest:
-        text += f", {v.name}"
-    return text
+    if len(i.operands) == 2:
+        a, b = i.operands
+        return f"{i.op} {a.type.text} {a.name}, {b.name}"
+    (a,) = i.operands
+    return f"{i.op} {a.type.text} {a.name}"
 
 
 def _comparison(i: Instruction) -> str:
@@ -191,26 +204,27 @@ def _comparison(i: Instruction) -> str:
 
 def _cast(i: Instruction) -> str:
     (a,) = i.operands
-    assert i.result is not None
-    return f"{i.op} {a.type.text} {a.name} to {i.result.type.text}"
+    return f"{i.op} {a.type.text} {a.name} to {i.type.text}"
 
 
 def _load(i: Instruction) -> str:
     (at,) = i.operands
-    assert i.result is not None
-    return f"load {i.result.type.text}, ptr {at.name}{i.detail}"
+    return f"load {i.type.text}, ptr {at.name}{i.detail}"
+
+
+def _offset(i: Instruction) -> str:
+    pointer, index = i.operands
+    return f"getelementptr {i.detail}, ptr {pointer.name}, i64 {index.name}"
 
 
 def _call(i: Instruction) -> str:
     name, flags = i.detail
-    result = "void" if i.result is None else i.result.type.text
-    return f"call {flags}{result} @{name}({typed(i.operands)})"
+    return f"call {flags}{i.type.text} @{name}({typed(i.operands)})"
 
 
 def _phi(i: Instruction) -> str:
-    assert i.result is not None
     edges = ", ".join([f"[ {v.name}, %{label} ]" for v, label in zip(i.operands, i.detail, strict=True)])
-    return f"phi {i.result.type.text} {edges}"
+    return f"phi {i.type.text} {edges}"
 
 
 def _branch(i: Instruction) -> str:
@@ -234,7 +248,7 @@ _PRINTED: Mapping[str, Callable[[Instruction], str]] = {
     "atomicrmw": lambda i: f"atomicrmw {i.detail} {typed(i.operands)} monotonic",
     "br": _branch,
     "call": _call,
-    "getelementptr": lambda i: f"getelementptr {i.detail}, {typed(i.operands)}",
+    "getelementptr": _offset,
     "load": _load,
     "phi": _phi,
     "ret": lambda i: f"ret {typed(i.operands) or 'void'}",

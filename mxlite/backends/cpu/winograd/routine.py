@@ -81,8 +81,8 @@ class Routine(Function):
         self._jump(head)
         self._begin(head)
         self._count += 1
-        cut = Cut(Value(I64, f"%done{self._count}"))
-        phi = self._phi(cut.done)
+        phi = self._phi(I64, f"%done{self._count}")
+        cut = Cut(phi)
         self._branch(self.is_("slt", cut.done, total), inside, after)
         self._begin(inside)
         yield cut
@@ -108,8 +108,8 @@ class Routine(Function):
             self._jump(after)
         self._begin(after)
         self._count += 1
-        ran = Value(I64, f"%v{self._count}")
-        self._from(self._phi(ran), *labels.items())
+        ran = self._phi(I64, f"%v{self._count}")
+        self._from(ran, *labels.items())
         return ran
 
     @contextlib.contextmanager
