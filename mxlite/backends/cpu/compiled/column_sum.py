@@ -68,8 +68,7 @@ def _code(dtype: str, out_dtype: str, adds: bool) -> native.Code:
         f.sweep(0, columns, clear)
         with f.loop(first, last, _ROWS) as block:
             beyond = f.plus(block.index, _ROWS)
-            less = f.is_("slt", beyond, last)
-            end = f.either(less, beyond, last)
+            end = f.least(beyond, last)
 
             def add_up(c: Value, mask: Value | None) -> None:
                 with f.loop(block.index, end, 1, [zero]) as row:

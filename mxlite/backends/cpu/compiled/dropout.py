@@ -157,7 +157,7 @@ class _Writer:
         return [row, *places]
 
     def _least(self, a: Value, b: Value) -> Value:
-        return self.f.either(self.f.is_("slt", a, b), a, b)
+        return self.f.least(a, b)
 
     # -- the last axis -----------------------------------------------------------------------------
 

@@ -187,8 +187,7 @@ class _Loops:
                 for (p, lead), d in zip(outputs, self.outputs)
             ]
             until = f.plus(at, piece)
-            short = f.is_("slt", until, row_length)
-            until = f.either(short, until, row_length)
+            until = f.least(until, row_length)
 
             def body(index: Value, mask: Value | None) -> None:
                 for i, (dtype, has) in enumerate(self.kinds):

@@ -105,7 +105,7 @@ def backward_code(form: NormForm) -> native.Code:
             clear(all_gamma, all_beta)
         with f.loop(first, last, BLOCK) as block:
             beyond = f.plus(block.index, BLOCK)
-            end = f.either(f.is_("slt", beyond, last), beyond, last)
+            end = f.least(beyond, last)
             if form.wants_affine:
                 clear(part_gamma, part_beta)
             with f.loop(block.index, end) as row:

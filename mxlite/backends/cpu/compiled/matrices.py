@@ -425,7 +425,6 @@ def panel_routine(p: Program, turned: bool, depth: int = DEPTH) -> str:
 
 def _tile(p: Program, name: str, n: int, turned: bool, depth: int) -> None:
     """n rows of one panel."""
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f: Routine = p.routine(
         name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", steps="i64", left="i64",
         ahead="ptr",

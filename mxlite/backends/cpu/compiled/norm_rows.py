@@ -185,8 +185,7 @@ class _Passes:
                     w.store(w.zero, totals, v.index)
             with f.loop(first, last, CHUNK) as chunk:
                 most = f.plus(chunk.index, CHUNK)
-                over = f.is_("slt", most, last)
-                until = f.either(over, most, last)
+                until = f.least(most, last)
                 self.rows(arrays, column, chunk.index, until, wide)
                 with f.loop(0, self.length, f.width) as v:
                     for sums, totals in zip(self.sums, both_totals):

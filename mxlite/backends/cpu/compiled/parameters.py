@@ -94,7 +94,7 @@ class Blocks:
             stop = f.plus(start, self.each)
             begin = f.plus(start, f.times(part, self.piece))
             end = f.plus(begin, self.piece)
-            end = f.either(f.is_("slt", end, stop), end, stop)
+            end = f.least(end, stop)
             body(row, begin, end, self._at(row, None, one=True))
 
     def _at(self, index: Value, mask: Value | None, one: bool = False) -> list[Traced]:

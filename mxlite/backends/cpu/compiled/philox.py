@@ -66,8 +66,7 @@ class Philox:
         sum_of = f.plus(number, begin)
         before = f.binary("and", f.minus(0, sum_of), 3)
         middle = f.plus(begin, before)
-        short = f.is_("slt", middle, end)
-        middle = f.either(short, middle, end)
+        middle = f.least(middle, end)
         with f.loop(begin, middle, f.width) as head:  # once or never
             bits = self.at(self.spread(f.plus(number, head.index), 1))
             body(bits, head.index, f.tail(head.index, middle))

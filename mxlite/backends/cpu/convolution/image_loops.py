@@ -190,7 +190,7 @@ def _gathered(
     patches, factors, sums = at
     together = 28 if f.width == 16 else 12  # sums that fit in the registers
     step = f.times(g["filters"], 4)
-    begin, end = ((w) for w in windows)
+    begin, end = windows
     with f.loop(0, g["filters"]) as filter_:
         own = f.at(sums, f.times(filter_.index, g["patch"]))
         numbers = f.at(g["index"], f.plus(first, filter_.index))

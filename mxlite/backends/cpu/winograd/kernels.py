@@ -34,7 +34,6 @@ def weight_routine(p: Program, m: int, v: int) -> str:
     name = f"winograd_weight{m}x{v}x{width()}"
     matrix = algorithm(m).kernel
     n = m + 2
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f = p.routine(
         name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64",
         first="i64",

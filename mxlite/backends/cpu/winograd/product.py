@@ -54,7 +54,6 @@ def rows_routine(p: Program, v: int) -> str:
     if `fresh`, else added to.
     """
     name = f"winograd_rows{v}x{width()}"
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     for n in sizes(v):
         _tile(p, f"tile{n}x{v}", n, v)
     f = p.routine(name, a="ptr", b="ptr", m="ptr", t="i64", blocks="i64", step="i64", next="i64", fresh="i64")
@@ -92,7 +91,6 @@ def outer_routine(p: Program, v: int) -> str:
     written if `fresh`, else added to.
     """
     name = f"winograd_outer{v}x{width()}"
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     for n in sizes(v):
         _outer_tile(p, f"outer{n}x{v}", n, v)
     f = p.routine(
