@@ -72,10 +72,7 @@ class _Forward(Attention):
         query = f.at(self.query, f.times(row, form.width * form.nbytes))
         key = f.at(self.key, f.times(kv, form.width * form.nbytes))
         value = f.at(self.value, f.times(kv, form.values * form.nbytes))
-        f.run(
-            "pack_query", query, own["q"], own["q_t"], count,
-            self.scale,
-        )  # fmt: skip
+        f.run("pack_query", query, own["q"], own["q_t"], count, self.scale)
         end = self.end_of(b)
         if form.causal:
             end = f.least(end, f.plus(start, count))
@@ -201,14 +198,8 @@ class _Backward(Attention):
         out = f.at(self.out, f.times(row, form.values * form.nbytes))
         key = f.at(self.key, f.times(f.times(kv, self.keys), form.width * form.nbytes))
         value = f.at(self.value, f.times(f.times(kv, self.keys), form.values * form.nbytes))
-        f.run(
-            "pack_query", query, own["q"], own["q_t"], count,
-            self.scale,
-        )  # fmt: skip
-        f.run(
-            "pack_head", head, own["d"], own["d_t"], count,
-            number(FLOAT, 1.0),
-        )  # fmt: skip
+        f.run("pack_query", query, own["q"], own["q_t"], count, self.scale)
+        f.run("pack_head", head, own["d"], own["d_t"], count, number(FLOAT, 1.0))
         self._deltas(out, count)
         f.sweep(0, self.r * self.e, lambda i, m: f.store(f.const(0.0), own["out_t"], i, mask=m))
         end = self.end_of(b)

@@ -281,10 +281,7 @@ class Attention:
             where = f.plus(where, f.plus(f.times(start, strides[2]), f.times(first, strides[3])))
             base = f.offset(self.mask, where, form.mask)
             if not form.mask_repeats:
-                f.run(
-                    "pack_mask", base, self.own["mask"], self.own["mask_t"],
-                    count, n, strides[2],
-                )  # fmt: skip
+                f.run("pack_mask", base, self.own["mask"], self.own["mask_t"], count, n, strides[2])
         zero = f.const(0.0)
         hidden = f.const(float("-inf"))
 

@@ -213,10 +213,7 @@ class _Multiply:
         with f.loop(self.first, last, self.block_rows) as some:
             i, ni = some.index, f.least(f.minus(last, some.index), self.block_rows)
             a_at = f.at(self.a, f.plus(f.times(i, self.a_row), f.times(k, self.a_step)))
-            f.run(
-                self.copy_a, a_at, self.block_a, ni, steps,
-                self.a_row, self.a_step, *self._line_at("a", k),
-            )  # fmt: skip
+            f.run(self.copy_a, a_at, self.block_a, ni, steps, self.a_row, self.a_step, *self._line_at("a", k))
             target = f.at(self.c, f.plus(f.times(i, self.c_row), f.times(self.j, 4)))
             line: Int = self.c_row
             if self.narrow:
@@ -312,7 +309,7 @@ def _copy_b(p: Program, form: Form) -> str:
     lanes, line = width(), 4 * panel()
     if not form.b_turned:
         masks = [f.tail(j * lanes, f.arg("left")) for j in range(VECTORS)]
-        norms = [_norm(f, form, "b", (j * lanes), mask) for j, mask in enumerate(masks)]
+        norms = [_norm(f, form, "b", j * lanes, mask) for j, mask in enumerate(masks)]
         p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         with f.loop(0, f.arg("steps")) as loop:
             source, target = (

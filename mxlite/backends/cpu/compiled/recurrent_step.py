@@ -59,10 +59,7 @@ class Forward(Recurrent):
         shift = f.times(unit, 4)
         gates = f.at(f.at(self.gates, f.times(step, self.gates_step)), shift)
         weight = f.at(self.packed, f.times(index, 4 * self.lanes * len(self.panel.vectors) * self.h))
-        f.run(
-            f"product.{left}", old, weight, gates, form.samples,
-            self.h,
-        )  # fmt: skip
+        f.run(f"product.{left}", old, weight, gates, form.samples, self.h)
         out = f.at(f.at(self.out, f.times(step, self.out_step)), f.times(unit, form.nbytes))
         nothing = f.is_("eq", self.out, NULL)
         f.run(

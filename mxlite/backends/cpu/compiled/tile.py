@@ -86,10 +86,7 @@ def multiplier(p: Program, name: str, form: Form) -> str:
             until = f.plus(done, n * count or f.times(f.over(f.minus(f.arg("rows"), done), n), n))
             with f.loop(done, until, n) as loop:
                 a = f.at(f.arg("a"), f.times(loop.index, form.a_row))
-                f.run(
-                    kind, a, b, f.at(f.arg('c'), f.times(loop.index, form.c_row)),
-                    f.arg('steps'),
-                )  # fmt: skip
+                f.run(kind, a, b, f.at(f.arg("c"), f.times(loop.index, form.c_row)), f.arg("steps"))
             done = until
     f.done()
     return name

@@ -138,10 +138,7 @@ def sums_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, dty
             for a, s, many, a_step in (
                 (factors, to, g["filters"], step), (g["table"], f.at(to, count), 1, 0)
             ):  # fmt: skip
-                f.run(
-                    product, a, patch, s, many, g["ow"],
-                    a_step, g["patch"], 0,
-                )  # fmt: skip
+                f.run(product, a, patch, s, many, g["ow"], a_step, g["patch"], 0)
     _join(f, g, f.times(f.over(each, 4), vectors // v))
     f.done()
     return "patch_sums"

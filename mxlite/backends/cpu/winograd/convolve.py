@@ -77,10 +77,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
 
     def make_u(f0: Int, c0: Int, first: Int, last: Int) -> None:
         source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
-        f.run(
-            weights, source, g["lane"], g["step"], g["backwards"],
-            u_at, u_far, panels, first, last,
-        )  # fmt: skip
+        f.run(weights, source, g["lane"], g["step"], g["backwards"], u_at, u_far, panels, first, last)
 
     with f.when(f.is_("eq", g["made"], Made.BY_THREAD)):
         make_u(0, 0, 0, g["cs"])
