@@ -1,15 +1,15 @@
-"""A training step beside other processes that want the same cores, in mxlite and in PyTorch.
+"""A training step in competition with other processes for the same cores, in mxlite and in PyTorch.
 
     python benchmarks/busy.py            about three minutes; writes results/<date>-busy.md
     python benchmarks/busy.py --quick    one short round of two networks; prints only
     python benchmarks/busy.py --also OMP_WAIT_POLICY=passive    a further column: mxlite with that setting
 
-A competing process counts in Python and does nothing else. Both frameworks have as many threads as this
-machine has cores; each network of each has a process of its own, which waits while others run. Within a
-round they take turns at each number of competitors, so that whatever else the machine does meets all alike.
-The slowdown is a step's time over that without competitors in the same round. Two threads on two cores beside
-2 and 4 processes have a half and a third of the cores: nobody who uses both can be slowed less than 2 and 3
-times for long, as far as the system shares them evenly.
+A competing process counts in Python and does nothing else. Both frameworks use as many threads as this
+machine has cores; each network of each framework runs in its own process, which waits while others run.
+Within a round they take turns at each number of competitors, so that other load on the machine affects all
+alike. The slowdown is the time of a step over that without competitors in the same round. Two threads on two
+cores with 2 and 4 competing processes get a half and a third of the cores: if the system shares them evenly,
+code that uses both cores is slowed at least 2 and 3 times in the long run.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from peers.column import Column, OURS, TORCH
 import mxlite as mx
 
 LOADS = [0, 1, 2, 4]
-SAMPLE_S = 0.7  # of steps for one time, if nobody competes; more than a dozen of the scheduler's slices
+SAMPLE_S = 0.7  # of steps for one sample without competitors; more than a dozen of the scheduler's slices
 QUICK_S = 0.1
 SETTLE_S = 0.05
 LIMIT_S = 120.0
-LENGTH = 64  # of an image's side
+LENGTH = 64  # side of an image
 
 
 def _mlp(width: int, layers: int = 6) -> Net:
@@ -74,7 +74,7 @@ NETS = [
 
 @contextmanager
 def competitors(count: int) -> Iterator[None]:
-    """Inside, `count` processes compute."""
+    """Run `count` competing processes inside the `with` block."""
     started = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], env={**os.environ})
         for _ in range(count)
@@ -90,13 +90,13 @@ def competitors(count: int) -> Iterator[None]:
 
 
 Times = dict[tuple[str, str, int], list[float]]
-"""Seconds of a step, by network, column and number of competitors; one of each round."""
+"""Seconds of a step, by network, column and number of competitors; one value per round."""
 
 
 def measure(
     nets: list[Net], columns: list[Column], loads: list[int], rounds: int, seconds: float
 ) -> tuple[Times, dict[str, str]]:
-    """The times, and the versions of the columns."""
+    """Measured times, and the versions of the columns."""
     times: Times = {}
     versions: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -129,7 +129,7 @@ def measure(
 
 
 def report(times: Times, nets: list[Net], columns: list[Column], among: list[int]) -> str:
-    """The tables as Markdown."""
+    """The result tables as Markdown."""
     spreads = {key: Spread(tuple(values)) for key, values in times.items()}
     loads = [str(load) for load in among]
     milliseconds, slowdowns = [], []

@@ -2,13 +2,13 @@
 
     python benchmarks/calibration.py            a few minutes; writes results/<date>-calibration.md
     python benchmarks/calibration.py --quick    smaller networks, fewer rounds; prints only
-    MXLITE_NUM_THREADS=1 python benchmarks/calibration.py --cpu    where the cores are not free
-    python benchmarks/calibration.py --only unet --kernels         where predicted and measured time go, too
+        MXLITE_NUM_THREADS=1 python benchmarks/calibration.py --cpu    where cores are shared
+        python benchmarks/calibration.py --only unet --kernels         and times by kernel
 
 Each network is bound once without a budget and once for each budget; then all its executors take turns, so
-that whatever else the machine does meets each alike. A turn is two steps, of which the second counts: the
-first finds in the cache what another executor has left there. Extra time is the median of what each round
-says, against the step that keeps all in the same round.
+that other load on the machine affects all alike. A turn is two steps, of which the second is timed: the first
+finds the caches filled by another executor. Extra time is the median over rounds of the ratio to the step
+that keeps everything, in the same round.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ them by the clock, medians of steps of their own.
 Clock = Callable[[], float]
 
 PROFILED = 10  # steps
-MOST_KERNELS = 12  # shown of a plan; the others are one
+MOST_KERNELS = 12  # listed for a plan; the others are summed
 
-SHARES = (0.8, 0.6, 0.45, 0.3, 0.2)  # of the arena that keeps all
+SHARES = (0.8, 0.6, 0.45, 0.3, 0.2)  # of the arena that keeps everything
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network: `name` of the zoo, batch, and what it is made with."""
+    """A network: `name` in the zoo, batch, and the options it is built with."""
 
     name: str
     batch: int
@@ -76,7 +76,7 @@ QUICK = (Case("resnet20_cifar", 8, {}), Case("mlp", 64, {"hidden": (128,) * 8, "
 
 @dataclass(frozen=True)
 class Row:
-    """One budget: shares of the step that keeps all, and seconds of the whole step."""
+    """Results for one budget: ratios to the step that keeps everything, and seconds of the whole step."""
 
     budget: int
     predicted: float
@@ -89,8 +89,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Study:
-    """Of one network: seconds of the step that keeps all, what calibration did, a row for each budget, and of
-    each plan a table of its kernels where it was asked for.
+    """Results for one network: seconds of the step that keeps everything, what calibration did, a row for
+    each budget, and for each plan a table of its kernels if requested.
     """
 
     predicted_s: float
@@ -149,7 +149,7 @@ def study(case: Case, rounds: int, clock: Clock, with_kernels: bool) -> Study:
 
 
 def kernels_of(executor: Any, plan: MemoryPlan) -> str:
-    """Calls and milliseconds of a step by kernel, the slowest first."""
+    """Table of calls and milliseconds of a step by kernel, slowest first."""
     step = step_of(executor)
     found: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(3))
     for t, call in zip(plan.schedule.task, locality.walk(plan)):
@@ -183,7 +183,7 @@ def step_of(executor: Any) -> Callable[[], None]:
 
 
 def interleaved(steps: list[Callable[[], None]], rounds: int, clock: Clock) -> list[Spread]:
-    """Seconds of each step by round; all take turns, after one round that does not count."""
+    """Seconds of each step by round; the steps take turns, after one round of warm-up."""
     times: list[list[float]] = [[] for _ in steps]
     for r in range(rounds + 1):
         for step, found in zip(steps, times):

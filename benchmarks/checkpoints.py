@@ -1,4 +1,4 @@
-"""Memory that checkpoints take beside the plan: by how much this process grows while each is written or read.
+"""Memory that checkpoints take besides the plan: growth of this process while each is written or read.
 
 python benchmarks/checkpoints.py       seconds; Linux only; prints only
 """
@@ -19,15 +19,15 @@ MIB = 2**20
 
 
 def status(key: str) -> int:
-    """Bytes that the system says of this process."""
+    """Memory figure `key` of this process in bytes, from /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
 
 
 def grown(action: Callable[[], Any]) -> int:
-    """By how many bytes the process was larger, at most, while this ran."""
+    """Peak growth of the process in bytes while `action` runs."""
     before = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     action()
     mx.nd.waitall()
     return max(0, status("VmHWM") - before)

@@ -1,19 +1,19 @@
-"""Milliseconds and bytes of a training step on the CPU, beside PyTorch and MXNet 1.9.1.
+"""Milliseconds and bytes of a training step on the CPU, compared with PyTorch and MXNet 1.9.1.
 
-    python benchmarks/cpu.py               all of it; says first about how long it takes; writes
-                                           results/<date>-cpu.md
-    python benchmarks/cpu.py --estimate    says only that
-    python benchmarks/cpu.py --quick       small networks; prints only
+        python benchmarks/cpu.py               everything; prints an estimate of its duration first; writes
+                                               results/<date>-cpu.md
+        python benchmarks/cpu.py --estimate    prints the estimate only
+        python benchmarks/cpu.py --quick       small networks; prints only
 
-It can be run in parts, which one file gathers; the tables are made from all of it. Parts with the same
-network add columns, or measure them again:
+It can be run in parts whose results are collected in one file; the tables are made from all of them. Parts
+with the same network add columns, or replace measured ones:
 
     python benchmarks/cpu.py --gather cpu.json --nets resnet18,resnet50 --columns eager,channels_last
     python benchmarks/cpu.py --gather cpu.json --nets resnet18,resnet50 --columns compile
     python benchmarks/cpu.py --gather cpu.json --nets budget,deep
     python benchmarks/cpu.py --gather cpu.json --nets none    measures nothing; tables only
 
-Each column has a process of its own, which keeps its network and waits while others run; all begin with the
+Each column runs in its own process, which keeps its network and waits while others run; all start from the
 same weights, and a network whose first losses differ is reported, not timed. PyTorch's columns need PyTorch
 in this environment; MXLITE_MXNET_PYTHON names a Python that has MXNet 1.9.1.
 """
@@ -40,7 +40,7 @@ from peers.report import BUDGET, DEEP, report
 
 QUICK = ["resnet20", "lenet", "mlp", "lstm", "transformer", "inference"]
 DEEP_BUDGET = "32MiB"
-PLANNING_S = 60.0  # of a budget, where nobody has asked for it before
+PLANNING_S = 60.0  # for planning within a budget that is in no cache
 
 
 def budget_columns(nbytes: int, asked: int) -> list[Column]:
@@ -57,7 +57,7 @@ def budget_columns(nbytes: int, asked: int) -> list[Column]:
 
 
 def deep_columns() -> list[Column]:
-    """The demo's network within its budget, PyTorch without one."""
+    """The demo's network within its budget, and PyTorch without one."""
     return [
         Column("mxlite", f"mxlite within {DEEP_BUDGET}", "ours", OURS, {"memory_budget": DEEP_BUDGET}),
         Column("eager", "PyTorch eager, no budget", "torch", TORCH),
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def keep_cores(threads: int) -> None:
-    """Let this process and all it starts run on `threads` cores only, where the system can do that."""
+    """Restrict this process and its children to `threads` cores, where the system supports that."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
@@ -129,7 +129,7 @@ def keep_cores(threads: int) -> None:
 def run(
     wanted: list[str], columns: list[Column], terms: Terms, output: Path | None, file: Path | None
 ) -> None:
-    """Measure and print; files are written anew after each network, so that a stopped run leaves them."""
+    """Measure and print; files are rewritten after each network, so that an interrupted run leaves some."""
     start = perf_counter()
     gathered = Gathered.read(file)
     plain = replace(terms, profiled=0)
@@ -162,7 +162,7 @@ def run(
 
 
 def in_a_third(gathered: Gathered, terms: Terms, folder: Path) -> Entries | None:
-    """ResNet-50 in a third of the bytes that PyTorch eager takes at its peak."""
+    """ResNet-50 in a third of PyTorch eager's peak bytes."""
     net: Net = by_name(["resnet50"])[0]
     eager = gathered.entries.get(net.name, {}).get("eager")
     if eager is None or not eager.peak:
@@ -173,7 +173,7 @@ def in_a_third(gathered: Gathered, terms: Terms, folder: Path) -> Entries | None
 
 
 def expected(name: str, columns: list[Column], terms: Terms) -> float:
-    """About how many seconds `run` spends on `name`."""
+    """Estimated seconds that `run` spends on `name`."""
     if name == BUDGET:
         return PLANNING_S + seconds_for(by_name(["resnet50"])[0], budget_columns(0, 0), terms)
     if name == DEEP:
@@ -182,7 +182,7 @@ def expected(name: str, columns: list[Column], terms: Terms) -> float:
 
 
 def versions(columns: list[Column], terms: Terms) -> dict[str, dict[str, str]]:
-    """Of all frameworks, and of the libraries that our kernels come from."""
+    """Versions of all frameworks, and of the libraries that provide our kernels."""
     found: dict[str, dict[str, str]] = {}
     for column in columns:
         if column.side not in found and not column.missing():
@@ -205,7 +205,7 @@ def about(gathered: Gathered) -> str:
 
 
 def best_rates(terms: Terms) -> dict[str, float]:
-    """What this machine can do."""
+    """Peak rates of this machine (arithmetic and memory)."""
     with Worker(sys.executable, str(Path(__file__).parent / "peers" / "peak_peer.py")) as worker:
         return worker.ask(do="peak", threads=terms.threads, quick=terms.seconds < 1)
 

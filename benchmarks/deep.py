@@ -1,11 +1,11 @@
-"""A ResNet with 991 convolutions on images of 224x224, trained within a few GiB: run, not only planned.
+"""A ResNet with 991 convolutions on images of 224x224, trained within a few GiB (executed, not only planned).
 
     python benchmarks/deep.py            about 10 minutes on two cores; writes results/<date>-deep.md
     python benchmarks/deep.py --quick    a ResNet-152 on 1 image; prints only
     python benchmarks/deep.py --budgets 7GiB,4GiB --rounds 1
 
-Every budget is a process of its own, and all of them are there at once: the machine needs the bytes of all
-budgets together.
+Every budget has its own process, and all of them are alive at the same time: the machine needs the bytes of
+all budgets together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import mxlite as mx
 BUDGETS = ("7GiB", "4GiB", "3.1GiB")
 QUICK = ("700MiB", "560MiB")
 ROUNDS = 2
-LIMIT_S = 3600  # to plan and to run the first step
+LIMIT_S = 3600  # for planning and the first step
 GIB = 2**30
 
 ABOUT = """\
@@ -44,7 +44,7 @@ steps equal those within the first budget, bit by bit.
 
 
 def network(depth: int, batch: int) -> Net:
-    """memonger's topology; PyTorch has no twin of it here."""
+    """memonger's topology; there is no PyTorch counterpart of it here."""
     name = f"resnet{depth}_memonger"
     symbol = partial(mx.models.get, name)
     return Net(
@@ -78,7 +78,7 @@ def main() -> None:
 
 @dataclass
 class Run:
-    """What a budget's process has said. `seconds` of a step, by round; `note`: why there is nothing."""
+    """Results of a budget's process. `seconds` of a step, by round; `note`: why there are no results."""
 
     seconds: list[float] = field(default_factory=list)
     memory: dict[str, int] = field(default_factory=dict)
@@ -89,12 +89,12 @@ class Run:
 
 
 def measure(net: Net, budgets: dict[str, int], args: argparse.Namespace) -> str:
-    """The page's text below its heading."""
+    """Text of the page below its heading."""
     runs = {name: Run() for name in budgets}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         spec = net.prepare(Path(folder))
         workers: dict[str, Worker] = {}
-        for name, nbytes in budgets.items():  # one after the other, for a step uses all cores
+        for name, nbytes in budgets.items():  # one after the other: a step uses all cores
             worker = stack.enter_context(Column(name, name, "ours", OURS).start(args.threads))
             try:
                 worker.ask(LIMIT_S, do="load", spec=spec, memory_budget=nbytes)

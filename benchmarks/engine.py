@@ -1,10 +1,10 @@
-"""Microseconds of a tiny operation, imperative and bound, beside MXNet 1.9.1.
+"""Microseconds of a tiny operation, imperative and bound, compared with MXNet 1.9.1.
 
     python benchmarks/engine.py            about two minutes; writes results/<date>-engine.md
     python benchmarks/engine.py --quick    a few seconds; prints only
 
 MXLITE_MXNET_PYTHON names a Python that has MXNet 1.9.1; without it its columns are left out. Every
-framework and engine has a process of its own; they take turns, and ratios are taken round by round.
+framework and engine runs in its own process; they take turns, and ratios are taken round by round.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Times = dict[str, dict[str, Spread]]
 
 
 def measure(workers: dict[str, Worker], rounds: int, quick: bool) -> Times:
-    """Case -> worker -> microseconds of each round. A round that warms up is thrown away."""
+    """Case -> worker -> microseconds of each round. A warm-up round is discarded."""
     cases: dict[str, dict[str, object]] = {}
     for case, count in PUSHES.items():
         cases[case] = dict(do="push", case=case, count=count // (10 if quick else 1))
@@ -44,7 +44,7 @@ def measure(workers: dict[str, Worker], rounds: int, quick: bool) -> Times:
     values: dict[str, dict[str, list[float]]] = {c: {w: [] for w in workers} for c in cases}
     for r in range(rounds + 1):
         for case, request in cases.items():
-            # Each round begins with another worker, so that none always runs behind the same one.
+            # Each round starts with another worker, so that none always runs after the same one.
             names = list(workers)
             for name in names[r % len(names) :] + names[: r % len(names)]:
                 time = workers[name].ask(**request)
@@ -55,7 +55,7 @@ def measure(workers: dict[str, Worker], rounds: int, quick: bool) -> Times:
 
 
 def report(times: Times, workers: dict[str, Worker]) -> str:
-    """The tables and the targets as Markdown."""
+    """The result tables and the targets as Markdown."""
     names = list(workers)
     peer = names[-1] if "MXNet" in names[-1] else None
     first = names[0]
@@ -90,7 +90,7 @@ def report(times: Times, workers: dict[str, Worker]) -> str:
 
 
 def agree(workers: dict[str, Worker]) -> None:
-    """All must compute the same; otherwise times say nothing."""
+    """Check that all workers compute the same values; otherwise the times are not comparable."""
     for op in CHAINS:
         values = {name: w.ask(do="check", op=op) for name, w in workers.items()}
         low = [min(v) for v in zip(*values.values())]

@@ -1,12 +1,12 @@
-"""Milliseconds, bytes and host time of a training step on a GPU, beside PyTorch and JAX.
+"""Milliseconds, bytes and host time of a training step on a GPU, compared with PyTorch and JAX.
 
-    python benchmarks/gpu.py                       all of it; writes results/<date>-gpu.md
-    python benchmarks/gpu.py --quick               without compiled columns and budgets
-    python benchmarks/gpu.py --emulated            on the tests' emulated GPU: a test of this file
+        python benchmarks/gpu.py                       everything; writes results/<date>-gpu.md
+        python benchmarks/gpu.py --quick               without compiled columns and budgets
+        python benchmarks/gpu.py --emulated            on the tests' emulated GPU: a test of this file
 
-Each column has a process of its own and the GPU to itself; all begin with the same weights, and a column
-whose first losses differ is reported, not timed. The exit code is 1 where one of mxlite's has failed. mxlite
-need not be installed: it is that of the checkout in which this file lies.
+Each column has its own process and the GPU to itself; all start from the same weights, and a column whose
+first losses differ is reported, not timed. The exit code is 1 if one of mxlite's columns failed. mxlite need
+not be installed: that of the checkout containing this file is used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def measured(parser: argparse.ArgumentParser, args: argparse.Namespace, start: float) -> int:
-    """The exit code. Only from here on can everything be imported. start: of all, by the clock."""
+    """Run the benchmark; returns the exit code. Imports work from here on. start: clock at the start."""
     from gpu_columns import choice, contest, measure, page
     from harness import RESULTS
     from peers.contest import Terms
@@ -56,7 +56,7 @@ def measured(parser: argparse.ArgumentParser, args: argparse.Namespace, start: f
     except choice.Unknown as error:
         parser.error(str(error))
     if args.tuning is not None:
-        os.environ[page.TUNING] = str(args.tuning)  # of the columns' processes
+        os.environ[page.TUNING] = str(args.tuning)  # for the columns' processes
     short = args.quick or args.emulated
     terms = Terms(
         rounds=args.rounds or (2 if short else 5),

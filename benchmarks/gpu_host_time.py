@@ -1,10 +1,10 @@
-"""What a step of a bound program on a GPU costs the host: Python alone, behind a driver that does nothing.
+"""Host cost of a step of a bound program on a GPU: Python alone, with a driver whose calls do nothing.
 
     python benchmarks/gpu_host_time.py [model ...]       some seconds each; prints
 
-Needs no GPU. CPU time per step of a Module, when the step has become one CUDA graph and its batch lies on
-the device: of the thread that asks, for which the target is, and of the worker that launches as well; the
-driver's own time for a launch comes on top (some microseconds each).
+Needs no GPU. CPU time per step of a Module whose step has become one CUDA graph and whose batch lies on the
+device: that of the calling thread, for which there is a target, and that including the worker that launches;
+the driver's own time for a launch comes on top (some microseconds each).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODELS = ("mlp", "lenet", "resnet50", "resnet110_cifar", "resnet152")
 
 
 class SilentDriver:
-    """See mxlite.backends.gpu.driver.Driver; no call of it does anything."""
+    """Stand-in for mxlite.backends.gpu.driver.Driver whose calls do nothing."""
 
     name, architecture, multiprocessors, shared_bytes = "silent", "sm_90", 132, 227 * 1024
 
@@ -71,8 +71,8 @@ class SilentDriver:
 
 
 def measure(model: str, batch: int = 2) -> tuple[int, float, float, float]:
-    """(steps of the plan, microseconds of CPU time for a step: of the thread that asks, of all threads; calls
-    of the driver for it).
+    """(steps of the plan, microseconds of CPU time per step: of the calling thread, of all threads; driver
+    calls per step).
     """
     opened: list[SilentDriver] = []
 

@@ -1,10 +1,9 @@
-"""Planned bytes of the networks of benchmarks/gpu.py, beside an estimate of PyTorch eager's. Needs no GPU.
+"""Planned bytes of the networks of benchmarks/gpu.py, compared with estimates of PyTorch eager's (no GPU).
 
     python benchmarks/gpu_planned.py            a minute; writes results/<date>-gpu-planned.md
     python benchmarks/gpu_planned.py --quick    small networks; prints only
 
-Nothing is run. Plans are those of a GPU that is not here, without what cuBLASLt and cuDNN may want for
-scratch.
+Nothing is executed. Plans are made for an absent GPU, without workspace that cuBLASLt and cuDNN may need.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ RATES: dict[str, tuple[str | None, str]] = {
     "TF32": (None, "1"),
     "bfloat16": ("bfloat16", "1"),
 }
-"""What products are computed in, by what `amp` and TF32 say."""
+"""Type in which products are computed, by the settings of `amp` and TF32."""
 TARGET = 0.7
 
 ABOUT = """\
@@ -79,7 +78,7 @@ def peaks(nets: Sequence[Net]) -> str:
 
 
 def budgets(net: Net, limits: dict[str, int]) -> str:
-    """What budgets cost, at the rates of an H200 for each precision, and what they must cost."""
+    """Predicted extra time within budgets at an H200's rates, for each precision, and its lower bound."""
     rows, before = [], os.environ.get(TF32)
     for precision, (amp, tf32) in RATES.items():
         os.environ[TF32] = tf32
@@ -112,7 +111,7 @@ def budgets(net: Net, limits: dict[str, int]) -> str:
 
 
 def streams(nets: Sequence[Net]) -> str:
-    """What two streams of kernels could spare of a step: its order, by the plan's own times."""
+    """Time that a second stream of kernels could save of a step, by the plan's own times and order."""
     rows = []
     for net in nets:
         for title, amp in PRECISIONS.items():
@@ -125,8 +124,8 @@ def streams(nets: Sequence[Net]) -> str:
 
 
 def ending(plan: Any, kernels: int, shared: bool) -> float:
-    """When a step on so many streams ends. A launch of one goes on beside what others do; `shared`: kernels
-    get the device one after the other, else they do not hinder each other.
+    """Time at which a step on so many streams ends. A launch runs beside work of the other streams; `shared`:
+    kernels use the device one after the other, otherwise they run concurrently.
     """
     order, tasks = program_order(plan, kernels), plan.problem.tasks
     ends: list[float] = []

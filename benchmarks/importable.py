@@ -1,6 +1,7 @@
-"""What this process and those that it starts can import: the checkout that this lies in, folders, wheels.
+"""Import paths of this process and its children: the checkout that contains this file, folders, wheels.
 
-For commands on a machine where mxlite is not installed. It needs Python alone, so that it can run first.
+For commands on a machine where mxlite is not installed. Uses only the standard library, so that it can run
+first.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def reach(folder: Path) -> None:
-    """Look for packages in `folder` before all other places, here and in processes started from now on."""
+    """Put `folder` first on the import path, of this process and of processes started from now on."""
     sys.path.insert(0, str(folder))
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
 
 
 def bring(wheels: Path, site: Path) -> None:
-    """Unpack `wheels` into `site` and reach it; say which on the error output.
+    """Unpack `wheels` into `site` and `reach` it; reports each on the error output.
 
-    What cannot be unpacked is left out: that is no reason to measure or check nothing. Installers do more,
-    for scripts and headers, which nobody needs here.
+    Wheels that cannot be unpacked are skipped, so that the run can still measure or check the rest. Scripts
+    and headers, which installers also handle, are not needed here.
     """
     site.mkdir(exist_ok=True)
     for wheel in sorted(wheels.glob("*.whl")):

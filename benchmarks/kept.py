@@ -1,10 +1,10 @@
-"""Bytes that each operator keeps alive for its backward pass, beside what PyTorch saves for the same.
+"""Bytes that each operator saves for its backward pass, compared with what PyTorch saves.
 
     python benchmarks/kept.py            writes results/<date>-kept.md
     python benchmarks/kept.py --quick    prints only
 
-Rows are those of tests/cases.py that name a function of PyTorch, in float32 (float64 where the
-function wants that), with axis 0 made long.
+Rows are those of tests/cases.py that name a function of PyTorch, in float32 (float64 if the function
+requires it), with a long axis 0.
 Nothing is timed.
 """
 
@@ -53,7 +53,7 @@ class Kept:
 
 
 def measure(row: str, case: Any) -> Kept | None:
-    """None where there is nothing to compare. In float64 where the row's PyTorch function wants that."""
+    """Saved bytes of both; None if they are not comparable. In float64 if PyTorch's function requires it."""
     op = case.op
     if case.torch is None or op.is_loss or case.dtype != "float64" or not case.shapes:
         return None
@@ -63,7 +63,7 @@ def measure(row: str, case: Any) -> Kept | None:
         for call in calls_of(case, kind):
             try:
                 return compare(row, case, call)
-            except RuntimeError:  # PyTorch's: types or shapes it does not take
+            except RuntimeError:  # from PyTorch: unsupported types or shapes
                 continue
     raise RuntimeError(f"{row}: PyTorch refuses its own function.")
 
@@ -99,7 +99,7 @@ def compare(row: str, case: Any, call: Call) -> Kept | None:
 
 
 def calls_of(case: Any, kind: str) -> Iterator[Call]:
-    """The row with axis 0 made long, and as it is for where that does not fit."""
+    """The row with axis 0 made long, and unchanged if that does not fit."""
     first = case.shapes[0]
     if first and prod(first):
         factor = max(1, -(-ELEMENTS // prod(first)))
@@ -114,7 +114,7 @@ def calls_of(case: Any, kind: str) -> Iterator[Call]:
 
 
 def calls(outs: list[Any]) -> int:
-    """How many nodes PyTorch's graph has behind `outs`, leaves not counted."""
+    """Number of nodes of PyTorch's graph that lead to `outs`, leaves not counted."""
     seen: set[Any] = set()
     stack = [t.grad_fn for t in outs if t.grad_fn is not None]
     while stack:

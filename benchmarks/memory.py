@@ -1,10 +1,11 @@
-"""Planned bytes of published networks under every strategy, beside MXNet 1.9.1 and memonger. Nothing is run.
+"""Planned bytes of published networks by strategy, compared with MXNet 1.9.1 and memonger; nothing is run.
+executed.
 
     python benchmarks/memory.py            a few minutes; writes results/<date>-memory.md and its plots
     python benchmarks/memory.py --quick    seconds, small networks only; prints only
 
 MXLITE_MXNET_PYTHON names a Python that has MXNet 1.9.1; then it plans the smaller networks in the same run,
-else only the constants of networks/measured.py stand beside ours.
+otherwise ours are compared only with the constants of networks/measured.py.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ sharing on ("of it ws": at the fullest step); for none and in-place "ws" comes o
 
 @dataclass(frozen=True)
 class Planned:
-    """One network: bytes by strategy, outputs included, and what they cost."""
+    """Results for one network: bytes by strategy, outputs included, and their costs."""
 
     size: int
     tasks: int
@@ -96,7 +97,7 @@ def study(
     sharing = net.memory_plan(mx.cpu(), **shapes)
     plan_s = perf_counter() - start
     problem = sharing.problem
-    # Without a budget a step makes what is cheap again; plans within one are plans of another step.
+    # Without a budget a step recomputes cheap results; plans within a budget are made for another step.
     within = net.memory_plan(mx.cpu(), memory_budget=ANY, **shapes).problem
     start = perf_counter()
     try:
@@ -105,7 +106,7 @@ def study(
         least = net.memory_plan(mx.cpu(), memory_budget=error.least_feasible_bytes, **shapes)
     search_s = perf_counter() - start
     forward = sum(t.seconds for t in within.tasks[: within.num_forward]) / within.step_seconds
-    # Of equal size the search may know something faster.
+    # The search may know a faster plan of equal size.
     small = sublinear(within, forward)
     small = net.memory_plan(mx.cpu(), memory_budget=small.peak_bytes, **shapes)
     return Planned(
@@ -128,13 +129,13 @@ def study(
 
 
 def counted(plan: MemoryPlan) -> int:
-    """Bytes that MXNet would count: arena (workspaces included) and outputs, if the judge agrees."""
+    """Bytes that MXNet would count: arena (workspaces included) and outputs; the plan is verified first."""
     check(plan)
     return plan.arena_bytes + plan.breakdown["outputs"]
 
 
 def results(problem: Problem, *, in_place: bool) -> int:
-    """Bytes of all results side by side, outputs included and workspaces not."""
+    """Bytes of all results without sharing, outputs included and workspaces not."""
     schedule = make_schedule(problem, [0] * problem.num_forward)
     ranges = live_ranges(schedule, in_place=in_place, workspaces=False).ranges
     return sum(r.nbytes for r in ranges) + problem.fixed_bytes.get("outputs", 0)
@@ -147,7 +148,7 @@ def cost(plan: MemoryPlan) -> tuple[int, float]:
 def sublinear(problem: Problem, limit: float) -> MemoryPlan:
     """The smallest plan of one level of segments whose extra time is at most `limit`.
 
-    All are candidates of mxlite's own search, so a budget of this size is one that works.
+    All are candidates of mxlite's own search, so a budget of this size is feasible.
     """
     cuts = find_cuts(problem)
     candidates = [cheap(problem)]
@@ -211,7 +212,7 @@ def table(rows: list[Planned], size: str) -> str:
 
 
 def targets(families: dict[str, list[Planned]]) -> str:
-    """What was promised and whether it holds, network by network."""
+    """Table of the targets and whether they are met, network by network."""
     missed = []
     count = 0
     for name, rows in families.items():
@@ -255,7 +256,7 @@ def targets(families: dict[str, list[Planned]]) -> str:
 
 
 def study_all(peer: Worker | None, quick: bool) -> dict[str, list[Planned]]:
-    """Family -> its networks, smallest first."""
+    """Family -> results of its networks, smallest first."""
     families: dict[str, list[Planned]] = {}
     for topology, name in TOPOLOGIES.items():
         rows = families[f"ResNet, {name}"] = []
@@ -278,7 +279,7 @@ def study_all(peer: Worker | None, quick: bool) -> dict[str, list[Planned]]:
 
 
 def ask(peer: Worker | None, net: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
-    """What MXNet plans for the same network, read from the same file; None without MXNet."""
+    """MXNet's plan of the same network, read from the same file; None without MXNet."""
     return None if peer is None else peer.ask(do="plan", symbol=net.tojson(), shapes=shapes)
 
 

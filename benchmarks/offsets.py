@@ -1,7 +1,7 @@
-"""Offsets of hard problems: the default path beside the bound, and the exact search.
+"""Offsets of hard problems: the default heuristic compared with the lower bound, and the exact search.
 
     python benchmarks/offsets.py            a minute or two; writes results/<date>-offsets.md
-    python benchmarks/offsets.py --quick    the default path and a small limit of the search; prints only
+        python benchmarks/offsets.py --quick    the default heuristic and a short search; prints only
 
 The problems are MiniMalloc's challenging set (data/minimalloc/README.md), or the files of `--folder` that are
 named <problem>.<capacity>.csv. Times are of this process's CPU. Every offset is checked for overlaps.
@@ -27,7 +27,7 @@ from mxlite.memplan.placement.liveness import most_live
 
 DATA = Path(__file__).parent / "data" / "minimalloc"
 QUICK = 20_000
-SECONDS, RATIO, PLACE_SECONDS = 60.0, 1.10, 1.0  # targets: exact search, mean of default path, its time
+SECONDS, RATIO, PLACE_SECONDS = 60.0, 1.10, 1.0  # targets: exact search, mean of default, its time
 
 
 def read(path: Path) -> list[LiveRange]:
@@ -37,7 +37,7 @@ def read(path: Path) -> list[LiveRange]:
 
 
 def judge(ranges: list[LiveRange], offsets: tuple[int, ...], capacity: int) -> None:
-    """Raises SystemExit when two ranges overlap or one is outside."""
+    """Raises SystemExit if two ranges overlap or one is out of bounds."""
     for r, at in zip(ranges, offsets, strict=True):
         if not 0 <= at <= capacity - r.nbytes:
             raise SystemExit(f"{r} lies outside at {at}.")
@@ -47,7 +47,7 @@ def judge(ranges: list[LiveRange], offsets: tuple[int, ...], capacity: int) -> N
 
 
 def measure(paths: list[Path], limit: int) -> str:
-    """The table and the targets."""
+    """Text of the table and the targets."""
     rows: list[list[object]] = []
     ratios, times, solved = [], [], []
     for path in paths:
@@ -106,7 +106,7 @@ def main() -> None:
     paths = sorted(args.folder.glob("*.*.csv"))
     if not paths:
         raise SystemExit(f"{args.folder} holds no <problem>.<capacity>.csv.")
-    code = "machine code by llvmlite" if exact.machine_code() else "Python"  # compiles before the clock runs
+    code = "machine code by llvmlite" if exact.machine_code() else "Python"  # compiled before timing
     text = heading("Offsets of hard problems", None) + f"- inner loops: {code}\n\n"
     text += measure(paths, QUICK if args.quick else exact.LIMIT)
     write_page(text, output, "offsets")

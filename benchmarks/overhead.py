@@ -1,9 +1,9 @@
-"""What surrounds the kernels of a bound program: Python for each node, a busy main thread, bind and import.
+"""Overhead around the kernels of a bound program: Python per node, a busy main thread, bind and import.
 
     python benchmarks/overhead.py            about two minutes; writes results/<date>-overhead.md
     python benchmarks/overhead.py --quick    some seconds; prints only
 
-Kernels run on one thread. Settings that differ have processes of their own, which take turns.
+Kernels run on one thread. Each setting has its own process; they take turns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = {
     "one by one": {"MXLITE_KERNELS": "onednn"},
     "numpy": {"MXLITE_KERNELS": "reference"},
 }
-"""Calls of a segment as one (which needs llvmlite), each from Python, and reference kernels."""
+"""A segment run as one call (which needs llvmlite), by calls from Python, and with reference kernels."""
 HOW = {
     "ctypes": "a C function that does nothing, called from Python",
     "calls": "each kernel called from Python",
@@ -47,7 +47,7 @@ print(between - start, perf_counter() - between)
 
 
 def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, Spread]]:
-    """Case -> setting -> values of each round."""
+    """Case -> setting -> one value per round."""
     values: dict[str, dict[str, list[float]]] = {}
 
     def note(case: str, setting: str, value: float) -> None:
@@ -70,7 +70,7 @@ def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, Spre
 
 
 def binding(rounds: int) -> dict[str, dict[str, Spread]]:
-    """The same for binding: "cold" wants a new process each time."""
+    """The same for binding: "cold" needs a new process each time."""
     values: dict[str, dict[str, list[float]]] = {}
     for _ in range(rounds):
         for name, env in SETTINGS.items():
@@ -81,9 +81,9 @@ def binding(rounds: int) -> dict[str, dict[str, Spread]]:
 
 
 def importing(rounds: int) -> dict[str, Spread]:
-    """Seconds of `import numpy`, and of `import mxlite` behind it, in a new process each time."""
+    """Seconds of `import numpy`, and of `import mxlite` after it, in a new process each time."""
     command = [sys.executable, "-c", IMPORTS]
-    subprocess.run(command, check=True, capture_output=True)  # bytecode is written, files are in memory
+    subprocess.run(command, check=True, capture_output=True)  # writes bytecode, fills the file cache
     found = [
         subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(rounds)
     ]
@@ -133,7 +133,7 @@ def report(
         markdown(["", *imports], [["import", *imports.values()]]),
     ]
     python = times["node: segments"]["joined"].median, times["node: segments"]["one by one"].median
-    floor = python[0]  # what the kernels themselves take, and 1 / 64 of a call from Python
+    floor = python[0]  # time of the kernels themselves, and 1 / 64 of a call from Python
     reached = {
         "a node, beside its kernel": max(0.0, python[1] - floor),
         "bind, cold": bound["cold bind"]["joined"].median + bound["cold program"]["joined"].median,

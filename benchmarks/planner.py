@@ -1,4 +1,4 @@
-"""The planner's scoreboard: every figure beside the best that is published, known or proven.
+"""The planner's scoreboard: every figure next to the best that is published, known or proven.
 
     python benchmarks/planner.py            the part run alone took 33 minutes on two cores;
                                             writes results/<date>-planner.md as it goes
@@ -7,12 +7,15 @@
     python benchmarks/planner.py --parts run --nets resnet1001 --rounds 5 --without sqrt,blocks
                                             one network within budgets; fewer rounds and columns
     python benchmarks/planner.py --gather planner.json --parts run
-                                            some parts; the file gathers those of several runs, and the result
-                                            file is made from all
+                                                                                        some parts; the file
+                                                                                        collects those of
+                                                                                        several runs, and the
+                                                                                        result file is made
+                                                                                        from all of them
 
 Parts: arena, zoo, offsets, overhead, headline, lstm, speed are planned only; run is measured on this machine,
-beside PyTorch if it is installed, compiled too where networks are not too deep for that. Optima need ortools
-(extra `exact`).
+with PyTorch for comparison if it is installed (compiled too, if the network is not too deep for that). Optima
+need ortools (extra `exact`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Build every kind of cuDNN plan that mxlite uses, for an H200, on a machine without one.
+"""Build every kind of cuDNN plan that mxlite uses for an H200, on a machine without one.
 
     make cudnn-plans                       in .venv, with mxlite[gpu]: 1.3 GB to download
-    scripts/check_cudnn_plans.py           where that is installed
-    scripts/check_cudnn_plans.py norm      those with a word in their name
+        scripts/check_cudnn_plans.py           where those are installed
+        scripts/check_cudnn_plans.py norm      only plans whose names contain a word
 
-Needs nvidia-cudnn-frontend, a cuDNN wheel and cuBLAS beside what mxlite needs (CuPy it does not), and gcc:
-cuDNN looks up functions of the driver while it plans, so a library of that name is made in which most of them
-say that there is no device. Prints one line for each plan, its scratch in bytes and the seconds it took, and
-ends with status 1 if one of them cannot be built: some five minutes of one core.
+Needs nvidia-cudnn-frontend, a cuDNN wheel and cuBLAS besides mxlite's requirements (but not CuPy), and gcc:
+cuDNN looks up functions of the driver while it plans, so a stub library of that name is built in which most
+of them return "no device". Prints one line for each plan, with its workspace in bytes and the seconds it
+took; the exit status is 1 if one of them cannot be built. Takes about five minutes on one core.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ H200 = {
     "totalGlobalMem": 150110011392,
     "totalConstMem": 65536,
 }
-"""Public figures; those that cuDNN's choice was tried against (clocks, sizes of caches) did not change it."""
+"""Public figures; varying the unknown ones (clocks, cache sizes) did not affect cuDNN's choices."""
 
 STORES = (
     "cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuKernelGetFunction cuModuleLoadData "
@@ -66,7 +66,7 @@ SUCCEEDS = "cuKernelSetAttribute cuFuncSetAttribute cuLibraryUnload cuModuleUnlo
 
 
 def stub(folder: Path) -> None:
-    """Make a libcuda.so.1 in `folder` with every function that cuDNN's libraries name."""
+    """Build a libcuda.so.1 in `folder` with every function that cuDNN's libraries reference."""
     names: set[str] = set()
     for path in glob.glob(f"{sysconfig.get_path('purelib')}/nvidia/cudnn/lib/libcudnn*.so*"):
         found = re.findall(rb"(cu[A-Z][A-Za-z0-9]+(?:_v[0-9])?)\x00", Path(path).read_bytes())
@@ -123,7 +123,7 @@ def main() -> int:
 
 
 def patterns(session):
-    """(what, function that plans it): every graph that kernels of mxlite ask for, by type and limit."""
+    """(name, function that plans it): every graph that kernels of mxlite request, by type and limit."""
     import numpy as np
 
     from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, planned, Tail, WEIGHT
@@ -147,7 +147,7 @@ def patterns(session):
         "a row": (16, 64, (256,), 64, (5,), 1, 2),
         "a volume": (2, 16, (16, 16, 16), 32, (3, 3, 3), 1, 1),
     }
-    # A gradient with a sum: none with strides, groups or few channels, and in true float32 hardly any.
+    # A gradient with a sum: not with strides, groups or few channels, and hardly any in true float32.
     adds = ("3x3", "a row", "a volume")
     for dtype in ("float32", "float16", "bfloat16"):
         for name, case in cases.items():
@@ -164,7 +164,7 @@ def patterns(session):
                 )
         g = geometry(dtype, *cases["3x3"])
         tails = [Tail(bias=True), Tail(True, False, True), Tail(True, True, True)]
-        for tail in tails[: 2 if dtype == "float32" else 3]:  # there is none for the last in true float32
+        for tail in tails[: 2 if dtype == "float32" else 3]:  # the last does not exist in true float32
             yield f"{tail}, {dtype}", lambda tail=tail, g=g: planned(session, OUT, g, True, tail)
     yield from norms(session)
     from mxlite.backends.gpu.kernels.cudnn_attention import _within_limit, forward_plan
@@ -188,7 +188,7 @@ def patterns(session):
 
 
 def norms(session):
-    """(what, function that plans it) for the norms of ResNet-50, 256 images."""
+    """(name, function that plans it) for the norms of ResNet-50, 256 images."""
     import numpy as np
 
     from mxlite.backends.base import Request

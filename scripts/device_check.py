@@ -1,13 +1,13 @@
-"""Everything that only a GPU can show, in one command of less than nine minutes.
+"""All checks that need a GPU, in one command of less than nine minutes.
 
     python scripts/device_check.py --out FOLDER               on a machine with a GPU
-    python scripts/device_check.py --out FOLDER --emulated    the same code on tests' emulated GPU, small
+        python scripts/device_check.py --out FOLDER --emulated    the same code on tests' emulated GPU, small
 
-Each section runs in processes of its own with a time limit, so that a fault, a hang or a crash costs that
-section alone. What is found is printed at once, and written as device_check.json and device_check.md, so that
-who is stopped in the middle leaves what he has; device_check_parts has what each process said. The exit code
-is 1 if anything failed, 2 where there is no GPU. --only and --skip choose sections; the last one, the
-benchmark, takes whatever time is left.
+Each section runs in its own processes with a time limit, so that a fault, a hang or a crash affects that
+section alone. Results are printed at once, and written as device_check.json and device_check.md, so that an
+interrupted run leaves what it has; device_check_parts has the output of each process. The exit code is 1 if
+anything failed, 2 if there is no GPU. --only and --skip select sections; the last one, the benchmark, takes
+whatever time is left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # behind all that is installed
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # after all installed packages
 
 from device_sections import run_section, Section, SECTIONS
 from device_sections.asking import ask
@@ -34,9 +34,9 @@ from importable import bring
 
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 8.8
-OPENING = 60  # seconds within which the driver must say how many GPUs there are
-KEPT = 0.28  # share of the time that sections leave to those after them: the last is the benchmark
-MOST_SAID = 60_000  # bytes of what one process said that are kept, its last
+OPENING = 60  # seconds for the driver to report the number of GPUs
+KEPT = 0.28  # fraction of the time reserved for later sections: the last is the benchmark
+MOST_SAID = 60_000  # last bytes of a process's output that are kept
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--skip", default="", help="sections to leave out")
     parser.add_argument("--wheels", type=Path, help="folder of wheels to use beside what is installed")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything")
-    parser.add_argument("--section", help=argparse.SUPPRESS)  # the rest is for our own processes
+    parser.add_argument("--section", help=argparse.SUPPRESS)  # internal options from here on
     parser.add_argument("--shard", default="0/1", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=60, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def no_cache() -> str | None:
-    """Why nothing can be kept in the user's cache, and each process would compile for itself; or None."""
+    """Reason why the user's cache cannot be used, so that each process would compile for itself; or None."""
     code = "from mxlite.core import config, kept; found = kept.fault(), config.cache_dir()\n"
     code += "print(found[0] or ('' if found[1] else 'there is no cache folder'))"
     asked = ask([sys.executable, "-c", code], OPENING, ROOT)
@@ -89,7 +89,7 @@ def no_cache() -> str | None:
 
 
 def no_gpu() -> str | None:
-    """Why there is none, in a sentence. Asked in a process of its own: the driver may hang."""
+    """Reason why there is no GPU, or None. Found out in a separate process: the driver may hang."""
     code = "from mxlite.backends.gpu.cupy_driver import why_none; print(why_none() or '')"
     asked = ask([sys.executable, "-c", code], OPENING, ROOT)
     if asked.code is None:
@@ -100,7 +100,7 @@ def no_gpu() -> str | None:
 
 
 def machine() -> dict[str, str]:
-    """What can be told without opening anything."""
+    """Facts about the machine that are known without opening the device."""
     found = {"python": platform.python_version(), "machine": platform.platform()}
     facts = "name,driver_version,memory.total,memory.used,compute_mode"
     try:
@@ -112,14 +112,14 @@ def machine() -> dict[str, str]:
 
 
 def _stopped(number: int, frame: object) -> None:
-    """A signal that asks us to end, such as that of `timeout`: as if somebody had pressed Ctrl+C."""
+    """Handler of signals that end the program, such as that of `timeout`: raises what Ctrl+C does."""
     raise KeyboardInterrupt(f"signal {number}")
 
 
 def check(sections: list[Section], args: argparse.Namespace, start: float | None = None) -> int:
-    """Run `sections` one after the other; 1 if a check of theirs failed. `start`: of all that, by the clock.
+    """Run `sections` in order; 1 if one of their checks failed. `start`: time of the program's start.
 
-    Whatever goes wrong, here too, is a row, and those after it go on.
+    Every error, of this function too, becomes a row, and later sections still run.
     """
     start = time.monotonic() if start is None else start
     args.out.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def check(sections: list[Section], args: argparse.Namespace, start: float | None
     try:
         for at, section in enumerate(sections):
             left = args.minutes * 60 - (time.monotonic() - start)
-            later = sum(s.seconds for s in sections[at + 1 :] if s.least)  # what those are promised
+            later = sum(s.seconds for s in sections[at + 1 :] if s.least)  # reserved for those
             limit = (
                 min(section.seconds, left - min(later, KEPT * args.minutes * 60))
                 if at + 1 < len(sections)
@@ -157,7 +157,7 @@ def check(sections: list[Section], args: argparse.Namespace, start: float | None
 
 
 def rows_of(section: Section, limit: float, args: argparse.Namespace) -> Iterator[Row]:
-    """The rows of one section as they are found, from as many processes at once as it may have."""
+    """Yield the rows of one section as they arrive, from as many parallel processes as it may have."""
     with tempfile.TemporaryDirectory(prefix="device-check-", ignore_cleanup_errors=True) as folder:
         shards = 1 if args.emulated else section.shards
         paths = [Path(folder) / f"{section.name}-{i}" for i in range(shards)]
@@ -186,7 +186,7 @@ def _rows(section: Section, limit: float, args: argparse.Namespace, paths: Seque
 
 
 def _keep(log: Path, paths: Sequence[Path]) -> None:
-    """Put behind what is in `log` what the processes of a section said last."""
+    """Append the end of the output of a section's processes to `log`."""
     try:
         with open(log, "a", encoding="utf-8") as file:
             for path in paths:

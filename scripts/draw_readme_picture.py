@@ -1,9 +1,9 @@
-"""Draw docs/images/plan.svg: two real memory plans of one network, address against step, at one scale.
+"""Draw docs/images/plan.svg: two memory plans of one network, address against step, on the same scale.
 
     python scripts/draw_readme_picture.py            write the picture
-    python scripts/draw_readme_picture.py --check    exit 1 if it is not what would be written
+        python scripts/draw_readme_picture.py --check    exit 1 if the file is out of date
 
-Nothing in the picture depends on time, chance or the machine: equal planners draw equal bytes.
+The picture does not depend on time, random numbers or the machine: the same planner draws the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mxlite.memplan import MemoryPlan, padded  # noqa: E402
 PICTURE = ROOT / "docs" / "images" / "plan.svg"
 DEPTH, BATCH, BUDGET = 56, 64, "2.5MiB"
 
-COLOURS = {  # in the order of the key; readable with the common kinds of colour blindness
+COLOURS = {  # in the order of the key; distinguishable with common kinds of colour blindness
     "forward": "#4c78a8",
     "recomputed": "#f58518",
     "backward": "#54a24b",
@@ -47,7 +47,7 @@ def plans() -> tuple[MemoryPlan, MemoryPlan]:
 
 
 def kind_of(plan: MemoryPlan, buffer: int) -> str:
-    """Which colour a buffer gets: what made its first content."""
+    """Colour class of a buffer, by the task that wrote its first content."""
     r = plan.liveness.ranges[buffer]
     if not r.members:
         return "workspace"
@@ -61,14 +61,14 @@ def number(x: float) -> str:
 
 
 def blocks(plan: MemoryPlan, x0: float, step_px: float, byte_px: float) -> list[str]:
-    """Paths of one rectangle for each buffer: by colour, those large enough for a white edge apart."""
+    """Paths with one rectangle per buffer, by colour; those large enough for a white edge separately."""
     paths: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for b, r in enumerate(plan.liveness.ranges):
         x, width = x0 + r.start * step_px, (r.stop - r.start) * step_px
         height = padded(r.nbytes) * byte_px
         y = TOP + HEIGHT - plan.offsets[b] * byte_px - height
         if height < 0.15:
-            continue  # a hair nobody can see
+            continue  # too thin to be visible
         w = number(width)
         large = min(width, height) >= 3
         paths[kind_of(plan, b), large].append(f"M{number(x)} {number(y)}h{w}v{number(height)}h-{w}z")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Small ONNX models made by PyTorch's exporters, and what onnxruntime computes with them: tests/golden/onnx.
+"""Small ONNX models from PyTorch's exporters, and onnxruntime's results for them: tests/golden/onnx.
 
     python scripts/make_onnx_models.py
 
 Needs torch 2.13, onnx, onnxscript and onnxruntime in its environment; the tests need none of these but onnx.
-Each NAME.onnx has a NAME.npz beside it with its inputs and outputs. All numbers come from fixed seeds.
+Each NAME.onnx has a NAME.npz next to it with its inputs and outputs. All numbers come from fixed seeds.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Transformer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention written out, with views and transposes as many models have them."""
+    """Causal self-attention written out, with views and transposes as in many models."""
 
     def __init__(self, width: int = 16, heads: int = 4) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Lstm(nn.Module):
 
 
 def models() -> dict[str, tuple[nn.Module, torch.Tensor, bool]]:
-    """Name -> the module, an input, and whether the newer exporter (torch.export) makes the file."""
+    """Name -> the module, an input, and whether the newer exporter (torch.export) writes the file."""
     torch.manual_seed(7)
     image = torch.randn(2, 3, 32, 32)
     tokens = torch.randint(0, 30, (3, 12))
@@ -135,7 +135,7 @@ def models() -> dict[str, tuple[nn.Module, torch.Tensor, bool]]:
 
 
 def settle(module: nn.Module, example: torch.Tensor) -> None:
-    """No two parameters are alike (an exporter would store them once), no average is what it starts with."""
+    """Make all parameters (an exporter would merge equal ones) and averages differ from initial values."""
     for parameter in module.parameters():
         nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 else 0.0, 0.2)
     module.train()
@@ -146,7 +146,7 @@ def settle(module: nn.Module, example: torch.Tensor) -> None:
 
 
 def strip(path: Path) -> None:
-    """Take out what the exporter notes about the machine and the program: stack traces, comments."""
+    """Remove what the exporter records about the machine and the program: stack traces, comments."""
     model = onnx.load(path)
     graph = model.graph
     for part in (
@@ -172,7 +172,7 @@ def main() -> None:
         path = FOLDER / f"{name}.onnx"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # PRESERVE: in inference mode, but batch normalization stays apart from the convolution before it.
+            # PRESERVE: in inference mode, but batch normalization is not folded into the convolution.
             older = dict(dynamo=False, training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
             kind = dict(dynamo=True, external_data=False, optimize=True) if newer else older
             dynamic = None if newer else {"input": {0: "batch"}, "output": {0: "batch"}}

@@ -1,9 +1,9 @@
-"""Ask the real MXNet 1.9.1 what every row of tests/cases.py gives; write tests/golden/mxnet/operators.npz.
+"""Record MXNet 1.9.1's results for each row of tests/cases.py in tests/golden/mxnet/operators.npz.
 
     python scripts/make_operator_oracles.py --mxnet PYTHON_WITH_MXNET_1.9.1
 
-One process of MXNet does a stretch of rows and writes each result at once; where it crashes, the row is
-noted and another process goes on behind it. Random operators and large rows are left out. Everything is
+A process of MXNet computes a range of rows and writes each result at once; where it crashes, the row is
+recorded and another process continues after it. Random operators and large rows are left out. Everything is
 float32 where the row is float64. Names in the file's index: `row|in_<input>`, `row|head<i>`, `row|out<i>`,
 `row|d_<input>`.
 """
@@ -23,7 +23,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST = 1500  # elements of all arrays of a row
 
-# What runs under MXNet's Python: it knows numpy and mxnet only.
+# Program of the workers, which run under MXNet's Python with numpy and mxnet only.
 WORKER = r"""
 import json, os, sys
 os.environ["MXNET_SUBGRAPH_BACKEND"] = "NONE"
@@ -162,7 +162,7 @@ def main() -> None:
 
 
 def save(target: Path, found: dict[str, np.ndarray]) -> None:
-    """One flat array a dtype, and an index: thousands of small files in a zip would be mostly headers."""
+    """Save one flat array per dtype, and an index: a zip of small files would be mostly headers."""
     index, flat = [], {}
     for key, x in found.items():
         parts = flat.setdefault(str(x.dtype), [])
@@ -173,7 +173,7 @@ def save(target: Path, found: dict[str, np.ndarray]) -> None:
 
 
 def run(python: str, folder: str, count: int, show: bool) -> None:
-    """Run the worker until every row has had its turn."""
+    """Run workers until every row has been tried."""
     start = 0
     while start < count:
         done = subprocess.run(

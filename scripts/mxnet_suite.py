@@ -1,17 +1,17 @@
 #!/usr/bin/env python
-"""Runs MXNet's own unit tests against mxlite, beside the real wheel.
+"""Runs MXNet's own unit tests with mxlite, and with the real wheel for comparison.
 
     python scripts/mxnet_suite.py CHECKOUT [--files test_io.py ...] [--wheel PYTHON] [--results FOLDER]
 
-CHECKOUT is a checkout of MXNet (its tags 1.9.1 and 1.0.0 are those we compare with); nothing of it is kept
-here. Each file of FILES runs in a process of its own: once under this Python, `import mxnet` giving mxlite
-(mxlite/core/alias.py), and once under the Python of the wheel (MXLITE_MXNET_PYTHON). A test counts where the
-wheel passes it; it is left out where its text is about what mxlite has not: Gluon, mx.np, handles of the C
-interface. With --results the outcomes are kept as JSON lines, and a second run uses what is there: delete a
-file to run it anew.
+CHECKOUT is a checkout of MXNet (we compare with its tags 1.9.1 and 1.0.0); no part of it is kept here. Each
+file of FILES runs in its own process: once under this Python, where `import mxnet` gives mxlite
+(mxlite/core/alias.py), and once under the Python of the wheel (MXLITE_MXNET_PYTHON). A test counts if the
+wheel passes it; it is left out if its text concerns parts that mxlite does not have: Gluon, mx.np, handles of
+the C interface. With --results the outcomes are kept as JSON lines, and a second run reuses them: delete a
+file to rerun its tests.
 
-The tests were written for nose and numpy 1.x: what they import of nose, and numpy's names that are gone, are
-stood in for in both processes. Exit code 1 where mxlite fails a test that counts.
+The tests were written for nose and numpy 1.x: stand-ins for nose, and for names removed from numpy, are
+installed in both processes. The exit code is 1 if mxlite fails a test that counts.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FILES = """
     init io kvstore metric model_parallel module multi_device_exec ndarray operator optimizer profiler random
     recordio rnn runtime sparse_ndarray sparse_operator symbol test_utils thread_local viz
 """.split()
-"""Those about Symbol, NDArray, Module and what goes with them; a tag has most of them."""
+"""Files on Symbol, NDArray, Module and related parts; each tag has most of them."""
 NOT_OURS = re.compile(
     r"gluon|use_np\b|\bmx\.np\b|\bmx\.npx\b|\bnpx\.|_LIB\b|check_call|svrg|_NumpyArrayScope|\bnn\.|Block\b|"
     r"_BlockScope|CachedOp|NDArrayHandle|_gen_atomic_symbol"
 )
-"""In the text of a test: it is about Gluon, mx.np, the C interface or SVRG, which mxlite has not."""
-LIMIT = 300  # seconds a test, of which some take a minute where nothing else runs
+"""Matches the text of tests of Gluon, mx.np, the C interface or SVRG, which mxlite does not have."""
+LIMIT = 300  # seconds per test, some of which take a minute on an idle machine
 _OLD_NAMES = {
     "bool": bool, "int": int, "float": float, "object": object, "str": str, "long": int, "complex": complex,
     "float_": "float64", "product": "prod", "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any",
@@ -58,11 +58,11 @@ _OLD_NAMES = {
 }  # fmt: skip
 
 
-# In the process of one file.
+# Part that runs in the process of one file.
 
 
 def _nose() -> None:
-    """What the tests use of nose."""
+    """Install stand-ins for the parts of nose that the tests use."""
     nose, tools = types.ModuleType("nose"), types.ModuleType("nose.tools")
     case = unittest.TestCase()
     case.maxDiff = None
@@ -104,7 +104,7 @@ def _nose() -> None:
 
 
 def _absent(name: str) -> types.ModuleType:
-    """A module that mxlite has not, for files of whose tests only some use it: it raises if called."""
+    """A stand-in for a module that mxlite lacks and only some tests of a file use: raises if called."""
 
     class Absent:
         def __init__(self, *_, **__):
@@ -126,7 +126,7 @@ def _absent(name: str) -> types.ModuleType:
 
 
 def _wrapping(arange):
-    """numpy 1's arange, whose numbers wrap round where the dtype has no room for them."""
+    """numpy 1's arange, which wraps around on overflow of the dtype."""
 
     @functools.wraps(arange)
     def inside(*args, dtype=None, **kwargs):
@@ -157,7 +157,7 @@ def _stand_ins() -> None:
 
 
 def _tests(module: types.ModuleType) -> list[tuple[str, object, str]]:
-    """(name, what to call, its text) in the order of the file; of a class of unittest each method is one."""
+    """(name, callable, source) in the order of the file; each method of a unittest class is a test."""
     found = []
     for name, value in list(vars(module).items()):
         own = getattr(value, "__module__", None) == module.__name__
@@ -189,7 +189,7 @@ def _run_case(kind, method) -> None:
 
 
 def run_file(folder: Path, name: str, results: Path, only: str | None) -> None:
-    """Run one file's tests in this process and write an outcome a line; those there are not run again."""
+    """Run one file's tests in this process and write one outcome per line; skips those with outcomes."""
     os.environ.setdefault("MXNET_TEST_SEED", "7")
     os.environ.setdefault("MXNET_MODULE_SEED", "7")
     warnings.simplefilter("ignore")
@@ -242,7 +242,7 @@ def run_file(folder: Path, name: str, results: Path, only: str | None) -> None:
             say(test, outcome, why=why, s=round(time.perf_counter() - start, 2), ours=True)
     results.with_suffix(".now").unlink(missing_ok=True)
     sys.stdout.flush()
-    os._exit(0)  # what a failed test left running does not hold us
+    os._exit(0)  # threads left by failed tests must not block
 
 
 def _late(*_) -> None:
@@ -250,7 +250,7 @@ def _late(*_) -> None:
 
 
 def _where(error: BaseException, folder: Path) -> str:
-    """The error, and the line of the test that it came from."""
+    """The error, and the line of the test that raised it."""
     line, trace = "", error.__traceback__
     while trace:
         if str(folder) in trace.tb_frame.f_code.co_filename:
@@ -259,7 +259,7 @@ def _where(error: BaseException, folder: Path) -> str:
     return f"{line} {type(error).__name__}: {' '.join(str(error).split())}"[:400]
 
 
-# In the process that was started.
+# Part that runs in the parent process.
 
 
 def _outcomes(python: str, path: str, folder: Path, name: str, results: Path, only: str | None) -> dict:
@@ -290,7 +290,7 @@ def _outcomes(python: str, path: str, folder: Path, name: str, results: Path, on
             break
         why = f"process ended with {running.returncode}"
         row = {"test": at.read_text(), "outcome": "failed", "why": why, "ours": True}
-        with open(file, "a") as out:  # a crash, or a test that native code kept from ending
+        with open(file, "a") as out:  # a crash, or a test blocked in native code
             print(json.dumps(row), file=out)
         at.unlink()
     rows = [json.loads(line) for line in file.read_text().splitlines()]

@@ -1,7 +1,7 @@
-"""Write docs/gpu_kernels.md: which operators have kernels on a GPU, and which run on the host.
+"""Write docs/gpu_kernels.md: operators with kernels on a GPU, and those that run on the host.
 
-python scripts/write_gpu_docs.py            writes
-python scripts/write_gpu_docs.py --check    exits with 1 if the page is not what would be written
+python scripts/write_gpu_docs.py            writes the page
+python scripts/write_gpu_docs.py --check    exits with 1 if the page is out of date
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def page() -> str:
 
 
 def mark(op: Any, table: set[Any]) -> str:
-    """Which direction is missing."""
+    """Mark of an operator that lacks a direction."""
     if op not in table:
         return " (backward)"
     gradient = op.grad_op

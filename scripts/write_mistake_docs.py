@@ -1,11 +1,11 @@
-"""Run the mistakes in docs/mistakes.md and write what mxlite says behind each.
+"""Run the mistakes in docs/mistakes.md and write mxlite's message after each.
 
-The page's first ```python block is the beginning that all share; each later one is followed by a ```text
-block with what it raises or logs. They run in one empty folder, with numpy's kernels: bytes depend on the
+The page's first ```python block is a prologue shared by all; each later one is followed by a ```text block
+with what it raises or logs. They run in one empty folder, with numpy's kernels, as bytes depend on the
 kernels.
 
-python scripts/write_mistake_docs.py            writes
-python scripts/write_mistake_docs.py --check    exits with 1 if the page is not what would be written
+python scripts/write_mistake_docs.py            writes the page
+python scripts/write_mistake_docs.py --check    exits with 1 if the page is out of date
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_COLUMNS = 110
 
 
 class Silent(Exception):
-    """A mistake of the page about which nothing is said, or not by an error of ours."""
+    """A mistake of the page that raises or logs nothing, or not an error of ours."""
 
 
 def page() -> str:
@@ -52,7 +52,7 @@ def page() -> str:
 
 
 def said(beginning: object, program: str) -> str:
-    """What comes of the program: its error with its class, or what it logs."""
+    """Outcome of the program: its error with its class, or what it logs."""
     names: dict[str, object] = {"__name__": "mistake"}
     logged: list[str] = []
     handler = logging.Handler(logging.WARNING)
@@ -77,7 +77,7 @@ def said(beginning: object, program: str) -> str:
 
 
 def _wrapped(message: str) -> str:
-    """The first lines of a message, broken between words where they are long."""
+    """The first lines of a message, wrapped between words."""
     import textwrap
 
     lines = message.splitlines()

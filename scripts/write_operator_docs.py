@@ -1,7 +1,7 @@
 """Write docs/operators.md from the declarations in mxlite/ops and the first row of each in tests/cases.py.
 
-python scripts/write_operator_docs.py            writes
-python scripts/write_operator_docs.py --check    exits with 1 if the page is not what would be written
+python scripts/write_operator_docs.py            writes the page
+python scripts/write_operator_docs.py --check    exits with 1 if the page is out of date
 """
 
 from __future__ import annotations

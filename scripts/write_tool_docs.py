@@ -1,10 +1,10 @@
-"""Run the commands in docs/tools.md and write what they print behind them.
+"""Run the commands in docs/tools.md and write their output after them.
 
 A ```console block holds lines `$ python -m mxlite ...`, each followed by its output; all run in one empty
-folder, with numpy's kernels (MXLITE_KERNELS=reference): a plan's bytes depend on which kernels there are.
+folder, with numpy's kernels (MXLITE_KERNELS=reference), as a plan's bytes depend on the available kernels.
 
-python scripts/write_tool_docs.py            writes
-python scripts/write_tool_docs.py --check    exits with 1 if the page is not what would be written
+python scripts/write_tool_docs.py            writes the page
+python scripts/write_tool_docs.py --check    exits with 1 if the page is out of date
 """
 
 from __future__ import annotations

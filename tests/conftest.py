@@ -6,6 +6,7 @@ all tests and test processes, and printed as one line.
 
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -71,6 +72,18 @@ def pytest_terminal_summary(terminalreporter):
     for subject, counts in sorted(totals.items()):
         parts = ", ".join(f"{n:,} {kind}" for kind, n in counts.items())
         terminalreporter.write_line(f"{subject}: {parts}, of {sum(counts.values()):,}")
+
+
+@pytest.fixture(autouse=True)
+def log_stays_as_it_is():
+    """A test that leaves another log level behind fails here, rather than a later test that reads the log."""
+    logger = logging.getLogger("mxlite")
+    before = logger.level, logger.disabled, logger.propagate
+    yield
+    after = logger.level, logger.disabled, logger.propagate
+    logger.disabled, logger.propagate = before[1:]
+    logger.setLevel(before[0])
+    assert after == before, f"(level, disabled, propagate) of the log: {before} before, {after} after"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import struct
 import time
@@ -14,6 +15,7 @@ from mxlite.lr_scheduler import FactorScheduler, PolyScheduler
 import mxlite as mx
 from mxlite import ArgumentError, FormatError, OutOfMemoryError
 from mxlite.core import schema
+from mxlite.core.errors import file_error
 from mxlite.executor.timings import Seconds
 from mxlite.io.image_codec import encode
 from mxlite.module.saved import resume
@@ -334,3 +336,48 @@ def test_a_list_that_names_no_file_is_refused(tmp_path, name):
     path.write_text(f"0\t1.0\t{name}\n")
     with pytest.raises(FormatError, match="is no file"):
         next(mx.image.ImageIter(1, (3, 8, 8), path_imglist=str(path), path_root=str(tmp_path)))
+
+
+READERS = {
+    "load": mx.nd.load,
+    "symbol": mx.sym.load,
+    "image": mx.image.imread,
+    "image list": lambda path: mx.image.ImageIter(1, (3, 4, 4), path_imglist=path),
+    "records": lambda path: mx.recordio.MXRecordIO(path, "r"),
+    "record iterator": lambda path: mx.io.ImageRecordIter(
+        path_imgrec=path, data_shape=(3, 4, 4), batch_size=1
+    ),
+    "csv": lambda path: mx.io.CSVIter(data_csv=path, data_shape=(1,), batch_size=1),
+    "libsvm": lambda path: mx.io.LibSVMIter(data_libsvm=path, data_shape=(1,), batch_size=1),
+    "mnist": lambda path: mx.io.MNISTIter(image=path, label=path),
+    "checkpoint": lambda path: mx.model.load_checkpoint(path, 1),
+    "onnx": lambda path: mx.formats.onnx.import_model(path),
+}
+WRITERS = {
+    "save": lambda path: mx.nd.save(path, [mx.nd.zeros(1)]),
+    "symbol": lambda path: mx.sym.var("x").save(path),
+    "records": lambda path: mx.recordio.MXRecordIO(path, "w"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_is_not_there_is_an_error_of_ours_and_of_the_system(name, tmp_path):
+    with pytest.raises(mx.MissingFileError, match="No such file") as raised:
+        READERS[name](str(tmp_path / "nothing"))
+    assert isinstance(raised.value, (mx.MXNetError, FileNotFoundError))
+    assert raised.value.filename.startswith(str(tmp_path / "nothing")) and raised.value.errno == errno.ENOENT
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_that_cannot_be_written_is_one_too(name, tmp_path):
+    with pytest.raises(mx.MissingFileError, match="No such file"):
+        WRITERS[name](str(tmp_path / "nowhere" / "file"))
+    with pytest.raises(mx.FolderError, match="Is a directory"):
+        WRITERS[name](str(tmp_path))
+
+
+def test_errors_of_files_keep_what_the_system_says():
+    for known, ours in ((PermissionError, mx.FileAccessError), (OSError, mx.FileError)):
+        found = file_error(known(errno.EACCES if known is PermissionError else errno.EIO, "words", "a"), "b")
+        assert type(found) is ours and isinstance(found, known)
+        assert (found.strerror, found.filename) == ("words", "b") and str(found).endswith("words: 'b'")

@@ -9,6 +9,8 @@ import pkgutil
 import platform
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from time import monotonic
 
@@ -17,7 +19,7 @@ from torture.allowance import Allowance
 
 
 def names() -> list[str]:
-    """The parts, in the alphabet's order."""
+    """The parts, in alphabetical order."""
     return sorted(found.name for found in pkgutil.iter_modules(torture.parts.__path__))
 
 
@@ -41,9 +43,26 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(asked.parts) - set(names()):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(names())}.")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # So it is in the background of a shell; what is started here would inherit it, deaf to Ctrl-C.
+        # A background shell ignores SIGINT, which children would inherit, so that Ctrl-C had no effect.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    logging.getLogger("mxlite").setLevel(logging.ERROR)  # warnings about drawn networks hide what fails
+    with _errors_alone():
+        return _run(asked)
+
+
+@contextmanager
+def _errors_alone() -> Iterator[None]:
+    """Inside, mxlite logs errors only: its warnings about random networks would hide a failure."""
+    logger = logging.getLogger("mxlite")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _run(asked: argparse.Namespace) -> int:
+    """Run the requested parts, print their table, and return the exit code."""
     chosen = asked.parts or names()
     ends = monotonic() + asked.minutes * 60
     rows, failed = [], []

@@ -1,4 +1,4 @@
-"""How much a part of the torture may do, and what came of it."""
+"""Limits of a part of the torture, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from time import monotonic
 class Allowance:
     """Seeds for at most `cases` cases in about `seconds` seconds, whichever ends first.
 
-    ``for seed in allowance`` gives a seed a case, the same ones for the same first `seed`: a failure that
-    names its seed is run again by ``Allowance(seed=that, cases=1)``. The clock is read between cases only.
+    ``for seed in allowance`` yields one seed per case, the same ones for the same first `seed`: a failure
+    that names its seed is reproduced by ``Allowance(seed=that, cases=1)``. The clock is read between cases
+    only.
     """
 
     seed: int = 0
@@ -33,10 +34,10 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a part of the torture saw.
+    """Outcome of a part of the torture.
 
-    cases: how many cases ran; failures: a line each, with the seed or file that brings it back; note: what
-    was covered, as it shall stand in the table (rewrites, kills, mutations, the largest growth of memory …).
+    cases: number of cases run; failures: one line each, with the seed or file that reproduces it; note: what
+    was covered, as shown in the table (rewrites, kills, mutations, the largest growth of memory …).
     """
 
     cases: int

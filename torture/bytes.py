@@ -1,9 +1,9 @@
-"""Plans run in real bytes: kernels that only hash, an arena whose free bytes are poisoned, fences around it.
+"""Executes plans on real bytes: kernels that only hash, an arena whose free bytes are poisoned and fenced.
 
-A kernel reads all bytes of its inputs and writes a hash of them, of its task and of the place of the output:
-so whatever reads one wrong byte shows it, as do all that read on. `reference` runs the tasks in their own
-order with every value apart. `run` follows the plan, in any order that its predecessors allow: bytes that
-nobody needs any more are poisoned as soon as the last reader is through.
+A kernel reads all bytes of its inputs and writes a hash of them, of its task and of the output's index: so
+one wrong byte changes the result, and all results that depend on it. `reference` runs the tasks in their own
+order with a separate array for every value. `run` follows the plan, in any order that its predecessors allow:
+dead bytes are poisoned as soon as the last reader has finished.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FENCE = 256  # bytes, on either side
 
 
 class Wrong(Exception):
-    """What was found in the bytes."""
+    """A difference found in the bytes."""
 
 
 def _made(t: int, place: int, read: Sequence[bytes], nbytes: int) -> bytes:
@@ -31,7 +31,7 @@ def _made(t: int, place: int, read: Sequence[bytes], nbytes: int) -> bytes:
 
 
 class _Fixed:
-    """What lies outside the arena: as it was before the step, and as tasks change it."""
+    """Arrays outside the arena: as they were before the step, and as tasks change them."""
 
     def __init__(self, problem: Problem) -> None:
         self.content = {
@@ -46,7 +46,7 @@ class _Fixed:
 
 
 def reference(problem: Problem) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """The content of each value of the arena when it is made, and of each fixed one behind the last task."""
+    """Content of each value of the arena when it is produced, and of each fixed one after the last task."""
     fixed, content = _Fixed(problem), dict[int, bytes]()
     for t, task in enumerate(problem.tasks):
         read = [fixed.content.get(v) or content.get(v, b"") for v in task.inputs]
@@ -59,7 +59,7 @@ def reference(problem: Problem) -> tuple[dict[int, bytes], dict[int, bytes]]:
 
 
 class Memory:
-    """`nbytes` of poison between two fences. `owner` says who has each 64 bytes: a number, or -1."""
+    """`nbytes` of poison between two fences. `owner` is the owner of each 64 bytes: a number, or -1."""
 
     def __init__(self, nbytes: int) -> None:
         cells = -(-nbytes // 64)
@@ -78,13 +78,13 @@ class Memory:
         return self.bytes[low : low + nbytes].tobytes()
 
     def free(self, who: int) -> None:
-        """Poison what `who` still has."""
+        """Poison the bytes that `who` still owns."""
         for cell in np.flatnonzero(self.owner == who).tolist():
             self.bytes[64 * cell : 64 * cell + 64] = np.resize(POISON, 64)
             self.owner[cell] = -1
 
     def check(self) -> None:
-        """Whether fences and all that is free still are poison."""
+        """Check that fences and all free bytes still are poison; raises Wrong otherwise."""
         free = np.ones(len(self.whole), bool)
         free[FENCE : FENCE + len(self.bytes)] = np.repeat(self.owner < 0, 64)
         if not np.array_equal(self.whole[free], np.resize(POISON, len(self.whole))[free]):
@@ -92,7 +92,7 @@ class Memory:
 
 
 def run(plan: MemoryPlan, order: Sequence[int]) -> None:
-    """Runs all steps of `plan` in `order`. Raises Wrong where a byte is not as in `reference`."""
+    """Run all steps of `plan` in `order`. Raises Wrong if a byte differs from `reference`."""
     problem, schedule = plan.problem, plan.schedule
     values, kinds = problem.values, schedule.kinds
     expected, after = reference(problem)
@@ -136,7 +136,7 @@ def run(plan: MemoryPlan, order: Sequence[int]) -> None:
                 memory.write(o, low, made)
         if is_run:
             fixed.change(t, task.mutates, read)
-        for o in schedule.outputs[s]:  # what was written must stand when all of it is
+        for o in schedule.outputs[s]:  # outputs must be complete at the end of the task
             if o >= 0 and not values[schedule.value_of[o]].fixed:
                 got(o)
                 if not left.get(o):

@@ -1,4 +1,4 @@
-"""A copy of the tree in which files may be made wrong, and its tests run."""
+"""A copy of the tree in which faults can be planted, and its tests run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COPIED = (
 
 
 class CopiedTree:
-    """The tree as it is, in a folder of its own that goes with the ``with`` block.
+    """The tree copied into a temporary folder, which is removed after the ``with`` block.
 
-    path: where it lies. Bytecode is kept between runs, and so are generated kernels, in a cache of the
-    copy's. What a run with a wrong file leaves in that cache is dropped: another run must not find it.
+    path: its location. Bytecode is kept between runs, and so are generated kernels, in a separate cache. What
+    a run with a faulty file leaves in that cache is dropped, so that other runs do not use it.
     """
 
     def __enter__(self) -> CopiedTree:
@@ -64,21 +64,21 @@ class CopiedTree:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._server.communicate()  # its input ends, and so does it
+        self._server.communicate()  # closes its input, which ends it
         self._folder.cleanup()
 
     def write(self, file: str, text: str) -> None:
-        """Puts `text` into the file, and sees to it that no bytecode of another text is taken for its own."""
+        """Write `text` into the file, and make sure that no bytecode of another text is used for it."""
         path = self.path / file
         path.write_text(text)
         if path.suffix == ".py":
-            # A time in whole seconds and a length are all that bytecode knows of its source.
+            # Bytecode records its source only by modification time in seconds and length.
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
     def run(self, tests: list[str], seconds: float, sound: bool = False) -> tuple[int | None, str]:
-        """pytest's exit status and the end of what it says; None for a status that did not come in time.
+        """pytest's exit status and the end of its output; None for a status that did not arrive in time.
 
-        sound: the tree is as it was copied, so what the tests leave in the cache may stay.
+        sound: the tree is unchanged, so what the tests leave in the cache may stay.
         """
         shutil.rmtree(self._cache)
         shutil.copytree(self._kept, self._cache, copy_function=os.link)

@@ -1,9 +1,10 @@
-"""Random programs for an engine: pushes, waits, failures, pushes from inside, Vars that nobody holds.
+"""Random programs for an engine: pushes, waits, failures, pushes from closures, Vars without references.
 
 A program is a list of steps. Every closure mixes what it reads into what it writes, so any wrong order
-changes a number; and it checks, while it runs, that nobody is at its Vars who must not be. What a program
-gives is the same on every engine that keeps the contract, so `NaiveEngine` is the oracle of all others. What
-engines share would be wrong in both, so each result is held against `contract`, too, which has no engine.
+changes a number; and it checks, while it runs, that no other closure has conflicting access to its Vars. A
+program's result is the same on every engine that satisfies the contract, so `NaiveEngine` is the oracle for
+all others. Code shared by engines could be wrong in both, so each result is also compared with `contract`,
+which uses no engine.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ KINDS = ("compute", "compute", "compute", "copy", "io")
 
 @dataclass(frozen=True)
 class Step:
-    """One step. `reads` and `writes` are places among `VARS` Vars.
+    """One step. `reads` and `writes` are indices among `VARS` Vars.
 
     action: "push", a wait ("wait_for", "wait_to_write", "wait_all"), or "forget": from here on there are new
-    Vars at `writes`, and nobody but pending operations has the old ones. fails: the closure raises.
-    pushes: how many closures it pushes, one inside the other, on a Var of their own. bulk: consecutive steps
-    of equal bulk > 0 run in one `engine.bulk`.
+    Vars at `writes`, and only pending operations hold the old ones. fails: the closure raises. pushes: the
+    number of nested closures that it pushes, on a separate Var. bulk: consecutive steps of equal bulk > 0 run
+    in one `engine.bulk`.
     """
 
     action: str = "push"
@@ -47,7 +48,7 @@ class Step:
 
 
 class Cell:
-    """What a Var stands for: a number, and who is at it right now."""
+    """Value of a Var: a number, and the closures that access it right now."""
 
     __slots__ = ("readers", "value", "writers")
 
@@ -57,7 +58,7 @@ class Cell:
 
 
 class Guard:
-    """Remembers every clash of those who are at the same cell."""
+    """Recorder of conflicting accesses to a cell."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -83,7 +84,7 @@ class Guard:
 
 
 def outcome(call: Callable[[], None]) -> list[Any]:
-    """What a wait raised, in words; empty where it returned."""
+    """Error raised by a wait, as strings; empty if it returned."""
     try:
         call()
     except OperatorError as error:
@@ -98,13 +99,13 @@ def outcome(call: Callable[[], None]) -> list[Any]:
 
 
 def run(program: list[Step], engine: Engine) -> dict[str, Any]:
-    """What the program gives: values, versions, what each wait saw, how many operations there were.
+    """Result of the program: values, versions, what each wait saw, number of operations.
 
-    Raises AssertionError where two were at one Var who must not be, or something is pending afterwards.
+    Raises AssertionError if there were conflicting accesses to a Var, or if something is pending afterwards.
     """
     vars = [Var(f"v{i}") for i in range(VARS)]
     cells = [Cell(i) for i in range(VARS)]
-    inside = [0]  # closures that were pushed by closures and have run
+    inside = [0]  # number of nested closures that have run
     guard = Guard()
     waits: list[Any] = []
 
@@ -192,8 +193,8 @@ def run(program: list[Step], engine: Engine) -> dict[str, Any]:
 
 
 def contract(program: list[Step]) -> dict[str, Any]:
-    """What the contract of engine/engine.py says of a program: values and versions of the Vars at the end, by
-    whom they are poisoned, and how many closures ran that closures had pushed.
+    """Result of a program by the contract of engine/engine.py: values and versions of the Vars at the end,
+    the failures that poison them, and the number of nested closures that ran.
     """
     state, versions, poisoned, inside = list(range(VARS)), [0] * VARS, [""] * VARS, 0
     for me, step in enumerate(program):
@@ -218,10 +219,10 @@ def contract(program: list[Step]) -> dict[str, Any]:
 
 
 def seeded_program(seed: int) -> list[Step]:
-    """The program of a seed: up to 40 steps."""
+    """The random program of a seed: up to 40 steps."""
     rng = np.random.default_rng(seed)
     length = int(rng.integers(1, 40))
-    used = int(rng.integers(1, VARS + 1))  # few Vars: long chains; many: much in parallel
+    used = int(rng.integers(1, VARS + 1))  # few Vars: long chains; many: parallelism
     failing = float(rng.choice([0.0, 0.05, 0.3]))
     sleeping = float(rng.choice([0.0, 0.0, 0.1]))
     pushing = float(rng.choice([0.0, 0.0, 0.2]))
@@ -251,8 +252,8 @@ def seeded_program(seed: int) -> list[Step]:
 
 
 def without_neighbours(program: list[Step]) -> list[Step]:
-    """The program for an engine on which others push too, whose failures and whose work are not ours:
-    `wait_all` becomes `wait_for`, and nothing fails or pushes.
+    """The program for an engine that other threads use, too, with failures and work of their own: `wait_all`
+    becomes `wait_for`, and nothing fails or pushes.
     """
     return [
         Step(

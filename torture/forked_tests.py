@@ -1,9 +1,9 @@
-"""Runs tests of a tree, each time in a fork of one process that has imported what stays the same.
+"""Runs tests of a tree, each time in a fork of one process that has imported the unchanging packages.
 
-Started with the tree as its folder. A line of JSON asks, a line answers: ``{"tests": […], "seconds": s}`` and
-``[status, tail of the output]``; the status is pytest's, minus
-the number of a signal that ended the tests, or null where they did not end in time. Nothing of the
-tree itself is imported before the fork, so each run sees the files as they lie at that moment.
+Started with the tree as working directory. Requests and replies are lines of JSON: ``{"tests": […],
+"seconds": s}`` and ``[status, tail of the output]``; the status is pytest's, minus the number of a signal
+that ended the tests, or null if they did not end in time. Nothing of the tree itself is imported before the
+fork, so each run sees the files as they are at that moment.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _run(tests: list[str], seconds: float) -> tuple[int | None, str]:
             _test(tests, output.fileno())
         status = _ended(child, seconds)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # and what its tests started
+            os.killpg(child, signal.SIGKILL)  # with the children of its tests
         if status is None:
             os.waitpid(child, 0)
         output.seek(max(output.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
@@ -52,7 +52,7 @@ def _run(tests: list[str], seconds: float) -> tuple[int | None, str]:
 
 
 def _test(tests: list[str], output: int) -> None:
-    """What the fork does; it does not return."""
+    """Run tests in the fork; does not return."""
     status = 3
     try:
         os.setsid()
@@ -74,7 +74,7 @@ def _test(tests: list[str], output: int) -> None:
 
 
 def _ended(child: int, seconds: float) -> int | None:
-    """The exit status; below 0 for a process that a signal ended; None where it still runs."""
+    """The exit status; negative for a process that a signal ended; None if it still runs."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         done, status = os.waitpid(child, os.WNOHANG)

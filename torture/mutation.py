@@ -1,11 +1,12 @@
-"""Mutants of files, each run against tests: which small wrong changes does no test see?
+"""Mutation tests: small changes of files, each run against tests, to find those that no test detects.
 
     python -m torture.mutation mxlite/memplan/check.py tests/test_judge.py … --sample 60 --seed 0
 
-Each mutant changes one place: a comparison turned or made strict, a number one off, a condition dropped or
-turned, `and` for `or`, two operands swapped, min for max, plus for minus. The tests run in a copy, with `-x`,
-and of them those that run the mutant's statement, the fastest first; a mutant that they let pass survives and
-is printed with its line. Whether it is wrong at all is for a person to say: some are equivalent, some slower.
+Each mutant changes one place: a comparison negated or made strict, a number changed by one, a condition
+dropped or negated, `and` for `or`, two operands swapped, min for max, plus for minus. The tests run in a
+copy, with `-x`, and only those that execute the mutant's statement, fastest first; a mutant that passes them
+survives and is printed with its line. A person must judge whether it is wrong: some are equivalent, some only
+slower.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Mutant:
 
 
 def mutants(source: str) -> list[Mutant]:
-    """Every mutant of a file, in the order of its lines."""
+    """All mutants of a file, in the order of its lines."""
     lines = source.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -68,7 +69,7 @@ def mutants(source: str) -> list[Mutant]:
 
 
 def _told(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below, but for types and for what is raised: an error's wording is seen when it is read."""
+    """Descendant nodes except types and raised errors, whose wording is checked by reading."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -121,22 +122,22 @@ def _changes(node: ast.AST, span, data: bytes) -> Iterator[tuple[int, int, str]]
 
 @dataclass
 class Reach:
-    """Which tests run which line.
+    """Coverage: the tests that run each line.
 
-    lines: file -> line -> tests, with "" for what runs while modules are imported; seconds: of each test.
+    lines: file -> line -> tests, with "" for lines run while modules are imported; seconds: of each test.
     """
 
     lines: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
 
     def tests(self, file: str, lines: range) -> list[str]:
-        """Those that run one of these lines, the fastest first; all where an import does."""
+        """Tests that run one of these lines, fastest first; all if an import does."""
         found = {test for line in lines for test in self.lines[file].get(line, ())}
         return sorted(self.seconds if "" in found else found, key=lambda t: self.seconds[t])
 
 
 def reach(tree: CopiedTree, files: list[str], tests: list[str], seconds: float) -> Reach:
-    """Runs the tests, which have to pass, and looks on."""
+    """Run the tests, which must pass, and trace their lines."""
     out = tree.path / "reached.json"
     traced = [f"--lines-of={file}" for file in files]
     asked = ["-p", "torture.traced_lines", *traced, f"--lines-to={out}", *tests]
@@ -149,7 +150,7 @@ def reach(tree: CopiedTree, files: list[str], tests: list[str], seconds: float) 
 
 
 def statements(source: str) -> dict[int, range]:
-    """Line -> the lines of the innermost statement it belongs to, without the statements inside of that."""
+    """Line -> the lines of its innermost statement, without the statements nested in that."""
     found = {}
     for node in ast.walk(ast.parse(source)):  # outer ones first
         if isinstance(node, ast.stmt):
@@ -160,7 +161,7 @@ def statements(source: str) -> dict[int, range]:
 
 
 def survives(tree: CopiedTree, tests: list[str], seconds: float) -> bool:
-    """Whether the tests in the copy all pass. One that hangs sees it."""
+    """True if the tests in the copy all pass. A test that hangs counts as failed."""
     asked = tree.path / "asked.txt"
     asked.write_text("\n".join(tests))
     return tree.run([f"@{asked}"], seconds)[0] == 0

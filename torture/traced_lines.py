@@ -1,9 +1,9 @@
-"""A pytest plugin that writes down which tests run which lines of some files.
+"""A pytest plugin that records which tests run which lines of some files.
 
     pytest -p torture.traced_lines --lines-of a.py --lines-of b.py --lines-to out.json tests/…
 
-The file it writes holds ``{"lines": {"a.py": {"12": [test, …]}}, "seconds": {test: s}}``. A line that runs
-while modules are imported has the test "". What a test runs in another process is not seen.
+The output file holds ``{"lines": {"a.py": {"12": [test, …]}}, "seconds": {test: s}}``. A line that runs while
+modules are imported has the test "". Lines run in other processes are not recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class _Lines:
-    """Follows the tests as a plugin, and the lines as a trace function of every thread."""
+    """Plugin that follows the tests, and trace function of every thread."""
 
     def __init__(self, files: list[str], out: str) -> None:
         self.files = {os.path.realpath(file): file for file in files}
@@ -28,7 +28,7 @@ class _Lines:
         self.test = ""
 
     def called(self, frame: FrameType, event: str, value: Any) -> Any:
-        """The trace function of a call: one for its lines, if it is of these files."""
+        """The trace function of a call: returns one for its lines if it is in these files."""
         file = self.files.get(frame.f_code.co_filename)
         if file is None:
             return None
@@ -44,7 +44,7 @@ class _Lines:
         self.test = nodeid
 
     def pytest_runtest_setup(self) -> None:
-        sys.settrace(self.called)  # the test before may have set another
+        sys.settrace(self.called)  # a test may have replaced it
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration

@@ -1,9 +1,9 @@
-"""Trains small networks in forked children, for parts of the torture that stop them.
+"""Trains small networks in forked children, for parts of the torture that interrupt them.
 
 `python -m torture.trainings` reads lines of JSON: `seed` (network and optimizer), `prefix` (of the
-checkpoints), `fault` (see `_provoke`), `errors` (a file for what a training raised).
-It answers with two lines: the child's process id, and when it is over its exit status.
-What the weights are in the end stands in PREFIX.digest.
+checkpoints), `fault` (see `_provoke`), `errors` (a file for the error of a training).
+It answers with two lines: the child's process id, and its exit status when it has ended.
+The digest of the final weights is written to PREFIX.digest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPOCHS = 3
 
 
 def setting(seed: int) -> dict[str, Any]:
-    """What is trained, and how."""
+    """Network, optimizer and options of a training."""
     r = np.random.RandomState(seed % 2**32)
     optimizer = ["sgd", "adam", "nag", "rmsprop", "lamb", "adamax"][r.randint(6)]
     params: dict[str, Any] = {"learning_rate": 0.01}
@@ -50,7 +50,7 @@ def setting(seed: int) -> dict[str, Any]:
 
 
 def train(seed: int, prefix: str) -> str:
-    """Run or go on with a training, with a checkpoint after each epoch; the digest of its weights."""
+    """Run or continue a training, with a checkpoint after each epoch; returns the digest of its weights."""
     s = setting(seed)
     mx.random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # what iterators shuffle by
@@ -79,8 +79,8 @@ def train(seed: int, prefix: str) -> str:
 
 
 def _provoke(kind: str, number: int, prefix: str) -> None:
-    """Have something happen at the `number`-th call that writes: "kill" (SIGKILL there), "read-only" (no file
-    can be made from there on), "deleted" (the folder goes); or "full": no file may have more than `number`
+    """Provoke a fault at the `number`-th call that writes: "kill" (SIGKILL there), "read-only" (no file can
+    be created from there on), "deleted" (the folder is removed); or "full": no file may exceed `number`
     bytes.
     """
     if kind == "full":

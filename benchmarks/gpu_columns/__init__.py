@@ -1,4 +1,4 @@
-"""What benchmarks/gpu.py measures: networks, columns, one network in all columns, tables."""
+"""Parts of benchmarks/gpu.py: networks, columns, measurement of one network in all columns, tables."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 HOST_STEPS = 50
-"""Of which host time is taken: with thousands under way, who pushes waits for room."""
+"""Steps over which host time is measured: with thousands queued, pushing blocks until there is room."""
 
 
 def pushed(push: Callable[[], object], count: int) -> float:
-    """Push so many steps; seconds of the host for one of the first HOST_STEPS."""
+    """Push `count` steps; returns host seconds per step over the first HOST_STEPS."""
     first = min(count, HOST_STEPS)
     start = time.perf_counter()
     for _ in range(first):

@@ -1,8 +1,8 @@
-"""The largest batch of a network within some bytes.
+"""The largest batch of a network within a number of bytes.
 
-PyTorch's is tried out. Ours is planned, and then run: no more bytes may be gone from the device, and a step
-may be no slower than was promised, against the fastest plan of the same batch in a process of its own. Else a
-smaller batch is tried.
+PyTorch's is found by trial. Ours is planned, and then run: the device memory used must stay within the limit,
+and the step must be no slower than promised, compared with the fastest plan of the same batch in its own
+process. Otherwise a smaller batch is tried.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TRIES = 4
 
 @dataclass(frozen=True)
 class Trial:
-    """A batch of ours that was run: bytes gone from the device, and the time beyond that of the fastest plan,
-    whose step takes `fastest_s`; None where the bytes were too many already.
+    """A batch of ours that was run: device bytes used, and extra time relative to the fastest plan, whose
+    step takes `fastest_s`; `extra` is None if it already used too many bytes.
     """
 
     batch: int
@@ -44,8 +44,8 @@ class Trial:
 
 @dataclass
 class Found:
-    """Of one column. batch: 0 where none is known; of ours what was planned, until it `ran`. note: why there
-    is none, or why it did not run.
+    """Result of one column. batch: 0 if unknown; for ours the planned one, until it `ran`. note: why there is
+    no batch, or why it did not run.
     """
 
     column: Column
@@ -67,8 +67,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """For the largest batch of `net` within `nbytes`, up to `most`. most_extra: what a step of ours may take
-    more than the fastest one, as a share of its time.
+    """Search for the largest batch of `net` within `nbytes`, up to `most`. most_extra: largest allowed extra
+    time of our step relative to the fastest plan's, as a fraction.
     """
 
     net: Net
@@ -80,7 +80,7 @@ class Search:
     most: int = 4096
 
     def largest(self, columns: Sequence[Column]) -> Iterator[Found]:
-        """Of each column, while there is time."""
+        """Yield the largest batch of each column, while there is time."""
         spec: dict[str, Any] = {}
         for column in columns:
             if column.missing():
@@ -99,8 +99,8 @@ class Search:
             yield found
 
     def _planned_and_run(self, found: Found, spec: dict[str, Any]) -> None:
-        """Modules, graphs and libraries are beside the plan: where bytes are too many, its budget is less by
-        those, and the batch is tried again if it can be as fast then.
+        """Modules, graphs and libraries take memory besides the plan: if the total is too large, the budget
+        is reduced by their size, and the batch is retried if it can still be as fast.
         """
         column, budget, first = found.column, self.nbytes, 0
         shapes = {n: list(s) for n, s in self.net.shapes.items()}
@@ -120,7 +120,7 @@ class Search:
         found.batch, found.note = 0, "none that was run keeps to the bytes and the time"
 
     def _trial(self, column: Column, batch: int, budget: int) -> Trial:
-        """Run that batch within the budget, and if it keeps to the bytes also by the fastest plan."""
+        """Run that batch within the budget, and if it fits also with the fastest plan."""
         cut = {n: (batch, *s[1:]) for n, s in (("data", self.net.data), ("labels", self.net.labels))}
         net, folder = replace(self.net, **cut), self.folder / "trial"
         folder.mkdir()
@@ -140,7 +140,7 @@ class Search:
             shutil.rmtree(folder)
 
     def _timed(self, net: Net, spec: dict[str, Any], column: Column, budget: int) -> Entry:
-        """Raises RuntimeError where it cannot be run."""
+        """Measure the batch; raises RuntimeError if it cannot be run."""
         self._need_time()
         entry = Entry(replace(column, options={**column.options, "memory_budget": budget}))
         one(net, spec, entry, self.terms, self.clock)
@@ -149,7 +149,7 @@ class Search:
         return entry
 
     def _ask(self, column: Column, **request: Any) -> int:
-        """The largest batch that a new process of the column finds."""
+        """The largest batch, found in a new process of the column."""
         self._need_time()
         with column.start(self.terms.threads) as worker:
             limited = Limited(worker, self.terms.limit, self.clock)

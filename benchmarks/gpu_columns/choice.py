@@ -1,4 +1,4 @@
-"""What a run of benchmarks/gpu.py measures, and in which order: networks, each in its columns."""
+"""Choice and order of the measurements of benchmarks/gpu.py: networks, each with its columns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from . import columns as known, nets
 
 NET, DEEP, BATCH = "net", "deep", "batch"
 PRECISION = {DEEP: "bf16", BATCH: "tf32"}
-"""Unless another is asked for. Of deep the one whose times are predicted to be within the targets."""
+"""Default precisions. That of DEEP is the one whose predicted times are within the targets."""
 
 
 class Unknown(ValueError):
-    """A name that is none; the message says which there are."""
+    """An unknown name; the message lists the known ones."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A network in its columns. kind: NET, DEEP for ResNet-1001 within budgets, BATCH for a largest batch."""
+    """A network and its columns. kind: NET, DEEP (ResNet-1001 within budgets) or BATCH (largest batch)."""
 
     kind: str
     net: Net
@@ -30,7 +30,7 @@ class Wanted:
 
 
 def wanted(args: argparse.Namespace) -> list[Wanted]:
-    """In the order of `--nets`, with columns in the order of `--columns`. Raises Unknown."""
+    """Selected measurements in the order of `--nets`, columns in the order of `--columns`. Raises Unknown."""
     every = {w.kind if w.kind != NET else w.net.name: w for w in _all(args)}
     names = args.nets.split(",") if args.nets else [*every]
     if args.quick and not args.emulated and not args.nets:
@@ -46,7 +46,7 @@ def wanted(args: argparse.Namespace) -> list[Wanted]:
 
 
 def _all(args: argparse.Namespace) -> list[Wanted]:
-    """Everything that can be asked for, in the order of a run that is told nothing."""
+    """All available measurements, in the default order."""
     if args.emulated:
         columns = known.columns() if args.columns else known.picked(known.columns(), known.SMALL)
         return [Wanted(NET, n, tuple(map(known.emulated, columns))) for n in nets.small()]
@@ -59,7 +59,7 @@ def _all(args: argparse.Namespace) -> list[Wanted]:
 
 
 def _with_columns(found: Sequence[Wanted], names: Sequence[str]) -> list[Wanted]:
-    """With the columns of such names alone."""
+    """The measurements restricted to the columns with such names."""
     there = {c.name: c for w in found for c in w.columns}
     for name in names:
         if not known.picked([*there.values()], [name]):

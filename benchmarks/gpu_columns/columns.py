@@ -1,6 +1,6 @@
-"""The columns of benchmarks/gpu.py: a framework, a precision, options; each in a process of its own.
+"""The columns of benchmarks/gpu.py: a framework, a precision and options, each in its own process.
 
-A column is called by whose it is, its precision and what else there is of it: `mxlite-bf16-whole`.
+A column's name consists of the framework, the precision and its options: `mxlite-bf16-whole`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ TORCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 PRECISIONS = {"fp32": "float32", "tf32": "float32 by TF32", "bf16": "bfloat16, float32 weights"}
 PLENTY = 64 * 2**30
-"""Bytes in which a network keeps all: without a budget a step makes again what is cheap, and holds less."""
+"""Budget in which a network keeps everything: without a budget a step recomputes cheap results."""
 BUDGETS = {"7 GB": 7 * 10**9, "4 GB": 4 * 10**9}
-"""Of ResNet-1001."""
+"""Memory budgets of ResNet-1001."""
 ROOM, MOST_EXTRA = 8 * 10**9, 0.15
-"""Bytes for the largest batch of ResNet-50, and the share of a step that making things again may add."""
+"""Bytes for the largest batch of ResNet-50, and the fraction of a step that recomputation may add."""
 TOLERANCE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.08}
-"""Of losses, relative to PyTorch eager in float32."""
+"""Tolerances of losses, relative to PyTorch eager in float32."""
 
 
 def columns() -> list[Column]:
-    """All of them: mxlite's first in each precision."""
+    """All columns: mxlite's first in each precision."""
     made = []
     for p in PRECISIONS:
         made += [
@@ -51,7 +51,7 @@ def columns() -> list[Column]:
 
 
 def ours(precision: str, name: str, title: str, budget: int | None = None) -> Column:
-    """mxlite's step, within `budget` bytes if there is one."""
+    """mxlite's step, within `budget` bytes if given."""
     options: dict[str, Any] = {} if budget is None else {"memory_budget": budget}
     if precision == "bf16":
         options["amp"] = "bfloat16"
@@ -66,7 +66,7 @@ def torch(name: str, precision: str, title: str, channels_last: bool = True, **m
 
 
 def jax(precision: str) -> list[Column]:
-    """JAX's step compiled, and the same with `jax.checkpoint` around every block."""
+    """JAX's compiled step, and the same with `jax.checkpoint` around every block."""
     options = JAX_OPTIONS[precision]
     again = {**options, "again": True}
     return [
@@ -76,26 +76,26 @@ def jax(precision: str) -> list[Column]:
 
 
 QUICK = ("mxlite-bf16", "mxlite-bf16-whole", "eager-bf16", "last-bf16", "mxlite-tf32", "eager-tf32")
-"""In the precisions that are used, those first that matter most; nothing that takes long to compile."""
+"""Columns in the precisions used in practice, most important first; nothing that takes long to compile."""
 
 SMALL = ("mxlite-fp32", "mxlite-fp32-whole", "eager-fp32", "jit-fp32", "remat-fp32", "mxlite-bf16")
-"""For the emulated GPU: PyTorch and JAX on the CPU."""
+"""Columns for the emulated GPU: PyTorch and JAX run on the CPU."""
 
 
 def picked(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    """Those that one of `names` stands for, in the order of the names; "*" in a name is anything."""
+    """Columns matched by `names`, in the order of the names; "*" in a name matches anything."""
     found = [c for name in names for c in columns if fnmatchcase(c.name, name)]
     return list({c.name: c for c in found}.values())
 
 
 def emulated(column: Column) -> Column:
-    """The column on the emulated GPU, if it is ours, or on the CPU."""
+    """The column on the emulated GPU if it is ours, otherwise on the CPU."""
     env = {**column.env, "MXLITE_BENCHMARK_EMULATED": "1", "JAX_PLATFORMS": "cpu"}
     return replace(column, env=env)
 
 
 def checkpointed(precision: str) -> list[Column]:
-    """PyTorch with a checkpoint around every block, and around as many blocks as hold least."""
+    """PyTorch with a checkpoint around every block, and with the number of checkpoints of least memory."""
     return [
         torch("again", precision, "PyTorch, checkpointed", checkpointed=True),
         torch("segments", precision, "the same, sqrt(n) stretches", checkpointed="segments"),
@@ -103,8 +103,8 @@ def checkpointed(precision: str) -> list[Column]:
 
 
 def within(budgets: Mapping[str, int], precision: str) -> list[Column]:
-    """ResNet-1001: mxlite without a budget, with plenty and within some, PyTorch and JAX with and without a
-    checkpoint around every block.
+    """Columns of ResNet-1001: mxlite without a budget, with an ample one and within some, PyTorch and JAX
+    with and without a checkpoint around every block.
     """
     limits = [
         ours(precision, f"-{name.replace(' ', '')}", f"mxlite within {name}", limit)
@@ -121,7 +121,7 @@ def within(budgets: Mapping[str, int], precision: str) -> list[Column]:
 
 
 def batches(precision: str) -> list[Column]:
-    """Those of which the largest batch is looked for."""
+    """Columns for which the largest batch is searched."""
     return [
         ours(precision, "", "mxlite"),
         torch("last", precision, "PyTorch channels_last"),

@@ -1,4 +1,4 @@
-"""One network in several columns, one after the other: each has the GPU to itself."""
+"""Measurement of one network in several columns, one after the other: each has the GPU to itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from peers.contest import brief, calibrate, Entries, Entry, load, run, say, Term
 from .columns import TOLERANCE
 
 NO_TIME = "no time was left"
-OVER = 15.0  # seconds in which everything ends when all time is gone; with less left no column begins
-ENDING = 7.0  # of these, for processes that are ended, see harness/worker.py, and for the page
+OVER = 15.0  # seconds for finishing once the time is used up; with less left no column is started
+ENDING = 7.0  # of these, for ending processes, see harness/worker.py, and for writing the page
 
 
 @dataclass(frozen=True)
 class Clock:
-    """When everything has to be over."""
+    """Deadline of the whole run."""
 
     end: float
 
@@ -32,9 +32,9 @@ class Clock:
 
 
 class Limited:
-    """A worker for which every question has a limit: a column that hangs is a note in the table.
+    """A worker for which every request has a time limit: a column that hangs becomes a note in the table.
 
-    What has begun when all time is gone may go on for OVER - ENDING seconds, however much it is asked.
+    Requests in progress when the time is used up may take OVER - ENDING seconds more, however many there are.
     """
 
     def __init__(self, worker: Worker, limit: float, clock: Clock) -> None:
@@ -58,15 +58,15 @@ def hold(
     clock: Clock,
     tell: Callable[[Entries], None] = lambda entries: None,
 ) -> Entries:
-    """Measure `net` in each of `columns` that fits it, while there is time. What fails has a note.
+    """Measure `net` in each column that fits it, while there is time. Columns that fail get a note.
 
-    tell: is called with all entries behind each column that was measured.
+    tell: called with all entries after each measured column.
     """
     say(net.title)
     entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
     spec: dict[str, Any] = {}
     try:
-        if clock.left >= OVER:  # it takes seconds, too
+        if clock.left >= OVER:  # starting takes seconds, too
             spec = net.prepare(folder)
     except Exception as error:
         failed = told(error)
@@ -85,7 +85,7 @@ def hold(
             e.note = told(error)
             say(f"  {e.column.title}: {e.note}")
         known = {n: replace(x) for n, x in entries.items()}
-        compare(known)  # what comes may be a better reference
+        compare(known)  # a later column may be a better reference
         tell(known)
     compare(entries)
     tell(entries)
@@ -95,7 +95,7 @@ def hold(
 
 
 def one(net: Net, spec: dict[str, Any], e: Entry, terms: Terms, clock: Clock) -> None:
-    """One column in its process."""
+    """Measure one column in its process."""
     limited = Terms(terms.rounds, terms.seconds, terms.threads, min(terms.limit, clock.left), 0)
     with e.column.start(terms.threads) as started:
         worker: Any = Limited(started, terms.limit, clock)
@@ -106,7 +106,7 @@ def one(net: Net, spec: dict[str, Any], e: Entry, terms: Terms, clock: Clock) ->
 
 
 def measure(e: Entry, worker: Worker, terms: Terms) -> None:
-    """Rounds of steps, then memory and what else the column knows."""
+    """Time rounds of steps, then read memory and whatever else the column reports."""
     name = e.column.name
     values: dict[str, list[float]] = {name: []}
     hosts = []
@@ -127,7 +127,7 @@ def measure(e: Entry, worker: Worker, terms: Terms) -> None:
 
 
 def compare(entries: Entries) -> None:
-    """Losses of all against PyTorch's, in float32 if it was measured, or the first that there are."""
+    """Compare all losses with PyTorch's in float32 if measured, otherwise with the first available."""
     theirs = (n for n, e in entries.items() if e.column.side == "torch")
     order = [n for n in ("eager-fp32", "eager-tf32", *theirs, *entries) if n in entries and entries[n].losses]
     for e in entries.values():

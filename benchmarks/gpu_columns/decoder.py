@@ -1,4 +1,4 @@
-"""`mx.models.transformer_decoder` without dropout, for PyTorch; names as networks/twins.py has them."""
+"""`mx.models.transformer_decoder` without dropout for PyTorch; parameter names as in networks/twins.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Position(nn.Module):
 
 
 class Layer(nn.Module):
-    """Causal attention, then two affine maps of each position; norms come first."""
+    """Causal attention and a two-layer perceptron per position, with norms first (pre-norm)."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """(N, L) tokens -> (N * L, vocabulary), through the table that embeds them."""
+    """(N, L) tokens -> (N * L, vocabulary); the embedding table is also the output projection."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""JAX's side on a GPU; on the CPU as a test of this file."""
+"""JAX's side on a GPU (on the CPU when this file is tested)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpu_columns.jax_nets import arranged, Found, NETS
 
 class OnGPU(Peer):
     """One compiled step; weights, momenta and statistics are donated to it. again: `jax.checkpoint` around
-    each block. precision: of float32 products, as `jax_default_matmul_precision` calls it."""
+    each block. precision: that of float32 products, in terms of `jax_default_matmul_precision`."""
 
     def versions(self) -> dict[str, str]:
         device = jax.devices()[0]
@@ -79,7 +79,7 @@ class OnGPU(Peer):
         return float(self.out)
 
     def run(self, count: int) -> float:
-        """By the clock: JAX shows no events."""
+        """Wall-clock time: JAX exposes no events."""
         self.wait()
         start = time.perf_counter()
         self.host_s = pushed(self.push_step, count)
@@ -87,11 +87,11 @@ class OnGPU(Peer):
         return (time.perf_counter() - start) / count
 
     def host(self) -> float:
-        """Seconds of the host for a step of the last run."""
+        """Host seconds per step of the last run."""
         return self.host_s
 
     def memory(self) -> dict[str, Any]:
-        """What the compiled step wants, and the allocator's peak since the process began where it counts."""
+        """Memory of the compiled step, and the allocator's peak since the process started, if counted."""
         found: dict[str, Any] = {}
         wanted = self.step.memory_analysis()
         if wanted is not None:

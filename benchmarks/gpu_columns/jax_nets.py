@@ -1,9 +1,9 @@
-"""The networks of benchmarks/gpu.py as functions for JAX; imported only where JAX is.
+"""The networks of benchmarks/gpu.py as functions for JAX; imported only if JAX is installed.
 
-A network is `net(v, x, dtype, again, **options) -> (logits, statistics)`. `v` holds weights and moving
-statistics by the names of our symbol, as `arranged` makes them; `dtype` is that of products (norms, sums over
-a batch and the state of an LSTM's cells are float32); `again` keeps the input of each block only, backward
-computes the rest anew. Images are (N, H, W, C), filters (F, KH, KW, C).
+A network is `net(v, x, dtype, again, **options) -> (logits, statistics)`. `v` maps names of our symbol to
+weights and moving statistics, as `arranged` makes them; `dtype` is that of products (norms, sums over a batch
+and the cell state of an LSTM are float32); with `again` only the input of each block is kept, and backward
+recomputes the rest. Images are (N, H, W, C), filters (F, KH, KW, C).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Block = Callable[[Values, Array], tuple[Array, Found]]
 
 
 def under(v: Values, prefix: str) -> Found:
-    """What is called `prefix...`, without it."""
+    """Values whose names start with `prefix`, without the prefix."""
     return {n[len(prefix) :]: a for n, a in v.items() if n.startswith(prefix)}
 
 
@@ -31,7 +31,7 @@ def maybe(again: bool, block: Any) -> Any:
 
 
 def through(v: Values, x: Array, again: bool, blocks: Sequence[tuple[str, Block]]) -> tuple[Array, Found]:
-    """Named blocks one after the other, and their statistics."""
+    """Apply named blocks one after the other, and collect their statistics."""
     found: Found = {}
     for name, block in blocks:
         x, own = maybe(again, block)(under(v, f"{name}_"), x)
@@ -44,7 +44,7 @@ def dense(v: Values, name: str, x: Array) -> Array:
 
 
 def convolution(v: Values, name: str, x: Array, stride: int = 1, pad: int | None = None) -> Array:
-    """Padded so that stride 1 keeps the size, unless told otherwise."""
+    """Convolution, by default padded so that stride 1 keeps the size."""
     weight = v[f"{name}_weight"].astype(x.dtype)
     p = weight.shape[1] // 2 if pad is None else pad
     out = lax.conv_general_dilated(
@@ -55,7 +55,7 @@ def convolution(v: Values, name: str, x: Array, stride: int = 1, pad: int | None
 
 
 def batch_norm(v: Values, name: str, x: Array, found: Found, eps: float = 1e-5) -> Array:
-    """In one pass over `x`, variance as mean of squares less square of mean. Moves the statistics."""
+    """Batch norm in one pass over `x`, variance as E[x^2] - E[x]^2. Updates the moving statistics."""
     wide = x.astype(jnp.float32)
     mean = wide.mean((0, 1, 2))
     var = jnp.maximum(jnp.square(wide).mean((0, 1, 2)) - jnp.square(mean), 0)
@@ -124,7 +124,7 @@ def memonger(
     v: Values, x: Array, dtype: Any, again: bool, stages: Sequence[int], classes: int
 ) -> tuple[Array, Found]:
     """`mx.models.resnet(version="memonger")`. All blocks of a stage but the first are one `lax.scan`:
-    a thousand layers written out would take XLA many minutes."""
+    XLA would need many minutes to compile a thousand unrolled layers."""
 
     def module(v: Values, name: str, x: Array, found: Found, stride: int = 1) -> Array:
         x = convolution(v, f"{name}_conv", x, stride)
@@ -179,7 +179,7 @@ def mlp(v: Values, x: Array, dtype: Any, again: bool, widths: Sequence[int]) -> 
 def lstm(
     v: Values, x: Array, dtype: Any, again: bool, layers: int, hidden: int, vocabulary: int
 ) -> tuple[Array, Found]:
-    """`mx.models.lstm` from states of zero. (T, N) tokens -> (T * N, vocabulary). A block is a layer."""
+    """`mx.models.lstm` from zero initial states. (T, N) tokens -> (T * N, vocabulary). A block is a layer."""
 
     def block(v: Values, x: Array) -> tuple[Array, Found]:
         rows = dense(v, "ih", x) + v["hh_bias"].astype(dtype)
@@ -238,14 +238,14 @@ NETS: dict[str, Any] = {
     "LSTM": lstm,
     "Decoder": decoder,
 }
-"""By the names of PyTorch's twins."""
+"""Networks by the names of PyTorch's counterparts."""
 
 
 def arranged(
     kind: str, options: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Our arrays as the functions above want them: filters with channels last, the LSTM's one vector in
-    parts, memonger's blocks of a stage in one array and without the scales that stay 1."""
+    """Our arrays in the layout of the functions above: filters with channels last, the LSTM's parameter
+    vector split, memonger's blocks of a stage stacked and without the scales that stay 1."""
     v = {n: np.asarray(a.transpose(0, 2, 3, 1) if a.ndim == 4 else a, order="C") for n, a in arrays.items()}
     if kind == "LSTM" and "lstm_parameters" in v:
         vector, hidden = v.pop("lstm_parameters"), options["hidden"]

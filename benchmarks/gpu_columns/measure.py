@@ -1,4 +1,4 @@
-"""One thing after the other, each in its columns, with a page that is whole behind each of them."""
+"""Runs all measurements one after the other and updates the page after each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .page import about, Page
 
 
 def run(wanted: Sequence[Wanted], terms: Terms, clock: Clock, output: Path | None) -> bool:
-    """Measure and print; the file is written anew after each column, so that a stopped run leaves one.
+    """Measure and print; the file is rewritten after each column, so that an interrupted run leaves a page.
 
     Returns whether a column of ours failed.
     """
@@ -50,7 +50,7 @@ def _measure(item: Wanted, page: Page, terms: Terms, clock: Clock, folder: Path)
 
 
 def _has_failed(page: Page) -> bool:
-    """Whether a column of ours has; having had no time is not to fail."""
+    """True if a column of ours failed; lack of time is no failure."""
     entries = [e for es in (*(es for _, es in page.results), page.deep or {}) for e in es.values()]
     notes = [e.note for e in entries if e.column.side == "ours"]
     notes += [f.note for f in page.batches if f.column.side == "ours"]

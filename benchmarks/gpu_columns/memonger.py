@@ -1,4 +1,4 @@
-"""`mx.models.resnet(version="memonger")` for PyTorch; names as networks/twins.py has them."""
+"""`mx.models.resnet(version="memonger")` for PyTorch; parameter names as in networks/twins.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 def add_parts(
     to: nn.Module, name: str, inputs: int, filters: int, kernel: int, stride: int, pad: int
 ) -> None:
-    """A convolution with bias and a norm whose scale stays what it is (`Net.first_values` makes it 1)."""
+    """A convolution with bias and a norm whose scale is fixed (`Net.first_values` sets it to 1)."""
     norm = nn.BatchNorm2d(filters, eps=1e-3)
     norm.weight.requires_grad_(False)
     to.add_module(f"{name}_conv", nn.Conv2d(inputs, filters, kernel, stride, pad))
@@ -20,13 +20,13 @@ def add_parts(
 
 
 def run_parts(of: nn.Module, name: str, x: Tensor) -> Tensor:
-    """Convolution, norm, leaky rectifier."""
+    """Apply convolution, norm and leaky rectifier."""
     x = getattr(of, f"{name}_bn")(getattr(of, f"{name}_conv")(x))
     return F.leaky_relu(x, 0.25, inplace=True)
 
 
 class Block(nn.Module):
-    """Three convolutions, each with norm and leaky rectifier; nothing behind the sum."""
+    """Three convolutions, each with norm and leaky rectifier; no activation after the sum."""
 
     def __init__(self, inputs: int, filters: int, stride: int, project: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class Memonger(nn.Module):
-    """For images of 224x224. checkpointed: see `through` of networks/twins.py."""
+    """Network for images of 224x224. checkpointed: see `through` of networks/twins.py."""
 
     def __init__(self, stages: Sequence[int], classes: int, checkpointed: bool | str = False) -> None:
         super().__init__()

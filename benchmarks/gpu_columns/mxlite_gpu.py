@@ -1,4 +1,4 @@
-"""mxlite's side on a GPU, or on the emulated one of the tests."""
+"""mxlite's side on a GPU, or on the tests' emulated one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mxlite.backends.gpu import cublaslt, cudnn, nvrtc
 
 
 class OnGPU(MXLite):
-    """`run` takes the device's own time between two events, and the host's while it pushes steps."""
+    """`run` measures device time between two events, and host time while it pushes steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class OnGPU(MXLite):
         return {**super().memory(), "gone": gone}
 
     def host(self) -> float:
-        """Seconds of the host for a step of the last run."""
+        """Host seconds per step of the last run."""
         return self.host_s
 
     def graphs(self) -> dict[str, Any]:
-        """What is captured, and what is not."""
+        """Numbers of tasks that are captured into graphs and that run on the host."""
         kernels = [str(t.kernel) for t in self.module.memory_plan.problem.tasks]
         hosted = sorted({k for k in kernels if k.startswith("host: ")})
         return {
@@ -92,8 +92,8 @@ class OnGPU(MXLite):
         first: int = 0,
         most: int = 4096,
     ) -> int:
-        """The largest batch for which a plan within `nbytes` takes no more extra time than this; no device is
-        needed. first: if not 0, the largest one that is looked at.
+        """The largest batch for which a plan within `nbytes` takes at most that extra time; needs no device.
+        first: the largest batch to consider, if not 0.
         """
         net = mx.sym.load(symbol)
         sgd = mx.optimizer.SGD(momentum=0.9)
@@ -111,7 +111,7 @@ class OnGPU(MXLite):
 
 
 def cublaslt_version() -> str:
-    """As 13.0.2; of the library that products would use."""
+    """Version of the cuBLASLt library used for products, as 13.0.2."""
     found = cublaslt.library()
     if found is None:
         return "absent"
@@ -119,7 +119,7 @@ def cublaslt_version() -> str:
 
 
 def cudnn_version() -> str:
-    """Of the library and of the front end that opens it."""
+    """Versions of cuDNN and of the front end that loads it."""
     found = cudnn.library()
     if found is None:
         return "absent"

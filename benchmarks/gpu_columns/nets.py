@@ -1,4 +1,4 @@
-"""The networks of benchmarks/gpu.py, and small ones that test it."""
+"""The networks of benchmarks/gpu.py, and small ones to test it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEEP = (3, 131, 196, 3)  # blocks of the stages of mx.models' ResNet-1001
 
 
 def resnet(depth: int, batch: int, stages: tuple[int, ...]) -> Net:
-    """Version 1, bottlenecks, 224x224."""
+    """ResNet version 1 with bottlenecks for 224x224."""
     return Net(
         f"resnet{depth}",
         f"ResNet-{depth} 224 B{batch}",
@@ -27,7 +27,7 @@ def resnet(depth: int, batch: int, stages: tuple[int, ...]) -> Net:
 
 
 def memonger(stages: tuple[int, ...], batch: int, rate: float) -> Net:
-    """The topology that dmlc's memonger is shown with, 224x224."""
+    """The topology of dmlc's memonger example, 224x224."""
     depth = 3 * sum(stages) + 2
     return Net(
         f"resnet{depth}",
@@ -42,7 +42,7 @@ def memonger(stages: tuple[int, ...], batch: int, rate: float) -> Net:
 
 
 def lstm(layers: int, hidden: int, length: int, batch: int) -> Net:
-    """A language model of words; as PyTorch's it ends in the cross-entropy, a number."""
+    """A language model of words; like PyTorch's it ends in the cross-entropy, a scalar."""
     states = dict.fromkeys(("lstm_state", "lstm_state_cell"), (layers, batch, hidden))
     return Net(
         "lstm",
@@ -68,7 +68,7 @@ def lstm(layers: int, hidden: int, length: int, batch: int) -> Net:
 
 
 def decoder(layers: int, width: int, heads: int, length: int, batch: int, vocabulary: int) -> Net:
-    """A language model of tokens, as GPT-2; it ends in the cross-entropy, too."""
+    """A GPT-2-like language model of tokens; it ends in the cross-entropy, too."""
     options = dict(
         layers=layers, width=width, heads=heads, hidden=4 * width, vocabulary=vocabulary, length=length
     )
@@ -87,7 +87,7 @@ def decoder(layers: int, width: int, heads: int, length: int, batch: int, vocabu
 
 
 def nets() -> list[Net]:
-    """At the sizes of the targets; those that are bound by launches last."""
+    """Networks at the sizes of the targets; launch-bound ones last."""
     return [
         resnet(50, 256, (3, 4, 6, 3)),
         resnet(152, 128, (3, 8, 36, 3)),
@@ -100,11 +100,11 @@ def nets() -> list[Net]:
 
 LAUNCH_BOUND = ("mlp", "lenet")
 QUICK = ("mlp", "resnet50", "decoder", "lenet")
-"""What takes seconds first, so that there is something whatever the next one takes."""
+"""Networks that take seconds come first, so that there is a result in any case."""
 
 
 def small() -> list[Net]:
-    """Ones that the emulated GPU does in seconds."""
+    """Small networks, which run on the emulated GPU in seconds."""
     widths = (12, 16, 10)
     mlp = Net(
         "mlp",
@@ -121,5 +121,5 @@ def small() -> list[Net]:
 
 
 def deep() -> Net:
-    """1001 layers."""
+    """ResNet with 1001 layers."""
     return memonger(DEEP, 32, rate=2e-6)

@@ -1,4 +1,4 @@
-"""The page of benchmarks/gpu.py: what was measured so far, written anew behind each column."""
+"""The page of benchmarks/gpu.py: results so far, rewritten after each column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .columns import PRECISIONS, ROOM
 from .contest import Clock
 
 TUNING = "MXLITE_GPU_TUNING_SECONDS"
-ASKED = 90  # seconds in which a framework has to say its version
+ASKED = 90  # seconds for a framework to report its version
 
 ABOUT = """\
 Device time of a step between two events (median (least-most) of the rounds), {seconds:g} s of steps in each
@@ -59,7 +59,7 @@ the peak of its allocator.
 
 @dataclass
 class Page:
-    """deep: of ResNet-1001 within budgets, which is the network `deep_net`."""
+    """The results so far. deep: entries of ResNet-1001 (`deep_net`) within budgets."""
 
     output: Path | None
     terms: Terms
@@ -71,7 +71,7 @@ class Page:
     start: float = field(default_factory=perf_counter)
 
     def write(self) -> str:
-        """The text, which is a file then, if there is a folder for it."""
+        """The page's text; also written to a file, if there is a folder for it."""
         text = self.head + self.body()
         if self.output is not None:
             self.output.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ class Page:
         return text
 
     def body(self) -> str:
-        """Everything below the heading."""
+        """The page below the heading."""
         terms = self.terms
         text = f"- all of it took {(perf_counter() - self.start) / 60:.1f} minutes\n\n"
         text += ABOUT.format(seconds=terms.seconds, rounds=terms.rounds)
@@ -114,12 +114,12 @@ class Page:
 
 
 def about(columns: Sequence[Column], clock: Clock) -> str:
-    """The heading: machine, GPU, versions of all frameworks. Who does not say takes a tenth of the time."""
+    """The heading: machine, GPU, versions of all frameworks. Each may take at most 1/10 of the time."""
     found: dict[str, dict[str, str]] = {}
     for column in columns:
         if column.side not in found and not column.missing():
             found[column.side] = {}
-            with suppress(RuntimeError, OSError), column.start(1) as worker:  # who cannot start says so below
+            with suppress(RuntimeError, OSError), column.start(1) as worker:  # reported below
                 found[column.side] = worker.ask(min(ASKED, clock.left / 10), do="versions")
     peers = {f"{side} {k}": v for side, own in found.items() for k, v in own.items()}
     return heading("A training step on the GPU", peers or {"no column": "could be asked"})

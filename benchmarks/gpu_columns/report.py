@@ -18,12 +18,12 @@ def of(entries: Entries, precision: str, side: str) -> list[Entry]:
 
 
 def fastest(entries: Entries, precision: str, side: str) -> Entry | None:
-    """The best column of one side and precision."""
+    """The fastest column of one side and precision."""
     return min(of(entries, precision, side), key=median, default=None)
 
 
 def median(e: Entry) -> float:
-    """Seconds of a step."""
+    """Median seconds of a step."""
     assert e.seconds is not None
     return e.seconds.median
 
@@ -37,7 +37,7 @@ def milliseconds(e: Entry | None) -> str:
 
 
 def times(results: Results, precision: str) -> str:
-    """Milliseconds of a step, and the best of PyTorch's, and of JAX's, over the best of ours."""
+    """Milliseconds of a step, and the ratios of PyTorch's and JAX's best columns to our best."""
     names: list[str] = []
     for _, entries in results:
         names += [n for n, e in entries.items() if e.column.precision == precision and n not in names]
@@ -53,7 +53,7 @@ def times(results: Results, precision: str) -> str:
 
 
 def _ratio(entries: Entries, precision: str, side: str) -> str:
-    """With the names of both."""
+    """Ratio of the best columns, with the names of both."""
     ours, theirs = fastest(entries, precision, "ours"), fastest(entries, precision, side)
     if ours is None or theirs is None:
         return "-"
@@ -61,7 +61,7 @@ def _ratio(entries: Entries, precision: str, side: str) -> str:
 
 
 def memory(results: Results) -> str:
-    """GiB at the peak: planned, the allocator's own count, and what is gone from the device."""
+    """Peak memory in GiB: planned, counted by the allocator, and used on the device."""
     rows = []
     for net, entries in results:
         for e in entries.values():
@@ -78,7 +78,7 @@ def _gib(nbytes: int | None) -> str:
 
 
 def host(results: Results) -> str:
-    """Microseconds that the host needs to push one step, and what of ours is not captured."""
+    """Host microseconds to push one step, and our tasks that are not captured."""
     rows = []
     for net, entries in results:
         for e in entries.values():

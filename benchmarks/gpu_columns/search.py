@@ -1,14 +1,14 @@
-"""The largest number that fits."""
+"""Search for the largest number that fits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-PART = 16  # the largest number is found to one in so many
+PART = 16  # resolution of the search: the number is exact to 1/PART
 
 
 def bisected(fits: Callable[[int], bool], most: int) -> int:
-    """The largest number up to `most` that fits, to a sixteenth. All below it fit; 0 if 1 does not."""
+    """The largest number up to `most` that fits, to 1/16, if `fits` is monotone; 0 if 1 does not fit."""
     low, high = 0, 1
     while high <= most and fits(high):
         low, high = high, high * 2
@@ -20,7 +20,7 @@ def bisected(fits: Callable[[int], bool], most: int) -> int:
 
 
 def downwards(fits: Callable[[int], bool], first: int) -> int:
-    """The first number that fits of `first` and those below it by a sixteenth each; 0 if none does."""
+    """The first number that fits, starting from `first` in decrements of 1/16; 0 if none does."""
     number = first
     while number and not fits(number):
         number = below(number)
@@ -28,5 +28,5 @@ def downwards(fits: Callable[[int], bool], first: int) -> int:
 
 
 def below(number: int) -> int:
-    """A sixteenth less."""
+    """`number` less a sixteenth."""
     return number - max(1, number // PART)

@@ -1,4 +1,4 @@
-"""PyTorch's side on a GPU; on the CPU as a test of this file."""
+"""PyTorch's side on a GPU (on the CPU when this file is tested)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class OnGPU(Peer):
-    """The usual loop; gradients are dropped, not zeroed. `tf32`: whether float32 may be rounded to it."""
+    """The usual training loop; gradients are set to None, not zeroed. `tf32`: allow TF32 products."""
 
     def versions(self) -> dict[str, str]:
         found = {"torch": torch.__version__, "device": DEVICE}
@@ -72,7 +72,7 @@ class OnGPU(Peer):
 
     def push_step(self) -> None:
         self.optimizer.zero_grad()
-        if self.compiled:  # what the graphs of the step before have made may be overwritten
+        if self.compiled:  # outputs of the previous step's graphs may be overwritten
             torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(DEVICE, torch.bfloat16, enabled=self.autocast):
             self.out = self.call(self.x, self.y)
@@ -100,11 +100,11 @@ class OnGPU(Peer):
         return float(first.elapsed_time(last)) / 1e3 / count
 
     def host(self) -> float:
-        """Seconds of the host for a step of the last run."""
+        """Host seconds per step of the last run."""
         return self.host_s
 
     def memory(self) -> dict[str, Any]:
-        """The allocator's own count of one step's peak, and what it has taken of the device."""
+        """Peak of one step by the allocator's own count, and the memory it has reserved on the device."""
         found: dict[str, Any] = {}
         if DEVICE == "cuda":
             gc.collect()
@@ -124,7 +124,7 @@ class OnGPU(Peer):
     def largest(
         self, spec: dict[str, Any], nbytes: int, checkpointed: bool = False, most: int = 4096, **options: Any
     ) -> int:
-        """The largest batch whose step stays within `nbytes` of the allocator's own count."""
+        """The largest batch whose step stays within `nbytes` by the allocator's own count."""
         self.build(spec, checkpointed=checkpointed, **options)
         shape = self.x.shape[1:]
 

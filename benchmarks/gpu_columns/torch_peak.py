@@ -1,12 +1,12 @@
-"""The bytes at the peak of a step of PyTorch eager on a GPU, estimated where there is none.
+"""Peak bytes of a step of PyTorch eager on a GPU, estimated without one.
 
-The step runs on tensors without data, and each storage counts from the operation that makes it until it is
-freed, rounded up to 512 bytes as PyTorch's allocator does. So what backward keeps, and what is there besides
-at the fullest moment, is counted by PyTorch's own formulas. What they cannot know without a GPU:
+The step runs on tensors without data, and each storage counts from its creation until it is freed, rounded up
+to 512 bytes as PyTorch's allocator does. So the tensors saved for backward, and those alive at the peak, are
+those of PyTorch's own formulas. Some properties of a GPU are assumed:
 
-- scratch is left out: what cuBLAS (32 MiB on Hopper) and cuDNN take of the same allocator;
-- attention is the kernel that PyTorch takes on a GPU, memory-efficient in float32 and flash in bfloat16;
-- cuDNN's LSTM is taken to keep four gates and a cell for each unit and step besides its results, in its type;
+- workspace is not counted: cuBLAS (32 MiB on Hopper) and cuDNN allocate it from the same allocator;
+- attention is the kernel that PyTorch selects on a GPU, memory-efficient in float32 and flash in bfloat16;
+- cuDNN's LSTM is assumed to keep four gates and a cell per unit and step besides its results, in its type;
 - autocast is that of the CPU, which has the same operators in bfloat16; the loss is in float32, as on a GPU.
 """
 
@@ -30,12 +30,12 @@ from gpu_columns.memonger import Memonger
 from gpu_columns.search import bisected
 
 KINDS = {**twins.TWINS, "Decoder": Decoder, "Memonger": Memonger}
-BLOCK = 512  # bytes: the allocator's least, and what sizes are rounded to
-CELLS = 5  # numbers that cuDNN keeps for each unit and step of an LSTM besides its result
+BLOCK = 512  # bytes: the allocator's smallest block, and the multiple that sizes are rounded up to
+CELLS = 5  # numbers that cuDNN keeps per unit and step of an LSTM besides its result
 
 
 class Storages(TorchDispatchMode):
-    """Bytes of all storages that are alive, and the most that ever were."""
+    """Counter of the bytes of all live storages, and of their peak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Storages(TorchDispatchMode):
 
 
 class _Layer(torch.autograd.Function):
-    """One layer of an LSTM as far as memory goes: its result, and what is kept for backward."""
+    """Memory model of one LSTM layer: its result, and what is saved for backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *weights: Tensor) -> Tensor:
@@ -94,10 +94,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tens
 
 
 def peak(net: Net, autocast: bool = False, batch: int | None = None, checkpointed: bool = False) -> int:
-    """Bytes at the fullest moment of a step with momentum, parameters and batch included.
+    """Peak bytes of a step with momentum, parameters and batch included.
 
-    batch: how many samples, if not those of `net`. Gradients are dropped before the step, and the update is
-    PyTorch's fused one, which needs nothing besides.
+    batch: number of samples, if not that of `net`. Gradients are freed before the step, and the update is
+    PyTorch's fused one, which allocates nothing.
     """
     kind, options = net.twin
     data, labels = net.data, net.labels
@@ -117,7 +117,7 @@ def peak(net: Net, autocast: bool = False, batch: int | None = None, checkpointe
         storages.peak = storages.now
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             scores = model(x)
-        # In autocast the loss widens its input, while the caller still has it.
+            # In autocast the loss casts its input to float32 while the caller still holds it.
         loss = F.cross_entropy(scores.float() if autocast else scores, y)
         if not autocast:
             del scores
@@ -129,5 +129,5 @@ def peak(net: Net, autocast: bool = False, batch: int | None = None, checkpointe
 
 
 def largest(net: Net, nbytes: int, checkpointed: bool = False, most: int = 4096) -> int:
-    """The largest batch whose step is estimated to stay within `nbytes`."""
+    """The largest batch whose step is estimated to fit in `nbytes`."""
     return bisected(lambda batch: peak(net, False, batch, checkpointed) <= nbytes, most)

@@ -1,4 +1,4 @@
-"""What was promised, and what was reached: against whom, and of how much of what was to be measured."""
+"""Targets and whether they were reached, with the columns compared and the number of cells measured."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ by a plan that was not run.
 HEAD = ("on one H200", "target", "reached", "met", "counted", "where", "against")
 SIGNS: dict[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, "<": lt}
 WITHIN = dict(zip(BUDGETS, (1.2, 1.35)))
-"""Of the time of the fastest plan."""
+"""Targets of ResNet-1001's budgets: time relative to the fastest plan."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One network in one precision: all columns of it that were to be measured."""
+    """One network in one precision, with all columns that were to be measured."""
 
     net: Net
     precision: str
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Reached:
-    """Of one cell. ours, theirs: the columns that are compared."""
+    """Result of one cell. ours, theirs: the columns that are compared."""
 
     cell: Cell
     value: float
@@ -63,14 +63,14 @@ class Reached:
 
 
 def targets(results: Results, deep: Entries | None, batches: Sequence[Found]) -> str:
-    """The table; "-" where nothing was measured."""
+    """Table of the targets; "-" where nothing was measured."""
     cells = [cell for net, entries in results for cell in cells_of(net, entries)]
     rows = [*steps(cells), peaks(cells), *budgets(deep or {}), *sizes(batches), hosts(cells)]
     return ABOUT + markdown(HEAD, rows)
 
 
 def cells_of(net: Net, entries: Entries) -> list[Cell]:
-    """Those in which a column of ours was to be measured."""
+    """Cells in which a column of ours was to be measured."""
     parts = {p: {n: e for n, e in entries.items() if e.column.precision == p} for p in PRECISIONS}
     cells = [Cell(net, p, part) for p, part in parts.items()]
     return [c for c in cells if c.of("ours")]
@@ -86,7 +86,7 @@ def line(
     against: str = "-",
     unit: str = "",
 ) -> list[str]:
-    """A row. target: as ">= 1.3"; lacks: what "yes" is not said for."""
+    """A row. target: as ">= 1.3"; lacks: what is missing for a "yes"."""
     sign, limit = target.split(" ")
     met = "-"
     if value is not None:
@@ -96,7 +96,7 @@ def line(
 
 
 def steps(cells: Sequence[Cell]) -> list[list[str]]:
-    """The best of PyTorch's over the best of ours, in each precision."""
+    """Ratio of PyTorch's best step to ours, in each precision."""
     found = [_step(cell) for cell in cells]
     known = [f for f in found if f is not None]
     mean = math.exp(sum(math.log(f.value) for f in known) / len(known)) if known else None
@@ -124,7 +124,7 @@ def _least(what: str, target: str, cells: Sequence[Cell], found: Sequence[Reache
 def _said(
     cells: Sequence[Cell], found: Sequence[Reached | None], use: Callable[[Entry], bool] = lambda e: True
 ) -> dict[str, str]:
-    """How many cells count, against whom, and whether a column of ours is lacking. use: if one matters."""
+    """Number of counted cells, columns compared, and missing columns of ours. use: filter of the columns."""
     ours = [e for c in cells for e in c.of("ours") if use(e)]
     return {
         "counted": f"{sum(f is not None for f in found)} of {len(cells)} cells",
@@ -134,8 +134,8 @@ def _said(
 
 
 def _against(counted: Sequence[Cell], cells: Sequence[Cell], use: Callable[[Entry], bool]) -> str:
-    """Titles of PyTorch's columns with the number of cells in which they were timed, if not all; those behind
-    that failed.
+    """Titles of PyTorch's columns with the number of cells in which they were timed, if not all; those that
+    failed come last.
     """
     timed = [e.column.title for c in counted for e in c.of("torch") if e.seconds and use(e)]
     failed = [e.column.title for c in cells for e in c.of("torch") if not e.seconds and use(e)]
@@ -146,7 +146,7 @@ def _against(counted: Sequence[Cell], cells: Sequence[Cell], use: Callable[[Entr
 
 
 def peaks(cells: Sequence[Cell]) -> list[str]:
-    """Ours without a budget over the lesser of PyTorch eager and channels_last: compiling may make again."""
+    """Our peak without a budget over the lesser of PyTorch eager and channels_last (compiled recomputes)."""
     found = [_peak(cell) for cell in cells]
     worst = max((f for f in found if f is not None), key=lambda f: f.value, default=None)
     what = "peak memory without a budget / PyTorch's least, the largest"
@@ -155,7 +155,7 @@ def peaks(cells: Sequence[Cell]) -> list[str]:
 
 
 def _is_plain(e: Entry) -> bool:
-    """Whether nothing is made again, or kept, but by what it does when it is not told."""
+    """True for a column with default options: no budget, no compilation, no checkpoints."""
     return not {"memory_budget", "compiled", "checkpointed"} & {*e.column.options}
 
 
@@ -170,7 +170,7 @@ def _peak(cell: Cell) -> Reached | None:
 
 
 def budgets(deep: Entries) -> list[list[str]]:
-    """ResNet-1001's steps over the fastest plan's; both that may be it must have been timed."""
+    """ResNet-1001's steps relative to the fastest plan's; both candidates for it must have been timed."""
     of = {e.column.options.get("memory_budget"): e for e in deep.values() if e.column.side == "ours"}
     rows = []
     for name, limit in BUDGETS.items():
@@ -221,7 +221,7 @@ def _size(what: str, target: str, ours: Found | None, theirs: Sequence[Found]) -
 
 
 def hosts(cells: Sequence[Cell]) -> list[str]:
-    """The longest that the host takes for a step of ours with nothing on the host, so that it is captured."""
+    """The longest host time of a step of ours without host tasks, so that it is captured."""
     entries = [(c, e) for c in cells for e in c.of("ours")]
     timed = [(c, e) for c, e in entries if e.seconds and e.host and not (e.plan or {}).get("on the host")]
     found = [Reached(c, e.host.median * 1e6, e) for c, e in timed if e.host]

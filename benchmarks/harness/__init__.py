@@ -1,4 +1,4 @@
-"""What every benchmark needs: a heading that says where figures come from, tables, processes to compare."""
+"""Common parts of all benchmarks: a heading with machine and versions, tables, worker processes."""
 
 from . import plot as plot
 from .machine import heading as heading, mxnet_python as mxnet_python, RESULTS as RESULTS

@@ -1,6 +1,6 @@
 """Times tiny operations in one framework; `python engine_worker.py mxlite` or `mxnet`.
 
-All figures are microseconds. The engine is chosen by the environment, as a user would.
+All figures are microseconds. The engine is selected by the environment, as by a user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SMALL = (4,)
 
 
 def timed(run: Callable[[], None], count: int) -> float:
-    """Microseconds for each of `count` repetitions of `run`, work finished included."""
+    """Microseconds per repetition of `run`, including completion of the work."""
     mx.nd.waitall()
     start = perf_counter()
     for _ in range(count):
@@ -31,12 +31,12 @@ def timed(run: Callable[[], None], count: int) -> float:
 
 
 def push(case: str, count: int) -> float:
-    """Microseconds for each imperative operation on 4 floats."""
+    """Microseconds per imperative operation on 4 floats."""
     a, b, c = mx.nd.zeros(SMALL), mx.nd.ones(SMALL), mx.nd.zeros(SMALL)
     plain = np.zeros(SMALL, np.float32)
     add = mx.nd.elemwise_add
 
-    # Written out: a call through a lambda costs as much as numpy's addition takes.
+    # Written out: a call through a lambda costs as much as numpy's addition.
     mx.nd.waitall()
     start = perf_counter()
     if case == "a += 1":
@@ -86,7 +86,7 @@ def bound(op: str) -> Any:
 
 
 def chain(op: str, case: str, count: int) -> float:
-    """Microseconds for each of the chain's forward nodes (forward + backward runs two nodes for each)."""
+    """Microseconds per forward node of the chain (forward + backward runs two nodes for each)."""
     if case == "compose":
         return timed(lambda: compose(op), count) / CHAIN
     if case == "simple_bind":
@@ -111,7 +111,7 @@ def chain(op: str, case: str, count: int) -> float:
 
 
 def check(op: str) -> list[float]:
-    """Output and gradient of the chain at 0.5, to see that both frameworks do the same."""
+    """Output and gradient of the chain at 0.5, to check that both frameworks compute the same."""
     exe = bound(op)
     exe.arg_dict["x"][:] = 0.5
     exe.forward(is_train=True)

@@ -1,4 +1,4 @@
-"""Imports one of the two frameworks by name, inside a worker; needs Python 3.8 or later and nothing else."""
+"""Imports one of the two frameworks by name inside a worker; needs only Python 3.8 or later."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def mxnet_python() -> str | None:
 
 
 def heading(title: str, peer: dict[str, str] | None) -> str:
-    """The first lines of a result: what was measured where, with which versions; `peer` is MXNet's, if there.
+    """Heading of a result: what was measured, machine and versions; `peer` are MXNet's, if it was measured.
 
     No paths and no host name: results are published.
     """
@@ -49,7 +49,7 @@ def today() -> str:
 
 
 def write_page(text: str, folder: Path | None, name: str) -> None:
-    """Print a page of results, and write it into `folder`, if there is one, as today's of that name."""
+    """Print a page of results, and write it into `folder`, if given, under `name` and today's date."""
     print(text)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,14 +69,14 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on."""
+    """Number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory_gib() -> float:
-    """Memory of the machine; 0.0 where the system does not say."""
+    """Memory of the machine; 0.0 if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (AttributeError, ValueError, OSError):

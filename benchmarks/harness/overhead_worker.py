@@ -1,4 +1,4 @@
-"""Times what surrounds the kernels of a bound program. One process for each setting."""
+"""Times the overhead around the kernels of a bound program. One process per setting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chain(which: str) -> Any:
     net = mx.sym.Variable("data")
     for i in range(nodes):
         net = mx.sym.FullyConnected(net, num_hidden=columns, no_bias=True, name=f"fc{i}")
-    # Training's forward pass: inference would also look for constants. Gradients are not asked for.
+        # Training's forward pass: inference would also look for constants. Gradients are not requested.
     exe = net.simple_bind(mx.cpu(), grad_req="null", data=(rows, columns))
     rng = np.random.default_rng(0)
     for a in exe.arg_arrays:
@@ -43,7 +43,7 @@ def forward(exe: Any) -> None:
 
 
 def lower_quartile(run: Callable[[], None], rounds: int) -> float:
-    """Seconds of `run`."""
+    """Lower quartile of the seconds of `run`."""
     times = []
     for _ in range(rounds):
         start = perf_counter()
@@ -53,10 +53,10 @@ def lower_quartile(run: Callable[[], None], rounds: int) -> float:
 
 
 def node(how: str, rounds: int) -> float:
-    """Microseconds for each node of the chain of tiny kernels.
+    """Microseconds per node of the chain of tiny kernels.
 
     `calls`: each call made from a Python loop.  `segments`: as a program makes them, without the engine.
-    `forward`: pushed, run by a worker and waited for.  `ctypes`: a call of a C function that does nothing.
+    `forward`: pushed, run by a worker and waited for.  `ctypes`: a call of an empty C function.
     """
     exe = chain("tiny")
     segments = exe._train.segments
@@ -88,7 +88,7 @@ def node(how: str, rounds: int) -> float:
 def busy(which: str, interval_ms: float, rounds: int) -> dict[str, float]:
     """Milliseconds of a forward pass while the main thread waits, and while it computes in Python.
 
-    Also how fast the main thread computes meanwhile, as a share of its rate alone.
+    Also the rate of the main thread meanwhile, relative to its rate alone.
     """
     exe = chain(which)
     quiet = lower_quartile(lambda: forward(exe), rounds)
@@ -116,7 +116,7 @@ def busy(which: str, interval_ms: float, rounds: int) -> dict[str, float]:
 
 
 def spin(until: float = float("inf"), over: Event | None = None) -> float:
-    """Rounds of a loop in Python for each second."""
+    """Rounds per second of a loop in Python."""
     count, start = 0, perf_counter()
     while perf_counter() < until and not (over is not None and over.is_set()):
         for _ in range(1000):
@@ -125,7 +125,7 @@ def spin(until: float = float("inf"), over: Event | None = None) -> float:
 
 
 def bind(model: str, batch: int) -> dict[str, float]:
-    """Seconds to bind a network with momentum and make its training program, the first time in a process and
+    """Seconds to bind a network with momentum and build its training program, the first time in a process and
     the second.
     """
     net, shapes = mx.models.get(model), mx.models.shapes_of(model, batch=batch)

@@ -1,4 +1,4 @@
-"""Where planning time goes: one row for each problem, seconds of this thread."""
+"""Table of planning times: one row for each problem, seconds of this thread."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CANDIDATES = 64
 def planning_time(problems: Mapping[str, Problem], share: float = 0.5) -> list[list[object]]:
     """Rows under HEAD: one candidate of many, one plan, the first budget of a problem, and another one.
 
-    Budgets are `share` of what the arena takes when all is kept, and a little less. Nothing is remembered
-    from before, nor read from disk.
+    Budgets are `share` of the arena that keeps everything, and a little less. No cache is used, neither in
+    memory nor on disk.
     """
     rows: list[list[object]] = []
     switch = os.environ.get("MXLITE_PLAN_CACHE")
@@ -31,7 +31,7 @@ def planning_time(problems: Mapping[str, Problem], share: float = 0.5) -> list[l
             search._frontiers.clear()
             evaluator, rng = Evaluator(problem), np.random.default_rng(0)
             counts = rng.integers(0, 2, (CANDIDATES, problem.num_forward))
-            evaluator.many(counts[:1])  # makes the tables
+            evaluator.many(counts[:1])  # builds the tables
             spent = []
             began = thread_time()
             evaluator.many(counts)

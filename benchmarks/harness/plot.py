@@ -1,4 +1,4 @@
-"""Memory against depth or length on logarithmic axes: a power of n is a line, its exponent the slope."""
+"""Memory against depth or length on logarithmic axes: a power law is a line, its exponent the slope."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PEER_LABELS = {
 
 
 def draw(families: dict[str, list[Any]], folder: Path, stem: str, form: str) -> dict[str, str]:
-    """One figure for each family; family -> file name. Empty, with a notice, where matplotlib is missing.
+    """Draw one figure per family; family -> file name. Empty, with a notice, if matplotlib is missing.
 
-    Lines are mxlite's strategies, open markers what MXNet and memonger plan for the same network.
+    Lines are mxlite's strategies, open markers MXNet's and memonger's plans for the same network.
     """
     try:
         import matplotlib
@@ -44,7 +44,7 @@ def draw(families: dict[str, list[Any]], folder: Path, stem: str, form: str) -> 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    # The same figures give the same file.
+    # Fixed settings, so that the same data give the same file.
     matplotlib.rcParams.update({"svg.hashsalt": "mxlite", "svg.fonttype": "none", "font.size": 10})
     drawn = {}
     for name, rows in families.items():
@@ -65,7 +65,7 @@ def draw(families: dict[str, list[Any]], folder: Path, stem: str, form: str) -> 
 
 
 def curves(axes: Any, rows: list[Any]) -> None:
-    """Everything inside one pair of axes."""
+    """Draw everything inside one pair of axes."""
     from matplotlib.ticker import FuncFormatter, NullLocator, ScalarFormatter
 
     sizes = [r.size for r in rows]

@@ -18,7 +18,7 @@ class Spread:
         return median(self.values)
 
     def __truediv__(self, other: Spread) -> Spread:
-        """Ratios round by round: what disturbed a round disturbed both."""
+        """Ratios round by round, since a disturbance of a round affects both."""
         return Spread(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ def number(value: float) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table: first column to the left, all others to the right; aligned in the source too."""
+    """A table: first column left-aligned, all others right-aligned; aligned in the source too."""
     cells = [[str(c) for c in row] for row in (head, *rows)]
     width = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [

@@ -1,4 +1,4 @@
-"""A second process that measures on request, so that two frameworks can take turns."""
+"""A worker process that measures on request, so that two frameworks can take turns."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LOOK_S = 0.5  # between two looks whether a process that says nothing is still there
-ENDING_S = 5.0  # for a process that was killed to be gone; a driver may hold it for longer
+LOOK_S = 0.5  # interval of checks that a silent process is still alive
+ENDING_S = 5.0  # for a killed process to end; a driver may delay it further
 
 
 def _absolute(env: dict[str, str]) -> dict[str, str]:
-    """`env` whose PYTHONPATH says the same wherever the process runs."""
+    """`env` with absolute paths in PYTHONPATH, so that the working directory does not matter."""
     path = env.get("PYTHONPATH", "")
     whole = [os.path.abspath(part) for part in path.split(os.pathsep) if part]
     return env | ({"PYTHONPATH": os.pathsep.join(whole)} if whole else {})
 
 
 class Worker:
-    """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and
-    waits for the reply.
+    """Process of `script` (a file next to this one, or a path) with `arguments`; `ask` queries it.
 
-    Requests and replies are JSON, one a line. Raises RuntimeError, with what the process wrote to its error
-    output, when it ends or fails, or takes longer than `limit` seconds; then it is no more. Its output is
-    read by a thread: processes that it has started may hold the pipe open when it is long gone.
+    Requests and replies are JSON, one per line. If the process ends, fails, or takes longer than `limit`
+    seconds, RuntimeError is raised with its error output, and it is killed. Its output is read by a thread,
+    as processes that it started may hold the pipe open after it has ended.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Worker:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        with self.process.stdout as output:  # which another process may hold for longer than its own
+        with self.process.stdout as output:  # which a child may hold open after the process has ended
             for line in output:
                 self._lines.put(line)
         self._lines.put(None)
@@ -67,7 +66,7 @@ class Worker:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended; what it said follows
+            pass  # it has ended; the error follows
         while (line := self._line(end)) is not None:
             if line.startswith(REPLY):  # frameworks may print; replies are marked
                 return json.loads(line[len(REPLY) :])
@@ -79,12 +78,12 @@ class Worker:
         raise RuntimeError(f"The process for {request} ended:\n{self._said()}")
 
     def _said(self) -> str:
-        """What it has written to its error output, the last of it."""
+        """The end of its error output."""
         self.errors.seek(0)
         return self.errors.read()[-2000:]
 
     def _line(self, end: float) -> str | None:
-        """The next line of its output; an empty one at the time `end`, None where none will come."""
+        """The next line of its output; an empty one at the time `end`, None if the output has ended."""
         while (left := end - time.monotonic()) > 0:
             was_there = self.process.poll() is None
             try:
@@ -104,7 +103,7 @@ class Worker:
         try:
             self.process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            pass  # it waits for the driver
+            pass  # it is blocked in the driver
         self._reader.join(LOOK_S)
         for pipe in (self.process.stdin, self.errors):
             if pipe is not None:
@@ -118,6 +117,6 @@ REPLY = "reply: "
 
 
 def serve(answer: Any) -> None:
-    """The other side: call `answer(**request)` for each line of standard input and print what it returns."""
+    """The worker's side: call `answer(**request)` for each line of standard input and print the result."""
     for line in sys.stdin:
         print(REPLY + json.dumps(answer(**json.loads(line))), flush=True)

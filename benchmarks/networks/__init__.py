@@ -1,1 +1,1 @@
-"""What others plan for networks of `mx.models`."""
+"""The benchmarks' networks, and other frameworks' figures for networks of `mx.models`."""

@@ -55,7 +55,7 @@ def _unet(width: int, side: int, batch: int) -> Net:
 
 
 def networks(quick: bool, full: bool) -> list[Net]:
-    """In the order in which they are run."""
+    """Networks in the order of execution."""
     if quick:
         return [cifar(20, 8), lstm(8, 2, 64, 8), _unet(8, 64, 2)]
     nets = [cifar(56, 32), _deep(164, 16), _deep(1001, 2), lstm(32, 2, 256, 32), _unet(32, 128, 4)]

@@ -1,12 +1,12 @@
 """Planning problems of feature maps and their gradients only, for comparison with published tables.
 
 Weights, their gradients, workspaces and states of optimizers are left out; each forward operator has one
-backward operator, which reads the gradient of its output and what the operator needs by its nature (a
-convolution its input, a rectifier its output, pooling both). A sum has none: its inputs have the gradient of
-its output. Where a map is read twice, the second reader's backward adds to the gradient that is there.
+backward operator, which reads the gradient of its output and the forward values that the derivative needs (a
+convolution its input, a rectifier its output, pooling both). A sum has none: its inputs share the gradient of
+its output. If a map is read twice, the second reader's backward accumulates into the gradient.
 
 Seconds are max(flops / 10 T, bytes / 600 G); batch norm reads its input twice; backward of a convolution
-takes twice its forward, of a norm 1.5 times, of others as long.
+takes twice as long as forward, of a norm 1.5 times, of others as long as forward.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACTIVATIONS = {"Activation", "LeakyReLU"}
 READS = {"BatchNorm": "i", "Pooling": "io", "SoftmaxOutput": "o", "Concat": ""}
 READS |= dict.fromkeys(WEIGHTED, "i") | dict.fromkeys(ACTIVATIONS, "o")
 TIMES = {"BatchNorm": 1.5, **dict.fromkeys(WEIGHTED, 2.0)}  # backward / forward
-PASSES = {"BatchNorm": 2}  # over its input
+PASSES = {"BatchNorm": 2}  # over the input
 
 
 @dataclass
@@ -44,8 +44,8 @@ class _Layer:
 
 
 def memonger_resnet(stages: Sequence[int], in_place: bool = True, batch: int = 32) -> Problem:
-    """memonger's ResNet for 224x224 as published tables have it: norm and rectifier are one operator, and
-    the first pool is padded, so that the first stage has maps of 56x56.
+    """memonger's ResNet for 224x224 as in published tables: norm and rectifier are one operator, and the
+    first pool is padded, so that the first stage has maps of 56x56.
     """
     symbol = json.loads(mx.models.resnet(version="memonger", stages=stages).tojson())
     for node in symbol["nodes"]:
@@ -58,10 +58,10 @@ def memonger_resnet(stages: Sequence[int], in_place: bool = True, batch: int = 3
 def feature_maps(
     symbol: Any, shapes: Mapping[str, tuple[int, ...]], *, joined: str = "", in_place: bool = True
 ) -> Problem:
-    """The problem of a network for images, made of the operators in this file's tables.
+    """Planning problem of a network for images that consists of the operators in this file's tables.
 
-    joined: BatchNorm or Convolution, an operator that is one with the activation behind it.  in_place:
-    whether activations, sums, norms in backward, and growing gradients may write over what they read.
+    joined: BatchNorm or Convolution, an operator that is fused with the activation after it.  in_place:
+    whether activations, sums, backward of norms and accumulated gradients may overwrite an input.
     """
     values, layers = _forward(symbol, shapes, joined)
     tasks = []
@@ -85,7 +85,7 @@ def _forward(
 ) -> tuple[list[Value], list[_Layer]]:
     graph = infer_shapes(symbol.graph, dict(shapes))
     values, layers = [Value("data", 0, True)], []
-    number: dict[Any, int] = {}  # of an entry's node: value
+    number: dict[Any, int] = {}  # node of an entry -> value
     made: dict[int, _Layer] = {}
     readers: dict[Any, int] = {}
     for node in graph.nodes:
@@ -109,7 +109,7 @@ def _forward(
         flops = flops_of(node.op, node.attrs, (tuple(ins), tuple(outs))) if op in WEIGHTED else 0
         seconds = max(flops / FLOPS_PER_S, moved / BYTES_PER_S)
         if op in ACTIVATIONS and maps[0] in made and made[maps[0]].op == joined:
-            # One operator with what is before it: the same output, and backward reads that too.
+            # Fused with the preceding operator: the same output, which backward reads, too.
             before = made[maps[0]]
             before.reads.add(before.output)
             number[node] = before.output
@@ -159,7 +159,7 @@ def _backward(layer: _Layer, values: list[Value], gradient: dict[int, int], in_p
 
 
 def _added(values: list[Value], gradient: dict[int, int], i: int, own: int, in_place: bool) -> Task:
-    """A sum of two gradients as a task of its own."""
+    """A sum of two gradients as a separate task."""
     before = gradient[i]
     values.append(Value(f"d_{values[i].name}_sum", values[i].nbytes))
     gradient[i] = d = len(values) - 1

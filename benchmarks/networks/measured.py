@@ -1,4 +1,4 @@
-"""What MXNet 1.9.1 and dmlc's memonger plan for networks of `mx.models`: constants, measured once by us.
+"""Plans of MXNet 1.9.1 and dmlc's memonger for networks of `mx.models`: constants that we measured once.
 
 MiB of internal memory (outputs counted; arguments, gradients of arguments, auxiliary states and workspaces
 not) after simple_bind(grad_req="write") on the CPU, MXNET_SUBGRAPH_BACKEND=NONE. memonger's search ran
@@ -48,8 +48,8 @@ LSTM = {
     ("one softmax over concat", 32): Measured(None, 5128, 864, 803, 545, 3942),
     ("one softmax over concat", 64): Measured(19409, 10256, 1502, 1377, 855, 7878),
 }
-"""With memonger's marks at every step. "loss per step" with a cross-entropy that outputs only the sum, as in
-memonger's own example, plans 1460 and 518 at 64 steps: SoftmaxOutput keeps 78 MiB of outputs."""
+"""With memonger's marks at every step. "loss per step" with a cross-entropy whose output is only the sum, as
+in memonger's own example, plans 1460 and 518 at 64 steps: SoftmaxOutput keeps 78 MiB of outputs."""
 
 PUBLISHED = (
     "Chen et al. 2016 report 48 GB to 7 GB for a 1000-layer ResNet (stages not given), for about 30 % more "

@@ -1,4 +1,4 @@
-"""The networks that are timed: what they are in mxlite and in PyTorch, and first values of their weights."""
+"""The timed networks: their mxlite symbol, PyTorch counterpart, and initial weights."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Shape = tuple[int, ...]
 class Net:
     """A network with the shapes of its batch.
 
-    `twin`: class and options in networks/twins.py. `rate`: the learning rate, so low that differences in
-    rounding (which of two nearly equal numbers is the largest of a pool, say) do not decide the losses.
-    `high`: how many tokens there are, 0 for data that is real. `inputs` are zeros besides the data (states of
-    an LSTM). `is_image`: whether channels_last means something to it. `layouts` name the axes where the batch
-    (N) is not the first, for MXNet. `rebuild`: MXNet builds the transformer by itself. `averaged`: whether
-    the gradients that the network gives are of the mean over all rows already. `step_s`: about the seconds of
-    a step of PyTorch eager on two cores; runs are estimated from it.
+    `twin`: class and options in networks/twins.py. `rate`: the learning rate, so low that rounding
+    differences (for example in the argmax of a pool) do not affect the losses visibly. `high`: number of
+    tokens, 0 for real-valued data. `inputs` are zeros besides the data (states of an LSTM). `is_image`:
+    whether channels_last is meaningful. `layouts` name the axes where the batch (N) is not the first, for
+    MXNet. `rebuild`: arguments with which MXNet builds the transformer by itself. `averaged`: whether
+    gradients are those of the mean over all rows. `step_s`: approximate seconds of a step of PyTorch eager on
+    two cores, from which durations of runs are estimated.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Net:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Of all inputs, labels included."""
+        """Shapes of all inputs, labels included."""
         return {"data": self.data, **self.inputs, "softmax_label": self.labels}
 
     def prepare(self, folder: Path) -> dict[str, Any]:
-        """Write the symbol, first weights and one batch into `folder`; what a peer needs to know, as JSON."""
+        """Write the symbol, initial weights and one batch into `folder`; returns settings for the peer."""
         symbol, arrays = folder / f"{self.name}.json", folder / f"{self.name}.npz"
         net = self.symbol()
         symbol.write_text(net.tojson(), encoding="utf-8")
@@ -76,7 +76,7 @@ class Net:
         )
 
     def least_budget(self, nbytes: int) -> int:
-        """`nbytes`, or the least above it for which a plan is known."""
+        """`nbytes`, or the least larger budget for which a plan is known."""
         sgd = mx.optimizer.SGD(momentum=MOMENTUM)
         try:
             self.symbol().memory_plan(mx.cpu(), memory_budget=nbytes, optimizer=sgd, **self.shapes)
@@ -85,12 +85,12 @@ class Net:
         return nbytes
 
     def first_values(self, net: Any) -> dict[str, np.ndarray]:
-        """`arg:`, `aux:`, `data:` and `label:` with names behind.
+        """Initial arrays by name, prefixed with `arg:`, `aux:`, `data:` or `label:`.
 
-        Weights come from mxlite's initializers. Biases, scales and statistics, which these would make 0 and
-        1, are drawn as well, so that what lands in the wrong place is seen. The last scale of a residual
-        branch is small: without statistics of a batch (inference) values would double from block to block,
-        and behind 1001 layers differences in rounding would be large.
+        Weights come from mxlite's initializers. Biases, scales and statistics, which these would set to 0 and
+        1, are random as well, so that misplaced values are detected. The last scale of a residual branch is
+        small: without batch statistics (inference) values would double from block to block, and after 1001
+        layers rounding differences would be large.
         """
         mx.random.seed(1)
         rng = np.random.default_rng(1)
@@ -104,7 +104,7 @@ class Net:
             if name in known:
                 continue
             if attrs.get(name.removesuffix("_gamma"), {}).get("fix_gamma") == "True":
-                value = np.ones(shape)  # what it counts as, for those who know no such switch
+                value = np.ones(shape)  # its effective value, for frameworks without that switch
             elif name.endswith("gamma"):
                 low, high = (0.1, 0.3) if name.endswith(last) else (0.8, 1.2)
                 value = rng.uniform(low, high, shape)
@@ -228,8 +228,8 @@ NETS = [
     ),
     _resnet("inference", "ResNet-50 224 B1, inference", 50, 1, train=False, step_s=0.1),
 ]
-"""The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end. As PyTorch's it
-ends in the cross-entropy, a number; the others show probabilities."""
+"""The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end. Like PyTorch's
+it ends in the cross-entropy, a scalar; the others output probabilities."""
 
 
 def deep_resnet(
@@ -259,11 +259,11 @@ def deep_resnet(
 
 
 DIGITS = 1437
-"""Images in an epoch of `make demo`."""
+"""Number of images in an epoch of `make demo`."""
 
 
 def by_name(names: list[str] | None) -> list[Net]:
-    """The networks called so, in the order of NETS; all of them for None."""
+    """The networks with these names, in the order of NETS; all of them for None."""
     known = {n.name: n for n in NETS}
     for name in names or ():
         if name not in known:

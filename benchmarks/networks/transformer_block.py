@@ -1,5 +1,4 @@
-"""One layer of a transformer encoder with a classifier on top, for mxlite and for MXNet; needs Python 3.8 or
-later and nothing else.
+"""A transformer encoder layer with a classifier on top, for mxlite and MXNet; needs only Python 3.8.
 
 A. Vaswani et al. 2017, "Attention is all you need"; norms in front of attention and affine maps, as in
 R. Xiong et al. 2020, "On layer normalization in the transformer architecture". data: (N, L, width);
@@ -13,7 +12,7 @@ from typing import Any
 
 
 def transformer_block(sym: Any, width: int, heads: int, hidden: int, classes: int, length: int) -> Any:
-    """`sym`: `mxlite.sym` or `mxnet.sym`. Parameters have the same names in both."""
+    """The block's symbol. `sym`: `mxlite.sym` or `mxnet.sym`. Parameters have the same names in both."""
 
     def dense(x: Any, units: int, name: str) -> Any:
         return sym.FullyConnected(x, num_hidden=units, flatten=False, name=name)
@@ -27,7 +26,7 @@ def transformer_block(sym: Any, width: int, heads: int, hidden: int, classes: in
     query, key, value = (split(dense(normal, width, n), n) for n in ("query", "key", "value"))
     if hasattr(sym, "scaled_dot_product_attention"):
         out = sym.scaled_dot_product_attention(query, key, value, name="attention")
-    else:  # MXNet: the (L, L) scores in the open
+    else:  # MXNet: explicit (L, L) scores
         query, key, value = (
             sym.Reshape(part, shape=(-1, length, width // heads)) for part in (query, key, value)
         )

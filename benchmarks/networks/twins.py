@@ -1,7 +1,7 @@
-"""The networks of the suite written for PyTorch; imported only where PyTorch is.
+"""PyTorch counterparts of the suite's networks; imported only if PyTorch is installed.
 
-A module is called as the node of our symbol that it stands for, with dots for some underscores:
-`stage1_block1.conv1` is `stage1_block1_conv1`. So one rule moves the weights of all of them; see `load`.
+A module is named after the corresponding node of our symbol, with dots for some underscores:
+`stage1_block1.conv1` is `stage1_block1_conv1`. So one rule maps the weights of all networks; see `load`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def convolution(inputs: int, filters: int, kernel: int, stride: int = 1, bias: b
 
 def through(blocks: Sequence[nn.Module], x: Tensor, checkpointed: bool | str) -> Tensor:
     """`blocks` one after the other. checkpointed: True keeps the input of each block, "segments" that of each
-    of sqrt(number) stretches; backward runs the rest again."""
+    of sqrt(number) segments; backward recomputes the rest."""
     if checkpointed == "segments":
         count = max(1, round(len(blocks) ** 0.5))
         return checkpoint_sequential(list(blocks), count, x, use_reentrant=False)
@@ -38,7 +38,7 @@ State = tuple[Tensor, ...]
 def by_stretches(
     run: Callable[..., State], items: Sequence[Any], state: State, checkpointed: bool | str
 ) -> State:
-    """`run(items, *state)`, which gives the next state; checkpointed: of some `items`, as in `through`."""
+    """`run(items, *state)` returns the next state; checkpointed: in segments of `items`, as in `through`."""
     if not checkpointed:
         return run(items, *state)
     count = len(items) if checkpointed is True else max(1, round(len(items) ** 0.5))
@@ -48,7 +48,7 @@ def by_stretches(
 
 
 class PostActivation(nn.Module):
-    """Convolution and norm, twice or (a bottleneck) three times; a rectifier behind each and behind the
+    """Convolution and norm, twice or (a bottleneck) three times; a rectifier after each and after the
     sum."""
 
     def __init__(self, inputs: int, filters: int, stride: int, bottleneck: bool, project: bool) -> None:
@@ -119,7 +119,7 @@ class ResNet(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """Norm, rectifier, convolution, three times; nothing behind the sum."""
+    """Norm, rectifier, convolution, three times; no activation after the sum."""
 
     def __init__(self, inputs: int, filters: int, stride: int, project: bool) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ class UNet(nn.Module):
         return self.score(x).flatten(2)
 
     def some(self, levels: Sequence[str], x: Tensor, *bridges: Tensor) -> State:
-        """Some levels; behind x is what waits for the way up."""
+        """Apply some levels; the arguments after x are the skip connections of the way down."""
         waiting = list(bridges)
         for name in levels:
             if name.startswith("up"):
@@ -221,8 +221,8 @@ class Cell(nn.Module):
 
 
 class UnrolledLSTM(nn.Module):
-    """`mx.models.lstm_unrolled` from states of zero. (T, N, inputs) -> (T * N, classes). checkpointed: see
-    `through`; a block is a step."""
+    """`mx.models.lstm_unrolled` from zero initial states. (T, N, inputs) -> (T * N, classes). checkpointed:
+    see `through`; a block is a step."""
 
     def __init__(
         self, layers: int, hidden: int, inputs: int, classes: int, checkpointed: bool | str = False
@@ -240,7 +240,7 @@ class UnrolledLSTM(nn.Module):
         return self.cls(torch.cat(state[2 * self.layers :]))
 
     def some(self, steps: Sequence[Tensor], *state: Tensor) -> State:
-        """Some steps; behind c and h of each layer are the results of all steps."""
+        """Run some steps; the state is c and h of each layer, followed by the results of all steps."""
         known, tops = list(state[: 2 * self.layers]), list(state[2 * self.layers :])
         for x in steps:
             top = self.embed(x)
@@ -308,7 +308,7 @@ class MLP(nn.Module):
 
 
 class LSTM(nn.Module):
-    """`mx.models.lstm` without dropout, from states of zero. (T, N) tokens -> (T * N, vocabulary)."""
+    """`mx.models.lstm` without dropout, from zero initial states. (T, N) tokens -> (T * N, vocabulary)."""
 
     def __init__(self, layers: int, hidden: int, vocabulary: int) -> None:
         super().__init__()
@@ -388,7 +388,7 @@ TWINS = {
 
 @torch.no_grad()
 def load(net: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Copy `arrays`, by the names of our symbol, into `net`. Every array and every parameter has its turn."""
+    """Copy `arrays`, by the names of our symbol, into `net`; every array and parameter must be matched."""
     used, filled = set(), set()
     for dotted, module in net.named_modules():
         own = dict((*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)))

@@ -1,1 +1,1 @@
-"""Processes that each hold one network in one framework and train it on request; see peer.py."""
+"""Worker processes that each hold one network in one framework and train it on request; see peer.py."""

@@ -1,4 +1,4 @@
-"""The columns of the benchmark: a framework with its options, in a process of its own."""
+"""The columns of the benchmark: a framework with its options, each in its own process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REFERENCE = {"MXLITE_KERNELS": "reference"}
 
 @dataclass(frozen=True)
 class Column:
-    """`options` go to the peer's `build`. `side`: whose it is, ours, torch, jax or mxnet; `precision`: fp32,
-    tf32, bf16, or narrow, which is bf16 without float32 parameters.
+    """`options` are passed to the peer's `build`. `side`: ours, torch, jax or mxnet; `precision`: fp32, tf32,
+    bf16, or narrow, which is bf16 without float32 parameters.
 
-    `only`: "images", for a layout that says nothing about other data, or "inference". `alone`: too slow for
-    rounds; it is asked for one step, afterwards. `share`: ours within that share of PyTorch's least peak;
-    measured when that is known, in rounds of its own beside the best of PyTorch.
+    `only`: "images", for a layout that does not matter for other data, or "inference". `alone`: too slow for
+    rounds; only one step is measured, afterwards. `share`: ours within that fraction of PyTorch's least peak;
+    measured when that is known, in separate rounds with the best of PyTorch.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Column:
 
     @property
     def in_rounds(self) -> bool:
-        """Whether it takes turns with the others of its precision."""
+        """True if it takes turns with the others of its precision."""
         return not self.alone and not self.share
 
     def fits(self, net: Net) -> bool:
@@ -50,11 +50,11 @@ class Column:
         return wanted and (not self.share or net.train)
 
     def options_for(self, net: Net) -> dict[str, Any]:
-        """`channels_last` is asked of networks for images only."""
+        """Options for `net`: `channels_last` only for networks for images."""
         return {k: v for k, v in self.options.items() if k != "channels_last" or net.is_image}
 
     def missing(self) -> str:
-        """Why it cannot be measured here; empty if it can."""
+        """Reason why it cannot be measured here; empty if it can."""
         if self.side == "mxnet" and mxnet_python() is None:
             return "MXLITE_MXNET_PYTHON does not name a Python that has MXNet"
         if self.side == "torch" and importlib.util.find_spec("torch") is None:
@@ -66,11 +66,11 @@ class Column:
         return ""
 
     def start(self, threads: int) -> Worker:
-        """Its process, which has nothing loaded yet."""
+        """Start its process, with nothing loaded yet."""
         python = mxnet_python() if self.side == "mxnet" else sys.executable
         assert python is not None
         number = str(threads)
-        # Ours keeps its BLAS and its OpenMP apart by itself, and does so only if nobody has set the latter.
+        # Ours limits its BLAS and its OpenMP separately, unless OMP_NUM_THREADS is set.
         env = {"MXLITE_NUM_THREADS": number} if self.side == "ours" else {"OMP_NUM_THREADS": number}
         return Worker(python, str(HERE / self.script), env={**env, **self.env})
 
@@ -79,7 +79,7 @@ OURS, TORCH = "mxlite_peer.py", "torch_peer.py"
 LAST = {"channels_last": True}
 
 SHARE = 0.6
-"""Of PyTorch's least peak: the bytes within which a step is to be as fast as it can."""
+"""Fraction of PyTorch's least peak within which a step should be as fast as possible."""
 MIXED = {"amp": "bfloat16"}
 
 COLUMNS = [
@@ -117,9 +117,9 @@ COLUMNS = [
 
 
 def chosen(names: list[str] | None) -> list[Column]:
-    """The columns called so, with ours that they are compared with; all of them for None.
+    """The columns with these names, and those of ours they are compared with; all of them for None.
 
-    mxlite's first is always there; mxlite's in bf16 where another of bf16 is asked for.
+    mxlite's first column is always included; mxlite's in bf16 if another in bf16 is requested.
     """
     known = {c.name: c for c in COLUMNS}
     for name in names or ():

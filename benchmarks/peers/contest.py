@@ -1,4 +1,4 @@
-"""One network, several columns: load, compare losses, take turns, look at memory."""
+"""Measures one network in several columns: load, compare losses, time in turns, measure memory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from networks.suite import Net
 
 from .column import Column
 
-STEPS = 3  # whose losses are compared
+STEPS = 3  # number of losses that are compared
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "narrow": 0.05}
-SETTLE_S = 0.05  # for threads that look for work before they sleep
-PATIENCE_S = 2.5  # where a step takes longer, there are only FEW rounds
+SETTLE_S = 0.05  # for threads that spin before they sleep
+PATIENCE_S = 2.5  # if a step takes longer, there are only FEW rounds
 FEW = 3
-SAID = 2000  # characters of an error that are said, its last
+SAID = 2000  # last characters of an error that are reported
 REFERENCES = ("eager", "channels_last", "mxnet")
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How to measure. `limit`: seconds that loading and the first steps of one column may take."""
+    """Settings of a measurement. `limit`: seconds for loading and the first steps of one column."""
 
     rounds: int
     seconds: float
@@ -40,13 +40,12 @@ class Terms:
 
 @dataclass
 class Entry:
-    """What is known of one column. `note`: why it was not timed, or what is wrong with it.
+    """Results of one column. `note`: why it was not timed, or what is wrong with it.
 
-    `beside`: seconds of other columns in the same rounds, for ratios round by round. `processor`: seconds of
-    a step that all threads together have run, waiting for one another in a kernel included. `host`: seconds
-    that the host took to push a step, by round, where it does not wait for the device. `asked`: the
-    bytes it had to stay within, `least`: those of the least plan known where there was none for so few.
-    `part`: the number of the run that measured it.
+    `beside`: seconds of other columns in the same rounds, for ratios round by round. `processor`: CPU seconds
+    of a step over all threads, including spinning at barriers. `host`: seconds for the host to push a step,
+    by round, if it does not wait for the device. `asked`: the budget in bytes, `least`: the least feasible
+    budget, if it was infeasible. `part`: the number of the run that measured it.
     """
 
     column: Column
@@ -69,7 +68,7 @@ class Entry:
 
     @property
     def peak(self) -> int | None:
-        """Bytes at the peak as the framework counts them itself."""
+        """Peak bytes by the framework's own count."""
         return self.memory.get("measured") or self.memory.get("allocated")
 
 
@@ -77,7 +76,7 @@ Entries = dict[str, Entry]
 
 
 def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Entries:
-    """Measure `net` in each of `columns` that fits it. Files are written into `folder`."""
+    """Measure `net` in each column that fits it. Files are written into `folder`."""
     say(net.title)
     spec = net.prepare(folder)
     entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
@@ -86,7 +85,7 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
         for name, e in entries.items():
             if not e.note and e.column.in_rounds:
                 workers[name] = stack.enter_context(e.column.start(terms.threads))
-        # Nothing is timed here, so two at a time: compiling takes long.
+                # Nothing is timed here, so two at a time: compilation takes long.
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: load(spec, entries[name], net, workers, terms), list(workers)))
         compare(entries)
@@ -109,7 +108,7 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
 
 
 def load(spec: Mapping[str, Any], e: Entry, net: Net, workers: dict[str, Worker], terms: Terms) -> None:
-    """Build the network and run its first steps; the column is out if that fails."""
+    """Build the network and run its first steps; a column that fails is excluded."""
     name = e.column.name
     try:
         start = time.perf_counter()
@@ -124,7 +123,7 @@ def load(spec: Mapping[str, Any], e: Entry, net: Net, workers: dict[str, Worker]
 
 
 def compare(entries: Entries) -> None:
-    """Losses of all against those of a framework that is not ours, where there is one."""
+    """Compare all losses with those of another framework, if there is one."""
     ready = [n for n in (*REFERENCES, *entries) if n in entries and entries[n].losses]
     if not ready:
         return
@@ -143,8 +142,8 @@ def compare(entries: Entries) -> None:
 
 
 def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
-    """Rounds in which each column of one precision runs steps for about `terms.seconds`, each round begun by
-    another column; then the other precision.
+    """Time rounds in which each column of one precision runs steps for about `terms.seconds`, each round
+    started by another column; then those of the other precision.
     """
     check_idle(entries, workers)
     for precision in TOLERANCE:
@@ -169,9 +168,9 @@ def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) ->
 
 
 def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: Terms) -> None:
-    """Find how many steps fill a round."""
+    """Determine how many steps fill a round."""
     seconds = run(e, worker, values)
-    if 0 < seconds < terms.seconds / 20:  # short: one step says little
+    if 0 < seconds < terms.seconds / 20:  # short: one step is too noisy
         e.steps = 10
         seconds = run(e, worker, values)
     if seconds:
@@ -179,7 +178,7 @@ def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: T
 
 
 def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
-    """Add the seconds of a step to those of this column; it leaves `values` if it fails."""
+    """Append the seconds of a step to those of this column, which is removed from `values` if it fails."""
     try:
         seconds: float = worker.ask(do="run", count=e.steps)
     except RuntimeError as error:
@@ -193,7 +192,7 @@ def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
 
 
 def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
-    """Nobody may be busy while it is not asked."""
+    """Check that no worker uses the CPU while it waits."""
     time.sleep(SETTLE_S)
     before = {n: w.ask(do="processor") for n, w in workers.items()}
     start = time.perf_counter()
@@ -205,7 +204,7 @@ def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
 
 
 def weigh(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
-    """Memory of all, and what our plans say; then the allocator's own count, which disturbs timing."""
+    """Measure memory of all, and query our plans; then the allocator's own count, which disturbs timing."""
     alive = {n: w for n, w in workers.items() if entries[n].seconds}
     for name, worker in alive.items():
         entries[name].memory = worker.ask(do="memory")
@@ -221,7 +220,7 @@ def weigh(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None
 
 
 def profile(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
-    """The time of every call of ours."""
+    """Profile each of our columns by call."""
     for name, worker in workers.items():
         e = entries[name]
         if e.seconds and e.column.side == "ours" and terms.profiled:
@@ -234,7 +233,7 @@ def profile(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> No
 def within(
     net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, workers: dict[str, Worker], terms: Terms
 ) -> None:
-    """Ours within a share of PyTorch's least peak, in rounds beside the fastest of PyTorch and ours without.
+    """Measure ours within a fraction of PyTorch's least peak, in rounds with the fastest of both.
 
     Its worker is added to `workers` while it runs.
     """
@@ -278,7 +277,7 @@ def mebibytes(nbytes: int) -> str:
 
 
 def measure_alone(net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, terms: Terms) -> None:
-    """One step, and one before it to compare its loss."""
+    """Measure one step, after one whose loss is compared."""
     try:
         with e.column.start(terms.threads) as worker:
             worker.ask(terms.limit, do="load", spec=spec, **e.column.options_for(net))
@@ -297,15 +296,15 @@ def brief(losses: Sequence[float]) -> str:
 
 
 def reason(error: RuntimeError) -> str:
-    """The line that says what happened: where a traceback ends, else the last."""
+    """The most informative line of an error: the last of a traceback, otherwise the last of all."""
     lines = [x.strip() for x in str(error).splitlines() if x.strip()]
     named = [x for x in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", x)]
     return ([*lines, *named] or ["it ended"])[-1][:200].replace("|", "/")
 
 
 def told(error: Exception) -> str:
-    """The reason of an error on one line. What else is known of it is said on the error output, not lost."""
-    own = isinstance(error, RuntimeError)  # of a worker: its words are what its process said
+    """The reason of an error on one line. The full text goes to the error output."""
+    own = isinstance(error, RuntimeError)  # of a worker: the text is its process's error
     lines = [str(error), *getattr(error, "__notes__", ())] if own else traceback.format_exception(error)
     say("\n".join(lines)[-SAID:])
     return reason(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"[:200]

@@ -1,7 +1,7 @@
-"""About how long a run of the benchmark takes, said before it begins.
+"""Estimate of a run's duration, printed before it starts.
 
-Reckoned from a network's rough seconds for a step of PyTorch eager, measured on two cores of a Xeon (Ice
-Lake) of 2.8 GHz; another machine takes longer or shorter.
+Computed from a network's approximate seconds per step of PyTorch eager, measured on two cores of a Xeon (Ice
+Lake) at 2.8 GHz; other machines will differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .contest import FEW, PATIENCE_S, STEPS, Terms
 
 @dataclass(frozen=True)
 class Pace:
-    """Of a column: seconds until the first step, and of a step as a multiple of PyTorch eager's."""
+    """Pace of a column: seconds until the first step, and a step's time as a multiple of PyTorch eager's."""
 
     load_s: float
     step: float
@@ -37,12 +37,12 @@ PACES = {
     "narrow": Pace(4, 1.6),
     "numpy": Pace(4, 25.0),
 }
-PROFILED = 4  # calls of a profile, and how much it slows, in steps of a round
-COPIES = 5  # steps that look at the allocator take so much longer
+PROFILED = 4  # profiled calls, including the profiler's slowdown, in steps of a round
+COPIES = 5  # slowdown of steps traced by the allocator
 
 
 def seconds_for(net: Net, columns: Sequence[Column], terms: Terms) -> float:
-    """About so many seconds for one network."""
+    """Estimated seconds for one network."""
     total = 2.0
     for c in columns:
         if c.missing() or not c.fits(net):
@@ -52,7 +52,7 @@ def seconds_for(net: Net, columns: Sequence[Column], terms: Terms) -> float:
         if c.alone:
             total += pace.load_s + 2 * step
             continue
-        racers = 3 if c.share else 1  # it brings two others along
+        racers = 3 if c.share else 1  # two other columns run in its rounds
         rounds = min(terms.rounds, FEW) if step > PATIENCE_S else terms.rounds
         total += pace.load_s + (STEPS + 1) * step + racers * rounds * max(terms.seconds, step)
         if c.side == "torch":

@@ -1,4 +1,4 @@
-"""How fast a step could be at best, were it nothing but products of matrices at this machine's peak."""
+"""Lower bound of a step's time: its matrix products at this machine's peak rate."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PRODUCTS = (
     "RNN",
     "attention",
 )
-"""Parts of the names of operators that are products of matrices and little else."""
+"""Substrings of the names of operators that are essentially matrix products."""
 
 
 def floor_s(e: Entry | None, peak: dict[str, float]) -> float | None:
-    """Seconds that the products of a step take at the peak of this machine; None if it was not profiled."""
+    """Seconds of a step's products at this machine's peak rate; None if it was not profiled."""
     if e is None or e.profile is None:
         return None
     own = e.profile["peak"]["flops_per_s"]
@@ -41,7 +41,7 @@ def floor_s(e: Entry | None, peak: dict[str, float]) -> float | None:
 
 
 def floors(results: Results, precision: str, peak: dict[str, float]) -> str:
-    """How long products alone would take at the peak, and what ratio that leaves at most."""
+    """Table of the products' time at the peak rate, and the largest ratio that it allows."""
     rows = []
     for net, entries in results:
         ours, torch = best(entries, "ours", precision), best(entries, "torch", precision)

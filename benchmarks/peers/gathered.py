@@ -1,4 +1,4 @@
-"""Results of several runs in one file, as JSON: a whole run is long, and can be made in parts."""
+"""Results of several runs in one JSON file: a whole run takes long, and can be split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPREADS = ("seconds", "processor")  # fields of an Entry
 
 @dataclass
 class Part:
-    """One run. started: UTC; load: averages over 1, 5 and 15 minutes when it began; versions: those of each
+    """One run. started: UTC; load: averages over 1, 5 and 15 minutes at its start; versions: those of each
     framework, by its name."""
 
     started: str
@@ -45,15 +45,15 @@ class Part:
 
 @dataclass
 class Gathered:
-    """Parts, and by network the newest entry of each column. `peak`: the best rates the machine has shown."""
+    """Runs, and by network the newest entry of each column. `peak`: the highest rates measured so far."""
 
     parts: list[Part] = field(default_factory=list)
     entries: dict[str, Entries] = field(default_factory=dict)
     peak: dict[str, float] = field(default_factory=dict)
 
     def begin(self, part: Part) -> None:
-        """Figures that come from now on are those of `part`. Raises SystemExit where its machine, threads or
-        versions are others: one table would compare what cannot be compared."""
+        """Start `part`, which the next results belong to. Raises SystemExit if its machine, threads or
+        versions differ from those before: the results would not be comparable in one table."""
         for old in self.parts:
             for what in ("machine", "threads"):
                 here, there = getattr(part, what), getattr(old, what)
@@ -68,7 +68,7 @@ class Gathered:
         self.parts.append(part)
 
     def add(self, net: str, entries: Entries) -> None:
-        """What the present part has found; a column that was measured before is replaced."""
+        """Add results of the present part; a column that was measured before is replaced."""
         part = self.parts[-1]
         for name, e in entries.items():
             e.part = len(self.parts)
@@ -79,12 +79,12 @@ class Gathered:
         part.nets.append(net)
 
     def offer(self, peak: Mapping[str, float]) -> None:
-        """Rates that the machine has reached; the higher ones stay."""
+        """Record measured rates of the machine; the maximum is kept."""
         for name, rate in peak.items():
             self.peak[name] = max(rate, self.peak.get(name, 0.0))
 
     def versions(self) -> dict[str, dict[str, str]]:
-        """Of all frameworks in all parts."""
+        """Versions of all frameworks in all parts."""
         return {name: own for part in self.parts for name, own in part.versions.items()}
 
     def write(self, path: Path) -> None:
@@ -98,7 +98,7 @@ class Gathered:
 
     @classmethod
     def read(cls, path: Path | None) -> Gathered:
-        """Empty if there is no such file."""
+        """Read the file; empty if it does not exist."""
         if path is None or not path.exists():
             return cls()
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -107,7 +107,7 @@ class Gathered:
 
 
 def _plain(e: Entry) -> dict[str, Any]:
-    """As JSON knows it: a Spread is its values."""
+    """The entry as plain JSON data: a Spread becomes a list of its values."""
     plain = {f.name: getattr(e, f.name) for f in fields(e)}
     plain["column"] = {f.name: getattr(e.column, f.name) for f in fields(e.column)}
     plain |= {n: None if plain[n] is None else list(plain[n].values) for n in _SPREADS}

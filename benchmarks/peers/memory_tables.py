@@ -1,4 +1,4 @@
-"""Bytes of the benchmark's networks, and time within a share of PyTorch's, as Markdown."""
+"""Markdown tables of memory, and of time within a fraction of PyTorch's memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .tables import best, columns_of, mib, ms, Results, shown, timed
 
 
 def least_peak(entries: Entries, precision: str) -> int | None:
-    """Bytes of the PyTorch column that takes the least."""
+    """Bytes of the PyTorch column with the least peak."""
     return min((e.peak for e in timed(entries, "torch", precision) if e.peak), default=None)
 
 
 def lightness(entries: Entries, precision: str) -> float | None:
-    """Our bytes as a share of those of the PyTorch column that takes the least."""
+    """Our bytes relative to those of the PyTorch column with the least peak."""
     ours, least = best(entries, "ours", precision), least_peak(entries, precision)
     return ours.peak / least if ours is not None and ours.peak and least else None
 
 
 def process(entries: Entries, precision: str, what: str) -> float | None:
-    """`what` (growth or resident) of our process as a share of that of the PyTorch column with the least."""
+    """`what` (growth or resident) of our process relative to the least of PyTorch's columns."""
     ours = best(entries, "ours", precision)
     found = [n for e in timed(entries, "torch", precision) if (n := e.memory.get(what))]
     own = ours.memory.get(what) if ours is not None else None
@@ -28,13 +28,13 @@ def process(entries: Entries, precision: str, what: str) -> float | None:
 
 
 def within(entries: Entries, precision: str) -> Entry | None:
-    """Ours within a share of PyTorch's least peak."""
+    """Our column within a fraction of PyTorch's least peak."""
     found = (e for e in entries.values() if e.column.share and e.column.precision == precision)
     return next(found, None)
 
 
 def fits(entries: Entries, precision: str) -> bool | None:
-    """Whether a step has run in that share of the least peak known; None if nobody has tried."""
+    """True if a step has run within that fraction of the least known peak; None if it was not tried."""
     e, least = within(entries, precision), least_peak(entries, precision)
     if e is None or not e.asked or least is None:
         return None
@@ -42,7 +42,7 @@ def fits(entries: Entries, precision: str) -> bool | None:
 
 
 def speed_within(entries: Entries, precision: str) -> Spread | None:
-    """How many times as fast as the best PyTorch column ours is within that share, round by round."""
+    """Speed of ours within that fraction relative to the best PyTorch column, round by round."""
     e = within(entries, precision)
     if e is None or e.seconds is None:
         return None
@@ -51,7 +51,7 @@ def speed_within(entries: Entries, precision: str) -> Spread | None:
 
 
 def memory(results: Results, precision: str) -> str:
-    """What the frameworks count themselves, beside what no plan does without."""
+    """Table of the frameworks' own counts, and the minimum of any plan."""
     columns = columns_of(results, precision, "torch")
     rows = []
     for net, entries in results:
@@ -69,7 +69,7 @@ def memory(results: Results, precision: str) -> str:
 
 
 def budgeted(results: Results, precision: str) -> str:
-    """Bytes and milliseconds within a share of PyTorch's least peak, networks as rows."""
+    """Bytes and milliseconds within a fraction of PyTorch's least peak, networks as rows."""
     rows: list[list[object]] = []
     share = 0.0
     for net, entries in results:
@@ -99,7 +99,7 @@ def budgeted(results: Results, precision: str) -> str:
 
 
 def processes(results: Results, precision: str) -> str:
-    """What the system counts."""
+    """Table of resident memory as the system counts it."""
     columns = columns_of(results, precision)
     if not columns:
         return ""

@@ -30,7 +30,7 @@ def numbers(version: Sequence[int]) -> str:
 
 
 def llvm() -> str:
-    """Of generated kernels."""
+    """Version of LLVM used for generated kernels."""
     try:
         from llvmlite import binding
     except (ImportError, OSError):
@@ -39,7 +39,7 @@ def llvm() -> str:
 
 
 class MXLite(Peer):
-    """A Module whose step includes the update, as `fit` makes it."""
+    """A Module whose step includes the update, as in `fit`."""
 
     context = mx.cpu()
 
@@ -121,8 +121,8 @@ class MXLite(Peer):
         return {**super().memory(), "planned": plan.peak_bytes, "measured": self.module.measured_bytes}
 
     def budgets(self, count: int) -> list[int]:
-        """`count` budgets for the whole program, the least that works first, in equal ratios of the arena up
-        to, not including, what it has now."""
+        """`count` budgets for the whole program, starting with the least feasible one, in equal ratios of the
+        arena up to, but not including, its present size."""
         plan, budgeted = self.module.memory_plan, self.budgeted()
         fixed, most = budgeted.problem.fixed_total, plan.arena_bytes
         try:
@@ -133,7 +133,7 @@ class MXLite(Peer):
         return [fixed + int(least * (most / least) ** (i / count)) for i in range(count)]
 
     def digest(self) -> str:
-        """Of all weights, statistics and states of the optimizer, to the last bit."""
+        """Digest of all weights, statistics and optimizer states, bit by bit."""
         found = hashlib.sha256()
         for arrays in self.module.get_params():
             for name in sorted(arrays):
@@ -146,8 +146,8 @@ class MXLite(Peer):
         return found.hexdigest()
 
     def plan(self) -> dict[str, Any]:
-        """What a budget has cost; and bytes that no plan does without in which nothing runs twice: what is
-        fixed, and all that backward reads of the forward pass."""
+        """Cost of the budget, and the bytes that every plan without recomputation needs: fixed arrays, and
+        the forward results that backward reads."""
         plan = self.module.memory_plan
         return {
             "method": plan.how,
@@ -158,16 +158,16 @@ class MXLite(Peer):
         }
 
     def budgeted(self) -> MemoryPlan:
-        """One within a budget: without one, a step makes what is cheap again. Its kernels are timed now, if
-        they are to be and were not."""
+        """A plan within a budget (without one, a step recomputes cheap results). Kernels are timed now if
+        that is requested and they were not timed before."""
         if not self.spec["train"]:
             return self.module.memory_plan
         asked = dict(memory_budget=2**61, device=self.costs, **self._step())
         return self.module.symbol.memory_plan(self.context, **asked)
 
     def tried(self, budgets: Sequence[int]) -> list[float]:
-        """Predicted seconds of a step without a budget, then within each, all plans tried in turns: also what
-        plans predict that are bound with `device="measured"` from then on."""
+        """Predicted seconds of a step without a budget, then within each, all plans timed in turns; plans
+        that are bound with `device="measured"` afterwards predict the same."""
         done = self.module.symbol.calibrate(self.context, budgets=budgets, **self._step())
         return [plan.predicted_seconds for plan in done.plans]
 
@@ -181,9 +181,9 @@ class MXLite(Peer):
             self.programs.append(other)
 
     def turns(self, rounds: int) -> list[list[tuple[float, float]]]:
-        """Of this program, then of those `beside` it, by round: the seconds of a step, and those that all
-        threads have run. All take turns, each with a step before it that does not count and finds in the
-        cache what others have left there."""
+        """Times of this program, then of those bound by `beside`, by round: seconds of a step, and CPU
+        seconds of all threads. They take turns; each timed step follows a step that is not timed and that
+        refills the caches."""
         found: list[list[tuple[float, float]]] = [[] for _ in self.programs]
         for r in range(rounds):
             k = r % len(self.programs)
@@ -195,25 +195,25 @@ class MXLite(Peer):
         return found
 
     def alone(self) -> None:
-        """Let go of the programs beside this one."""
+        """Release the programs bound by `beside`."""
         self.programs = [self]
 
     def _step(self) -> dict[str, Any]:
-        """What a training step is planned for."""
+        """Arguments for planning a training step."""
         shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
         return dict(optimizer=self.module._optimizer, amp=self.amp, **shapes)
 
     def least(self, nbytes: int) -> int:
-        """`nbytes` if there is a plan for so many, else the least for which one is known."""
+        """`nbytes` if a plan within it is known, otherwise the least feasible budget known."""
         try:
             return self.budgeted().within(nbytes).budget_bytes or nbytes
         except mx.MemoryBudgetError as error:
             return error.least_feasible_bytes
 
     def profile(self, count: int) -> dict[str, Any]:
-        """Where the time of `count` steps goes, by `mx.profiler`: {"step": seconds of one, "kinds": [...],
-        "peak": what the profiler has found the machine to do}, each kind with its seconds, calls, flops and
-        bytes in one step."""
+        """Profile of `count` steps by `mx.profiler`: {"step": seconds of one, "kinds": [...], "peak": the
+        machine's peak rates as measured by the profiler}, each kind with its seconds, calls, flops and bytes
+        in one step."""
         mx.profiler.set_state("run")
         seconds = self.run(count)
         mx.profiler.set_state("stop")

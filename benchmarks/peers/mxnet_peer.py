@@ -18,7 +18,7 @@ from peers.peer import Arrays, inferred, Peer, trained
 
 
 class MXNet(Peer):
-    """A Module, as MXNet's examples train it; its engine runs steps behind the caller."""
+    """A Module, trained as in MXNet's examples; its engine runs steps asynchronously."""
 
     def versions(self) -> dict[str, str]:
         return {"mxnet": mx.__version__, "python": platform.python_version(), "numpy": np.__version__}

@@ -1,4 +1,4 @@
-"""What this machine can do at best: a large matrix product and a large copy, both on all cores."""
+"""Measures this machine's peak rates: a large matrix product and a large copy, both on all cores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.worker import serve
 
 
 def gemm(sizes: list[int], count: int) -> float:
-    """flops a second of the fastest float32 product of n by n matrices, by numpy's BLAS."""
+    """Flops per second of the fastest float32 product of n by n matrices with numpy's BLAS."""
     best = 0.0
     rng = np.random.default_rng(0)
     for n in sizes:
@@ -29,7 +29,7 @@ def gemm(sizes: list[int], count: int) -> float:
 
 
 def copy(nbytes: int, threads: int, count: int) -> float:
-    """Bytes a second, read and written, of a copy of `nbytes` shared by `threads` threads."""
+    """Bytes per second, read and written, of a copy of `nbytes` shared by `threads` threads."""
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads)))
     best = 0.0

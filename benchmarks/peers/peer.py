@@ -1,7 +1,7 @@
-"""What a process that holds one network can be asked; needs Python 3.8 or later and numpy.
+"""Base of the worker processes that hold one network; needs only Python 3.8 or later and numpy.
 
-A peer builds its network from the files that `Net.prepare` wrote, keeps it, and runs steps when told so. In
-between it waits for its next request and uses no processor.
+A peer builds its network from the files that `Net.prepare` wrote, keeps it, and runs steps on request. While
+it waits for a request it uses no CPU time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-RESET_PEAK = "5"  # written to clear_refs: the peak of resident memory starts again from what is resident now
+RESET_PEAK = "5"  # written to clear_refs: resets the peak of resident memory to the present value
 
 
 class Arrays(Mapping):  # type: ignore[type-arg]  # Python 3.8 has no Mapping[...]
-    """Those arrays of a file whose names begin with `kind:`; each is read when it is asked for."""
+    """Arrays of a file whose names begin with `kind:`, read lazily."""
 
     def __init__(self, path: str, kind: str) -> None:
         self.file = np.load(path, allow_pickle=False)
@@ -36,11 +36,11 @@ class Arrays(Mapping):  # type: ignore[type-arg]  # Python 3.8 has no Mapping[..
 
 
 class Peer:
-    """A subclass has `versions`, `build`, `push_step`, `wait` and `loss`.
+    """Base class; a subclass has `versions`, `build`, `push_step`, `wait` and `loss`.
 
     `build(spec, **options)` makes the network; `push_step` starts one step of training (or inference), `wait`
-    returns when all that was started is done, `loss` is that of the last step, before its update (of
-    inference: minus the logarithm of the probability of a class, three classes in turn).
+    returns when all started work is done, `loss` is that of the last step, before its update (for inference:
+    minus the logarithm of the probability of a class, three classes in turn).
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Peer:
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Everything is done when a step returns, unless a subclass knows better."""
+        """Wait for completion; by default a step is complete when `push_step` returns."""
 
     def loss(self, turn: int) -> float:
         raise NotImplementedError
@@ -65,7 +65,7 @@ class Peer:
     # -- requests ------------------------------------------------------------------------------
 
     def load(self, spec: dict[str, Any], **options: Any) -> float:
-        """Build; the seconds it took."""
+        """Build the network; returns the seconds it took."""
         self.resident_before = resident("VmRSS")
         self.spec = spec
         start = time.perf_counter()
@@ -73,7 +73,7 @@ class Peer:
         return time.perf_counter() - start
 
     def losses(self, count: int) -> list[float]:
-        """Of the next steps. Afterwards the peak of resident memory starts anew."""
+        """Losses of the next steps. Afterwards the peak of resident memory is reset."""
         found = []
         for turn in range(count):
             self.push_step()
@@ -85,7 +85,7 @@ class Peer:
         return found
 
     def run(self, count: int) -> float:
-        """Seconds for each of `count` steps."""
+        """Seconds per step of `count` steps."""
         start = time.perf_counter()
         for _ in range(count):
             self.push_step()
@@ -93,13 +93,13 @@ class Peer:
         return (time.perf_counter() - start) / count
 
     def memory(self) -> dict[str, int]:
-        """Bytes. resident: of the process, at the peak of the steps since `losses`; growth: what of that came
-        since before the network was built. Empty where the system does not say."""
+        """Memory in bytes. resident: of the process, at the peak of the steps since `losses`; growth: the
+        increase since before the network was built. Empty if the system does not report it."""
         peak = resident("VmHWM")
         return {"resident": peak, "growth": peak - self.resident_before} if peak else {}
 
     def processor(self) -> float:
-        """Seconds that all threads of this process have run."""
+        """CPU seconds of all threads of this process."""
         return time.process_time()
 
     def answer(self, do: str, **arguments: Any) -> Any:
@@ -109,7 +109,7 @@ class Peer:
 
 
 def resident(key: str) -> int:
-    """Bytes of resident memory now (VmRSS) or at the peak (VmHWM); 0 where the system does not say."""
+    """Bytes of resident memory now (VmRSS) or at the peak (VmHWM); 0 if the system does not report it."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -122,11 +122,11 @@ def reset_peak() -> None:
     try:
         Path("/proc/self/clear_refs").write_text(RESET_PEAK)
     except OSError:
-        pass  # then the peak is that of the whole life of the process
+        pass  # then the peak is that of the process's whole life
 
 
 def trim() -> None:
-    """Give back what building has freed, where the C library can."""
+    """Return memory freed since building to the system, if the C library can."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, TypeError):
@@ -134,12 +134,12 @@ def trim() -> None:
 
 
 def trained(out: np.ndarray, labels: np.ndarray) -> float:
-    """The loss of a step: of probabilities, or of a network that ends in the sum of all losses, (1,)."""
+    """The loss of a training step: from probabilities, or from the sum of all losses, (1,)."""
     return float(out[0]) / labels.size if out.shape == (1,) else cross_entropy(out, labels)
 
 
 def cross_entropy(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of -log p over rows; (N, C, ...) has a row for each place of an image."""
+    """Mean of -log p over rows; (N, C, ...) has a row for each position."""
     if probabilities.ndim > 2:
         probabilities = np.moveaxis(probabilities, 1, -1).reshape(-1, probabilities.shape[1])
     labels = labels.reshape(-1)
@@ -148,5 +148,5 @@ def cross_entropy(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def inferred(probabilities: np.ndarray, labels: np.ndarray, turn: int) -> float:
-    """A loss for each of several classes, so that inference can be compared like training."""
+    """The loss with respect to one of several classes, so that inference can be compared like training."""
     return cross_entropy(probabilities, (labels + turn) % probabilities.shape[1])

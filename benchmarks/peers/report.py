@@ -12,7 +12,7 @@ from .gathered import Gathered, Part
 from .targets import LEAST, targets
 
 BUDGET, DEEP = "budget", "deep"
-"""Contests of their own, beside the networks' names."""
+"""Names of contests besides those of the networks."""
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "narrow": "bfloat16 parameters"}
 
 ABOUT = """\
@@ -64,7 +64,7 @@ a copy.
 
 
 def report(found: Gathered) -> str:
-    """Everything below the heading."""
+    """The page below the heading."""
     results: tables.Results = [(n, found.entries[n.name]) for n in by_name(None) if n.name in found.entries]
     budget, deep = found.entries.get(BUDGET), found.entries.get(DEEP)
     peak = tables.best_seen(results, found.peak)
@@ -110,7 +110,7 @@ def report(found: Gathered) -> str:
 
 
 def parts(found: list[Part]) -> str:
-    """One run a line."""
+    """List of the runs, one per line."""
     head = ["run", "UTC", "load before", "minutes", "rounds", "networks", "columns"]
     rows = [
         (

@@ -1,4 +1,4 @@
-"""What a run of the benchmark says, as Markdown."""
+"""Markdown tables of a benchmark run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .column import Column
 from .contest import brief, Entries, Entry
 
 MIB = 2**20
-SMALL_SHARE = 0.01  # of a step; kinds below are added up
+SMALL_SHARE = 0.01  # of a step; kinds below it are summed
 Results = list[tuple[Net, Entries]]
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """Geometric; None of nothing."""
+    """Geometric mean; None if there are no values."""
     found = list(values)
     return exp(sum(map(log, found)) / len(found)) if found else None
 
@@ -39,7 +39,7 @@ def best(entries: Entries, side: str, precision: str) -> Entry | None:
 
 
 def speed(entries: Entries, side: str, precision: str) -> Spread | None:
-    """How many times as fast as the best column of `side` ours is, round by round.
+    """Our speed relative to the best column of `side`, round by round.
 
     Columns may have been measured in different runs, each of which had ours in its rounds.
     """
@@ -55,7 +55,7 @@ def speed(entries: Entries, side: str, precision: str) -> Spread | None:
 
 
 def best_seen(results: Results, peak: dict[str, float]) -> dict[str, float]:
-    """The machine's peak rates, measured at the start or by a profiler later."""
+    """The machine's peak rates, measured at the start or later by a profiler."""
     found = [e.profile["peak"] for _, entries in results for e in entries.values() if e.profile]
     return {
         "flops": max([peak["flops"], *(p["flops_per_s"].get("float32", 0.0) for p in found)]),
@@ -166,10 +166,10 @@ def contest(entries: Entries, head: str, per: float = 1.0, unit: str = "ms") -> 
 
 
 def profile(e: Entry, peak: dict[str, float]) -> str:
-    """The kinds of calls in a step, the longest first."""
+    """Table of the kinds of calls in a step, longest first."""
     assert e.profile is not None
     step, kinds = e.profile["step"], e.profile["kinds"]
-    # Other types may have a higher peak, which the profiler has measured.
+    # Other types may have a higher peak, as measured by the profiler.
     arithmetic = {t: max(peak["flops"], v) for t, v in e.profile["peak"]["flops_per_s"].items()}
     large = [k for k in kinds if k["seconds"] >= SMALL_SHARE * step]
     rows: list[Sequence[object]] = []
@@ -203,7 +203,7 @@ def share(seconds: float, step: float) -> str:
 
 
 def rate(kind: dict[str, Any], most: float, bandwidth: float) -> tuple[str, str]:
-    """GFLOP/s where arithmetic binds, GB/s where memory does: whichever is nearer to the machine's peak."""
+    """GFLOP/s if arithmetic is the bottleneck, GB/s if memory is: whichever is nearer to its peak."""
     arithmetic, traffic = kind["flops"] / kind["seconds"], kind["nbytes"] / kind["seconds"]
     if not kind["flops"] and not kind["nbytes"]:
         return "-", "-"

@@ -1,4 +1,4 @@
-"""What was promised of a training step on the CPU, and what a run has reached."""
+"""Targets for training steps on the CPU, and what a run has reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INFERENCE, MEMORY, MXNET, BUDGET = 1.2, 0.6, 2.0, 1.3
 
 @dataclass(frozen=True)
 class Target:
-    """One line of the table of targets. `value` is None where it could not be measured."""
+    """A row of the table of targets. `value` is None if it could not be measured."""
 
     what: str
     limit: str
@@ -73,7 +73,7 @@ def targets(results: Results, budget: Entries | None, deep: Entries | None) -> l
 
 
 def within_share(training: list[Entries], precision: str) -> list[Target]:
-    """Of the networks that tried: how many fit into that share of PyTorch's peak, how fast they then are."""
+    """Targets within that fraction of PyTorch's peak: number of networks that fit, and their speeds."""
     said = [x for e in training if (x := fits(e, precision)) is not None]
     count = sum(said) if said else None
     speeds = [s.median for e in training if fits(e, precision) and (s := speed_within(e, precision))]

@@ -21,7 +21,7 @@ from peers.peer import Arrays, inferred, Peer
 
 
 class PyTorch(Peer):
-    """The usual loop: forward, cross entropy, backward, the fused SGD; gradients are dropped, not zeroed."""
+    """The usual loop: forward, cross-entropy, backward, fused SGD; gradients are set to None, not zeroed."""
 
     def versions(self) -> dict[str, str]:
         return {
@@ -88,11 +88,11 @@ class PyTorch(Peer):
         return inferred(F.softmax(self.out.float(), -1).numpy(), self.y.numpy(), turn)
 
     def allocated(self) -> int:
-        """The most bytes that tensors took at one time in a step: the allocator's own count.
+        """Peak bytes of tensors in a step, by the allocator's own count.
 
-        What is there before, weights, states of the optimizer and inputs, is added up; then the profiler
-        tells of each allocation and each release. Gradients are dropped first, so that it sees both ends of
-        them. Scratch that libraries take behind the allocator's back is not in it.
+        Tensors that exist before it (weights, optimizer states, inputs) are summed; then the profiler records
+        each allocation and each release. Gradients are freed first, so that both events of each are recorded.
+        Workspace that libraries allocate elsewhere is not included.
         """
         if self.spec["train"]:
             self.optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""`arena_ratio`: bytes of the placed arena / most live bytes, over the zoo."""
+"""`arena_ratio`: bytes of the placed arena / peak live bytes, over the zoo."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ratios(asked: Asked) -> Iterator[tuple[str, float | None]]:
 
 
 def measure_zoo(report: Report, quick: bool) -> None:
-    """All networks that have a name."""
+    """Measure all named networks."""
     rows: list[list[object]] = []
     found: list[float] = []
     names = mx.models.list_models()

@@ -1,4 +1,4 @@
-"""Asking the planner: a budget, the least budget, the least bytes for a given extra time."""
+"""Queries to the planner: plan for a budget, least budget, least bytes for a given extra time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mxlite.memplan import check, MemoryPlan, plan_memory, Problem
 
 @dataclass
 class Asked:
-    """Plans of one problem by arena bytes asked for; None where the planner knows of none.
+    """Plans of one problem by requested arena bytes; None if the planner finds none.
 
-    Every plan has passed the judge.
+    Every plan has been verified.
     """
 
     problem: Problem
@@ -37,7 +37,7 @@ class Asked:
         return self.plans[arena]
 
     def least(self) -> MemoryPlan:
-        """The plan for the budget that the error names as one that works."""
+        """The plan for the feasible budget that the error names."""
         if self.least_bytes is None:
             self.within(1)
         assert self.least_bytes is not None
@@ -46,7 +46,7 @@ class Asked:
         return plan
 
     def least_for(self, extra: float, steps: int = 6) -> MemoryPlan:
-        """The smallest arena known whose extra time is at most `extra`: bisection, from what was asked."""
+        """The smallest plan found with extra time at most `extra`: bisection, starting from known plans."""
         known = [p for p in (*self.plans.values(), self.keep_all) if p is not None]
         best = min((p for p in known if p.extra_time <= extra), key=lambda p: p.arena_bytes)
         low = max((p.arena_bytes for p in known if p.extra_time > extra), default=self.least().arena_bytes)

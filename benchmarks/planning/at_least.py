@@ -1,9 +1,9 @@
-"""How little time recomputation within a budget can take: a linear programme; ortools solves it.
+"""Lower bound of the time of recomputation within a budget: a linear program, solved by ortools.
 
-When backward begins, each result of the forward pass that it reads is held, or the task that makes it runs
-again; what runs again reads results for which the same is true; and what is held fits the arena. Every plan
-that copies nothing to the host obeys this, so the least seconds of all fractions that do are a bound. It says
-nothing of what is at hand later, when stretches are made again.
+When backward begins, each forward result that it reads is held, or the task that produces it is recomputed;
+recomputed tasks read results for which the same is true; and the held results fit the arena. Every plan
+without copies to the host satisfies this, so the minimum over all fractional solutions is a bound. It
+ignores which results are available later, when segments are recomputed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from mxlite.memplan import Problem
 
 
 def least_extra_time(problem: Problem, budget: int) -> float | None:
-    """What `MemoryPlan.extra_time` of no plan within `budget` bytes is below; None without ortools.
+    """Lower bound of `MemoryPlan.extra_time` of all plans within `budget` bytes; None without ortools.
 
-    Infinite where there is no such plan.
+    Infinite if there is no such plan.
     """
     if importlib.util.find_spec("ortools") is None:
         return None

@@ -1,4 +1,4 @@
-"""The exact reference of the tests, from its own file; None where ortools is not installed."""
+"""The tests' exact reference solver, loaded from its file; None if ortools is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headline: 991 convolutions, and the thesis's LSTM, beside the best that is known or published."""
+"""The headline: 991 convolutions, and the thesis's LSTM, next to the best known or published figures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def measure(report: Report, quick: bool) -> None:
 
 
 def proofs(problem: Problem) -> str:
-    """Fixed schedules, whose figures are known."""
+    """Table of fixed schedules whose figures are known."""
     apart = feature_maps_apart()
     each = sum(v.nbytes for v in apart.values[1 : apart.num_forward + 1])
     each += sum(v.nbytes for v in problem.values if v.name.startswith("d_"))
@@ -88,13 +88,13 @@ def proofs(problem: Problem) -> str:
 
 
 def feature_maps_apart() -> Problem:
-    """The same network with a buffer of its own for each norm."""
+    """The same network with a separate buffer for each norm."""
     net = mx.models.resnet(version="memonger", stages=anchors.HEADLINE_STAGES)
     return feature_maps(net, {"data": (32, 3, 224, 224)})
 
 
 def shares(report: Report, asked: Asked) -> None:
-    """Instead of the headline, in a hurry: its small sister."""
+    """Measure a smaller network instead of the headline (--quick)."""
     rows: list[list[object]] = []
     keep_all = asked.keep_all.arena_bytes
     for share, best in anchors.SHARES_OF_199.items():
@@ -126,7 +126,7 @@ LSTM_ROWS = (
 
 
 def lstm(report: Report, quick: bool) -> None:
-    """Keep-all against the least memory."""
+    """Compare keep-all with the least memory."""
     rows: list[list[object]] = []
     for form, steps in [(form, 8) for form in LSTM_FORMS] if quick else LSTM_ROWS:
         say(f"LSTM: {form}, {steps} steps")
@@ -148,7 +148,7 @@ def lstm(report: Report, quick: bool) -> None:
 
 
 def _most_and_least(steps: int, form: dict[str, Any]) -> tuple[MemoryPlan, MemoryPlan]:
-    """The plan that keeps all and that of the least budget, with the network made and lowered for them."""
+    """The plan that keeps everything and that of the least budget; the network is built and lowered here."""
     net = mx.models.get("lstm_unrolled", steps=steps, **form)
     asked = Asked(net.memory_plan(mx.cpu(), **mx.models.shapes_of("lstm_unrolled", 64, steps=steps)).problem)
     return asked.keep_all, asked.least()

@@ -1,4 +1,4 @@
-"""Run, not only planned: budgets on this machine, and PyTorch's ways to save memory beside them."""
+"""Measured, not only planned: budgets on this machine, compared with PyTorch's checkpointing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from planning.report import Report, say
 TITLE = "Run: "
 BUDGETS = 5
 BLOCKS = 5  # of rounds, each after a prediction, which takes half a minute
-ROUNDS, RACES = 100, 5  # of ours; of PyTorch's, whose ratios are far from their target
-RACE_S = 0.15  # of a column in a round beside PyTorch
+ROUNDS, RACES = 100, 5  # for ours; for PyTorch's, whose ratios are far from their target
+RACE_S = 0.15  # of a column in a round with PyTorch
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time; for a block of rounds
 FASTER = 1.3  # target at each of PyTorch's peaks
-POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
+POINTS = 5.0  # tolerated difference of predicted and measured extra time, in per cent of a step
 MIB = 2**20
 
 ABOUT = """\
@@ -77,9 +77,9 @@ MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 
 @dataclass
 class Found:
-    """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
-    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, one for
-    each block of rounds.
+    """Results of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
+    seconds of both in the same rounds; `predicted` are seconds of a step by budget (0: none), one for each
+    block of rounds.
     """
 
     net: Net
@@ -93,27 +93,27 @@ class Found:
     predicted: dict[int, list[float]] = field(default_factory=dict)
 
     def predicted_s(self, e: Entry) -> Spread:
-        """Of a step of ours."""
+        """Predicted seconds of our step."""
         return Spread(tuple(self.predicted[e.column.options.get("memory_budget", 0)]))
 
     def predicted_extra(self, e: Entry) -> Spread:
-        """Per cent of the step that keeps all, by answer."""
+        """Predicted extra time in per cent of the step that keeps everything, by prediction."""
         return _per_cent(self.predicted_s(e) / self.predicted_s(self.entries["keep"]))
 
     def measured_extra(self, e: Entry) -> Spread:
-        """Per cent of the step that keeps all, by round."""
+        """Measured extra time in per cent of the step that keeps everything, by round."""
         kept = self.entries["keep"].seconds
         assert e.seconds is not None and kept is not None
         return _per_cent(e.seconds / kept)
 
     def quickest_extra(self, e: Entry) -> float:
-        """Per cent, the quickest round against the quickest of keeping all: what disturbs only adds."""
+        """Extra time in per cent, from the quickest rounds of both, since disturbances only add time."""
         kept = self.entries["keep"].seconds
         assert e.seconds is not None and kept is not None
         return 100 * (min(e.seconds.values) / min(kept.values) - 1)
 
     def apart(self, e: Entry) -> float:
-        """Points of measured extra above what was predicted before that block, in the middle of rounds."""
+        """Median difference of measured and predicted extra time, in per cent, by rounds of the block."""
         measured, predicted = self.measured_extra(e).values, self.predicted_extra(e).values
         each = len(measured) // len(predicted)
         return Spread(tuple(m - predicted[r // each] for r, m in enumerate(measured))).median
@@ -124,7 +124,7 @@ def _per_cent(ratio: Spread) -> Spread:
 
 
 def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str], folder: Path) -> Found:
-    """Measure one network: first what is asked for nothing, then budgets that follow from that.
+    """Measure one network: first without budgets, then with budgets derived from that.
 
     PyTorch's columns named in `without` are only mentioned.
     """
@@ -144,7 +144,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
             with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(lambda n: load(spec, found.entries[n], net, workers, terms), ready))
 
-        start(["keep"])  # alone, for it times kernels
+        start(["keep"])  # alone, since it times kernels
         if "keep" not in workers:
             return found
         start([n for n in found.entries if n != "keep"], 2)
@@ -172,7 +172,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
 
 
 def _left_out(column: Column, net: Net, without: Collection[str]) -> str:
-    """Why a column is not measured; empty if it is."""
+    """Reason why a column is not measured; empty if it is."""
     if column.name in without:
         return "left out"
     layers = sum(n.endswith("weight") for n in net.symbol().list_arguments())
@@ -182,7 +182,7 @@ def _left_out(column: Column, net: Net, without: Collection[str]) -> str:
 
 
 def _budgets(found: Found, worker: Worker) -> list[int]:
-    """Budgets from the least that works, then what keeping all takes."""
+    """Budgets from the least feasible one up to, and then, that which keeps everything."""
     found.least, *others = worker.ask(do="budgets", count=BUDGETS)
     found.budgets = {f"budget{i}": b for i, b in enumerate([found.least, *others])}
     return [*found.budgets.values(), worker.ask(do="memory")["planned"]]
@@ -200,7 +200,7 @@ def _peaks(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
 
 
 def _asked(found: Found, most: int) -> list[Column]:
-    """Columns of ours with budgets of their own."""
+    """Our columns with budgets."""
     columns = [
         Column(name, f"{nbytes / MIB:.1f}", "ours", OURS, {"memory_budget": nbytes, **TIMED})
         for name, nbytes in reversed(found.budgets.items())
@@ -219,7 +219,7 @@ def _asked(found: Found, most: int) -> list[Column]:
 
 
 def _predict(found: Found, worker: Worker, terms: Terms) -> None:
-    """Ask once more how long the steps of all budgets take."""
+    """Predict the step times of all budgets once more."""
     asked = sorted({e.column.options.get("memory_budget", 0) for e in found.entries.values()} - {0})
     seconds = worker.ask(terms.limit, do="tried", budgets=asked)
     for budget, s in zip((0, *asked), seconds, strict=True):
@@ -227,12 +227,12 @@ def _predict(found: Found, worker: Worker, terms: Terms) -> None:
 
 
 def _take_turns(found: Found, keep: Worker, terms: Terms) -> None:
-    """All programs of ours in the process of the one that keeps all: rounds in blocks, with a prediction
-    before each."""
+    """Time all our programs in the process of the one that keeps everything: rounds in blocks, with a
+    prediction before each."""
     columns = [e for e in found.entries.values() if e.column.side == "ours" and not e.note]
     budgets = [n for e in columns if (n := e.column.options.get("memory_budget", 0))]
     assert columns[0].column.name == "keep"
-    found.predicted.clear()  # what was said while others were loaded
+    found.predicted.clear()  # predictions made while others were loading
     keep.ask(terms.limit, do="beside", budgets=budgets)
     rounds: list[list[tuple[float, float]]] = [[] for _ in columns]
     blocks = _blocks(terms)
@@ -251,7 +251,7 @@ def _blocks(terms: Terms) -> int:
 
 
 def _race(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
-    """PyTorch's columns in rounds beside ours at their peaks."""
+    """Time PyTorch's columns in rounds with ours at their peaks."""
     pairs = {t: o for t, o in found.at.items() if t in workers and o in workers}
     names = {*pairs, *pairs.values()}
     racers = {n: replace(e) for n, e in found.entries.items() if n in names}
@@ -268,7 +268,7 @@ def _race(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
 
 
 def within_budgets(found: Found) -> str:
-    """Planned and measured, bytes and time."""
+    """Table of planned and measured bytes and time."""
     rows: list[list[object]] = []
     keep = found.entries["keep"]
     for name in ("keep", *reversed(found.budgets)):
@@ -301,18 +301,18 @@ def within_budgets(found: Found) -> str:
 
 
 def _least_to_most(of: Spread) -> str:
-    """The median between its extremes."""
+    """The median between the extremes."""
     return f"{of.median:.1f} ({min(of.values):.1f} to {max(of.values):.1f})"
 
 
 def _quartiles(of: Spread) -> str:
-    """The median between the lower and the upper one."""
+    """The median between the lower and the upper quartile."""
     lower, upper = _middle_half(of)
     return f"{of.median:.1f} ({lower:.1f} to {upper:.1f})"
 
 
 def beside_torch(found: Found) -> str:
-    """PyTorch's columns and ours at their peaks."""
+    """Table of PyTorch's columns and ours at their peaks."""
     rows: list[list[object]] = []
     for name, e in found.entries.items():
         if e.column.side != "torch":
@@ -334,7 +334,7 @@ def beside_torch(found: Found) -> str:
 
 
 def tally(found: Found) -> dict[str, Any]:
-    """How many of a network's plans are as promised, and the ratios at PyTorch's peaks."""
+    """Number of a network's plans that meet the targets, and the ratios at PyTorch's peaks."""
     keep = found.entries["keep"]
     counts = {"plans": 0, "kept": 0, "bits": 0, "near": 0, "quick": 0, "steady": 0}
     for name, e in found.entries.items():
@@ -365,7 +365,7 @@ def _middle_half(of: Spread) -> tuple[float, float]:
 
 
 def targets(report: Report) -> None:
-    """What was promised, over all networks that were run."""
+    """Report the targets over all networks that were run."""
     tallies = [t for title, t in report.tallies.items() if title.startswith(TITLE)]
     counted = ("plans", "kept", "bits", "near", "quick", "steady")
     count, kept, bits, near, quick, steady = (sum(t[n] for t in tallies) for n in counted)
@@ -396,7 +396,7 @@ def measure(
     without: Collection[str] = (),
     rounds: int | None = None,
 ) -> None:
-    """All networks, or those of `names`; without PyTorch's columns of these names."""
+    """Measure all networks, or those of `names`, without PyTorch's columns in `without`."""
     for name in without:
         if name not in (known := [t.name for t in TORCHES]):
             raise SystemExit(f"There is no column {name!r} of PyTorch's; there are {', '.join(known)}.")

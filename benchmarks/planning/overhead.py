@@ -1,4 +1,4 @@
-"""`overhead@budget`: extra time at fixed budgets, beside proven optima and the best plans known."""
+"""`overhead@budget`: extra time at fixed budgets, next to proven optima and the best plans known."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Per cents are of a step.
 """
 SMALL, LARGE = 1.05, 1.10
 RUNS = 3
-UPTO = 72  # tasks that count as small
+UPTO = 72  # largest number of tasks of a small graph
 
 
 @dataclass(frozen=True)
 class Case:
-    """`known`: the best per cent known by share, if the graph is one of an earlier table."""
+    """A graph to plan. `known`: the best known per cent by share, if the graph is one of an earlier table."""
 
     title: str
     problem: Callable[[], Problem]
@@ -115,7 +115,7 @@ def measure(report: Report, quick: bool, effort: float, graphs: Sequence[str] | 
 
 
 def _ratio(ours: float, best: float) -> float:
-    """ours / best; both nothing is 1."""
+    """ours / best; 1 if both are zero."""
     return ours / best if best else (1.0 if ours == 0 else float("inf"))
 
 

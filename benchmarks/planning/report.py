@@ -1,4 +1,4 @@
-"""The text of a result: sections that are written to the file as soon as they say something."""
+"""The text of a result: sections that are written to the file as soon as they are available."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness import markdown
 
 @dataclass
 class Report:
-    """`sections` by title, in the order in which they came; `path` None only prints.
+    """`sections` by title, in order of arrival; with `path` None they are only printed.
 
-    `began` says when the present run began, and is written below each of its sections' titles where runs are
-    gathered; `gathered` is the file in which they are. `tallies` are figures by title of the section they
-    are of, from which a target over several sections is made.
+    `began` says when the present run began, and is written below each of its sections' titles if runs are
+    collected; `gathered` is the file that collects them. `tallies` are figures by section title, from which
+    targets over several sections are computed.
     """
 
     heading: str
@@ -29,23 +29,23 @@ class Report:
     tallies: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take up what earlier runs have found."""
+        """Load the results of earlier runs."""
         if self.gathered is not None and self.gathered.exists():
             found = json.loads(self.gathered.read_text(encoding="utf-8"))
             self.sections, self.targets = found["sections"], found["targets"]
             self.tallies = found.get("tallies", {})
 
     def put(self, title: str, body: str) -> None:
-        """Add a section, or replace it by one that knows more; write the file."""
+        """Add a section, or replace it by a more complete one; write the file."""
         self.sections[title] = f"Measured {self.began}.\n\n{body}" if self.began else body
         self.write()
 
     def target(self, name: str, target: str, reached: str, met: bool | None) -> None:
-        """Add a line to the targets, or replace it; `met` None: no target, but what belongs to one."""
+        """Add a row to the targets, or replace it; `met` None: no target, but related to one."""
         self.targets[name] = [name, target, reached, {True: "yes", False: "NO", None: "-"}[met]]
 
     def write(self) -> None:
-        """Everything so far, where it belongs."""
+        """Write everything so far."""
         if self.gathered is not None:
             found = {"sections": self.sections, "targets": self.targets, "tallies": self.tallies}
             self.gathered.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Planning time against size."""
+"""Planning time against graph size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAGES = {
     (15, 120, 180, 15): 10.0,
     (70, 560, 840, 70): 60.0,
 }
-"""With the seconds allowed for a budget, the search included."""
+"""Stages, and seconds allowed for a budget, the search included."""
 
 
 def measure(report: Report, quick: bool) -> None:

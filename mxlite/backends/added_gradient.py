@@ -1,10 +1,10 @@
-"""The operator that makes a gradient and adds it to one that has arrived before.
+"""Operator that accumulates a gradient into another one (beta = 1).
 
     d_data = of a product, from d_out and weight       out = addend + d_data
     d_weight = of a product, from d_out and data       out = addend + d_weight
 
-A kernel adds as it writes: the gradient as such is never there, and where the kernel says so `out` lies where
-`addend` lay. The operator comes in where a step is combined (`passes/added_gradients.py`); no user and no
+A kernel adds as it writes: the separate gradient is never stored, and if the kernel allows it `out`
+overwrites `addend`. The pass `passes/added_gradients.py` inserts the operator into a step; no user and no
 file ever sees it.
 """
 
@@ -21,7 +21,7 @@ from .facts import flops_of
 
 @dataclass(frozen=True)
 class AddedGradientAttrs:
-    """`op`: whose gradient it is, `attrs` its parameters; `of`: in which input, "data" or "weight"."""
+    """`op`: the differentiated operator, `attrs` its parameters; `of`: its input, "data" or "weight"."""
 
     op: type[Op]
     attrs: Any
@@ -29,19 +29,19 @@ class AddedGradientAttrs:
 
     @property
     def gradient(self) -> type[Op]:
-        """The operator that makes all gradients."""
+        """The operator that computes all gradients."""
         made = self.op.grad_op
         assert made is not None
         return made
 
     @property
     def factor(self) -> str:
-        """The input that the gradient is made of besides d_out."""
+        """The factor of the gradient besides d_out."""
         return "weight" if self.of == "data" else "data"
 
     @property
     def has_bias(self) -> bool:
-        """Whether the gradient of a bias is made beside it."""
+        """True if the gradient of a bias is computed with it."""
         return self.of == "weight" and "bias" in self.op.input_names(self.attrs)
 
     def forward(self, inputs: Shapes) -> tuple[Shapes, Shapes]:
@@ -53,10 +53,10 @@ class AddedGradientAttrs:
 
 
 class _added_gradient(Op):
-    """``out = addend + gradient``, of an operator of data and weight that is linear in both.
+    """``out = addend + gradient``, for an operator of data and weight that is linear in both.
 
     d_out: as the operator's output;  data or weight: the other factor;  addend, out: as the input whose
-    gradient it is;  d_bias: the gradient of a bias, which is not added to anything. Cost: that of the
+    gradient it is;  d_bias: the gradient of a bias, which is not accumulated. Cost: that of the
     gradient, and a sum.
     """
 

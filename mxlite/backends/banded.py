@@ -1,14 +1,14 @@
-"""Operators that run on some samples at a time, one behind the other.
+"""Tile fusion over samples: operators that run on some samples at a time, one after the other.
 
-What one operator makes for the next alone, a sample from a sample, need not be there as a whole:
+An array that one operator computes only for the next, sample by sample, need not be stored as a whole:
 
     for samples [a, b)    d = d_out[a:b] @ weight                      a band, in the same bytes each time
                           d, g = gradients of a norm(d, data[a:b])     g a part of a sum
-                          out[a:b] = d + more[a:b]                     which may lie over `more`
+                          out[a:b] = d + more[a:b]                     which may overwrite `more`
     d_gamma = sum of all g
 
-No operator runs twice on a sample. Which of them become one node `passes/banded.py` says; no user and no file
-ever sees it. Its kernel is made of those that the backend has for so few samples.
+No operator runs twice on a sample. `passes/banded.py` selects the operators to be fused; no user and no file
+ever sees the result. Its kernel is composed of the backend's kernels for so few samples.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _byte = np.dtype("uint8")
 
 @dataclass(frozen=True)
 class Array:
-    """One of the arrays of a banded node. `samples`: whether they lie along its first axis. `sums`: whether
-    each band makes a part of it, to be added up.
+    """An array of a banded node. `samples`: True if samples lie along its first axis. `sums`: True if
+    each band computes a part of it, to be added up.
     """
 
     shape: Shape
@@ -44,10 +44,10 @@ class Array:
 
 @dataclass(frozen=True)
 class Link:
-    """One of the operators: `inputs` and `outputs` are numbers of arrays, -1 where there is none.
+    """An operator of a banded node: `inputs` and `outputs` are numbers of arrays, -1 if absent.
 
-    `shapes` and `dtypes` are those of the forward call (dtypes of its inputs), `samples` says of each of its
-    inputs and outputs whether it has samples along its first axis.
+    `shapes` and `dtypes` are those of the forward call (dtypes of its inputs), `samples` says for each of its
+    inputs and outputs if it has samples along its first axis.
     """
 
     op: type[Op]
@@ -60,13 +60,13 @@ class Link:
 
     @property
     def named(self) -> dict[str, int]:
-        """The arrays that are there, by name."""
+        """The present arrays, by name."""
         names = (*self.op.input_names(self.attrs), *self.op.output_names(self.attrs))
         return {n: i for n, i in zip(names, (*self.inputs, *self.outputs)) if i >= 0}
 
     @property
     def wanted(self) -> list[str]:
-        """The outputs that are there."""
+        """The present outputs."""
         return [n for n, i in zip(self.op.output_names(self.attrs), self.outputs) if i >= 0]
 
     def of(self, count: int) -> tuple[Shapes, Shapes]:
@@ -80,8 +80,8 @@ class Link:
 
 @dataclass(frozen=True)
 class BandedAttrs:
-    """`arrays`: the inputs first, then what `links` make in their order. `made`: those that are outputs.
-    `count` samples in all, `each` of them in a band, but for the last.
+    """`arrays`: the inputs first, then the results of `links` in their order. `made`: those that are outputs.
+    `count` samples in all, `each` of them in a band, except the last.
     """
 
     arrays: tuple[Array, ...]
@@ -102,16 +102,16 @@ class BandedAttrs:
 
     @property
     def sizes(self) -> list[int]:
-        """How many samples a band may have. Of a batch that no memory holds there are too many to list."""
+        """Numbers of samples that bands have. A batch that no memory holds has too many bands to list."""
         return [n for n in (min(self.each, self.count), self.count % self.each) if n]
 
 
 class _banded(Composite):
     """Operators on `each` samples at a time.
 
-    args: arrays with samples along their first axis, and others  ->  outs: what the operators make that
-    somebody else reads. An output may lie over an input with samples if nothing that stands behind the
-    operator which makes it reads that input, and it may itself.
+    args: arrays with samples along their first axis, and others  ->  outs: results of the operators that
+    are read outside. An output may overwrite an input with samples if no operator after the
+    one that computes it reads that input, and if that operator allows it.
     """
 
     variadic = "args"
@@ -164,7 +164,7 @@ class _banded(Composite):
 
 
 class _banded_gradient(_banded):
-    """The same of gradients, which run once."""
+    """The same for gradient operators, which are not recomputed."""
 
     recomputable = False
 
@@ -186,7 +186,7 @@ def _tuned(backend: Backend, link: Link, count: int) -> ChosenKernel:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """That of a link for bands of so many samples."""
+    """Kernel of a link for bands of so many samples."""
 
     link: Link
     count: int
@@ -194,13 +194,13 @@ class _Kernel:
 
     @property
     def nbytes(self) -> int:
-        """Of scratch."""
+        """Bytes of scratch."""
         return self.chosen.workspace if "work" in self.chosen.signature.services else 0
 
 
 class _Plan:
-    """The kernels of a banded node and its scratch: bands of inner arrays, parts of sums, and what kernels
-    need.
+    """The kernels of a banded node and its scratch: bands of inner arrays, parts of sums, and the kernels'
+    scratch.
     """
 
     def __init__(self, a: BandedAttrs, choose: Callable[[Link, int], ChosenKernel]) -> None:
@@ -222,14 +222,14 @@ class _Plan:
 
     @property
     def in_place(self) -> Mapping[str, tuple[str, ...]]:
-        """See `_in_place`; by what the kernels allow."""
+        """In-place options, see `_in_place`, as far as the kernels allow."""
         found = [_donors(self.a, [k.chosen for k in row]) for row in self.kernels.values()]
         return {
             out: tuple(d for d in names if all(d in f[out] for f in found)) for out, names in found[0].items()
         }
 
     def _places(self) -> dict[int, int]:
-        """For each inner array the one in whose bytes it lies: that of an input which dies with the link, if
+        """For each inner array the array that it overwrites: an input that dies with the link, if
         the kernels allow it.
         """
         a, place = self.a, {}
@@ -254,7 +254,7 @@ class _Plan:
         return place
 
     def calls(self, xp: Any, args: Sequence[Any], outs: Sequence[Any], work: Any) -> list[Run]:
-        """The calls on these arrays; an output that is None is not made."""
+        """The calls on these arrays; an output that is None is not computed."""
         a = self.a
         *pieces, rest = carve(work, self.pieces)
         inner, parts = dict(zip(self.inner, pieces)), dict(zip(self.sums, pieces[len(self.inner) :]))
@@ -297,7 +297,7 @@ class _Plan:
         return calls
 
     def _needed(self, there: set[int]) -> set[int]:
-        """What has to be made for these outputs."""
+        """Arrays that have to be computed for these outputs."""
         needed = set(there)
         for link in reversed(self.a.links):
             if needed.intersection(link.outputs):
@@ -307,7 +307,7 @@ class _Plan:
 
 @lru_cache(maxsize=1024)
 def _in_place(a: BandedAttrs) -> Mapping[str, tuple[str, ...]]:
-    """The inputs that each output may lie over, by what the operators allow."""
+    """The inputs that each output may overwrite, as far as the operators allow."""
     return _donors(a, [None] * len(a.links))
 
 
@@ -332,5 +332,5 @@ def _donors(a: BandedAttrs, kernels: Sequence[ChosenKernel | None]) -> dict[str,
 
 
 def _alike(x: Array, y: Array) -> bool:
-    """Whether bands of both are as large."""
+    """True if bands of both have the same size."""
     return x.samples and y.samples and x.shape == y.shape and x.dtype == y.dtype

@@ -1,4 +1,4 @@
-"""What a backend is: an array module and the kernels it does better than the reference.
+"""Backends: an array module and the kernels that are better than the reference.
 
 A kernel is chosen once per node, when a program is bound or an imperative operation is called;
 nothing is chosen while running. An operator without a row in the table runs its reference kernel,
@@ -29,16 +29,16 @@ from . import guard
 from .rewrite import ForwardPass, StepPass
 
 MOST_ELEMENTS = 2**36
-"""Of an array in a call that a tuned kernel is asked for. Libraries count in fewer bits than Python: asked
-about sizes that no memory holds, oneDNN divides by 0 and takes the process with it."""
+"""Most elements of an array in a call for which a tuned kernel is chosen. Libraries count in fewer bits than
+Python: for sizes that no memory holds, oneDNN divides by 0 and the process dies."""
 
 ALIGN = 64  # bytes; one cache line, and what vector kernels like
-PAGE = 4096  # bytes; where what is no smaller than `MANY_PAGES` begins, and an arena ALIGN behind one
+PAGE = 4096  # bytes; alignment of arrays from `MANY_PAGES` on; an arena begins ALIGN after a page
 MANY_PAGES = 16 * PAGE
-"""Where in its page an array begins decides which lines of the first level cache it shares with others. Of an
-LSTM, bound six times in a process, steps took 2.6 % more or less as its weights came to lie, and 0.4 % where
+"""Offsets within a page decide which sets of the first-level cache an array shares with others. Steps of an
+LSTM, bound six times in a process, took 2.6 % more or less depending on where its weights lay, and 0.4 % if
 they begin at pages. An arena that begins at a page, too, makes some networks slower and others faster, by
-5 %. ALIGN behind one is where large blocks of the C library begin; it was best over all networks."""
+5 %. Large blocks of the C library begin ALIGN after a page; that was best over all networks."""
 
 
 Run = Callable[[], None]
@@ -47,11 +47,11 @@ Pack = Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], M
 
 @dataclass(frozen=True)
 class Request:
-    """One node in need of a kernel.
+    """Request for a kernel for one node.
 
     `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtypes` are
-    those of its inputs, and `dtype` the first of them (float32 where there is no input). `used` are the
-    inputs and outputs of this very call that are there; None: all. `train`: whether the program trains.
+    those of its inputs, and `dtype` the first of them (float32 if there is no input). `used` are the
+    inputs and outputs that this very call has; None: all. `train`: True if the program trains.
     """
 
     op: type[Op]
@@ -64,7 +64,7 @@ class Request:
     train: bool = True
 
     def is_used(self, name: str) -> bool:
-        """Whether this call has an input or output of that name."""
+        """True if this call has an input or output of that name."""
         if self.used is not None:
             return name in self.used
         return name in self.op.input_names(self.attrs) or name in self.op.output_names(self.attrs)
@@ -72,17 +72,17 @@ class Request:
 
 @dataclass(frozen=True)
 class ChosenKernel:
-    """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
+    """A kernel for one node: its function, its scratch in bytes, and its name in a plan.
 
     `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
-    call's time, None where flops and bytes tell; `precision`: what its products are computed in.
-    `launches`: kernels of a GPU that a call is, each of which takes a time to begin and to end.
-    `is_reference`: all threads it has are those of the array module. `always` are outputs that every run
-    makes if the node has them, also a run that is there to make others again: a kernel that can only make all
-    at once would else make those in another way, with other roundings. `twice` are inputs that it
+    call's time, None if flops and bytes tell; `precision`: that of its products.
+    `launches`: number of GPU kernels in a call, each of which has a launch overhead.
+    `is_reference`: it has no threads but those of the array module. `always` are outputs that every run
+    writes if the node has them, also a recomputation of others: a kernel that can only compute all
+    at once would otherwise compute those in another way, with other roundings. `twice` are inputs that it
     reads in two passes over memory. `bits`: kernels for one call that differ in threads
-    give the same results to the bit where these are equal, and not None: how sums are parted among threads,
-    or () where none is.
+    give the same results to the bit if these are equal, and not None: the split of sums among threads,
+    or () if there is none.
     """
 
     run: Callable[..., None]
@@ -100,7 +100,7 @@ class ChosenKernel:
     bits: tuple[Any, ...] | None = None
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
-        """The inputs that each output may be written over: the operator's, then this kernel's."""
+        """The inputs that each output may overwrite: the operator's, then this kernel's."""
         found = op.in_place_options(a)
         if not self.in_place:
             return found
@@ -111,9 +111,9 @@ class ChosenKernel:
 
 
 Row = Callable[[Request], "ChosenKernel | None"]
-"""A row of a backend's table: the kernel for a request, or None where it has none that is better than the
-reference. Asked while plans are made: it allocates nothing large, and what it makes (a primitive, compiled
-code) it keeps for the next request of the same kind."""
+"""A row of a backend's table: the kernel for a request, or None if it has none that is better than the
+reference. It is called while plans are made: it allocates nothing large, and caches what it creates (a
+primitive, compiled code) for the next request of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,12 @@ def connected(
     launches: int = 1,
     bits: tuple[Any, ...] | None = None,
 ) -> ChosenKernel:
-    """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
+    """A kernel that is connected to its arrays once and then only run: it may keep their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
-    A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
-    `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes. `always`, `in_place`, `precision`, `twice`, `launches`, `bits`: see
+    A bound program connects when it is built; an imperative call connects and runs. Arrays passed to
+    `connect` are in C order. `like`: the function whose parameters count, if `connect` takes arbitrary
+    ones. `always`, `in_place`, `precision`, `twice`, `launches`, `bits`: see
     ChosenKernel.
     """
 
@@ -192,7 +192,7 @@ def connected(
 
 
 def _is_dense(x: Any) -> bool:
-    """Whether `x` is no array, or one in C order; of a tuple: whether all of it is."""
+    """True if `x` is no array, or one in C order; for a tuple: if all of it is."""
     if isinstance(x, tuple):
         return all(_is_dense(y) for y in x)
     flags = getattr(x, "flags", None)
@@ -200,7 +200,7 @@ def _is_dense(x: Any) -> bool:
 
 
 def _dense(xp: Any, x: Any) -> Any:
-    """`x` itself, or an array in C order that takes its place."""
+    """`x` itself, or a copy of it in C order."""
     if _is_dense(x):
         return x
     if isinstance(x, tuple):
@@ -212,36 +212,36 @@ def _dense(xp: Any, x: Any) -> Any:
 class Backend:
     """An array module `xp` and the table of kernels that are better than `xp`'s reference.
 
-    `prepare` is called before a program is bound; it is cheap when repeated. `threads()` is how many a
-    kernel chosen now uses, and `with running(n):` sets `n` for the tuned kernels that this thread chooses,
-    connects and runs inside: what was chosen for one number must not be run on another. `in_turn(n)` says
-    whether two such kernels would fight for the cores. `join(calls)` may make fewer calls of a list of calls:
-    pairs of a place in the list, and the call of what is there and behind it up to the next place.
-    `with_threads(kernel, n)` is a kernel chosen inside `running(n)`, for programs that run inside another.
-    `rouse(n)` wakes the `n` threads of this thread's kernels, which sleep after a pause: who times a kernel
-    does so first.
+    `prepare` is called before a program is bound; it is cheap when repeated. `threads()` is the number of
+    threads that a kernel chosen now uses, and `with running(n):` sets it for the tuned kernels that this
+    thread chooses, connects and runs inside: what was chosen for one number must not be run with another.
+    `in_turn(n)` says if two such kernels would compete for the cores. `join(calls)` may merge calls of a
+    list: it returns pairs of a position in the list, and the call that replaces those from there to the next
+    position. `with_threads(kernel, n)` is a kernel chosen inside `running(n)`, for programs that run inside
+    another. `rouse(n)` wakes the `n` threads of this thread's kernels, which sleep after a pause: call it
+    before a kernel is timed.
 
     Passes rewrite graphs and run in `backends/rewrite.py`, in the order of these lists. Those of `simplify()`
     rewrite a forward graph (with shapes and dtypes) before it is differentiated, into one that computes the
     same outputs from the same variables faster; those of `combine()` a whole step.
-    Those of `lighten()` come after these where nobody names a budget: the step holds less and takes a little
-    longer. Those of `divide()` come where somebody does: what runs again sooner with small results of its
-    own at hand is two nodes then, of which one runs once. Those of `spare()` take back of a simplified
-    forward graph what keeps more than it must for the sake of time, and `spared` says what the step does
-    instead: within a budget that the other exceeds, plans are made of both (see `memplan/remat/steps.py`).
+    Those of `lighten()` follow if there is no budget: the step holds less and takes a little
+    longer. Those of `divide()` follow if there is one: a node that is cheaper to recompute when its small
+    results are kept is split in two, one of which runs once. Those of `spare()` revert in a simplified
+    forward graph what keeps more than necessary for the sake of time, and `spared` says how the step differs:
+    within a budget that the other exceeds, both are planned (see `memplan/remat/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
-    in a form that its kernels read faster; it says which variables are to be kept in which form where they
-    are. `copies_again`: whether 16-bit copies of weights are always made again rather than held; else that is
-    for `lighten` and the planner to say. `rates` is what seconds are reckoned for where no device is
+    in a form that its kernels read faster; it says which variables are to be kept in which form in their own
+    bytes. `copies_again`: True if 16-bit copies of weights are always recomputed rather than held; otherwise
+    `lighten` and the planner decide. `rates` is the device that seconds are modelled for if none is
     described; `identity()` are the facts that measured ones depend on.
 
-    `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
-    `host_empty`, while kernels run; it returns when all is there.
+    `copy(target, source)` copies an array to host memory or back, from and to blocks of `empty` and
+    `host_empty`, while kernels run; it returns when the copy is complete.
 
-    `lane` is the engine's device for operations on its arrays, `place` what they have as `device`. The
-    methods below `array` are all that the rest of mxlite does with the elements of an array besides kernels:
-    where `is_remote`, the arrays lie in memory of their own, of which the host sees nothing, and the device
-    works on while the engine goes on, so that what runs there is pushed as `issue` makes it.
+    `lane` is the engine's device for operations on its arrays, `place` the value of their `device`. The
+    methods after `array` are all that the rest of mxlite does with the elements of an array besides kernels:
+    if `is_remote`, the arrays lie in a memory of their own that the host cannot access, and the device
+    runs asynchronously to the engine, so operations are pushed in the form that `issue` returns.
     """
 
     name: str
@@ -310,7 +310,7 @@ class Backend:
         return ChosenKernel(op.forward, work, "reference", op.signature, is_reference=True)
 
     def memory(self) -> int:
-        """Bytes there are. More are not even asked for: the system promises them, and kills who uses them."""
+        """Total memory in bytes. More is never requested: the system would grant it, and kill its user."""
         return host_memory()
 
     def empty(self, nbytes: int) -> Any:
@@ -321,7 +321,7 @@ class Backend:
         return self._aligned(nbytes, PAGE if nbytes >= MANY_PAGES else ALIGN, 0)
 
     def _aligned(self, nbytes: int, align: int, behind: int) -> Any:
-        """`nbytes` that begin `behind` a multiple of `align`."""
+        """`nbytes` that begin `behind` bytes after a multiple of `align`."""
         if nbytes > self.memory():
             raise OutOfMemoryError(f"An array of {nbytes} bytes: this machine has {self.memory()}.")
         try:
@@ -334,7 +334,7 @@ class Backend:
         return block[start : start + nbytes]
 
     def host_empty(self, nbytes: int) -> Any:
-        """A block as of `empty`, in host memory, for arrays that leave the device for a while."""
+        """A block as from `empty`, in host memory, for arrays that leave the device for a while."""
         try:
             return self.empty(nbytes)
         except OutOfMemoryError as error:
@@ -351,7 +351,7 @@ class Backend:
         return self.empty(n).view(dtype).reshape(shape)
 
     def arena(self, nbytes: int) -> Any:
-        """A block as of `empty`, for an arena: ALIGN behind a page, and it takes no more of the device than
+        """A block as from `empty`, for an arena: ALIGN after a page, and it takes no more of the device than
         it has bytes.
         """
         return self._aligned(nbytes, PAGE, ALIGN) if nbytes >= MANY_PAGES else self.empty(nbytes)
@@ -359,28 +359,28 @@ class Backend:
     # -- elements: inside an operation of the engine, on this backend's lane -----------------------------
 
     def issue(self, run: Callable[[], object], vars: Sequence[Var]) -> Callable[[], object]:
-        """What to push to the engine so that `run`, which touches `vars`, is done in its place: for a device
-        that works on while the engine goes on, it says how far that is.
+        """The closure to push to the engine so that `run`, which touches `vars`, runs in order: for an
+        asynchronous device, it also tracks the device's progress.
         """
         return run
 
     def settle(self, var: Var) -> None:
-        """Return when the device too is done with what the engine has finished on `var`."""
+        """Return when the device too has completed what the engine has finished on `var`."""
 
     def settle_all(self) -> None:
-        """Return when the device is done with everything that the engine has finished."""
+        """Return when the device has completed everything that the engine has finished."""
 
     def assign(self, target: Any, source: Any) -> None:
-        """Elements of `source`, converted and broadcast, to `target`; both of this backend."""
+        """Copy elements of `source`, cast and broadcast, to `target`; both of this backend."""
         with np.errstate(all="ignore"):
             target[...] = source
 
     def fill(self, target: Any, value: float) -> None:
-        """`value` to every element."""
+        """Set every element to `value`."""
         target.fill(value)
 
     def from_host(self, target: Any, values: np.ndarray, var: Var | None = None) -> None:
-        """Elements of a numpy array, converted and broadcast, to `target`, whose Var is `var`. Done when it
+        """Copy elements of a numpy array, cast and broadcast, to `target`, whose Var is `var`. Done when it
         returns.
         """
         self.assign(target, values)
@@ -391,38 +391,38 @@ class Backend:
         return copied
 
     def look(self, source: Any, var: Var | None = None) -> np.ndarray:
-        """As `to_host`, but it may be the array itself: for who only reads, and at once."""
+        """As `to_host`, but it may return the array itself: for immediate reads only."""
         seen: np.ndarray = source
         return seen
 
     def receive(self, target: Any, source: Any, sender: Backend, var: Var, source_var: Var) -> None:
-        """Elements of an array of another backend to `target`, whose Var is `var`. Done when it returns."""
+        """Copy an array of another backend to `target`, whose Var is `var`. Done when it returns."""
         self.from_host(target, sender.look(source, source_var), var)
 
     def part(self, array: Any, key: Any) -> Any:
-        """The elements that a key of ints, slices, None and ... means: a view, also of a single element. One
-        that is not in C order is good for `assign` and `fill` alone.
+        """The elements selected by a key of ints, slices, None and ...: a view, also for a single element.
+        One that is not in C order is usable for `assign` and `fill` only.
         """
         return array[key if any(item is Ellipsis for item in key) else (*key, ...)]
 
     def look_up(self, target: Any, source: Any, key: Any) -> None:
-        """`source[key]`, a key with numpy arrays of indices, to all of `target`."""
+        """Copy `source[key]`, with a key of numpy index arrays, to all of `target`."""
         target[...] = source[key]
 
     def put_at(self, target: Any, key: Any, values: Any) -> None:
-        """A number, or an array of this backend, to `target[key]`, a key with numpy arrays of indices."""
+        """Copy a number, or an array of this backend, to `target[key]`, a key of numpy index arrays."""
         with np.errstate(all="ignore"):
             target[key] = values
 
     def seeds(self, state: np.ndarray) -> Any:
-        """[seed, step] of a random stream, uint64, where the kernels read it."""
+        """[seed, step] of a random stream, uint64, in the memory that kernels read."""
         return state
 
     def seconds_of(self, run: Run) -> float:
         """Seconds that the device takes for `run`, by itself.
 
-        Here those that this thread runs: it has its share of a team's work, and waiting for a core is no cost
-        of a kernel.
+        Here those of CPU time of this thread: it has its share of a team's work, and waiting for a core is no
+        cost of a kernel.
         """
         start = thread_time()
         run()
@@ -438,22 +438,22 @@ class Backend:
         return found
 
     def overlap(self, a: Any, b: Any) -> bool:
-        """Whether two arrays may have bytes in common."""
+        """True if two arrays may share bytes."""
         return np.may_share_memory(a, b)
 
     def address(self, array: Any) -> int:
-        """Where an array begins."""
+        """Address of an array's first byte."""
         return int(array.ctypes.data)
 
 
 class Composite(Op):
-    """An operator that is made of others, whose kernels are made of theirs."""
+    """An operator composed of others, whose kernels are composed of theirs."""
 
     abstract = True
 
     @classmethod
     def compose(cls, backend: Backend, request: Request) -> ChosenKernel:
-        """The kernel for a request. It has no better one than the backend's kernels of its operators."""
+        """The kernel for a request. It is no better than the backend's kernels of its operators."""
         raise NotImplementedError
 
 

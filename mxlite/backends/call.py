@@ -1,4 +1,4 @@
-"""One kernel call, with every argument in place: what a program is a list of."""
+"""One kernel call with all its arguments bound: an element of a program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bind_call(
 
     `inputs` follow `op.input_names(attrs)`, `outputs` follow `op.output_names(attrs)`; None stands for an
     array that is absent or not wanted. `shapes` are those of the forward call; `state` is the
-    node's own, the same for a node and its gradient. `link` takes the place of the kernel's.
+    node's own, the same for a node and its gradient. `link` replaces the kernel's.
     """
     forward = op.forward_op or op
     have = dict(zip(op.input_names(attrs), inputs))

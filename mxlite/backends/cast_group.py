@@ -1,6 +1,6 @@
-"""The operator that stands for the casts of several arrays, made in one call.
+"""Operator that casts several arrays in one call.
 
-It comes in where a step is combined; no user and no file ever sees it, so it lives here rather than among
+A pass inserts it into a step; no user and no file ever sees it, so it lives here rather than among
 `mxlite.ops`.
 """
 
@@ -16,14 +16,14 @@ from ..graph.opdef import DType, Op, Shapes
 
 @dataclass(frozen=True)
 class CastGroupAttrs:
-    """`count` arrays become such of `dtype`."""
+    """Cast of `count` arrays to `dtype`."""
 
     dtype: str
     count: int
 
 
 class _fused_casts(Op):
-    """The same numbers in another dtype, of several arrays.
+    """Casts of several arrays to another dtype.
 
     args: (...) of any shapes  ->  output0, ...: each as its input, of `dtype`.
     """

@@ -5,11 +5,11 @@ part lie in the `work` of the node that holds it, so that the plan around counts
 
     work  | rows | states | results | random state | arena of the part that runs |
 
-Arguments that are used as a whole (weights) are read where they are. What one iteration costs besides its
-kernels is the copy of a row or a state: no plan, no lookup, no arrays are made while a loop runs.
+Arguments that are used as a whole (weights) are read in place. The cost of an iteration besides its
+kernels is the copy of a row or a state: no plan, no lookup and no allocation happen while a loop runs.
 
 Random numbers: iteration t of the node with stream s draws from streams of its own seed and step, which are
-the four words of block t of stream s. Backward, which computes the body again, finds the same ones.
+the four words of block t of stream s. Backward, which recomputes the body, gets the same ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BYTE = as_dtype("uint8")
 
 
 class _Linked(partial[None]):
-    """A call that is put together when it is first made, and from then on only run."""
+    """A call that is linked when it is first made, and from then on only run."""
 
     run: Run | None = None
 
@@ -68,7 +68,7 @@ def control_kernel(
 
 
 class _Same:
-    """A backend as a key: by identity, and by what its choice of kernels depends on besides the request."""
+    """A backend as a key: by identity, and by the settings besides the request that its choice depends on."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -105,7 +105,7 @@ _kernel: Callable[..., ChosenKernel] = lru_cache(maxsize=256)(_make_kernel)
 
 
 class _Kernel:
-    """What the kernels of both directions share: where the inputs of subgraphs come from."""
+    """Base of the kernels of both directions: sources of the inputs of subgraphs."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Kernel:
         self.rows = attrs.num_outputs - len(self.state_args)  # outputs that are no states
         self.count = op.iterations(attrs, shapes)
         self.graphs = graphs
-        # Of the graphs, not of `attrs`: their shapes may have been found for an equal subgraph read before.
+        # From the graphs, not from `attrs`: their shapes may have been inferred for an equal subgraph.
         self.inputs = [g.variables for g in graphs]
         self.streams: dict[Node, int] = {}  # numbered by the subgraphs, so that both directions agree
         for g in graphs:
@@ -154,15 +154,15 @@ class _Kernel:
         return [rows[i] if kind == "data" else states[i] if kind == "state" else args[i] for kind, i in plugs]
 
     def reseeding(self, pieces: Sequence[Any], rng: Any) -> Reseed | None:
-        """What gives each iteration its random state, if the subgraphs draw and there is a stream."""
+        """Setter of each iteration's random state, if the subgraphs draw and there is a stream."""
         return Reseed(self.backend.xp, rng, *pieces) if pieces and rng is not None else None
 
     def __call__(self, xp: Any, a: Any, *args: Any, **keywords: Any) -> None:
-        """Put together and run once."""
+        """Link and run once."""
         self.link(*args, **keywords)()
 
     def seconds(self, device: Device) -> float:
-        """Modelled time of a call on `device`: all iterations, of branches the slowest."""
+        """Modelled time of a call on `device`: all iterations, with the slowest of the branches."""
         first = len(self.every_part) - (len(self.inputs) - self.deciding)
         times = [p.seconds(device) for p in self.every_part]
         return self.count * (max(times[first:]) + fsum(times[:first]))
@@ -183,7 +183,7 @@ class _Forward(_Kernel):
         used: frozenset[str],
     ) -> None:
         super().__init__(backend, op, attrs, shapes, dtypes, graphs)
-        # An output that nobody reads is not computed, unless it is a state.
+        # An output that is not read is not computed, unless it is a state.
         kept = [i for i in range(attrs.num_outputs) if i >= self.rows or f"output{i}" in used]
         self.kept = kept
         self.parts = []
@@ -264,7 +264,7 @@ class _Forward(_Kernel):
 
 
 class _Backward(_Kernel):
-    """Iterations in reverse: the body again from the kept states, then its gradient."""
+    """Iterations in reverse: recompute the body from the kept states, then its gradient."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class _Backward(_Kernel):
         self.every_part = [b.part for b in self.branches]
         floating = [i for i, d in enumerate(dtypes) if is_floating(d)]
         outer = {i for b in self.branches for kind, i in b.of if kind == "outer"}
-        # Sums over iterations: in the gradient's own array if that is wide enough.
+        # Sums over iterations are accumulated in the gradient's own array if its type has enough digits.
         self.sums = [i for i in floating if i in outer and i in self.wanted]
         self.narrow = [i for i in self.sums if accumulator(dtypes[i]) != dtypes[i]]
         self.sum_pieces: list[Piece] = [(shapes[i], accumulator(dtypes[i])) for i in self.narrow]
@@ -377,7 +377,7 @@ class _Backward(_Kernel):
         return partial(run_backward, starts, sums, loops, self.count, self.op.is_loop, count, ends)
 
     def _final(self, i: int, d: Any, branches: Any) -> list[tuple[Any, Any]]:
-        """Where the gradient of an argument that is no sum comes from after the loop."""
+        """Sources of the gradient of an argument that is no sum, after the loop."""
         b, heads, _ = branches[0]
         if i in self.state_args:
             k = self.state_args.index(i)
@@ -405,7 +405,7 @@ class _Gradient:
             shapes[e], dtypes[e] = graph.shapes[graph.outputs[i]], graph.dtypes[graph.outputs[i]]
         typed = replace(graph, shapes=shapes, dtypes=dtypes)
         found, grads = gradient_graph(typed, [e for e, _ in wanted], heads)
-        # Shapes of the forward nodes are known; those of the backward nodes follow from them.
+        # Shapes of the forward nodes are known; those of the backward nodes are inferred from them.
         found = infer_types(infer_shapes(found, {}), {})
         self.of: list[Plug] = [p for (_, p), g in zip(wanted, grads) if g is not None]
         used = set(found.nodes)

@@ -1,11 +1,11 @@
-"""The operator that updates the weight of a convolution, whose gradient it makes some filters at a time.
+"""Operator that updates a convolution's weight with a gradient computed some filters at a time.
 
-As in `product_update.py`: the gradient, as large as the weight, is never there as a whole.
+As in `product_update.py`, the gradient, as large as the weight, is never stored as a whole.
 
     for filters [a, b)    gradient = of the convolution of data with those, from d_out[..., a:b]
                           weight[a:b], states[a:b] = step(weight[a:b], gradient, states[a:b])
 
-The operator comes in where a step is combined (`passes/convolution_updates.py`); no user and no file ever
+The pass `passes/convolution_updates.py` inserts the operator into a step; no user and no file ever
 sees it.
 """
 
@@ -27,7 +27,7 @@ _byte = np.dtype("uint8")
 
 @dataclass(frozen=True)
 class ConvolutionUpdateAttrs:
-    """`op` is the fused form of a step that is made element by element, `attrs` its parameters. `maker` is
+    """`op` is the fused form of an elementwise step, `attrs` its parameters. `maker` is
     the convolution, or `_normed_convolution_d_weight`, and `of_maker` are its parameters.
     """
 
@@ -38,20 +38,20 @@ class ConvolutionUpdateAttrs:
 
     @property
     def is_normed(self) -> bool:
-        """Whether data are normalized first."""
+        """True if data are normalized first."""
         return self.maker is _normed_convolution_d_weight
 
     @property
     def made_of(self) -> tuple[str, ...]:
-        """The names of what the gradient is made of, the gradient in the output first."""
+        """The names of the gradient's inputs, the output's gradient first."""
         return self.maker.input_names(self.of_maker) if self.is_normed else ("grad", "data")
 
 
 class _convolution_update(JoinedUpdate):
     """An optimizer's step of the weight of a convolution without bias, channels last.
 
-    grad: (N, *OS, F), data: (N, *S, C) and what else the gradient is made of;  weight, states: (F, C, *K);
-    then `hyper`, as of the step. Weight and states are changed.
+    grad: (N, *OS, F), data: (N, *S, C) and further inputs of the gradient;  weight, states: (F, C, *K);
+    then `hyper`, as in the step. Weight and states are updated.
     """
 
     Attrs = ConvolutionUpdateAttrs
@@ -86,7 +86,7 @@ class _convolution_update(JoinedUpdate):
 
 
 def _pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
-    """The gradient; scratch of what makes it and of the step."""
+    """Scratch: the gradient, and scratch of its computation and of the step."""
     count = len(a.made_of)
     weight = inputs[count]
     if a.is_normed:

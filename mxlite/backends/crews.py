@@ -1,9 +1,9 @@
-"""How many threads a kernel is worth, and which kernels with fewer there are.
+"""Number of threads for each kernel, and alternatives with fewer threads.
 
 A kernel that has a part of its scratch for each thread would take the more bytes the more cores a machine
-has, for work that stays the same. So where scratch is a notable part of what a kernel touches, it has as many
-threads as there is work for. Kernels with fewer threads and less scratch are offered to the plan, where their
-results are the same to the bit: a plan must not change results. Where sums are parted among threads, and so
+has, for the same work. So if scratch is a notable part of what a kernel touches, it has only as many
+threads as there is work for. Kernels with fewer threads and less scratch are offered to the planner, if their
+results are the same to the bit: a plan must not change results. If sums are split among threads, so that
 bits depend on their number, it follows from the call alone: as many as take hardly more bytes than one.
 """
 
@@ -17,21 +17,21 @@ from typing import Any
 from .base import Backend, ChosenKernel
 
 NOTABLE = 8
-"""A kernel's scratch matters from this part of its arrays on."""
+"""A kernel's scratch matters if it is at least 1 / NOTABLE of its arrays."""
 PART = 16
-"""More threads may take so small a part of the arrays more, where that cannot be taken back."""
+"""More threads may add up to 1 / PART of the arrays, if that cannot be undone later."""
 LARGE = 1024 * 1024
-"""Bytes of the arrays from which on that is so: a small network's least budget is that of one thread."""
+"""Bytes of the arrays from which on that applies: a small network's least budget is that of one thread."""
 PER_THREAD = 32 * 1024
-"""Bytes to be moved that are worth a third thread and each more; for two a kernel knows by itself."""
+"""Bytes to be moved that justify a third thread and each more; for two a kernel decides by itself."""
 FLOPS_PER_BYTE = 16
-"""So much arithmetic takes as long as moving a byte."""
+"""Arithmetic operations that take as long as moving a byte."""
 
 
 @dataclass(frozen=True)
 class Crew:
     """A kernel with its threads. `fewer` are others for the same call, by their threads; `forms` are
-    (threads, workspace) of all, its own first, and empty where there is but one.
+    (threads, workspace) of all, its own first, and empty if there is only one.
     """
 
     kernel: ChosenKernel
@@ -47,7 +47,7 @@ class Crew:
 
 
 class Crews:
-    """The crews for calls, each chosen once for equal requests. `most`: threads of a kernel that has all."""
+    """The crews for calls, chosen once for equal requests. `most`: threads of a kernel that has all."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -56,7 +56,7 @@ class Crews:
         self._kernels: dict[Any, ChosenKernel] = {}
 
     def of(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
-        """The crew for what `Backend.choose` takes; the call does so many `flops` on arrays of `nbytes`."""
+        """The crew for a request of `Backend.choose`; the call does `flops` on arrays of `nbytes`."""
         key = request, flops, nbytes
         if key not in self._made:
             self._made[key] = self._chosen(request, flops, nbytes)
@@ -87,7 +87,7 @@ class Crews:
         return found
 
     def _kernel(self, request: tuple[Any, ...], threads: int) -> ChosenKernel:
-        """The kernel that has so many threads."""
+        """The kernel with so many threads."""
         key = request, threads
         if key not in self._kernels:
             if threads == self.most:
@@ -104,6 +104,6 @@ def _workspace(kernel: ChosenKernel) -> int:
 
 
 def _is_like(one: ChosenKernel, other: ChosenKernel) -> bool:
-    """Whether one can take the other's place in a plan, to the bit."""
+    """True if one can replace the other in a plan, to the bit."""
     same = ("bits", "name", "always", "in_place", "precision", "twice", "signature")
     return all(getattr(one, name) == getattr(other, name) for name in same)

@@ -1,9 +1,9 @@
-"""The operator that is a classifier and the cross-entropy behind it, a band of rows at a time.
+"""Chunked linear cross-entropy: a classifier and its loss as one operator, a band of rows at a time.
 
 A language model has a score for each word of its vocabulary at each position. As a whole these scores are
-often the largest array of a step, and backwards there is a gradient as large. A loss that is a sum over rows
-needs neither: once a band of scores is there, its loss is known and so is its gradient, and both products
-that read the gradient can be made before the next band:
+often the largest array of a step, and in backward there is a gradient as large. A loss that is a sum over
+rows needs neither: once a band of scores is there, its loss is known and so is its gradient, and both
+products that read the gradient can be computed before the next band:
 
     for rows [a, b)    scores = data[a:b] @ weight.T + bias      a band, in the same bytes each time
                        loss += cross entropy of scores
@@ -11,13 +11,13 @@ that read the gradient can be made before the next band:
                        d_weight += scores.T @ data[a:b]     d_bias += sum of their rows
                        d_data[a:b] = scores @ weight
 
-No product is made twice. What multiplies the loss, d_out, has to be known beforehand, as it is where a loss
-ends the network.
+No product is computed twice. The factor of the loss's gradient, d_out, has to be known beforehand, as it is
+if the loss is an output of the network.
 
-In 16 bits scores and their gradient are rounded once, as they are as a whole; the loss and what adds up over
+In 16 bits scores and their gradient are rounded once, as they are as a whole; the loss and sums over
 bands are float32.
 
-The operator comes in where a step is combined (`passes/loss_bands.py`); no user and no file ever sees it.
+The pass `passes/loss_bands.py` inserts the operator into a step; no user and no file ever sees it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from ..ops.loss.cross_entropy import softmax_cross_entropy
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 
 BAND_BYTES = 5 * 1024 * 1024
-"""Of scores in hand, about: they stay in the last cache between the product that makes them and those that
-read them."""
+"""Bytes of scores at a time, about: they stay in the last-level cache between the product that writes them
+and those that read them."""
 
 LEAST_ROWS = 128
-"""Of a band. Products of fewer rows take longer: each of them reads the weight, and writes its gradient."""
+"""Least rows of a band. Products of fewer rows take longer: each reads the weight and its gradient."""
 
-_MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
+_MULTIPLE = 16  # rows: whole vectors, whether or not a kernel transposes the product
 
 _STRIP = 512  # rows of the weight's gradient that the reference adds a band's part to at a time
 
@@ -52,7 +52,7 @@ _double = np.dtype("float64")
 
 @dataclass(frozen=True)
 class DenseLossAttrs:
-    """`no_bias` as of FullyConnected. gradients: whether they are made at once; d_out is there then."""
+    """`no_bias` as in FullyConnected. gradients: True if they are computed too; then there is d_out."""
 
     no_bias: bool
     gradients: bool
@@ -64,8 +64,8 @@ class _dense_cross_entropy(Op):
 
     data: (N, ...) read as (N, K);  weight: (M, K);  bias: (M,);  label: (N,), class numbers;  d_out: (1,)  ->
     out: (1,), d_data, d_weight, d_bias. For data of 16 bits all but d_data, and d_out, are float32. The
-    weight may be: a kernel reads it so, or narrows some rows of it at a time. Cost: 2 * N * M * K flops,
-    three times as many with gradients. A label that is no class adds nothing to any of them.
+    weight may be: a kernel reads it so, or casts some rows of it at a time. Cost: 2 * N * M * K flops,
+    three times as many with gradients. A label out of range adds nothing to any of them.
     """
 
     inputs = ("data", "weight", "bias", "label", "d_out")
@@ -127,8 +127,8 @@ def run_bands(
     xp: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, scratch: Any,
     factor: float = 1.0,
 ) -> None:  # fmt: skip
-    """All bands, by the reference. outs: as of `_dense_cross_entropy`; the gradient in the weight, times
-    `factor`, is added to what is there. scratch: arrays of `reference_pieces`.
+    """All bands, by the reference. outs: as in `_dense_cross_entropy`; the weight gradient, times
+    `factor`, is accumulated. scratch: arrays of `reference_pieces`.
     """
     out, d_data, d_weight, d_bias = outs
     count, (classes, width) = len(data), weight.shape
@@ -166,7 +166,7 @@ def run_bands(
 
 
 def band_rows(rows: int, classes: int, dtype: DType) -> int:
-    """Rows of a band, but for the last one: bands are about equal, and about as large as they should be."""
+    """Rows of a band, except the last one: bands are about equal, and have about the wanted size."""
     target = max(LEAST_ROWS, BAND_BYTES // (classes * dtype.itemsize))
     bands = max(1, -(-rows // target))
     even = -(-rows // bands)
@@ -174,7 +174,7 @@ def band_rows(rows: int, classes: int, dtype: DType) -> int:
 
 
 def reference_pieces(inputs: Shapes, dtype: DType, gradients: bool) -> list[Piece]:
-    """A band of scores, the loss and a band's part of it, such parts of gradients, scratch of the loss.
+    """Scratch: a band of scores, losses and their partial sum, partial gradients, scratch of the loss.
 
     inputs: shapes of data and weight, first.
     """

@@ -1,16 +1,16 @@
-"""The operator that is a classifier, its cross-entropy, and the update of its weight: no gradient is whole.
+"""Operator of a classifier, its cross-entropy, and its weight's update, without a whole gradient.
 
-See `dense_cross_entropy.py`. The gradient in the weight adds up over bands of rows, so it cannot be made a
-part of the weight at a time as `product_update.py` does. But momentum adds up gradients as well, and each
-band's term may be added right there. The weight stays as it is until the last band has read it:
+See `dense_cross_entropy.py`. The weight gradient is a sum over bands of rows, so it cannot be computed a
+part of the weight at a time as in `product_update.py`. But momentum accumulates gradients as well, and each
+band's term may be added right there. The weight stays unchanged until the last band has read it:
 
     momentum *= its factor
     for rows [a, b)    scores = ...                                     as there
                        momentum -= lr * (scores.T @ data[a:b])
     weight += momentum
 
-Forward alone must not change a weight. So the operator stands in the backward pass, and makes the loss there;
-see `passes/loss_updates.py` for who shows it before.
+A forward pass alone must not change a weight. So the operator is in the backward pass, and computes the loss
+there; see `passes/loss_updates.py` for how the loss is shown before.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .product_update import step_bytes
 
 @dataclass(frozen=True)
 class DenseLossUpdateAttrs:
-    """`no_bias` as of FullyConnected. `op` is the fused form of a step whose one state the gradient grows,
-    `attrs` its parameters.
+    """`no_bias` as in FullyConnected. `op` is the fused form of a step that accumulates the gradient in its
+    one state, `attrs` its parameters.
     """
 
     no_bias: bool
@@ -39,12 +39,12 @@ class DenseLossUpdateAttrs:
 
     @property
     def loss(self) -> DenseLossAttrs:
-        """Of the same with a whole gradient."""
+        """Attributes of the operator with a whole gradient."""
         return DenseLossAttrs(self.no_bias, True)
 
     @property
     def growth(self) -> tuple[float, float]:
-        """See `Update`."""
+        """Factors of the accumulation; see `Update`."""
         found: tuple[float, float] = self.op.step_of.growth(self.attrs)  # type: ignore[attr-defined]
         return found
 
@@ -52,8 +52,8 @@ class DenseLossUpdateAttrs:
 class _dense_cross_entropy_update(Op):
     """``out, d_data, d_weight, d_bias = _dense_cross_entropy(...)`` and the step on the weight with d_weight.
 
-    data, weight, bias, label, d_out and outputs: as there;  state: as weight;  hyper: as of the step. Weight
-    and state are changed, and float32 where data is of 16 bits. Cost: 6 * N * M * K flops and the step's.
+    data, weight, bias, label, d_out and outputs: as there;  state: as weight;  hyper: as in the step. Weight
+    and state are updated, and float32 if data is of 16 bits. Cost: 6 * N * M * K flops and the step's.
     """
 
     inputs = ("data", "weight", "bias", "label", "d_out", "state", "hyper")
@@ -115,6 +115,6 @@ class _dense_cross_entropy_update(Op):
 
 
 def _without_weight(a: DenseLossUpdateAttrs, made: Any) -> Any:
-    """Of what is said of the outputs of `_dense_cross_entropy`, that of these."""
+    """Values of `made`, given for the outputs of `_dense_cross_entropy`, for the outputs of the update."""
     named = dict(zip(_dense_cross_entropy.output_names(a.loss), made))
     return tuple(named[n] for n in _dense_cross_entropy_update.output_names(a))

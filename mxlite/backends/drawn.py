@@ -1,7 +1,7 @@
-"""Random values for the variables of a graph, such as its operators can do something with.
+"""Random values for the variables of a graph, valid for its operators.
 
-a label, an index, a length       0 or 1: whatever is looked up has a first and mostly a second place
-statistics, states of optimizers  [0.5, 1.5): what is divided by, or has its root taken
+a label, an index, a length       0 or 1: looked-up axes have a first and mostly a second position
+statistics, states of optimizers  [0.5, 1.5): divisors, or arguments of roots
 everything else                   normal
 """
 
@@ -22,7 +22,7 @@ _SAME_NUMBERS = frozenset(
     ("Cast", "Reshape", "Flatten", "expand_dims", "squeeze", "transpose", "SwapAxis", "slice", "slice_axis",
      "SliceChannel", "split_v2", "Concat", "stack", "BlockGrad", "_copy", "broadcast_to", "reshape_like")
 )  # fmt: skip
-"""Operators whose results are numbers of their inputs."""
+"""Operators whose results are elements of their inputs."""
 
 
 def kinds_of(graph: Graph) -> dict[str, str]:
@@ -33,13 +33,13 @@ def kinds_of(graph: Graph) -> dict[str, str]:
         if node.op is None or node.forward is not None:
             continue
         if node.op.mutated(node.attrs) and not node.op.aux:
-            states.update(node.inputs[2:])  # an update's, behind weight and gradient
+            states.update(node.inputs[2:])  # of an update, after weight and gradient
         passes_on = node.op.op_name in _SAME_NUMBERS and any(
             Entry(node, i) in counts for i in range(node.num_outputs)
         )
         for name, e in zip(node.input_names, node.inputs):
             if name.endswith("var"):
-                states.add(e)  # of a norm that a pass has folded
+                states.add(e)  # of a norm folded by a pass
             elif passes_on or _is_count(node, name):
                 counts.add(e)
     kinds = {}
@@ -50,7 +50,7 @@ def kinds_of(graph: Graph) -> dict[str, str]:
 
 
 def _is_count(node: Node, name: str) -> bool:
-    """Whether an input has no gradient where others have: a label, an index, a length."""
+    """True for an input without a gradient while others have one: a label, an index, a length."""
     op = node.op
     assert op is not None
     if name in op.aux or name in op.mutated(node.attrs):

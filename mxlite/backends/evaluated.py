@@ -1,7 +1,7 @@
-"""What a graph computes, call by call, with reference kernels and every array by itself: no plan, no reuse.
+"""Reference evaluation of a graph, call by call, with separate arrays: no plan, no reuse of bytes.
 
-The oracle of what plans, passes and tuned kernels make of a graph. What operators of a backend do (fused
-ones, packed weights) their reference kernels do here.
+It is the oracle for plans, passes and tuned kernels. Operators of a backend (fused
+ones, packed weights) run their reference kernels here.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .lower import lower_graph
 REFERENCE = Backend("reference", np)
 SEED = 7
 MORE = 1 << 17
-"""Bytes of scratch beside what is asked for: of an update with a 16-bit gradient, which passes make for tuned
-kernels alone, the reference kernel widens that a chunk at a time."""
+"""Additional bytes of scratch: for an update with a 16-bit gradient, which passes create only for tuned
+kernels, the reference kernel casts the gradient to float32 a chunk at a time."""
 Array = np.ndarray
 
 
 def evaluated(
     graph: Graph, variables: Mapping[str, Array], wanted: Collection[Entry], train: bool
 ) -> dict[Entry, Array]:
-    """The arrays of `wanted`, and of all variables as they are in the end. O(what the graph computes).
+    """The arrays of `wanted`, and the final values of all variables. O(the graph's work).
 
-    `variables` are by name and stay as they are: a graph that writes its own writes copies. A node that draws
-    does so by its name, so that graphs which say the same draw the same.
+    `variables` are by name and stay unchanged: a graph that writes its own writes copies. A node that draws
+    does so by its name, so that equivalent graphs draw the same numbers.
     """
     storage = {e: ("wanted", i) for i, e in enumerate(wanted) if e.node.op is not None}
     found = lower_graph(graph, storage, REFERENCE, _streams(graph), train)
@@ -41,7 +41,7 @@ def evaluated(
     calls = iter(enumerate(found.calls))
     own: dict[Node, dict[str, object]] = {}
     state = np.array([SEED, 1], "uint64")
-    at = 0  # values are numbered as nodes come
+    at = 0  # values are numbered in the order of nodes
     for node in graph.nodes:
         if node.op is None:
             value = variables[node.name]
@@ -77,14 +77,14 @@ def evaluated(
 
 
 def _unwritten(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """An array in which what is not written shows: NaN, or the largest bytes."""
+    """An array in which missing writes show: it is filled with NaN, or the largest bytes."""
     made: Array = REFERENCE.array(shape, dtype)
     made.reshape(-1).view(np.uint8).fill(0xFF)
     return made
 
 
 def _streams(graph: Graph) -> dict[Node, int]:
-    """Streams of the nodes that draw: of their names, and of how many have that name before them."""
+    """Random streams of the nodes that draw, by their names and the number of earlier nodes of that name."""
     count: dict[str, int] = {}
     streams: dict[Node, int] = {}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""What a kernel call is and costs, for tables and traces: no arrays, only numbers and names."""
+"""Facts and costs of a kernel call, for tables and traces: no arrays, only numbers and names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def flops_of(
     """Arithmetic operations of a call; `shapes` are those of the forward call, also of a gradient.
 
     `wanted` are the outputs that are read, all unless given. The gradients of different inputs are taken as
-    alike, but for vectors: next to the gradients of data and weight, that of a bias is nothing.
+    equally expensive, but for vectors: compared with the gradients of data and weight, that of a bias is
+    free.
     """
     forward = op.forward_op
     if forward is None:

@@ -1,10 +1,10 @@
-"""Guard bytes: memory with a pattern before and behind it, so that a write outside is seen afterwards.
+"""Guard bytes: memory with a pattern before and after it, so that a write outside is detected later.
 
     | pattern | memory that was asked for | pattern |
 
 A debugging mode, MXLITE_GUARD=1. The pattern lies beside what is planned and is no part of it: it is the
-one memory that a plan does not count. NaNs fill what is new (0xFF in every byte: NaN in each floating type),
-so that a kernel which reads what it should have written, or leaves a piece unwritten, shows it in the result.
+one memory that a plan does not count. New memory is filled with NaN (0xFF in every byte: NaN in each floating
+type), so that a kernel which reads unwritten memory, or leaves a piece unwritten, shows it in the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Guarded(np.ndarray):
 
 
 class Fence:
-    """The pattern around `memory`, which are bytes [start, stop) of `block`, called `name`."""
+    """The pattern around `memory`, which is bytes [start, stop) of `block`, called `name`."""
 
     __slots__ = ("_after", "_before", "name", "nbytes")
 
@@ -36,7 +36,7 @@ class Fence:
         self.name = name
         self.nbytes = stop - start
         self._before = block[start - WIDTH : start]
-        # Up to the next aligned byte and WIDTH from there: the last bytes of padding count.
+        # Up to the next aligned byte and WIDTH from there: the padding is included.
         self._after = block[stop : stop + -stop % WIDTH + WIDTH]
 
     def put_up(self) -> None:
@@ -45,8 +45,8 @@ class Fence:
             self._write(part, _pattern(len(part)))
 
     def broken_at(self) -> tuple[int, int] | None:
-        """The first changed byte and how many are; [0, nbytes) is the memory itself, so -4 are the four bytes
-        before it. None if all stands.
+        """The first changed byte and their number; [0, nbytes) is the memory itself, so -4 are the four bytes
+        before it. None if all are intact.
         """
         for part, start in ((self._before, -WIDTH), (self._after, self.nbytes)):
             wanted, found = _pattern(len(part)), self._read(part)
@@ -78,7 +78,7 @@ def guarded(nbytes: int, align: int) -> Any:
 
 
 def fence_of(array: Any, name: str) -> Fence | None:
-    """The fence of the memory that a numpy array lies in; None if it has none, as memory of the user's."""
+    """The fence of the memory that a numpy array lies in; None if it has none, like memory of the user."""
     base = array
     while base is not None and not (isinstance(base, Guarded) and hasattr(base, "inside")):
         base = getattr(base, "base", None)

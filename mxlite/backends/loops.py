@@ -1,4 +1,4 @@
-"""The loops themselves: what runs in each iteration, forwards and in reverse. Pairs are (target, source)."""
+"""The loops of control flow: calls of each iteration, forward and in reverse. Pairs are (target, source)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEEDS = 64  # iterations whose random states are drawn together
 
 
 class Reseed:
-    """Sets `state`, the seed and step of the subgraphs' streams, for iteration t: block t of the node's."""
+    """Setter of `state`, seed and step of the subgraphs' streams, for iteration t: block t of the node's."""
 
     __slots__ = ("at", "rng", "state", "states", "work", "xp")
 
@@ -21,7 +21,7 @@ class Reseed:
         self.at = -1
 
     def restart(self) -> None:
-        """Forget what was drawn: the step is another one."""
+        """Forget what was drawn, since the step has changed."""
         self.at = -1
 
     def __call__(self, t: int) -> None:

@@ -1,6 +1,6 @@
-"""From a graph to calls: a kernel for each node, a number for each array.
+"""Lowering of a graph to calls: a kernel for each node, a number for each array.
 
-After lowering every byte is known: shapes, dtypes, workspaces, what may be in place.
+After lowering every byte is known: shapes, dtypes, workspaces, in-place options.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Key = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """All of one kernel call but the arrays.
+    """A kernel call without its arrays.
 
-    `inputs` and `outputs` have one value number for each name the operator knows, -1 where there is none.
+    `inputs` and `outputs` have one value number for each name the operator knows, -1 if absent.
     `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes, as
     often as it does. `forms` are kernels for the same call with fewer threads than `kernel`, by their number.
     """
@@ -43,11 +43,11 @@ class Call:
     forms: Mapping[int, ChosenKernel] = field(default_factory=dict)
 
     def with_threads(self, threads: int) -> ChosenKernel:
-        """The kernel that has so many threads, as a plan says it; see `memplan.Task`."""
+        """The kernel with so many threads, as recorded in a plan; see `memplan.Task`."""
         return self.forms.get(threads, self.kernel)
 
     def seconds(self, device: Device) -> float:
-        """Modelled time on `device`: the kernel's own estimate where it has one, else of flops and bytes."""
+        """Modelled time on `device`: the kernel's own estimate, else that of flops and bytes."""
         if self.kernel.seconds is not None:
             return self.kernel.seconds(device)
         return device.seconds(self.flops, self.nbytes, self.kernel.precision, self.kernel.launches)
@@ -55,7 +55,7 @@ class Call:
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """A graph as calls. Value v is stored at `key[v]`, or in the arena where that is None.
+    """A graph as calls. Value v is stored at `key[v]`, or in the arena if that is None.
 
     `streams` numbers the forward nodes that draw random numbers.
     """
@@ -69,7 +69,7 @@ class LoweredGraph:
     streams: Mapping[Node, int]
 
     def in_order(self, order: Sequence[int]) -> LoweredGraph:
-        """The same calls, `order[i]` as the i-th. Values and streams keep their numbers."""
+        """The same calls with `order[i]` as the i-th. Values and streams keep their numbers."""
         if all(t == i for i, t in enumerate(order)):
             return self
         return replace(
@@ -90,10 +90,10 @@ def lower_graph(
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
-    `storage` maps entries to where they are kept; a variable without an entry there is ("var", its name).
-    `streams` are numbers that nodes have already; `train`: whether it is a step of training.
-    `device` is what the tasks' seconds are reckoned for, the backend's rates if None. The first `num_forward`
-    operator nodes are the forward pass: a plan may move updates that read none of its results.
+    `storage` maps entries to their storage; a variable without an entry there is ("var", its name).
+    `streams` are numbers that nodes have already; `train`: True for a step of training.
+    `device` is the one that the tasks' seconds are modelled for, by the backend's rates if None. The first
+    `num_forward` operator nodes are the forward pass: a plan may move updates that read none of its results.
     """
     device = device or backend.rates
     number: dict[Entry, int] = {}
@@ -110,13 +110,13 @@ def lower_graph(
         key.append(where)
         return number[entry]
 
-    # Equal nodes get one kernel; what else a choice depends on stays as it is meanwhile.
+    # Equal nodes get one kernel; nothing else that a choice depends on changes meanwhile.
     crews = Crews(backend)
     read = {e for n in graph.nodes for e in n.inputs}
     tasks: list[Task] = []
     calls: list[Call] = []
     numbers = dict(streams or {})
-    of_forward: set[int] = set()  # values in the arena that the forward pass makes
+    of_forward: set[int] = set()  # arena values that the forward pass writes
     for node in graph.nodes:
         if node.op is None:
             add(Entry(node), node.name, storage.get(Entry(node), ("var", node.name)))
@@ -192,7 +192,7 @@ def lower_graph(
 
 
 def _is_mirrored(node: Node, backend: Backend) -> bool:
-    """Whether no plan holds what the node makes: by the user's word, or as a copy that is cheap to make."""
+    """True if no plan holds the node's results: marked by the user, or a copy cheap to recompute."""
     if backend.copies_again and NARROW_COPY in node.annotations:
         return True
     return _is_true(node.annotations.get("__force_mirroring__"))

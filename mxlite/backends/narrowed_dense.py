@@ -1,8 +1,8 @@
-"""Dense layers of mixed precision that narrow their weight, some rows at a time.
+"""Dense layers of mixed precision with an inlined cast of their weight, some rows at a time.
 
 In mixed precision a dense layer reads a copy of its float32 weight in 16 bits. With few samples that copy is
 most of what the layer touches: it is written to memory, read twice, and for a large layer it is the largest
-array of a step. Here a band of its rows is narrowed where it is multiplied, in the same bytes each time:
+array of a step. Here a band of its rows is cast where it is multiplied, in the same bytes each time:
 
     for rows [a, b)    narrow = weight[a:b] in 16 bits        a band, small enough to stay in the cache
                        out[:, a:b] = data @ narrow.T + bias[a:b]
@@ -10,7 +10,7 @@ array of a step. Here a band of its rows is narrowed where it is multiplied, in 
     for rows [a, b)    narrow = weight[a:b] in 16 bits
                        d_data += grad[:, a:b] @ narrow        in float32, rounded once
 
-The operators come in where a step is combined (`passes/narrowed_dense.py`); no user and no file ever sees
+The pass `passes/narrowed_dense.py` inserts the operators into a step; no user and no file ever sees
 them.
 """
 
@@ -28,16 +28,16 @@ from ..ops.nn.dense import FullyConnected
 from ..ops.scratch import carve, Piece, scratch_bytes
 
 BAND_BYTES = 1024 * 1024
-"""Of narrowed rows in hand, about: they stay in the cache."""
+"""Bytes of cast rows at a time, about: they stay in the cache."""
 
 FEWEST = 8
-"""Bands: of a smaller weight they are smaller."""
+"""Least number of bands: those of a smaller weight are smaller."""
 
-_MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
+_MULTIPLE = 16  # rows: whole vectors, whether or not a kernel transposes the product
 
 
 class _narrowed_dense(Op):
-    """``out = data @ weight.T + bias``, as of FullyConnected, the weight rounded to the type of data.
+    """``out = data @ weight.T + bias``, as in FullyConnected, with the weight rounded to the type of data.
 
     data: (N, ...) read as (N, K), of 16 bits;  weight: (M, K), float32;  bias: (M,)  ->  out: (N, M).
     """
@@ -75,7 +75,7 @@ class _narrowed_dense(Op):
 
 @dataclass(frozen=True)
 class NarrowedGradientAttrs:
-    """shape: of the data whose gradient is made."""
+    """shape: that of the data whose gradient is computed."""
 
     shape: Shape
 
@@ -126,7 +126,7 @@ class _narrowed_dense_d_data(Op):
 
 
 def band_of(weight: Shape) -> Shape:
-    """Rows of a band of `weight`, but for the last, and their length: bands are about equal."""
+    """Rows of a band of `weight`, except the last, and their length: bands are about equal."""
     rows, width = weight
     count = max(FEWEST, -(-2 * rows * width // BAND_BYTES))
     even = -(-rows // count)
@@ -140,6 +140,6 @@ def bands(weight: Shape) -> list[slice]:
 
 
 def _gradient_pieces(inputs: Shapes, dtype: DType) -> list[Piece]:
-    """A band of the weight, the sum, and a band's part of it."""
+    """Scratch: a band of the weight, the sum, and a band's part of it."""
     (hidden, width), count = inputs[1], prod(inputs[0]) // inputs[1][0]
     return [(band_of((hidden, width)), dtype), ((count, width), float32), ((count, width), float32)]

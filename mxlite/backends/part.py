@@ -1,4 +1,4 @@
-"""A part: a graph planned once, whose calls can be put on arrays any number of times."""
+"""A part: a graph planned once, whose calls can be linked to arrays any number of times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Run = Callable[[], None]
 
 
 class Part:
-    """A graph with one fixed array for each variable and each output that an operator makes.
+    """A graph with one fixed array for each variable and each output of an operator.
 
     `made` are the outputs that need an array, `nbytes` the arena.
     """
@@ -67,7 +67,7 @@ class Part:
             else:
                 views.append(None if where is None else fixed[where])
         calls = []
-        own: dict[Node, dict[str, Any]] = {}  # a node's and its gradient's
+        own: dict[Node, dict[str, Any]] = {}  # shared by a node and its gradient
         for s, t in enumerate(schedule.task):
             call, task = lowered.calls[t], lowered.tasks[t]
             ins = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
@@ -94,9 +94,9 @@ class Part:
 
 
 def apart(graph: Graph, outputs: tuple[Entry, ...], states: Sequence[Node]) -> Graph:
-    """`graph` with these outputs; one that is a state (or its gradient) as it came in becomes a copy.
+    """`graph` with these outputs; an output that is an unchanged state (or its gradient) becomes a copy.
 
-    States that trade places could not be written back one after the other otherwise.
+    Otherwise states that are exchanged could not be written back one after the other.
     """
     shapes, dtypes, held = dict(graph.shapes), dict(graph.dtypes), set(states)
     order, result = list(graph.nodes), []

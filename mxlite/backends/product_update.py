@@ -1,13 +1,13 @@
-"""The operator that updates a weight whose gradient is a product of matrices, a band of rows at a time.
+"""Operator that updates a weight whose gradient is a matrix product, a band of rows at a time.
 
-A weight's gradient has as many bytes as the weight. Made as a whole it is written to memory and read again
-by the update, and at the fullest moment of a step it is there besides weight and states. An update that
-changes each element by itself needs no more of it than the rows it changes:
+A weight's gradient has as many bytes as the weight. Computed as a whole it is written to memory and read back
+by the update, and at the peak of a step it is live besides weight and states. An elementwise update
+needs only the gradient's rows that it changes:
 
     for rows [a, b)    gradient = x[:, a:b].T @ y        a band, small enough to stay in the cache
                        weight[a:b], states[a:b] = step(weight[a:b], gradient, states[a:b])
 
-The operator comes in where a step is combined (`passes/product_updates.py`); no user and no file ever sees
+The pass `passes/product_updates.py` inserts the operator into a step; no user and no file ever sees
 it.
 """
 
@@ -26,29 +26,29 @@ from ..ops.optim.update import CHUNK
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 
 DEEP = 512
-"""Products in a number of the gradient from which on arithmetic takes most of the time, not memory."""
+"""Products per element of the gradient from which on arithmetic, not memory, dominates the time."""
 
 BAND_BYTES, DEEP_BAND_BYTES = 512 * 1024, 1024 * 1024
-"""Of the gradient's rows in hand, about: they stay in the cache with their weights and states. Of a deep
-product more: for each band a kernel copies all of y once more."""
+"""Bytes of the gradient's rows at a time, about: they stay in the cache with their weights and states. More
+for a deep product: for each band a kernel copies all of y once."""
 
 FEWEST = 6
-"""Bands: of a smaller weight they are smaller."""
+"""Least number of bands: those of a smaller weight are smaller."""
 
 _byte = np.dtype("uint8")
-_MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
+_MULTIPLE = 16  # rows: whole vectors, whether or not a kernel transposes the product
 
 
 @dataclass(frozen=True)
 class ProductUpdateAttrs:
-    """`op` is the fused form of a step that is made element by element, `attrs` its parameters."""
+    """`op` is the fused form of an elementwise step, `attrs` its parameters."""
 
     op: type[Op]
     attrs: Any
 
 
 class JoinedUpdate(Op):
-    """An optimizer's step that makes its gradient itself, of `makers`; weight, states and `hyper` follow.
+    """An optimizer's step that computes its gradient from `makers`; weight, states and `hyper` follow.
 
     The step is `op` and `attrs` of the attributes.
     """
@@ -84,8 +84,8 @@ class JoinedUpdate(Op):
 class _product_update(JoinedUpdate):
     """An optimizer's step, ``weight, states = step(weight, x.T @ y, states)``.
 
-    x: N * R numbers read as (N, R);  y: N * C read as (N, C);  weight, states: (R, C);  then `hyper`, as of
-    the step. Weight and states are changed. Cost: 2 * N * R * C flops and the step's.
+    x: N * R numbers read as (N, R);  y: N * C read as (N, C);  weight, states: (R, C);  then `hyper`, as in
+    the step. Weight and states are updated. Cost: 2 * N * R * C flops and the step's.
     """
 
     makers = ("x", "y")
@@ -121,12 +121,12 @@ class _product_update(JoinedUpdate):
 
 
 def depth(inputs: Shapes) -> int:
-    """Rows of x and y, which the product adds up over."""
+    """Rows of x and y, the summed length of the product."""
     return prod(inputs[0]) // inputs[2][0]
 
 
 def band_rows(rows: int, columns: int, depth: int, dtype: DType) -> int:
-    """Rows of a band, but for the last one: bands are about equal, and about as large as they should be."""
+    """Rows of a band, except the last one: bands are about equal, and have about the wanted size."""
     target = BAND_BYTES if depth < DEEP else DEEP_BAND_BYTES
     bands = max(FEWEST, round(rows * columns * dtype.itemsize / target))
     even = -(-rows // bands)
@@ -134,7 +134,7 @@ def band_rows(rows: int, columns: int, depth: int, dtype: DType) -> int:
 
 
 def _pieces(a: Any, inputs: Shapes, band: int, dtype: DType) -> list[Piece]:
-    """A band of the gradient, and scratch of the product and of the step."""
+    """Scratch: a band of the gradient, and scratch of the product and of the step."""
     columns = inputs[2][1]
     shape = (band, columns)
     nbytes = max(step_bytes(a, shape, dtype), product_bytes(band, depth(inputs), columns, dtype))
@@ -142,7 +142,7 @@ def _pieces(a: Any, inputs: Shapes, band: int, dtype: DType) -> list[Piece]:
 
 
 def step_bytes(a: Any, shape: Shape, dtype: DType) -> int:
-    """Scratch of the reference step on rows of this shape, where it has to widen a gradient of `dtype`."""
+    """Scratch of the reference step on rows of this shape, if it has to cast a gradient of `dtype`."""
     wide = accumulator(dtype)
     nbytes: int = a.op.workspace(a.attrs, (shape,), (), wide)
     return nbytes + min(CHUNK, prod(shape)) * wide.itemsize

@@ -1,14 +1,14 @@
-"""Every rewrite proves itself: the graph before and after a pass must say the same (MXLITE_CHECK_REWRITES=1).
+"""Checker of rewrites: the graphs before and after a pass must be equivalent (MXLITE_CHECK_REWRITES=1).
 
-    names      the variables of the graph are there still, none is new, with their shapes and types
+    names      the variables of the graph are unchanged, with their shapes and types
     shapes     every output and every kept entry has its shape and type
-    order      every node stands behind what it reads; `num_forward` counts what is there
-    numbers    outputs, kept entries and whatever the graph writes are those of the graph before, on random
-               inputs, by reference kernels; of a forward graph that trains the gradients of all arguments too
+    order      every node comes after its inputs; `num_forward` counts the forward nodes
+    numbers    outputs, kept entries and written variables equal those of the graph before, on random inputs,
+               by reference kernels; for a forward graph that trains, the gradients of all arguments too
 
-The numbers are not the same bits: a pass may add in another order, or leave a rounding out. What is allowed
-follows from the narrowest type in the graph and, where that is exceeded, from how much the graph before
-changes if its variables change by a few roundings.
+The numbers need not be equal in all bits: a pass may sum in another order, or omit a rounding. The tolerance
+follows from the least precise type in the graph and, where that is exceeded, from how much the original
+graph changes if its variables change by a few roundings.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from .evaluated import evaluated
 from .rewrite import Rewrite
 
 ROUNDINGS, MOST = 256, 0.05
-"""What may differ, of the largest number of an array: so many roundings, at most this part."""
+"""Tolerance relative to the largest number of an array: so many roundings, and at most this share."""
 
 CANCELS = 1 / 32
-"""Of the largest number of all, what an array counts as at least: a sum of large numbers may be nearly 0, as
-the gradient of a bias in front of a norm is."""
+"""Least magnitude of an array, relative to the largest number of all: a sum of large numbers may be nearly 0,
+like the gradient of a bias before a norm."""
 
 MARGIN = 8
-"""And so many times what comes of it if the variables themselves differ by that."""
+"""Multiple of the change that results if the variables themselves change by the tolerance."""
 
 
 def check(rewrite: Rewrite) -> None:
-    """Raise RewriteError, with the name of the pass, unless both graphs say the same."""
+    """Raise RewriteError, with the name of the pass, unless both graphs are equivalent."""
     _Check(rewrite).run()
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """What an entry of the graph before is called, and the two entries that have to be equal."""
+    """Name of an entry of the graph before, and the two entries that have to be equal."""
 
     name: str
     before: Entry
@@ -128,7 +128,7 @@ class _Check:
                 raise self._fault(f"{p.name!r} was {was[0]} {was[1]} and is {now[0]} {now[1]}.")
 
     def _differentiated(self, pairs: Sequence[_Pair]) -> tuple[Graph, Graph, list[_Pair]]:
-        """Both graphs with the gradients of what trains, and these among the pairs."""
+        """Both graphs with the gradients of trained arguments, and these among the pairs."""
         graphs: list[Graph] = []
         gradients: list[Mapping[str, Entry]] = []
         heads: dict[int, Entry] = {}
@@ -186,7 +186,7 @@ class _Check:
 
 
 def _in_forms(given: Mapping[str, np.ndarray], forms: Mapping[Entry, Any]) -> dict[str, np.ndarray]:
-    """The variables, those of `forms` as the bytes that they are kept as."""
+    """The variables; those of `forms` as the bytes in which they are kept."""
     found = dict(given)
     for e, form in forms.items():
         plain = given[e.node.name].reshape(-1).view(np.uint8)
@@ -196,18 +196,18 @@ def _in_forms(given: Mapping[str, np.ndarray], forms: Mapping[Entry, Any]) -> di
 
 
 def _rounding(dtype: Any) -> float:
-    """The relative distance of two neighbours."""
+    """The relative distance of neighbouring numbers of a type."""
     return float(ml_dtypes.finfo(dtype).eps)
 
 
 def _size(a: np.ndarray) -> float:
-    """The largest number that is finite."""
+    """The largest finite magnitude."""
     wide = np.abs(a.astype(np.float64))
     return float(wide[np.isfinite(wide)].max(initial=0.0))
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest one; NaNs and infinities have to stand where they stood."""
+    """The largest difference; NaNs and infinities must be in the same places."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
@@ -219,7 +219,7 @@ def _place(graph: Graph) -> Mapping[Entry, int]:
 
 
 def _can_start(entry: Entry) -> bool:
-    """Whether the gradient of an output is given from outside."""
+    """True if the gradient of an output is given from outside."""
     op = entry.node.op
     return op is None or (
         needs_head_gradient(entry.node) and (op.grad_op is not None or bool(op.gradient_is))
@@ -227,6 +227,6 @@ def _can_start(entry: Entry) -> bool:
 
 
 def _with_shapes(made: Graph, known: Graph) -> Graph:
-    """A gradient has the shape and the type of what it is of."""
+    """Set shapes and types of gradients, which are those of their variables."""
     known_too = replace(made, shapes=dict(known.shapes), dtypes=dict(known.dtypes))
     return infer_types(infer_shapes(known_too, {}), {})

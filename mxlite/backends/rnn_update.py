@@ -1,16 +1,16 @@
-"""Operators that update the parameters of recurrent layers without a gradient of them as a whole.
+"""Operators that update the parameters of recurrent layers without storing their gradient as a whole.
 
-Backward, recurrent layers need an array of the gates' gradients, as many bytes as the gates that forward has
-kept; of those nothing is read again once a step's gradients are there, so that they take their place:
+In backward, recurrent layers need an array for the gates' gradients, as many bytes as the gates that forward
+has kept; these are not read again once a time step's gradients are there, so the gradients overwrite them:
 
     d_data, d_gates, d_biases = backward of the steps            d_gates in the bytes of the gates
     for each weight matrix, for rows [a, b) of it
         gradient = d_gates[:, a:b].T @ what the matrix multiplied     a band, see `product_update.py`
         weight[a:b], states[a:b] = step(weight[a:b], gradient, states[a:b])
 
-Each product is then one over all steps of time, and the parameters' gradient is never there.
+Each product is then one over all time steps, and the parameters' gradient is never stored.
 
-The operators come in where a step is combined (`cpu/passes/rnn_updates.py`); no user and no file ever sees
+The pass `cpu/passes/rnn_updates.py` inserts the operators into a step; no user and no file ever sees
 them.
 """
 
@@ -37,8 +37,8 @@ _byte = np.dtype("uint8")
 
 @dataclass(frozen=True)
 class GateGradientsAttrs:
-    """`rnn` are the attributes of the layers, `data` the shape of what they read, `heads` the gradients that
-    arrive.
+    """`rnn` are the attributes of the layers, `data` the shape of their input, `heads` the incoming
+    gradients.
     """
 
     rnn: Any
@@ -47,12 +47,13 @@ class GateGradientsAttrs:
 
 
 class _rnn_gate_gradients(Op):
-    """Backward of `_rnn_keeping_gates`, but for its parameters.
+    """Backward of `_rnn_keeping_gates` without the gradient of its parameters.
 
-    Inputs: heads, of `d_out`, `d_state_output` and `d_statecell_output` those that arrive; then the inputs,
-    but for data, and outputs of the layers  ->  d_data, d_state, d_state_cell as of backward;  d_gates:
-    (L*D, T, B, 4*H), the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over steps and
-    samples. Parameters, gates and the gradients of gates and biases are float32, all else may be of 16 bits.
+    Inputs: heads, those of `d_out`, `d_state_output` and `d_statecell_output` that are present; then the
+    inputs, except data, and outputs of the layers  ->  d_data, d_state, d_state_cell as in backward;
+    d_gates: (L*D, T, B, 4*H), the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over
+    steps and samples. Parameters, gates and the gradients of gates and biases are float32, all else may be of
+    16 bits.
     """
 
     variadic = "args"
@@ -125,7 +126,7 @@ class _rnn_gate_gradients(Op):
 
 @dataclass(frozen=True)
 class RNNUpdateAttrs:
-    """`op` is the fused form of a step that is made element by element, `attrs` its parameters; `rnn` are the
+    """`op` is the fused form of an elementwise step, `attrs` its parameters; `rnn` are the
     attributes of the layers.
     """
 
@@ -137,8 +138,8 @@ class RNNUpdateAttrs:
 class Part(NamedTuple):
     """A matrix of the parameters, or some rows of it.
 
-    pass_: its layer and direction. column: of the gates' gradients, the first one of this part. begin: its
-    place in the parameters. of_hidden: whether it multiplied hidden states, and not the layer's inputs.
+    pass_: its layer and direction. column: the first column of this part in the gates' gradients. begin: its
+    offset in the parameters. of_hidden: True if it multiplies hidden states, and not the layer's inputs.
     """
 
     pass_: int
@@ -168,7 +169,7 @@ def matrices(rnn: Any, s: Sizes) -> Iterator[Part]:
 
 
 def biases(rnn: Any, s: Sizes) -> Iterator[tuple[int, int, slice]]:
-    """All biases: pass, first column of the gates' gradients, place in the parameters."""
+    """All biases: pass, first column in the gates' gradients, offset in the parameters."""
     for number, place in enumerate(places(s)):
         yield number, 0, slice(place.bx.begin, place.bx.end)
         for column, row, count in ((0, 0, 2), (3, 2, 1)) if rnn.mode == "gru" else ((0, 0, s.G),):
@@ -177,8 +178,8 @@ def biases(rnn: Any, s: Sizes) -> Iterator[tuple[int, int, slice]]:
 
 
 def factor_of(given: Mapping[str, Any], s: Sizes, part: Part, room: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-    """What a matrix multiplied, (T, B, columns) in the type of `room`, whose numbers it lies in unless it is
-    there as it is; and the copies that make it first, (target, source).
+    """The factor of a matrix's gradient, (T, B, columns) in the type of `room`, in whose elements it lies
+    unless it can be used in place; and the copies that fill it first, (target, source).
     """
     layer = part.pass_ // s.D
     source = _results(given, s, layer - 1) if layer else given["data"]
@@ -192,12 +193,12 @@ def factor_of(given: Mapping[str, Any], s: Sizes, part: Part, room: Any) -> tupl
 
 
 def factor_numbers(s: Sizes, copies: bool) -> int:
-    """Of the longest factor that has to be copied. copies: whether those that are there as they are, too."""
+    """Elements of the longest factor that is copied. copies: include those that could be used in place."""
     return s.T * s.B * max(s.P, s.widest if copies else 0)
 
 
 def _befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[slice, Any]]:
-    """The hidden states before each step, in the order of time: (steps, what they are)."""
+    """The hidden states before each step, in the order of time: (steps, states)."""
     d = number % s.D
     mine = results[:, :, d * s.P : (d + 1) * s.P]
     if d == 0:
@@ -211,8 +212,8 @@ def _befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[
 class _rnn_update(JoinedUpdate):
     """An optimizer's step for the parameters of recurrent layers, from the gradients of their gates' sums.
 
-    d_gates, d_biases: as of `_rnn_gate_gradients`;  data, state, out, layers: as of the layers, which may be
-    of 16 bits;  parameters and states of the step: (number of parameters,), both changed;  then `hyper`.
+    d_gates, d_biases: as in `_rnn_gate_gradients`;  data, state, out, layers: as in the layers, which may be
+    of 16 bits;  parameters and states of the step: (number of parameters,), both updated;  then `hyper`.
     Cost: as many flops as the layers forward, and the step's.
     """
 
@@ -236,7 +237,7 @@ class _rnn_update(JoinedUpdate):
 
     @classmethod
     def halves(cls, a: Any, args: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        """What the gradient is made of, by name; parameters, states and hyper."""
+        """The gradient's inputs by name; parameters, states and hyper."""
         count = len(cls.makers) - (a.rnn.num_layers == 1)
         return dict(zip(cls.makers, args)), tuple(args[count:])
 
@@ -269,12 +270,12 @@ class _rnn_update(JoinedUpdate):
 
 
 def _results(given: Mapping[str, Any], s: Sizes, layer: int) -> Any:
-    """What a layer has made of its inputs."""
+    """The results of a layer."""
     return given["out"] if layer == s.L - 1 else given["layers"][layer]
 
 
 def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """What a matrix multiplied, a band of a gradient, and scratch of products and of the step."""
+    """Scratch: a matrix's factor, a band of a gradient, and scratch of products and of the step."""
     s = Sizes.of(a.rnn, data)
     count, most, nbytes = s.T * s.B, 0, step_bytes(a, (s.G * s.H,), dtype)
     for part in matrices(a.rnn, s):

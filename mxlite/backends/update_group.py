@@ -1,6 +1,6 @@
-"""The operator that stands for the updates of several parameters of one kind, made in one call.
+"""Operator for the updates of several parameters of one kind in one call.
 
-It comes in where a step is combined; no user and no file ever sees it, so it lives here rather than among
+A pass inserts it into a step; no user and no file ever sees it, so it lives here rather than among
 `mxlite.ops`.
 """
 
@@ -23,7 +23,7 @@ class GroupAttrs:
 
     @property
     def each(self) -> int:
-        """Arrays of one weight."""
+        """Number of arrays of one weight."""
         return len(self.op.inputs) - 1
 
 
@@ -31,7 +31,7 @@ class _fused_updates(Op):
     """Updates of several weights, in any order.
 
     args: for each weight in turn weight, gradient, states (and the copy), and at the end `hyper`; weights and
-    states are changed.
+    states are updated.
     """
 
     variadic = "args"

@@ -1,8 +1,8 @@
-"""Dense layers of mixed precision that read a float32 batch, and narrow it some samples at a time.
+"""Dense layers of mixed precision with an inlined cast of a float32 batch, some samples at a time.
 
-What a user feeds stays float32, and the first layer reads a copy of it in 16 bits. Where data has more
-numbers than the layers behind it make, as in a perceptron, that copy is more than 16 bits save. Here some
-samples are narrowed where they are multiplied, in the same bytes each time:
+A batch from the user stays float32, and the first layer reads a copy of it in 16 bits. If data has more
+elements than the following layers' results, as in a perceptron, that copy costs more than 16 bits save. Here
+some samples are cast where they are multiplied, in the same bytes each time:
 
     for samples [a, b)    narrow = data[a:b] in 16 bits           a band, small enough to stay in the cache
                           out[a:b] = narrow @ weight.T + bias
@@ -10,7 +10,7 @@ samples are narrowed where they are multiplied, in the same bytes each time:
     for samples [a, b)    narrow = data[a:b] in 16 bits
                           d_weight += d_out[a:b].T @ narrow       in float32, and not rounded
 
-The operators come in where a step is combined (`passes/wide_dense.py`); no user and no file ever sees them.
+The pass `passes/wide_dense.py` inserts the operators into a step; no user and no file ever sees them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ..ops.nn.dense import FullyConnected
 from ..ops.scratch import carve, Piece, scratch_bytes
 
 BAND_BYTES, LEAST_BAND = 128 * 1024, 64
-"""Of narrow data in hand, about, and samples that are in hand at least: for each band a kernel copies the
+"""Bytes of cast data at a time, about, and least number of samples: for each band a kernel copies the
 weight, or adds to its gradient."""
 
 _NARROW = np.dtype("float16")  # as long as any type of 16 bits
 
 
 class _wide_dense(Op):
-    """``out = data @ weight.T + bias``, as of FullyConnected, data rounded to the type of the weight.
+    """``out = data @ weight.T + bias``, as in FullyConnected, with data rounded to the type of the weight.
 
     data: (N, ...) read as (N, K), float32;  weight: (M, K), of 16 bits;  bias: (M,)  ->  out: (N, M).
     """
@@ -75,13 +75,13 @@ class _wide_dense(Op):
 
 @dataclass(frozen=True)
 class WideGradientAttrs:
-    """shape: of the weight whose gradient is made."""
+    """shape: that of the weight whose gradient is computed."""
 
     shape: Shape
 
 
 class _wide_dense_d_weight(Op):
-    """The gradient of `_wide_dense` in its weight, ``d_weight = d_out.T @ data``, data rounded.
+    """The weight gradient of `_wide_dense`, ``d_weight = d_out.T @ data``, with data rounded.
 
     d_out: N * M numbers read as (N, M), of 16 bits;  data: N * K read as (N, K), float32  ->  d_weight:
     (M, K), float32.
@@ -128,7 +128,7 @@ class _wide_dense_d_weight(Op):
 
 
 def band_of(count: int, width: int) -> int:
-    """Samples of a band, but for the last, of `count`: bands are about equal."""
+    """Samples of a band, except the last, out of `count`: bands are about equal."""
     wanted = max(LEAST_BAND, BAND_BYTES // (2 * width))
     each = -(-count // max(1, round(count / wanted)))
     return min(count, -(-each // 16) * 16)
@@ -141,5 +141,5 @@ def bands(count: int, width: int) -> list[slice]:
 
 
 def _gradient_pieces(rows: int, weight: Shape, dtype: DType) -> list[Piece]:
-    """A band of data, and its part of the gradient."""
+    """Scratch: a band of data, and its part of the gradient."""
     return [((rows, weight[1]), dtype), (weight, float32)]

@@ -68,7 +68,7 @@ def _signed(nbytes: int) -> str:
 
 
 def _plan(arguments: argparse.Namespace, text: str) -> MemoryPlan:
-    """A plan out of a file that holds one, else the plan of a model."""
+    """The plan in a file, if the file holds one, else the plan of a model."""
     if not text.startswith(ZOO) and not text.endswith(".onnx"):
         start = b""
         if os.path.isfile(text):
@@ -80,7 +80,7 @@ def _plan(arguments: argparse.Namespace, text: str) -> MemoryPlan:
 
 
 def read_plan(path: str) -> MemoryPlan:
-    """The plan in a file that anybody may have written. Raises FormatError."""
+    """The plan in an untrusted file. Raises FormatError."""
     size = os.path.getsize(path)
     if size > LARGEST_FILE:
         raise FormatError(f"{path} has {size} bytes; a plan has at most {LARGEST_FILE}.")

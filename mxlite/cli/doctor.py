@@ -1,4 +1,4 @@
-"""`mxlite doctor`: what is installed, and what serves here."""
+"""`mxlite doctor`: what is installed, and which kernels run here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXTRAS = {
     "scikit-learn": ("examples", "the digits data set"),
     "ortools": ("exact", "proofs of the planner's tests"),
 }
-"""Package -> extra, what for."""
+"""Package -> its extra and its purpose."""
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -105,7 +105,7 @@ def _backend(device: Context) -> str:
 
 
 def _setting(ask: Any) -> object:
-    """What a setting says, or what is wrong with it: the doctor speaks also where others refuse."""
+    """The value of a setting, or what is wrong with it: the doctor reports errors and goes on."""
     try:
         return ask()
     except MXLiteError as error:
@@ -113,7 +113,7 @@ def _setting(ask: Any) -> object:
 
 
 def _cache() -> str:
-    """Where files for later processes go, and whether they can."""
+    """The folder of cached files, and why it cannot be written if so."""
     root = config.cache_dir()
     if root is None:
         return "none: MXLITE_CACHE_DIR=off, or no home directory"
@@ -122,7 +122,7 @@ def _cache() -> str:
 
 
 def _kernels() -> list[tuple[str, object]]:
-    """What runs faster than numpy's reference kernels, and what would have to be there for more."""
+    """The faster kernels that are available, and what would have to be installed for more."""
     try:
         kinds = config.kernel_kinds()
     except MXLiteError as error:
@@ -173,7 +173,7 @@ def _remedy() -> str:
 
 
 def _compiler() -> str | None:
-    """LLVM's version and the processor it makes code for; None where llvmlite is absent or broken."""
+    """LLVM's version and the processor it compiles for; None if llvmlite is absent or broken."""
     try:
         at = native.target()
     except MXLiteError as error:

@@ -1,4 +1,4 @@
-"""What `mxlite doctor` says of GPUs: driver, libraries, devices, what serves where something is absent."""
+"""The report of `mxlite doctor` on GPUs: driver, libraries, devices, and substitutes for what is absent."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 def rows() -> Rows:
     """Pairs (what, found). Opens every GPU: each takes some hundreds of MB while this process lives."""
     number = num_gpus()
-    found: Rows = [("GPUs", number if number else f"none: {why_none()}"), *_cupy(), *_libraries()]
+    report: Rows = [("GPUs", number if number else f"none: {why_none()}"), *_cupy(), *_libraries()]
     for i in range(number):
-        found += _device(i)
+        report += _device(i)
     with_kernels = {op.forward_op or op for op in planning_backend().kernels} & set(ALL)
     rest = len(ALL) - len(with_kernels)
-    found.append(("operators with GPU kernels", f"{len(with_kernels)}; {rest} run on the host, on copies"))
-    return found
+    report.append(("operators with GPU kernels", f"{len(with_kernels)}; {rest} run on the host, on copies"))
+    return report
 
 
 def _cupy() -> Rows:
@@ -50,12 +50,12 @@ def _libraries() -> Rows:
     if nvrtc.available():
         known = nvrtc.architectures()
         compiler = ".".join(map(str, nvrtc.version()))
-        found: Rows = [("NVRTC", f"{compiler}, for sm_{known[0]} to sm_{known[-1]}")]
+        report: Rows = [("NVRTC", f"{compiler}, for sm_{known[0]} to sm_{known[-1]}")]
     else:
-        found = [("NVRTC", "absent: no kernel can be compiled; pip install 'mxlite[gpu]' brings it")]
-    found.append(("cuBLASLt", _cublaslt()))
-    found.append(("cuDNN", _cudnn()))
-    return found
+        report = [("NVRTC", "absent: no kernel can be compiled; pip install 'mxlite[gpu]' brings it")]
+    report.append(("cuBLASLt", _cublaslt()))
+    report.append(("cuDNN", _cudnn()))
+    return report
 
 
 def _cudnn() -> str:

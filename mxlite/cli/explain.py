@@ -1,4 +1,4 @@
-"""`mxlite explain`: who holds the memory at the peak, and what would help."""
+"""`mxlite explain`: the arrays that hold the memory at the peak, and what would help."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def remedies(request: Request, full: int) -> Iterator[tuple[str, MemoryPlan]]:
-    """(what to change, the plan then), each change by itself; what the model does not allow is left out.
-    `full`: the bytes without any.
+    """(change, plan with it), each change by itself; those that the model does not allow are left out.
+    `full`: the bytes without any change.
     """
     changes: list[tuple[str, Request]] = []
     if not request.is_mixed:
@@ -97,5 +97,5 @@ def remedies(request: Request, full: int) -> Iterator[tuple[str, MemoryPlan]]:
 
 
 def _named(what: str, plan: MemoryPlan) -> tuple[str, MemoryPlan]:
-    """With what another step than the usual one does."""
+    """`what` and `plan`, with a remark about changes to the usual step."""
     return f"{what}, {instead}" if (instead := plan.problem.instead) else what, plan

@@ -15,8 +15,8 @@ from .request import add_model, add_request, Request, request_of
 from .words import show
 
 MOST = 1 << 20  # samples
-FIRST = (1, 2, 4, 8)  # in which a batch that fits is looked for
-BEYOND = 3  # batches that are looked at behind one that does not fit
+FIRST = (1, 2, 4, 8)  # the first batches that are tried
+BEYOND = 3  # batches that are tried after one that does not fit
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -51,12 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Tried:
-    """One batch: its plan within the budget if one was found, and whether it takes too long.
+    """The outcome of one batch: its plan within the budget if one was found.
 
-    `is_last`: whether larger batches are not expected to do better. `is_quick`: whether the plan is of a
-    template, and still to be found by a search. `is_proven`: that no plan exists. `needs` are the bytes that
-    keeping everything takes and the lower bound; `than`: a smaller batch that needs no more of both and is
-    the last, so that this one was not searched. `wrong`: why the network does not take such a batch.
+    `is_slow`: the plan exceeds the limit on extra time. `is_last`: larger batches are not expected to do
+    better. `is_quick`: the plan is from a template, and a search may find another. `is_proven`: no plan
+    exists. `needs`: the bytes of keeping everything and the lower bound. `than`: a smaller batch that needs
+    no more of both and is the last, so that this one was not searched. `wrong`: why the network does not take
+    the batch.
     """
 
     plan: MemoryPlan | None = None
@@ -73,25 +74,25 @@ class _Tried:
         return self.plan is not None and not self.is_slow
 
     def is_less(self, needs: tuple[int, int]) -> bool:
-        """Whether this is the last although it needs no more than that."""
+        """True if this batch is the last although it needs no more than `needs`."""
         mine, theirs = self.needs, needs
         return self.is_last and self.wrong is None and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
 class _Search:
-    """Doubling, then halving, then a look at the next ones.
+    """A search for the largest batch: doubling, then bisection, then a look at the next ones.
 
     Larger batches need more, as a rule. But a kernel may take less scratch for 4 samples than for 3, or be
-    another one, so what fits need not be an interval, nor begin at 1.
+    another one, so the batches that fit need not be an interval, nor begin at 1.
 
-    What a search has found for one batch is a template for others: a plan of a template keeps its budget, so
-    what it says fits, fits, and takes milliseconds. A batch that no template makes fit is searched itself,
-    and so is the largest: what is reported is what binding finds.
+    The decisions of one batch's search are a template for others: a plan from a template is checked against
+    the budget and takes milliseconds. A batch for which no template fits is searched itself, and so is the
+    largest: the result is the plan that binding finds.
     """
 
     def __init__(self, request: Request, budget: int, limit: float, verbose: bool) -> None:
         self.request, self.budget, self.limit, self.verbose = request, budget, limit, verbose
-        self.templates: list[Template] = []  # the last found first
+        self.templates: list[Template] = []  # the newest first
         self.tried: dict[int, _Tried] = {}
 
     def at(self, batch: int) -> Request:
@@ -115,7 +116,7 @@ class _Search:
                 return batch, replace(plan, budget_bytes=self.budget)
 
     def _halved(self, low: int) -> int:
-        """A batch that is not the last, where the next one is."""
+        """A batch that is not the last, although the next one is, found by bisection."""
         high = MOST + 1
         while high - low > 1:
             middle = min(2 * low, MOST) if high > MOST else (low + high) // 2
@@ -126,7 +127,7 @@ class _Search:
         return low
 
     def _beyond(self, low: int) -> int:
-        """The largest batch from `low` on behind which so many in a row are the last."""
+        """The largest batch from `low` on that BEYOND batches in a row follow which are the last."""
         batch = low
         while batch < min(low + BEYOND, MOST):
             batch += 1
@@ -135,29 +136,29 @@ class _Search:
         return low
 
     def searched_again(self, batch: int) -> bool:
-        """Whether a search finds a plan where that of a template is good; what it finds is what counts."""
-        found = self.tried[batch]
-        if not found.is_quick:
+        """True if a search finds a plan for a batch whose template plan is good; its result is stored."""
+        tried = self.tried[batch]
+        if not tried.is_quick:
             return True
-        assert found.plan is not None
+        assert tried.plan is not None
         try:
-            plan = found.plan.within(self.budget)
+            plan = tried.plan.within(self.budget)
         except MemoryBudgetError:
-            self.tried[batch] = replace(found, plan=None, is_last=True)
+            self.tried[batch] = replace(tried, plan=None, is_last=True)
             return False
-        self.tried[batch] = replace(self.judged(plan), needs=found.needs)
+        self.tried[batch] = replace(self.judged(plan), needs=tried.needs)
         return self.tried[batch].is_good
 
     def outcome(self, batch: int) -> _Tried:
-        """What comes of this batch, tried once."""
+        """The outcome of this batch, which is tried once."""
         if batch not in self.tried:
-            found = self.tried[batch] = self.try_batch(batch)
+            tried = self.tried[batch] = self.try_batch(batch)
             if self.verbose:
-                show(f"batch {batch}: {self.described(found)}")
+                show(f"batch {batch}: {self.described(tried)}")
         return self.tried[batch]
 
     def try_batch(self, batch: int) -> _Tried:
-        """Only a batch between both bounds needs a search."""
+        """Plan a batch; only one between both bounds needs a search."""
         try:
             plan = self.at(batch).keep_all()
         except ShapeError as error:
@@ -177,8 +178,9 @@ class _Search:
             return _Tried(needs=needs)
 
     def judged(self, plan: MemoryPlan) -> _Tried:
-        """A plan that fits. What is made again although there is room, as 16-bit copies of weights, takes
-        less of a larger batch's time: where that is too slow, more may not be.
+        """The outcome of a plan that fits. Recomputation that is done although there is room, such as that of
+        16-bit copies of weights, is a smaller share of a larger batch's time: a larger batch may be fast
+        enough if this one is too slow.
         """
         slow = plan.extra_time > self.limit
         return _Tried(plan, slow, slow and plan.peak_bytes != plan.keep_all_peak_bytes)
@@ -187,20 +189,20 @@ class _Search:
         """A plan for the step of `plan` that fits and is fast enough; None if no template gives one."""
         for template in self.templates:
             for problem in () if plan.steps is None else plan.steps:
-                found = template.plan(problem, self.budget, frontier_of)
-                if found is not None and found.extra_time <= self.limit:
+                candidate = template.plan(problem, self.budget, frontier_of)
+                if candidate is not None and candidate.extra_time <= self.limit:
                     kept = plan.keep_all_peak_bytes
-                    return replace(found, steps=plan.steps, keep_all_peak_bytes=kept)
+                    return replace(candidate, steps=plan.steps, keep_all_peak_bytes=kept)
         return None
 
     def searched(self, plan: MemoryPlan) -> MemoryPlan:
-        """The fastest plan that fits for the step of `plan`; the next batches may use what is found."""
-        found = plan.within(self.budget)
+        """The fastest plan that fits for the step of `plan`; its decisions become a template."""
+        best = plan.within(self.budget)
         if self.request.strategy == "sharing" and self.request.offload is None:
-            self.templates.insert(0, Template(found))
-        return found
+            self.templates.insert(0, Template(best))
+        return best
 
-    # -- what is said --------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def described(self, found: _Tried) -> str:
         if found.plan is not None:
@@ -214,7 +216,7 @@ class _Search:
         return "cannot fit: that is proven" if found.is_proven else "does not fit: no plan is found"
 
     def beside(self, batch: int) -> str:
-        """What came of larger batches, and of smaller ones that do not fit."""
+        """The outcomes of larger batches, and of smaller ones that do not fit, in words."""
         next_ones = [b for b in range(batch + 1, batch + 1 + BEYOND) if b in self.tried]
         larger = [b for b in next_ones if not self.tried[b].than]
         more = [b for b in next_ones if self.tried[b].than]
@@ -233,7 +235,7 @@ class _Search:
         return f" {told}.{least}"
 
     def why_none(self) -> str:
-        """Why no batch is good, of those that were tried."""
+        """Why none of the tried batches is good, in words."""
         tried = f"Batches tried: {_listed(sorted(self.tried))}."
         if slow := [b for b in sorted(self.tried) if self.tried[b].plan is not None]:
             fits = (

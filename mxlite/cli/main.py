@@ -19,7 +19,7 @@ from .words import show
 COMMANDS = (plan, frontier, fit_batch, explain, diff, doctor, alias)
 LONGEST_MESSAGE = 800  # characters; names in it come out of files
 
-_LONG_WORD = re.compile(r"\S{160,}")  # a name, or somebody's joke
+_LONG_WORD = re.compile(r"\S{160,}")  # a name, perhaps a malicious one
 
 BAD = 2  # exit code of bad usage or input
 STOPPED = 130  # as shells have it for Ctrl-C

@@ -1,4 +1,4 @@
-"""`mxlite plan`: what one step takes, and whether it fits."""
+"""`mxlite plan`: the memory of one step, and if it fits a budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .request import add_model, add_request, budget_of, request_of
 from .words import show
 from .writing import check_writable, write
 
-PLANS = 10  # of a page's slider
+PLANS = 10  # plans of a page's slider
 
 
 def add(commands: Any) -> argparse.ArgumentParser:

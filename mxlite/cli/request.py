@@ -1,4 +1,4 @@
-"""What is asked of the planner: a model, a batch, training or not, types, an optimizer."""
+"""A question to the planner: a model, a batch, training or inference, types, an optimizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..symbol import Symbol
 from .source import call, named_options, parse_shapes, Shapes, Source
 
 DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
-"""What `--dtype` takes, and which type each is."""
+"""Values of `--dtype`, and the type that each means."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +64,24 @@ class Request:
         )
 
     def keep_all(self) -> MemoryPlan:
-        """The plan that keeps everything, of the step that budgets are for: inference within one holds no
-        constants, and training makes nothing again but what the planner says."""
+        """The plan that keeps everything, for the step that budgets are planned for: there inference keeps no
+        folded constants, and training recomputes nothing except by the planner's choice."""
         return replace(self.plan(UNBOUNDED), budget_bytes=None)
 
     def _types(self, net: Symbol, shapes: Shapes, inputs: set[str]) -> Mapping[str, Any] | None:
-        """Types of arguments. What is read in 16 bits alone is stored so: batches, as a Module has them, and
-        parameters that are not to be trained.
+        """Types of arguments. Those that are read only in 16 bits are stored in 16 bits: batches, as a Module
+        does, and parameters that are not trained.
         """
         if self.dtype == "float64":
             return types_of(net, set(shapes))
         if not self.is_mixed:
             return None
-        found = net.amp_types(self.dtype, None, **shapes)
-        return {n: t for n, t in found.items() if not self.train or n in inputs}
+        types = net.amp_types(self.dtype, None, **shapes)
+        return {n: t for n, t in types.items() if not self.train or n in inputs}
 
     @property
     def is_mixed(self) -> bool:
-        """Whether parameters are float32 and what lies between is 16-bit."""
+        """True if parameters are float32 and activations 16-bit."""
         return self.dtype in ("bfloat16", "float16")
 
     def _optimizer(self) -> Any:
@@ -91,7 +91,7 @@ class Request:
         return call(f"--optimizer {self.optimizer}", optimizers.create, name, **options)
 
     def describe(self) -> str:
-        """Model, batch and how it is planned, as a heading."""
+        """Model, batch and options of the plan, as a heading."""
         batch = self.source.batch_of(self.batch)
         parts = [self.source.name, *([f"batch {batch}"] if batch is not None else [])]
         parts.append(f"mixed {self.dtype} and float32" if self.is_mixed else self.dtype)
@@ -114,7 +114,7 @@ class Request:
 
 
 def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None:
-    """The options that say what is planned."""
+    """Add the options that describe a request."""
     command.add_argument(
         "--shape", action="append", default=[], metavar="NAME:DIMS",
         help="shape of an input, as data:32,3,224,224 or data:N,3,224,224; may be repeated",
@@ -193,11 +193,11 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
             raise ShapeError(
                 f"--shape names {name!r}, which is no input of the network.{nearest(name, arguments)}"
             )
-    found = infer_shapes(net.graph, shapes).shapes
-    unknown = {n.name for n in net.graph.variables if not known_shape(found.get(Entry(n)))}
+    inferred = infer_shapes(net.graph, shapes).shapes
+    unknown = {n.name for n in net.graph.variables if not known_shape(inferred.get(Entry(n)))}
     if unknown:
         raise ShapeError(_unknown(net, unknown))
-    total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
+    total = sum(8 * prod(s) for s in inferred.values() if min(s, default=1) >= 0)
     if total >= UNBOUNDED:
         raise ShapeError(
             f"With these shapes the results have {format_bytes(total)} together; more than {UNBOUNDED} "
@@ -207,11 +207,11 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
 
 
 PARAMETERS = frozenset(("weight", "bias", "gamma", "beta", "moving_mean", "moving_var", "parameters"))
-"""Inputs of operators whose shapes follow from the others."""
+"""Inputs of operators whose shapes follow from other inputs."""
 
 
 def _unknown(net: Symbol, unknown: set[str]) -> str:
-    """What to give: of the variables `unknown` those that are no parameters and no labels, if any are."""
+    """The variables of `unknown` that the user should give: neither parameters nor labels, if possible."""
     follow = input_names(net.graph, []) | {
         entry.node.name
         for node in net.graph.nodes

@@ -1,4 +1,4 @@
-"""Where a model comes from: a Symbol JSON file, an ONNX file, or a name of the zoo.
+"""The source of a model: a Symbol JSON file, an ONNX file, or a name of the zoo.
 
 No file is trusted: whatever is wrong with one ends in an MXLiteError.
 """
@@ -17,7 +17,7 @@ from ..core.errors import FormatError, MXLiteError, OpAttributeError, ShapeError
 from ..graph import Entry, infer_shapes, Shape
 from ..symbol import Symbol
 
-BATCH = 32  # of zoo networks, and for N in a shape, unless told otherwise
+BATCH = 32  # the default batch of zoo networks, and for N in a shape
 ZOO = "zoo:"
 ONNX = ".onnx"
 
@@ -27,7 +27,7 @@ Shapes = dict[str, Shape]
 
 @dataclass(frozen=True)
 class Source:
-    """A model and what its inputs are. `batch` None: shapes as they are written.
+    """A model and the shapes of its inputs. `batch` None: shapes as they are written.
 
     In `given`, "N" stands for the batch. Where no shape has one, the batch stands where the zoo puts it, and
     in a file's inputs on the first axis if that is as long in all of them.
@@ -38,12 +38,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What to call it in a table."""
+        """The model's name in a table."""
         return self.text.removeprefix(ZOO) if self.text.startswith(ZOO) else os.path.basename(self.text)
 
     @property
     def has_batch(self) -> bool:
-        """Whether a batch size can be chosen."""
+        """True if a batch size can be chosen."""
         return self._marked[1] is not None
 
     def batch_of(self, batch: int | None) -> int | None:
@@ -51,13 +51,13 @@ class Source:
         return self._marked[1] if batch is None else batch
 
     def no_batch(self, net: Symbol, shapes: Shapes) -> str:
-        """What to do where no batch size can be chosen, for what `read` gives."""
+        """Advice for a model whose batch size cannot be chosen, given the result of `read`."""
         why = f"{self.name} says the shapes of its inputs itself"
         if self.text.endswith(ONNX) and not self.given:
             fixed = ", ".join(f"{n!r} {dims}" for n, dims in list(shapes.items())[:4])
             return f"{why} ({fixed}): export it with a batch that is left open (`dynamic_axes` in PyTorch)."
-        found = infer_shapes(net.graph, shapes).shapes
-        said = {n.name: found[Entry(n)] for n in net.graph.arguments if "__shape__" in n.annotations}
+        inferred = infer_shapes(net.graph, shapes).shapes
+        said = {n.name: inferred[Entry(n)] for n in net.graph.arguments if "__shape__" in n.annotations}
         if self.given:
             why = f"The shapes of {', '.join(map(repr, self.given))} do not agree on one batch"
         marked = {n: ("N", *dims[1:]) for n, dims in (self.given or said).items() if dims}
@@ -65,7 +65,7 @@ class Source:
 
     @cached_property
     def _marked(self) -> tuple[dict[str, Dims], int | None]:
-        """Shapes with "N" where the batch stands, and the batch as they are written; None: not known."""
+        """Shapes with "N" for the batch, and the batch in the shapes as written; None: not known."""
         zoo: Mapping[str, Dims] = {} if self._zoo is None else self._zoo[1]
         if any("N" in dims for dims in self.given.values()):
             return {**zoo, **self.given}, BATCH
@@ -83,7 +83,7 @@ class Source:
 
     @cached_property
     def _zoo(self) -> tuple[Symbol, dict[str, Dims]] | None:
-        """A network of the zoo and its inputs: "N" is what grows with the batch."""
+        """A network of the zoo and its inputs: "N" is a length that grows with the batch."""
         if not self.text.startswith(ZOO):
             return None
         name, options = named_options(self.text.removeprefix(ZOO))
@@ -132,7 +132,7 @@ class Source:
 
 
 def shape_options(shapes: Mapping[str, Dims]) -> str:
-    """The options that say these shapes, the first four of them."""
+    """The options that give these shapes, the first four of them."""
     return " ".join(f"--shape {n}:{','.join(map(str, dims))}" for n, dims in list(shapes.items())[:4])
 
 
@@ -158,13 +158,13 @@ def parse_shape(text: str) -> tuple[str, Dims]:
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Dims]:
     """Name -> lengths of several `--shape`. Raises ShapeError, also for a name that comes twice."""
-    found: dict[str, Dims] = {}
+    shapes: dict[str, Dims] = {}
     for text in texts:
         name, dims = parse_shape(text)
-        if name in found:
+        if name in shapes:
             raise ShapeError(f"--shape gives {name!r} twice.")
-        found[name] = dims
-    return found
+        shapes[name] = dims
+    return shapes
 
 
 def named_options(text: str) -> tuple[str, dict[str, Any]]:

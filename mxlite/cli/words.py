@@ -1,4 +1,4 @@
-"""What commands print: lines as they are, but broken between words for a terminal that is narrower."""
+"""The output of commands: lines, broken between words for a narrow terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 
 from ..core.table import terminal_width
 
-LEAST_WIDTH = 20  # of what is broken
+LEAST_WIDTH = 20  # of a broken line
 
 
 def show(text: str = "", *, aside: bool = False) -> None:
@@ -24,7 +24,7 @@ def show(text: str = "", *, aside: bool = False) -> None:
 
 
 def _broken(line: str, width: int) -> str:
-    """What goes on begins below the words of an item of a list, or below the last cell of a table's row."""
+    """A broken line: it continues below a list item's words, or below the last cell of a table's row."""
     if len(line) <= width:
         return line
     text = line.lstrip(" ")

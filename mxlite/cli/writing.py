@@ -10,9 +10,9 @@ from ..core.files import replacing
 
 
 def check_writable(*paths: str | None) -> None:
-    """Refuse a path where no file can be, before any work is done for it. None: nothing is written.
+    """Refuse a path that no file can be written to, before any work is done for it. None: nothing is written.
 
-    Raises MXLiteError, naming the file. What a disk refuses later is found by `write`.
+    Raises MXLiteError, naming the file. A later refusal of the disk is an error of `write`.
     """
     for path in paths:
         if path is None:

@@ -1,4 +1,4 @@
-"""Parts of MXNet that mxlite has not: what to say where a program asks for one."""
+"""Parts of MXNet that mxlite does not have, and what to say when a program asks for one."""
 
 from __future__ import annotations
 

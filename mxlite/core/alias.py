@@ -31,7 +31,7 @@ _REAL = __name__.partition(".")[0]
 
 
 class _Same(Loader):
-    """Gives the module that mxlite has under the name's rest, and leaves it as it is."""
+    """A loader that returns the mxlite module of the same dotted name and leaves it as it is."""
 
     def __init__(self, real: str) -> None:
         self._real = real
@@ -47,7 +47,7 @@ class _Same(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Answers for `<name>.x` where `mxlite.x` is."""
+    """A finder that answers for `<name>.x` if `mxlite.x` exists."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class _Finder(MetaPathFinder):
 
 
 def stand_in(name: str = NAME) -> ModuleType:
-    """Make mxlite answer for `name` too, in this process; gives mxlite."""
+    """Make mxlite answer to `name` too, in this process; returns mxlite."""
     package = importlib.import_module(_REAL)
     sys.modules[name] = package
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
@@ -76,12 +76,12 @@ def stand_in(name: str = NAME) -> ModuleType:
 
 
 def package_in(folder: Path) -> Path:
-    """The file that `write` makes below `folder`."""
+    """The file that `write` creates below `folder`."""
     return folder / NAME / "__init__.py"
 
 
 def is_ours(file: Path) -> bool:
-    """Whether `write` made that file."""
+    """True if `write` made that file."""
     return MARK in file.read_text(errors="replace")
 
 
@@ -110,9 +110,9 @@ def write(folder: Path) -> Path:
 
 
 def remove(folder: Path) -> Path | None:
-    """Take the package of `write` away from `folder`; the folder that went, None where there was none.
+    """Delete the package that `write` put into `folder`; returns the deleted folder, None if there was none.
 
-    StateError: what is there is not of mxlite.
+    StateError: the package there is not mxlite's.
     """
     file = package_in(folder)
     if not file.parent.exists():

@@ -1,4 +1,4 @@
-"""What MXNet's programs import from `mxnet.base` beside its error: types of Python and numpy."""
+"""Names that MXNet's programs import from `mxnet.base` besides its error: types of Python and numpy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .errors import MXLiteError
 
 mx_real_t = np.float32
-"""The type of arrays that say nothing else."""
+"""The element type of arrays for which no other is given."""
 string_types = (str,)
 numeric_types = (float, int, np.generic)
 integer_types = (int, np.integer)
@@ -23,7 +23,7 @@ def py_str(text: bytes | str) -> str:
 
 
 class NotImplementedForSymbol(MXLiteError, NotImplementedError):
-    """What arrays do and symbols cannot, such as `bool(symbol)`: they have no values."""
+    """Raised for what arrays can do and symbols cannot, such as `bool(symbol)`: symbols have no values."""
 
     def __init__(
         self, function: Callable[..., Any] | str, alias: str | None = None, *args: Any, text: str = ""
@@ -41,7 +41,7 @@ def _as_list(obj: Any) -> list[Any]:
 
 
 def data_dir_default() -> str:
-    """The folder of downloaded data where nothing else is said: ~/.mxnet."""
+    """The default folder for downloaded data: ~/.mxnet."""
     return os.path.join(os.path.expanduser("~"), ".mxnet")
 
 

@@ -1,4 +1,4 @@
-"""Attributes that are computed when somebody first asks for them, and then stay."""
+"""Attributes that are computed at their first use and then stay."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):
-    """As `functools.cached_property`, without a lock.
+    """`functools.cached_property` without its lock.
 
-    That of Python 3.11 has one lock for each attribute of a class: while one thread computes it for one
-    object nobody may for another, and in a child that was forked meanwhile nobody ever can. Here two threads
-    that ask at the same time both compute, and both get what was there first: computing it twice must do no
-    harm.
+    Python 3.11's version holds one lock per attribute of a class: while one thread computes the attribute for
+    one object, no other thread can compute it for another, and in a child forked meanwhile the lock stays
+    taken for ever. Here two threads that ask at the same time both compute, and both get the value that was
+    stored first: computing it twice must do no harm.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -33,6 +33,6 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object | None, owner: type | None = None) -> Self | T:
         if instance is None:
             return self
-        # Python asks the instance's own attributes first: this is reached until it is there.
-        found: T = instance.__dict__.setdefault(self.name, self.compute(instance))
-        return found
+        # Python looks at the instance's own attributes first, so this runs only until the value is stored.
+        value: T = instance.__dict__.setdefault(self.name, self.compute(instance))
+        return value

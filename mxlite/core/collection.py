@@ -1,4 +1,4 @@
-"""Times in which Python's garbage collector does not run."""
+"""Periods in which Python's garbage collector does not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from .together import Together
 
-_was_enabled = False  # before the first came who is inside now
+_was_enabled = False  # before the first of the threads now inside came in
 
 
 def _begin() -> None:
@@ -27,10 +27,10 @@ _together = Together(_begin, _end)
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Inside, no cycle is looked for, whatever thread is in; what is not in a cycle is freed as ever.
+    """Inside this context the collector looks for no cycles, in any thread; reference counting goes on.
 
-    The collector goes over all objects each time there are a quarter more of them. Passes over a deep network
-    make millions that all stay, and no cycle: 40 % of their time was its.
+    The collector visits all objects each time their number has grown by a quarter. Passes over a deep network
+    create millions of objects that all stay and form no cycle: the collector took 40 % of their time.
     """
     _together.enter()
     try:
@@ -40,9 +40,9 @@ def no_collection() -> Iterator[None]:
 
 
 def grow_old() -> None:
-    """Count all objects there are as old: they are looked at only when all are, not as soon as one is made.
+    """Count all present objects as old: the collector then visits them only in a full collection.
 
-    For what stays, such as modules. Does nothing where somebody has frozen objects, which would thaw.
+    Meant for objects that stay, such as modules. Does nothing if objects are frozen, as they would thaw.
     """
     if not gc.get_freeze_count():
         gc.freeze()

@@ -9,9 +9,9 @@
 | MXLITE_MAX_PENDING  | 4096            | pushes that may wait to run before a further push blocks          |
 | MXLITE_BULK_SIZE    | 64              | steps of a bound program that one push to the engine runs         |
 | MXLITE_CHECK_PLAN   | 0               | 1: every plan passes the judge before it runs                     |
-| MXLITE_CHECK_REWRITES | 0             | 1: what each pass makes of a graph is computed before and after   |
-|                     |                 | it, by reference kernels on random inputs; for small networks     |
-| MXLITE_KERNELS      | onednn,compiled | what may run besides numpy's reference kernels: any of these two,  |
+| MXLITE_CHECK_REWRITES | 0             | 1: each pass's graph is computed before and after the pass, by     |
+|                     |                 | reference kernels on random inputs; for small networks            |
+| MXLITE_KERNELS      | onednn,compiled | kernels besides numpy's reference kernels: any of these two,       |
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
 | MXLITE_TARGET       | native          | instructions that kernels of oneDNN and of generated code may use: |
@@ -22,11 +22,11 @@
 |                     |                 | to 10 bits (TF32), several times as fast                          |
 | MXLITE_GPU_TUNING   | 1               | 0: kernels of a GPU are chosen by rules, not by measurements      |
 | MXLITE_GPU_TUNING_SECONDS | no limit  | seconds that a process may take to measure, with what has to be   |
-|                     |                 | compiled for it; what comes behind them is chosen by rules        |
+|                     |                 | compiled for it; later choices are made by rules                  |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
-| MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
-|                     |                 | processes; `off`: nowhere                                         |
-| MXLITE_PLAN_CACHE   | 1               | 0: what planning found is neither kept nor read                   |
+| MXLITE_CACHE_DIR    | the user's      | folder of compiled code and planning results for later processes;  |
+|                     |                 | `off`: nowhere                                                    |
+| MXLITE_PLAN_CACHE   | 1               | 0: planning results are neither stored nor read                   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
 | MXLITE_GPU_MEMORY_LIMIT | all there is | bytes (`8GiB`) that this process takes of a GPU, at most          |
@@ -42,7 +42,7 @@ from .cores import available_cores
 from .errors import MXLiteError, nearest
 
 MOST_THREADS = 1024
-"""Of one kind; more is a slip of the pen."""
+"""The most threads of one kind; a higher number is a slip of the pen."""
 
 
 def _integer(name: str, default: int, least: int, most: int | None = None) -> int:
@@ -92,7 +92,7 @@ KERNELS = ("onednn", "compiled")
 
 
 def kernel_kinds() -> frozenset[str]:
-    """What may run besides the reference kernels."""
+    """Kinds of kernels that may run besides the reference kernels."""
     text = os.environ.get("MXLITE_KERNELS", "")
     if not text:
         return frozenset(KERNELS)
@@ -110,7 +110,7 @@ TARGETS = ("native", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
 def target() -> str:
-    """One of TARGETS: whose instructions kernels may use."""
+    """One of TARGETS: the instruction set that kernels may use."""
     text = os.environ.get("MXLITE_TARGET", "") or "native"
     if text not in TARGETS:
         raise MXLiteError(
@@ -120,33 +120,33 @@ def target() -> str:
 
 
 def dnnl_lib() -> str:
-    """The file of oneDNN's library; empty where it is to be looked for."""
+    """The file of oneDNN's library; empty if it is to be searched for."""
     return os.environ.get("MXLITE_DNNL_LIB", "")
 
 
 def cublaslt_lib() -> str:
-    """The file of cuBLASLt's library; empty where it is to be looked for."""
+    """The file of cuBLASLt's library; empty if it is to be searched for."""
     return os.environ.get("MXLITE_CUBLASLT_LIB", "")
 
 
 def allow_tf32() -> bool:
-    """Whether products of float32 may be made in TF32 where the call does not say."""
+    """True if float32 products may be computed in TF32 where the call does not say."""
     return _integer("MXLITE_ALLOW_TF32", 0, 0) > 0
 
 
 def gpu_tuning() -> bool:
-    """Whether ways to compute a product on a GPU are measured where it is not known which is fastest."""
+    """True if a GPU's algorithms for a product are measured when the fastest is not known."""
     return _integer("MXLITE_GPU_TUNING", 1, 0) > 0
 
 
 def gpu_tuning_seconds() -> int | None:
-    """Seconds that this process may take to measure ways to compute on a GPU; None: as many as it takes."""
+    """Seconds that this process may spend on measuring a GPU's algorithms; None: no limit."""
     text = os.environ.get("MXLITE_GPU_TUNING_SECONDS", "")
     return _integer("MXLITE_GPU_TUNING_SECONDS", 0, 0) if text else None
 
 
 def cache_dir() -> str | None:
-    """The directory for what another process can use again; None: nothing is kept.
+    """The directory for results that other processes can reuse; None: nothing is stored.
 
     MXLITE_CACHE_DIR, or `mxlite` where the system wants caches of a user to be.
     """
@@ -169,7 +169,7 @@ def num_threads() -> int:
     """
     if os.environ.get("MXLITE_NUM_THREADS"):
         return _integer("MXLITE_NUM_THREADS", 1, 1, MOST_THREADS)
-    # OpenMP's variable is a list, one number for each level of nesting; what is no number it ignores.
+    # OpenMP's variable is a list, one number for each level of nesting; it ignores anything else.
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first):
         return min(int(first), MOST_THREADS)
@@ -177,7 +177,7 @@ def num_threads() -> int:
 
 
 def openmp_waits() -> bool:
-    """Whether the user says how long OpenMP's threads look for work before they sleep."""
+    """True if the user has set how long OpenMP's threads spin before they sleep."""
     return "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ
 
 
@@ -192,27 +192,27 @@ def bulk_size() -> int:
 
 
 def check_plan() -> bool:
-    """Whether every plan passes the judge before it runs."""
+    """True if every plan passes the judge before it runs."""
     return _integer("MXLITE_CHECK_PLAN", 0, 0) > 0
 
 
 def check_rewrites() -> bool:
-    """Whether every pass has to show that the graph it has made says what the one before says."""
+    """True if every pass has to show that its graph computes the same as the graph before it."""
     return _integer("MXLITE_CHECK_REWRITES", 0, 0) > 0
 
 
 def plan_cache() -> bool:
-    """Whether what planning found is kept for later processes."""
+    """True if planning results are stored for later processes."""
     return _integer("MXLITE_PLAN_CACHE", 1, 0) > 0
 
 
 def guard() -> bool:
-    """Whether arrays have guard bytes around them, for finding kernels that write where they should not."""
+    """True if arrays have guard bytes around them, which reveal kernels that write out of bounds."""
     return _integer("MXLITE_GUARD", 0, 0) > 0
 
 
 def gpu_memory_limit() -> int | None:
-    """Bytes that this process takes of a GPU at most; None: all there is."""
+    """The most bytes that this process takes of a GPU; None: all there is."""
     text = os.environ.get("MXLITE_GPU_MEMORY_LIMIT", "")
     try:
         return parse_bytes(text) if text else None

@@ -1,4 +1,4 @@
-"""How many cores this process may use: those it may run on, and what a container's quota leaves of them."""
+"""The number of cores that this process may use: its affinity mask, limited by a container's quota."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SYSTEM = Path("/")  # tests put a tree of their own here
 
 
 def available_cores() -> int:
-    """Cores that this process may run on, no more than its quota of processor time pays for; at least 1."""
+    """Number of cores that this process may run on, at most its quota of processor time; at least 1."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -23,7 +23,7 @@ def available_cores() -> int:
 
 @functools.cache
 def _quota(system: Path) -> float | None:
-    """Cores that the cgroups of this process may use on average; None where there is no limit.
+    """Cores that the cgroups of this process may use on average; None if there is no limit.
 
     A limit holds for everything below it, so the least on the way up counts. Both forms of cgroups are
     asked (`cpu.max` of version 2, `cpu.cfs_quota_us` of version 1): Documentation/admin-guide/cgroup-v2.rst
@@ -35,8 +35,8 @@ def _quota(system: Path) -> float | None:
 def _groups(system: Path) -> Iterator[Path]:
     """The directories of the process's cgroups and of those above them.
 
-    In a container the path in /proc is often that of the host, while what is mounted is its end: so
-    directories that are not there are as good as any.
+    In a container the path in /proc is often that of the host, of which only the end is mounted: so
+    directories that do not exist are ignored later.
     """
     try:
         lines = (system / "proc/self/cgroup").read_text().splitlines()
@@ -58,10 +58,10 @@ def _groups(system: Path) -> Iterator[Path]:
 
 
 def _limit(group: Path) -> float | None:
-    """Cores that one cgroup may use; None where it does not say, or sets no limit."""
+    """Cores that one cgroup may use; None if it sets no limit or does not say."""
     try:
-        if (found := group / "cpu.max").exists():
-            quota, period = found.read_text().split()
+        if (file := group / "cpu.max").exists():
+            quota, period = file.read_text().split()
         else:
             quota = (group / "cpu.cfs_quota_us").read_text()
             period = (group / "cpu.cfs_period_us").read_text()

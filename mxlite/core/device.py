@@ -18,10 +18,10 @@ class _Devices(type):
 
     @property
     def default_ctx(cls) -> Context:
-        """What this thread uses: the innermost `with` block's, as in MXNet, else what was set."""
+        """The device this thread uses: that of the innermost `with` block, as in MXNet, else the one set."""
         stack = getattr(Context._stack, "contexts", None)
-        found: Context = stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
-        return found
+        context: Context = stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
+        return context
 
     @default_ctx.setter
     def default_ctx(cls, ctx: Context) -> None:
@@ -29,7 +29,7 @@ class _Devices(type):
 
 
 class Context(metaclass=_Devices):
-    """Where arrays live. Equal by kind and number; hashable; a `with` block makes it the default."""
+    """A device. Equal by kind and number; hashable; a `with` block makes it the default for new arrays."""
 
     devtype2str: ClassVar[dict[int, str]] = {v: k for k, v in _TYPES.items()}
     devstr2type: ClassVar[dict[str, int]] = _TYPES
@@ -106,7 +106,7 @@ def current_context() -> Context:
 
 
 def set_default_context(ctx: Context) -> None:
-    """Make `ctx` what this thread uses outside of all `with` blocks."""
+    """Make `ctx` the device that this thread uses outside of all `with` blocks."""
     Context.default_ctx = ctx
 
 
@@ -115,5 +115,5 @@ def host_memory() -> int:
     """Bytes of memory that this machine has; 2**63 - 1 where it does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not everywhere, and under no name that all share
+    except (AttributeError, ValueError, OSError):  # not on every system, and under no common name
         return 2**63 - 1

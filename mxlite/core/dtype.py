@@ -54,6 +54,6 @@ def flag_of(dtype: Any) -> int:
 
 
 def is_floating(dtype: Any) -> bool:
-    """Whether gradients of this type make sense."""
+    """True for a floating-point type, which can have gradients."""
     d = as_dtype(dtype)
     return d.kind == "f" or d == bfloat16

@@ -2,7 +2,7 @@
 
 * MXLiteError (RuntimeError)                     also known as MXNetError
   + DefinitionError                              an operator or pass is declared wrongly (the author's fault)
-  + DerivativeError                              a second gradient is wanted of an operator that has none
+  + DerivativeError                              an operator has no second gradient, and one was asked for
   + ShapeError (ValueError, AssertionError)      shapes do not fit (the caller's fault)
   + DTypeError (TypeError)                       element types do not fit or are not supported
   + OpAttributeError (TypeError, AssertionError) an operator's parameter is unknown, missing or wrong
@@ -10,7 +10,7 @@
   + RangeError (ValueError, AssertionError)      a function was given a value outside what it takes
   + UnknownNameError (ValueError, KeyError)      a name that nothing has; suggests the nearest one
   + UnknownAttributeError (AttributeError)       the same, of a module
-  + IndexingError (IndexError)                   what stands in brackets is no index of the array or list
+  + IndexingError (IndexError)                   the value in brackets is no index of the array or list
   + MissingMethodError (NotImplementedError)     a user's class lacks a method that it must define
   + BindError (ValueError)                       arrays given to bind do not match the symbol's lists
   + BudgetError (ValueError)                     `memory_budget` is not a number of bytes
@@ -20,15 +20,19 @@
   + PlanError                                    a memory plan breaks a rule (mxlite's fault: please report)
   + RewriteError                                 a pass changed what a graph computes (please report)
   + FormatError (ValueError, AssertionError)     a file is truncated, corrupt or of an unknown version
+  + FileError (OSError)                          a file or folder cannot be opened, read or written
+    + MissingFileError (FileNotFoundError)       it is not there
+    + FileAccessError (PermissionError)          this user may not
+    + FolderError (IsADirectoryError)            a folder stands where a file should
   + StateError (AssertionError)                  calls in the wrong order (forward before bind, ...)
     + ScheduledRateError (UserWarning)           a learning rate is set that a scheduler decides
   + DeviceError                                  the device is not there, or has no backend
-  + EngineError                                  the engine was misused, as by a push behind its stop
+  + EngineError                                  the engine was misused, as by a push after its stop
   + OperatorError                                an operation failed while running
     + PlaceError (IndexError)                    as an index is out of range
 
-What a caller gave wrongly is an AssertionError too: MXNet's Python checks what it is given by `assert`, and
-programs catch that.
+Errors about values that a caller passed are AssertionErrors too: MXNet's Python checks its arguments with
+`assert`, and programs catch that.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, Self
 
 
 class MXLiteError(RuntimeError):
@@ -96,15 +101,15 @@ class UnknownAttributeError(MXLiteError, AttributeError):
 
 
 class IndexingError(MXLiteError, IndexError):
-    """What stands in brackets is out of range, or of a kind that is no index."""
+    """The value in brackets is out of range, or of a kind that is no index."""
 
 
 class MissingMethodError(MXLiteError, NotImplementedError):
-    """A class lacks a method that whoever derives one has to define."""
+    """A user's class lacks a method that every derived class has to define."""
 
 
 class BindError(MXLiteError, ValueError):
-    """What is given to bind does not match the symbol's arguments."""
+    """The arrays given to bind do not match the symbol's arguments."""
 
 
 class BudgetError(MXLiteError, ValueError):
@@ -114,12 +119,12 @@ class BudgetError(MXLiteError, ValueError):
 class MemoryBudgetError(MXLiteError):
     """No plan found fits the budget.
 
-    `budget_bytes` was asked for. `least_feasible_bytes` is a budget for which a plan is known:
-    asking for exactly this succeeds, with `least_extra_time` (a share of the step). `lower_bound_bytes` is
-    proven: below it no plan exists. `keep_all_peak_bytes` is what a step without recomputation takes.
+    `budget_bytes` was asked for. A plan is known for `least_feasible_bytes`: asking for exactly this
+    succeeds, with `least_extra_time` (a share of the step). `lower_bound_bytes` is proven: no plan exists
+    below it. `keep_all_peak_bytes` is the peak of a step without recomputation.
 
-    `advise` gives more lines of text, on what would help. It plans for that, so it is called when the
-    message is first read, and not at all by those who only catch the error.
+    `advise` gives more lines of text with advice. It plans for that, so it is called when the message is
+    first read, and never if the error is only caught.
     """
 
     def __init__(
@@ -152,7 +157,7 @@ class MemoryBudgetError(MXLiteError):
         self.args = (f"{self.args[0]}\n{line}",)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For another process: with the whole message, since what was asked stays here."""
+        """Pickle the error with its whole message, as `advise` stays in this process."""
         return partial(
             type(self),
             str(self),
@@ -177,11 +182,50 @@ class PlanError(MXLiteError):
 
 
 class RewriteError(MXLiteError):
-    """A pass has made a graph that cannot run, or that computes something else than the one it was given."""
+    """A pass has made a graph that cannot run, or that computes something else than the graph before it."""
 
 
 class FormatError(MXLiteError, ValueError, AssertionError):
     """A file is truncated, corrupt, or of a version that cannot be read."""
+
+
+class FileError(MXLiteError, OSError):
+    """A file or folder cannot be opened, read or written. Its arguments are those of OSError."""
+
+    def __new__(cls, *args: Any) -> Self:
+        return OSError.__new__(cls, *args)
+
+    __init__ = OSError.__init__
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file or folder."""
+
+
+class FileAccessError(FileError, PermissionError):
+    """This user may not open, read or write the file."""
+
+
+class FolderError(FileError, IsADirectoryError):
+    """A folder stands where a file should."""
+
+
+def file_error(error: OSError, path: object = None, told: str | None = None) -> FileError:
+    """What the system says of a file, as an error of ours.
+
+    `path` is named instead of the file that the system was asked for, `told` said instead of its words.
+    """
+    kinds: dict[type, type[FileError]] = {
+        FileNotFoundError: MissingFileError,
+        PermissionError: FileAccessError,
+        IsADirectoryError: FolderError,
+    }
+    kind = next((kinds[k] for k in type(error).__mro__ if k in kinds), FileError)
+    name = error.filename if path is None else path
+    made: FileError = kind(
+        error.errno, told or error.strerror or str(error), *(() if name is None else (name,))
+    )
+    return made
 
 
 class StateError(MXLiteError, AssertionError):
@@ -213,7 +257,7 @@ class OperatorError(MXLiteError):
 
 
 class PlaceError(OperatorError, IndexError):
-    """An operation failed as an index, which it saw only while running, is out of range."""
+    """An operation failed because an index, which it saw only while running, is out of range."""
 
 
 def nearest(name: str, candidates: Iterable[str], likeness: float = 0.6) -> str:
@@ -222,14 +266,14 @@ def nearest(name: str, candidates: Iterable[str], likeness: float = 0.6) -> str:
     likeness: the share of letters in common, from 0 to 1, that a candidate has at least.
     """
     names = [c for c in candidates if isinstance(c, str)]
-    found = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def refuse_misspelt(what: str, given: Iterable[str], names: Iterable[str]) -> None:
     """Raise UnknownNameError for a name given that is none of `names` but much like one that is not given.
 
-    What is like none is left out without a word, as in MXNet: programs give one dict to several networks.
+    A name that is like none of them is ignored, as in MXNet: programs give one dict to several networks.
     """
     known, said = set(names), set(given)
     open_names = sorted(known - said)

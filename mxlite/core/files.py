@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, stay when the machine stops, and are read no further than a bound.
+"""Files that are written atomically and durably, and reads of bounded length.
 
 A new content goes into a temporary file beside its target, to the disk, and then over it; at last the folder,
 which holds the names, goes to the disk as well:
@@ -9,7 +9,7 @@ So a power cut leaves the old content or the new one: renamed before its bytes a
 be there and hold zeros, and without the last step the old name may come back.
 
 A process that is killed leaves its temporary file. While it lives it holds a lock on it, which the system
-takes back with the process. So the first write into a folder deletes what is named so and can be locked.
+releases with the process. So the first write into a folder deletes temporary files that can be locked.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any, IO
+from typing import Any, BinaryIO, IO, Literal, overload, TextIO
 
+from .errors import file_error, FileAccessError, FolderError
 from .wanted import wanted_path
 
 if sys.platform != "win32":
@@ -38,9 +39,22 @@ _OF_DISKS = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG, 
 _swept: set[str] = set()  # folders that this process has looked through
 
 
+@overload
+def opened(path: str | os.PathLike[str], mode: Literal["rb", "wb"] = "rb") -> BinaryIO: ...
+@overload
+def opened(path: str | os.PathLike[str], mode: Literal["r", "w"], **text: Any) -> TextIO: ...
+@overload
+def opened(path: str | os.PathLike[str], mode: str, **text: Any) -> IO[Any]: ...
+def opened(path: str | os.PathLike[str], mode: str = "rb", **text: Any) -> Any:
+    """The file at `path`, open; `text` is as of `open`. Raises FileError, which names it."""
+    try:
+        return open(path, mode, **text)
+    except OSError as error:
+        raise file_error(error) from None
+
+
 def read_at_most(file: IO[bytes], most: int) -> bytes:
-    """What is left of `file`, or its first `most` bytes. Takes what is there, where `read(most)` takes `most`
-    first."""
+    """The rest of `file`, at most `most` bytes. `read(most)` would allocate `most` bytes first."""
     pieces: list[bytes] = []
     while most > 0 and (piece := file.read(min(PIECE, most))):
         pieces.append(piece)
@@ -52,22 +66,22 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
 def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; move it over `path` when the block ends without an error.
 
-    What is there and no file (`/dev/stdout`, a pipe) is written to, never replaced; of a link its target is.
+    An existing path that is no file (`/dev/stdout`, a pipe) is written to, not replaced. A link is followed.
 
     A reader sees the old file or the new one, never a part: also when the process is killed, and, if it is to
-    be `lasting`, which waits for the disk, when the machine stops. An OSError names `path`.
+    be `lasting`, which waits for the disk, when the machine stops. A FileError names `path`.
     """
     path = wanted_path("The file to write", path)
     if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, mode, **_text(mode)) as file:
+        with opened(path, mode, **_text(mode)) as file:
             yield file
         return
     target = os.path.realpath(path)
     folder = os.path.dirname(target) or "."
     try:
         handle, temporary, lock = _made(folder, os.path.basename(target))
-    except OSError as error:  # nobody has asked for the temporary file
-        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+    except OSError as error:  # the user has not asked for the temporary file
+        raise file_error(error, os.fspath(path)) from None
     try:
         with os.fdopen(handle, mode, **_text(mode)) as file:
             yield file
@@ -83,7 +97,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError) and (error.errno in _OF_DISKS or error.filename == temporary):
-            raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+            raise file_error(error, os.fspath(path)) from None
         raise
     finally:
         if lock is not None:
@@ -93,22 +107,22 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise OSError, naming `path`, where no file can be written there as far as can be seen before it is.
+    """Raise FileError, naming `path`, if it can be seen beforehand that no file can be written there.
 
     Makes a temporary file beside it and deletes it again.
     """
     path = wanted_path("The file to write", path)
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise FolderError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.exists(path) and not os.path.isfile(path):
         if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            raise FileAccessError(errno.EACCES, os.strerror(errno.EACCES), path)
         return
     target = os.path.realpath(path)
     try:
         handle, temporary, lock = _made(os.path.dirname(target) or ".", os.path.basename(target))
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, path) from None
+        raise file_error(error, path) from None
     for each in (handle, lock):
         if each is not None:
             os.close(each)
@@ -116,12 +130,12 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def room(path: str | os.PathLike[str]) -> int | None:
-    """Bytes that this user may still write where `path` lies; None where nobody can tell."""
+    """Bytes that this user may still write on the disk of `path`; None if that cannot be known."""
     try:
-        found = os.statvfs(os.path.dirname(os.path.realpath(path)) or ".")
+        stats = os.statvfs(os.path.dirname(os.path.realpath(path)) or ".")
     except (OSError, AttributeError):
         return None
-    return found.f_bavail * found.f_frsize
+    return stats.f_bavail * stats.f_frsize
 
 
 def _made(folder: str, name: str) -> tuple[int, str, int | None]:
@@ -135,11 +149,11 @@ def _made(folder: str, name: str) -> tuple[int, str, int | None]:
             return handle, path, None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody sweeps just now
+        except BlockingIOError:  # another process sweeps just now
             os.close(handle)
             continue
         except OSError:
-            return handle, path, None  # a file system without locks; there nobody sweeps
+            return handle, path, None  # a file system without locks, where nothing is swept
         if os.fstat(handle).st_nlink:
             return handle, path, os.dup(handle)
         os.close(handle)  # swept before it was locked
@@ -150,10 +164,10 @@ def _sweep(folder: str) -> None:
     if sys.platform == "win32" or folder in _swept:
         return
     _swept.add(folder)
-    found: list[tuple[str, str]] = []
+    leftovers: list[tuple[str, str]] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [(e.path, m[1]) for e in entries if (m := _TEMPORARY.search(e.name)) and e.name[0] == "."]
-    for path, machine in found:
+        leftovers = [(e.path, m[1]) for e in entries if (m := _TEMPORARY.search(e.name)) and e.name[0] == "."]
+    for path, machine in leftovers:
         with contextlib.suppress(OSError):
             if machine != _machine() and time.time() - os.lstat(path).st_mtime < LONG_AGO_S:
                 continue  # not all network file systems show others' locks

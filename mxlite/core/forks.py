@@ -5,10 +5,10 @@ for ever there, by nobody. So every lock that outlives a call is made here:
 
     _lock = forks.lock()
 
-At a fork each of them is taken first, so that what it guards is whole in the child. What somebody keeps for
-longer than `PATIENCE_S` (a compiler at work, a file being written) is not waited for, since he may himself be
-waiting for who forks: in the child such a lock is new, and what it guards is as that thread left it. So under
-a lock that is held for long nothing may be half done that others trust.
+At a fork each of them is taken first, so that the data it guards is whole in the child. A lock that is held
+for longer than `PATIENCE_S` (a compiler at work, a file being written) is not waited for, since its holder
+may be waiting for the forking thread: in the child such a lock is new, and its data is as that thread left
+it. So a thread that holds a lock for long must leave nothing half done that others trust.
 
 In the parent nothing changes. A thread that forks while it holds a reentrant lock of its own keeps it in
 the child.
@@ -25,25 +25,25 @@ from time import monotonic
 from typing import Any
 
 PATIENCE_S = 0.05
-"""For all locks together, at one fork."""
+"""Seconds to wait for all locks together, at one fork."""
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
-_held: dict[int, list[Any]] = {}  # what a thread that forks has taken, by thread
+_held: dict[int, list[Any]] = {}  # locks taken by a thread that forks, by thread
 _in_child: list[Callable[[], object]] = []
 
 
 def lock() -> threading.Lock:
     """A `threading.Lock` that is free in a forked child."""
-    made = threading.Lock()
-    _locks.add(made)
-    return made
+    fresh = threading.Lock()
+    _locks.add(fresh)
+    return fresh
 
 
 def rlock() -> Any:
     """A `threading.RLock` that is free in a forked child, unless the thread that forked has it."""
-    made = threading.RLock()
-    _locks.add(made)
-    return made
+    fresh = threading.RLock()
+    _locks.add(fresh)
+    return fresh
 
 
 def in_child(run: Callable[[], object]) -> None:

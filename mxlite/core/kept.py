@@ -1,13 +1,13 @@
-"""Files that a process leaves for later ones: where they lie, whose they are, and how many there may be.
+"""Cache files that a process leaves for later ones: where they lie, who owns them, and how many there may be.
 
-Nothing depends on them but time. Where a file cannot be left (a full disk, a folder that cannot be written or
-that others may write) the process goes on without, and warns once, naming the folder.
+They save time and change nothing else. If a file cannot be written (a full disk, a folder that is read-only
+or that others may write) the process goes on without, and warns once, naming the folder.
 
 Machine code is among them, so a file is believed only if nobody but this user can have written it: its folder
 and it itself are the user's, neither can be written by others, and neither is a symbolic link, a pipe or a
 device. That is asked of the opened folder and of the opened file that is then read, by descriptor, and never
-of a name, behind which something else may lie a moment later. What is left is 0600 in a folder of 0700. The
-digest in a file's head tells what is cut, damaged or of another key; it is no proof of who wrote it.
+of a name, which may point elsewhere a moment later. Files are 0600 in a folder of 0700. The digest in a
+file's head reveals a file that is cut, damaged or of another key; it is no proof of who wrote it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DIGEST_BYTES = 32
 _POSIX = sys.platform != "win32"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
-_told: set[str] = set()  # folders that were warned of
+_told: set[str] = set()  # folders for which a warning was given
 
 
 def folder(name: str, make: bool = False) -> str | None:
-    """The directory `name` in the user's cache; None where there is none that is the user's alone.
+    """The directory `name` in the user's cache; None if there is none that belongs to the user alone.
 
-    `make`: for something to be left there, so that it is made if it is missing, and who asks is warned where
-    that cannot be.
+    `make`: create the directory if it is missing, because the caller wants to write there, and warn if that
+    is not possible.
     """
     root = config.cache_dir()
     if root is None:
@@ -61,7 +61,7 @@ def folder(name: str, make: bool = False) -> str | None:
 
 
 def fault() -> str | None:
-    """Why nothing can be left in the user's cache, as far as can be seen without trying; None where it can.
+    """Why nothing can be written to the user's cache, as far as can be seen without trying; None if it can.
 
     Raises no error where there is no cache.
     """
@@ -71,12 +71,12 @@ def fault() -> str | None:
     if not above:
         return None
     try:
-        found = os.stat(above)
+        status = os.stat(above)
     except OSError as error:
         return f"{above!r}: {error.strerror or error}"
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return f"{above!r} is no folder"
-    if above == config.cache_dir() and (seen := _root_fault(found)) is not None:
+    if above == config.cache_dir() and (seen := _root_fault(status)) is not None:
         return seen
     return None if os.access(above, os.W_OK | os.X_OK) else f"{above!r} cannot be written"
 
@@ -91,7 +91,7 @@ def _make_root(root: str) -> None:
 
 
 def _root_fault(found: os.stat_result) -> str | None:
-    """Why nothing below this folder is believed: somebody else may put other folders there.
+    """Why nothing below this folder is believed: another user may put folders there.
 
     It may belong to the system, and others may add to it where they cannot take away, as in /tmp.
     """
@@ -105,7 +105,7 @@ def _root_fault(found: os.stat_result) -> str | None:
 
 
 def _fault(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str | None:
-    """Why this is not believed: somebody else may have put there what it holds."""
+    """Why this file or folder is not believed: another user may have written its contents."""
     if not is_kind(found.st_mode):
         return "it is a symbolic link" if stat.S_ISLNK(found.st_mode) else f"it is no {kind}"
     if _POSIX and found.st_uid != os.geteuid():
@@ -115,7 +115,7 @@ def _fault(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> 
 
 @contextlib.contextmanager
 def attempt(directory: str) -> Iterator[None]:
-    """What is left in `directory` inside is left if that is possible; else who asks is warned."""
+    """A context that turns a failed write to `directory` into a warning to the caller."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def attempt(directory: str) -> Iterator[None]:
 
 
 def _warn(root: str, directory: str, fault: str) -> None:
-    """Once for a cache, whatever is to be left there."""
+    """Warn once for a cache, whatever is to be written there."""
     if root in _told:
         return
     _told.add(root)
@@ -137,14 +137,14 @@ def _warn(root: str, directory: str, fault: str) -> None:
 
 
 def make_room(directory: str, most_bytes: int) -> None:
-    """Delete the files used longest ago while all together have more than `most_bytes`. One look at each."""
+    """Delete the least recently used files while all together exceed `most_bytes`; looks at each once."""
     files = []
     with os.scandir(directory) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
                 if entry.is_file(follow_symlinks=False):
-                    found = entry.stat(follow_symlinks=False)
-                    files.append((found.st_mtime_ns, found.st_size, entry.path))
+                    status = entry.stat(follow_symlinks=False)
+                    files.append((status.st_mtime_ns, status.st_size, entry.path))
     files.sort()
     total = sum(nbytes for _, nbytes, _ in files)
     for _, nbytes, path in files:
@@ -156,7 +156,7 @@ def make_room(directory: str, most_bytes: int) -> None:
 
 
 def read(path: str, magic: bytes, key: str, most_bytes: int = 2**30) -> bytes | None:
-    """What `write` left at `path` for `key`; None where that is not there, not whole or not ours alone."""
+    """The content that `write` stored at `path` for `key`; None if missing, damaged or not ours alone."""
     size = head_bytes(magic)
     data = content(path, size + most_bytes)
     if data is None:
@@ -170,7 +170,7 @@ def read(path: str, magic: bytes, key: str, most_bytes: int = 2**30) -> bytes | 
 
 
 def content(path: str, most_bytes: int) -> bytes | None:
-    """All bytes of a file of at most so many; None where there is none that this user alone can have written.
+    """All bytes of a file of at most `most_bytes`; None if missing or possibly written by another user.
 
     The folder and the file are looked at after they were opened. No link is followed, no pipe waited for.
     """
@@ -187,8 +187,8 @@ def content(path: str, most_bytes: int) -> bytes | None:
         else:
             file = open(path, "rb")
         stack.enter_context(file)
-        found = os.fstat(file.fileno())
-        if _fault(found, stat.S_ISREG, "file") is None and found.st_size <= most_bytes:
+        status = os.fstat(file.fileno())
+        if _fault(status, stat.S_ISREG, "file") is None and status.st_size <= most_bytes:
             data = read_at_most(file, most_bytes + 1)
             return data if len(data) <= most_bytes else None
     return None
@@ -200,9 +200,9 @@ def write(path: str, magic: bytes, key: str, blob: bytes) -> None:
 
 
 def leave(path: str, data: bytes) -> None:
-    """Put a file there that others may neither read nor write, all of it at once. Raises OSError.
+    """Write a file atomically that others may neither read nor write. Raises OSError.
 
-    Nobody waits for the disk: what a power cut leaves is seen by its digest, or is no JSON.
+    It does not wait for the disk: after a power cut a damaged file has a wrong digest, or is no JSON.
     """
     where, name = os.path.split(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=where)  # 0600
@@ -217,7 +217,7 @@ def leave(path: str, data: bytes) -> None:
 
 
 def head(magic: bytes, key: str, blob: bytes) -> bytes:
-    """What stands before `blob` in its file. The key is in it: a file under another's name is foreign."""
+    """The header of `blob`'s file. It holds the key, so a file under the name of another key is foreign."""
     digest = hashlib.sha256(key.encode() + blob).digest()
     return magic + digest + len(blob).to_bytes(8, "little")
 

@@ -18,7 +18,7 @@ _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
 
 class Level(NamedTuple):
-    """`features`: LLVM's names of what is in it. `onednn`: the dnnl_cpu_isa_t that is no more than that."""
+    """`features`: LLVM's names of its instruction sets. `onednn`: the largest dnnl_cpu_isa_t within it."""
 
     features: frozenset[str]
     onednn: int

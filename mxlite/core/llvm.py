@@ -1,6 +1,6 @@
-"""LLVM by way of llvmlite, an optional extra (`compile`): what asks it for anything opens its library.
+"""LLVM through llvmlite, an optional extra (`compile`): the first call of any function opens its library.
 
-That takes a part of a second and tens of MB of memory, so native.py asks as little as it can.
+That takes a part of a second and tens of MB of memory, so native.py calls it as little as it can.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Target(NamedTuple):
-    """The CPU that code is made for."""
+    """The CPU that code is compiled for."""
 
     triple: str
     cpu: str
@@ -25,7 +25,7 @@ class Target(NamedTuple):
 class Engine:
     """LLVM's own loader: the code of an object file in memory, there for as long as this object is.
 
-    `symbols`: where functions are that the file declares.
+    `symbols`: addresses of the functions that the file declares.
     """
 
     def __init__(self, blob: bytes, at: Target, symbols: Mapping[str, int]) -> None:
@@ -37,7 +37,7 @@ class Engine:
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
-        """Where the function `name` begins, 0 where there is none."""
+        """Address of the function `name`, 0 if there is none."""
         return int(self._engine.get_function_address(name))
 
 
@@ -57,18 +57,18 @@ def compile(text: str, at: Target, passes: int = 0) -> bytes:
 def host() -> Target:
     """The processor of this process, by all its features."""
     llvm = binding()
-    found = llvm.get_host_cpu_features()
+    features = llvm.get_host_cpu_features()
     return Target(
         llvm.Target.from_default_triple().triple,
         llvm.get_host_cpu_name(),
-        frozenset(name for name, there in found.items() if there),
-        found.flatten(),
+        frozenset(name for name, there in features.items() if there),
+        features.flatten(),
         ".".join(map(str, llvm.llvm_version_info)),
     )
 
 
 def installed() -> str:
-    """Which llvmlite there is, by the file of its library, without opening it. Raises ImportError."""
+    """The installed llvmlite, named by the file of its library, without opening it. Raises ImportError."""
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("llvmlite is not installed")
@@ -77,14 +77,14 @@ def installed() -> str:
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if "llvmlite" in entry.name:
-                found = entry.stat()
-                facts.append(f"{entry.path} {found.st_size} {found.st_mtime_ns}")
+                status = entry.stat()
+                facts.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
     return "\n".join(facts)
 
 
 @functools.cache
 def binding() -> Any:
-    """llvmlite.binding, ready to make code. Raises ImportError where llvmlite is not installed."""
+    """llvmlite.binding, ready to compile. Raises ImportError if llvmlite is not installed."""
     from llvmlite import binding  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     binding.initialize_native_target()
@@ -94,6 +94,6 @@ def binding() -> Any:
 
 
 def _machine(at: Target) -> Any:
-    """A machine is owned by what it is given to, so that each use has its own."""
+    """A target machine. Its user takes ownership of it, so that each use needs a new one."""
     target = binding().Target.from_triple(at.triple)
     return target.create_target_machine(cpu=at.cpu, features=at.text, opt=2, jit=True)

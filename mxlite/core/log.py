@@ -1,9 +1,9 @@
-"""Lines of the log: each from the logger of the module that writes it, below `mxlite`.
+"""Loggers of mxlite's modules, below `mxlite`.
 
-`logging.info` gives the root logger a handler where it has none, at the level of warnings; a program that
-calls `logging.basicConfig(level=logging.INFO)` later is not heard then. So nobody here calls it. But MXNet's
-programs count on that handler when they say no more than `logging.getLogger().setLevel(logging.INFO)`: where
-somebody has asked for a line that nobody would show, there is one.
+`logging.info` gives the root logger a handler if it has none, and a later call of
+`logging.basicConfig(level=logging.INFO)` then has no effect. So mxlite does not call it. But MXNet's programs
+count on that handler when they only call `logging.getLogger().setLevel(logging.INFO)`: if a level lets a line
+through that no handler would show, one is added.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 
 
 class Log:
-    """What a Logger is to who writes lines."""
+    """The part of `logging.Logger` that writers of log lines use."""
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
 
     def debug(self, text: str, *args: Any) -> None:
-        """A line for who looks for a fault."""
+        """Log a line for debugging."""
         self._write(logging.DEBUG, text, args)
 
     def info(self, text: str, *args: Any) -> None:
-        """A line that tells how it goes."""
+        """Log a line about progress."""
         self._write(logging.INFO, text, args)
 
     def warning(self, text: str, *args: Any) -> None:
-        """A line that somebody should read."""
+        """Log a line that the user should read."""
         self._write(logging.WARNING, text, args)
 
     def error(self, text: str, *args: Any) -> None:
-        """A line that says what went wrong."""
+        """Log a line about a failure."""
         self._write(logging.ERROR, text, args)
 
     def __getattr__(self, name: str) -> Any:
@@ -49,5 +49,5 @@ _modules = Log("mxlite.module")
 
 
 def logger_of(logger: Any) -> Any:
-    """What is asked for by `logger=`: whose default in MXNet, the module `logging`, means the usual one."""
+    """The logger meant by `logger=`: MXNet's default is the module `logging`, which means the usual one."""
     return _modules if logger is logging or logger is None else logger

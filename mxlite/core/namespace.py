@@ -21,8 +21,8 @@ def namespace(
     """
 
     def names() -> list[str]:
-        found = {n.removeprefix(p) for p in prefixes for n in table if n.startswith(p)}
-        return sorted({*module, *(n for n in found if not n.startswith("_"))})
+        matching = {n.removeprefix(p) for p in prefixes for n in table if n.startswith(p)}
+        return sorted({*module, *(n for n in matching if not n.startswith("_"))})
 
     def get(name: str) -> Any:
         if not name.startswith("_"):

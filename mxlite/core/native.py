@@ -1,16 +1,15 @@
 """Machine code from LLVM IR text: compiled once, kept on disk, loaded in about a millisecond.
 
-`load(text)` is all that others need: it gives the functions of a module of LLVM's assembly language, made for
-the CPU this process runs on. What LLVM compiles for tens of milliseconds is kept as an object file in the
-user's cache (see `config.cache_dir`), named by a digest of all that went into it: the text, the CPU and its
-features, the versions of LLVM and of this file. A file is used only if the digest in front of it is that of
-its bytes; everything else is compiled anew, and a directory that cannot be written, or that is not the
-user's own, is no cache at all (see kept.py).
+`load(text)` is all that others need: it returns the functions of a module of LLVM's assembly language,
+compiled for the CPU this process runs on. Compiling takes LLVM tens of milliseconds, so the object file is
+stored in the user's cache (see `config.cache_dir`), named by a digest of everything that determines it: the
+text, the CPU and its features, the versions of LLVM and of this file. A file is used only if the digest at
+its head is that of its bytes; everything else is compiled anew, and a directory that cannot be written, or
+that is not the user's own, is no cache at all (see kept.py).
 
-The CPU is the one there is, or what MXLITE_TARGET makes of it: a level of x86-64 (see level.py).
+The CPU is this machine's, or the level of x86-64 that MXLITE_TARGET names (see level.py).
 
-llvmlite is an optional extra (`compile`). `available()` says whether it is here; nothing else may be called
-where it is not.
+llvmlite is an optional extra (`compile`). Nothing here may be called where `available()` is false.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .errors import MXLiteError
 from .llvm import Engine, Target
 from .objectfile import Image, Unsuitable
 
-VERSION = 1  # of how text becomes bytes: a higher number makes nothing of what older ones left
+VERSION = 1  # of the compilation: a higher number makes the files of older versions invalid
 MOST_BYTES = 256 * 2**20  # on disk; the oldest files go
 MOST_LOADED = 2048  # modules kept though nobody may be using them
 _MAGIC = b"mxlite object 1\n"
@@ -46,16 +45,16 @@ class Code:
             self._engine = Engine(blob, target(), _symbols)
 
     def address(self, name: str) -> int:
-        """Where the function `name` begins. It is there only as long as this object: see `function`."""
-        found = self._engine.address(name)
-        if not found:
+        """Address of the function `name`. It is valid only as long as this object lives: see `function`."""
+        start = self._engine.address(name)
+        if not start:
             raise KeyError(f"The module has no function {name!r}.")
-        return found
+        return start
 
     def function(self, name: str, *args: Any, result: Any = None) -> Any:
-        """The function `name` as a ctypes one, which keeps the code; `args` and `result` are ctypes types.
+        """The function `name` as a ctypes function, which keeps the code alive.
 
-        It lets other threads of Python run while it does.
+        `args` and `result` are ctypes types. It releases the interpreter's lock while it runs.
         """
         called: Any = ctypes.CFUNCTYPE(result, *args)(self.address(name))
         called.code = self
@@ -64,7 +63,7 @@ class Code:
 
 @functools.cache
 def available() -> bool:
-    """Whether there is a compiler: llvmlite, and a target that it knows. Raises MXLiteError as `target`."""
+    """True if there is a compiler: llvmlite, and a target that it knows. Raises MXLiteError as `target`."""
     try:
         return bool(target().triple)
     except MXLiteError:
@@ -75,9 +74,9 @@ def available() -> bool:
 
 @functools.cache
 def target() -> Target:
-    """What code is made for: the processor of this process, or as much of it as MXLITE_TARGET says.
+    """The target that code is compiled for: this processor, or the part of it that MXLITE_TARGET allows.
 
-    Raises MXLiteError where the processor has less.
+    Raises MXLiteError if the processor has less.
     """
     at = processor.found()
     if (name := config.target()) == "native":
@@ -86,7 +85,7 @@ def target() -> Target:
 
 
 def load(text: str, passes: int = 0) -> Code:
-    """The module `text`, compiled now, or before and found in memory or on disk.
+    """The module `text`, from memory, from disk, or compiled now.
 
     `passes`: 0 translates the instructions as they are written, which is enough for loops that are written
     with vectors; 1 to 3 let LLVM's passes of that level rearrange them first, at several times the cost.
@@ -96,7 +95,7 @@ def load(text: str, passes: int = 0) -> Code:
 
 
 def load_made(question: str, text: Callable[[], str], passes: int = 0) -> Code:
-    """As `load` of `text()`, which is the same for equal questions and only made where nothing is found."""
+    """As `load` of `text()`, which is the same for equal questions and is only called on a cache miss."""
     key = _key(question, passes)
     with _lock:
         if (found := _loaded.get(key)) is not None:
@@ -119,18 +118,18 @@ def compile(text: str, passes: int = 0) -> bytes:
 
 
 def add_symbol(name: str, address: int) -> None:
-    """Modules that declare the function `name` and are loaded from now on call what is at `address`."""
+    """Bind the function `name` to `address` in modules that declare it and are loaded from now on."""
     _symbols[name] = address
 
 
 def read(key: str) -> bytes | None:
-    """What the cache on disk holds for `key`, if it is whole and what was written there."""
+    """The cached bytes for `key`, if the file on disk is whole."""
     path = _path(key)
     return None if path is None else kept.read(path, _MAGIC, key)
 
 
 def write(key: str, blob: bytes) -> None:
-    """Keep `blob` on disk, if that is possible."""
+    """Store `blob` on disk, if that is possible."""
     path = _path(key, make=True)
     if path is None:
         return
@@ -146,7 +145,7 @@ _unseen = MOST_BYTES  # bytes written since the cache was last counted; the firs
 
 
 def _make_room(directory: str, added: int) -> None:
-    """Delete the files used longest ago while there are more than MOST_BYTES of them.
+    """Delete the least recently used files while there are more than MOST_BYTES of them.
 
     Counting is a look at every file, so it is done once for every sixteenth of that.
     """
@@ -165,23 +164,23 @@ def _key(text: str, passes: int) -> str:
 
 
 def _path(key: str, make: bool = False) -> str | None:
-    """The file for `key`; None where there is no directory for it that is the user's alone."""
+    """The file for `key`; None if there is no directory for it that belongs to the user alone."""
     directory = kept.folder("native", make)
     return None if directory is None else os.path.join(directory, f"{key}.o")
 
 
 def _outside(name: str) -> int | None:
-    """Where the function `name` is that a module declares: one of ours, or one of the process."""
-    found = _symbols.get(name)
-    if found is None:
+    """Address of the function `name` that a module declares: one of ours, or one of the process."""
+    address = _symbols.get(name)
+    if address is None:
         with contextlib.suppress(AttributeError):
-            found = ctypes.cast(ctypes.CDLL(None)[name], ctypes.c_void_p).value
-    return found
+            address = ctypes.cast(ctypes.CDLL(None)[name], ctypes.c_void_p).value
+    return address
 
 
 @contextlib.contextmanager
 def forgotten() -> Iterator[None]:
-    """What is loaded is not used inside (for tests): everything comes from disk or is compiled."""
+    """A context in which loaded code is not reused (for tests): everything comes from disk or is compiled."""
     with _lock:
         kept = OrderedDict(_loaded)
         _loaded.clear()

@@ -22,14 +22,14 @@ def flatten(value: Any, is_item: Callable[[Any], bool], what: str) -> tuple[list
     items: list[Any] = []
     form = []
     for member in value:
-        found, inner = flatten(member, is_item, what)
-        items += found
+        flat, inner = flatten(member, is_item, what)
+        items += flat
         form.append(inner)
     return items, form
 
 
 def restore(items: Iterator[Any], form: Form) -> Any:
-    """The nested lists of that form, made of the next `items`."""
+    """The nested lists of that form, filled with the next `items`."""
     return next(items) if form is None else [restore(items, f) for f in form]
 
 

@@ -1,4 +1,4 @@
-"""What 0 means in a shape that a user writes down: "to be found out", or an axis without elements.
+"""The meaning of 0 in a shape that a user writes: an axis of unknown length, or an axis without elements.
 
 MXNet's programs say `shape=(0, 3)` for an unknown axis. Inside `with np_shape():` an unknown axis is -1 and 0
 is a size like others. Arrays that exist already mean what they say in either mode.
@@ -16,18 +16,18 @@ from typing import Any
 from .errors import ShapeError
 
 UNKNOWN = -1
-"""An open axis, inside mxlite."""
+"""The length of an unknown axis, inside mxlite."""
 
 _local = threading.local()
 
 
 def is_np_shape() -> bool:
-    """Whether 0 in a shape is a size, in this thread."""
+    """True if 0 in a shape is a size, in this thread."""
     return getattr(_local, "active", False)
 
 
 def set_np_shape(active: bool) -> bool:
-    """Say whether 0 in a shape is a size; returns what held before."""
+    """Set if 0 in a shape is a size; returns the previous setting."""
     before = is_np_shape()
     _local.active = bool(active)
     return before
@@ -55,7 +55,7 @@ def use_np_shape(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def from_user(shape: Iterable[int], name: str = "") -> tuple[int, ...]:
-    """A shape as written by a user, with UNKNOWN for its open axes; `name` is what has it, for errors."""
+    """A shape as written by a user, with UNKNOWN for its open axes; `name` is its owner, for errors."""
     zero = 0 if is_np_shape() else UNKNOWN
     try:
         return tuple(UNKNOWN if d < 0 else d or zero for d in map(index, shape))

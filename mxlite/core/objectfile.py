@@ -1,9 +1,9 @@
-"""Machine code put into memory from the object file that holds it, without the compiler that made it.
+"""A loader of object files, which needs no LLVM.
 
 LLVM can load what it has compiled, but a process whose code all comes from the cache has no other use for
 LLVM, whose library takes tens of MB of memory and a part of a second to open. So the files are read here,
-where they are what LLVM makes of modules like ours: relocatable ELF for x86-64 in the large code model, in
-which every reference is a full address. `Unsuitable` tells of all other files: LLVM loads those.
+if they are of the kind that LLVM writes for modules like ours: relocatable ELF for x86-64 in the large code
+model, in which every reference is a full address. All others raise `Unsuitable`: LLVM loads those.
 
 Source: System V ABI, chapter 4 (object files) and 5 (loading); its AMD64 supplement, 4.4 (relocation).
 """
@@ -43,9 +43,9 @@ class Unsuitable(Exception):
 
 
 class Image:
-    """The sections of an object file in memory, there for as long as this object is.
+    """The sections of an object file in memory, which live as long as this object.
 
-    `outside`: where a function is that the file does not define, None where it is unknown. Raises Unsuitable.
+    `outside`: address of a function that the file does not define, None if it is unknown. Raises Unsuitable.
     """
 
     def __init__(self, blob: bytes, outside: Callable[[str], int | None]) -> None:
@@ -63,12 +63,12 @@ class Image:
             _protect(base, fixed)
 
     def address(self, name: str) -> int:
-        """Where the function `name` begins, 0 where there is none."""
+        """Address of the function `name`, 0 if there is none."""
         return self._functions.get(name, 0)
 
 
 class _Section(NamedTuple):
-    """A section's header, and where in the memory of all it begins (None: it is not for memory)."""
+    """A section's header and its offset in the image (None: it is not loaded)."""
 
     kind: int
     flags: int
@@ -96,8 +96,8 @@ def _sections(blob: bytes) -> Iterator[_Section]:
 
 
 def _laid_out(sections: list[_Section]) -> tuple[int, int]:
-    """Give each section for memory its place: those that are only read first, then, on pages of their own,
-    the others. The bytes of the first, and of all."""
+    """Assign an offset to each loaded section: read-only ones first, then, on pages of their own, the
+    others. Returns the bytes of the first, and of all."""
     end = fixed = 0
     for written in (False, True):
         for i, s in enumerate(sections):
@@ -115,7 +115,7 @@ def _laid_out(sections: list[_Section]) -> tuple[int, int]:
 def _filled(
     blob: bytes, sections: list[_Section], base: int, outside: Callable[[str], int | None]
 ) -> dict[str, int]:
-    """Copy the sections to `base`, write addresses where they refer to one another; the functions by name."""
+    """Copy the sections to `base` and relocate their references to one another; returns functions by name."""
     memory = ctypes.c_char * max((s.place + s.size for s in sections if s.place is not None), default=0)
     view = memoryview(memory.from_address(base)).cast("B")
     for s in sections:
@@ -136,10 +136,10 @@ def _filled(
                 raise Unsuitable(f"relocation of kind {info & 0xFFFFFFFF} at {offset}")
             target = tables[s.link][info >> 32]
             if isinstance(target, str):
-                found = outside(target)
-                if found is None:
+                address = outside(target)
+                if address is None:
                     raise Unsuitable(f"{target!r} is unknown")
-                target = found
+                target = address
             struct.pack_into("<Q", view, place + offset, target + addend)
     return functions
 
@@ -147,7 +147,7 @@ def _filled(
 def _symbols(
     blob: bytes, table: _Section, sections: list[_Section], base: int, functions: dict[str, int]
 ) -> Iterator[int | str]:
-    """Each symbol's address, or its name where it is of another file; adds the names others may call."""
+    """Each symbol's address, or its name if another file defines it; adds the names that others may call."""
     names = sections[table.link].offset
     for name, info, _, section, value, _ in _SYMBOL.iter_unpack(
         blob[table.offset : table.offset + table.size]
@@ -159,15 +159,15 @@ def _symbols(
             yield ""  # a file's name, a constant: nothing of ours refers to those
         else:
             place = sections[section].place
-            found = base + value + (place or 0)
+            address = base + value + (place or 0)
             if info >> 4 != _LOCAL and place is not None:
-                functions[word] = found
-            yield found
+                functions[word] = address
+            yield address
 
 
 @functools.cache
 def suits() -> bool:
-    """Whether this system is one whose files are loaded here."""
+    """True if this system is one whose files are loaded here."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -182,7 +182,7 @@ def _libc() -> Any:
 
 
 def _mapped(size: int) -> int:
-    """`size` bytes of zeros on pages of their own."""
+    """`size` zeroed bytes on pages of their own."""
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     base = _libc().mmap(None, max(size, 1), mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0)
     if base in (None, ctypes.c_void_p(-1).value):
@@ -195,6 +195,6 @@ def _unmap(base: int, size: int) -> None:
 
 
 def _protect(base: int, size: int) -> None:
-    """From now on these pages can be run and no longer be written."""
+    """Make these pages executable and read-only."""
     if _libc().mprotect(base, size, mmap.PROT_READ | _PROT_EXEC):
         raise Unsuitable(f"the system forbids code there (error {ctypes.get_errno()})")

@@ -1,4 +1,4 @@
-"""MXNet's `group2ctx` and `stype_dict` for programs on one device with dense arrays: what they may say."""
+"""Checks of MXNet's `group2ctx` and `stype_dict`, for programs on one device with dense arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import MXLiteError
 
 
 def on_one_device(groups: Any, device: Context, name: str = "group2ctx") -> None:
-    """Nothing, if every group lies on `device`: scripts for several devices are run on one so.
+    """Check that every group lies on `device`: scripts for several devices run on one that way.
 
     groups: a mapping of names of groups to a device or a list of them, a list of such, or None. Several
     CPUs are one, with a warning. Raises MXLiteError for others.
@@ -45,7 +45,7 @@ def on_one_device(groups: Any, device: Context, name: str = "group2ctx") -> None
 
 
 def label(variables: Iterable[Any], arrays: Iterable[Mapping[str, Any]], groups: Any) -> None:
-    """Name for each array the CPU of its variable's group: CPUs are one, and their numbers labels.
+    """Name the CPU of its variable's group for each array: CPUs are one, and their numbers only labels.
 
     groups: as in `on_one_device`; of several devices for one group, the first.
     """
@@ -59,7 +59,7 @@ def label(variables: Iterable[Any], arrays: Iterable[Mapping[str, Any]], groups:
 
 
 def all_dense(kinds: Any) -> None:
-    """Nothing, if every argument is "default". Raises MXLiteError."""
+    """Check that every argument is "default". Raises MXLiteError."""
     if not isinstance(kinds or {}, Mapping):
         raise MXLiteError(f"stype_dict must be a dict of names and kinds of storage, got {kinds!r}.")
     for name, kind in (kinds or {}).items():

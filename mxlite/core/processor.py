@@ -1,7 +1,7 @@
-"""The processor of this process as LLVM sees it, asked of LLVM once for a processor and then remembered.
+"""The processor of this process as LLVM sees it; LLVM is asked once for each processor.
 
-What LLVM finds depends on nothing but its version and what the instruction CPUID answers. So that is what its
-answer is kept under, in the user's cache: not a name, nor what the system says, which may be older than a
+LLVM's answer depends on nothing but its version and the results of the instruction CPUID. So these are the
+key of its answer in the user's cache: not a name, nor a report of the system, which may be older than a
 virtual machine's move to another host.
 
 Source: Intel's Software Developer's Manual, volume 2A, "CPUID"; AMD's Architecture Programmer's Manual,
@@ -34,7 +34,7 @@ define void @xgetbv(ptr %out) {
 """
 
 _EAX, _EBX, _ECX, _EDX = range(4)
-_LEAVES = {  # leaf, part of it -> the registers that say what there is, and not which core or state this is
+_LEAVES = {  # leaf, subleaf -> the registers that describe features, and not the current core or state
     (0x0, 0): (_EBX, _ECX, _EDX),
     (0x1, 0): (_EAX, _ECX, _EDX),
     (0x7, 0): (_EAX, _EBX, _ECX, _EDX),
@@ -53,7 +53,7 @@ _OSXSAVE = 1 << 27  # of leaf 1's ECX: the system has said which registers it sa
 
 
 def found() -> llvm.Target:
-    """What code for this processor is made for. Raises ImportError where llvmlite is not installed."""
+    """The target that code for this processor is compiled for. Raises ImportError without llvmlite."""
     facts = _facts()
     if facts is None:
         return llvm.host()
@@ -66,7 +66,7 @@ def found() -> llvm.Target:
 
 
 def _facts() -> str | None:
-    """LLVM's library and the processor's answers; None where they cannot be had without more ado."""
+    """LLVM's library and the processor's answers; None if they cannot be had cheaply."""
     installed = llvm.installed()
     if not objectfile.suits() or config.cache_dir() is None or kept.fault() is not None:
         return None
@@ -81,7 +81,7 @@ def _facts() -> str | None:
 
 
 def _answers(image: objectfile.Image) -> str:
-    """What CPUID says, and XGETBV where that may be asked."""
+    """The results of CPUID, and of XGETBV if it may be used."""
     cpuid: Any = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
     cpuid, out = cpuid(image.address("cpuid")), (ctypes.c_uint32 * 4)()
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are made when first needed.
+"""Frozen dataclasses that are built at their first use.
 
 `dataclasses.dataclass` writes and compiles the methods of each class, which takes about a millisecond.
 Operators declare hundreds of classes of parameters, of which a program needs a few: with `record` a process
@@ -23,16 +23,16 @@ _lock = forks.rlock()  # a class is made while its base is, too
 
 @dataclass_transform(frozen_default=True)
 def record(cls: _Class) -> _Class:
-    """`cls`, which its first instance, or whoever looks at its fields, makes a frozen dataclass."""
+    """`cls`, which becomes a frozen dataclass at its first instance or the first look at its fields."""
     made = False
-    before: dict[str, Any] | None = None  # what the class had when somebody began to make it
+    before: dict[str, Any] | None = None  # the class's attributes before it was built
 
     def make() -> None:
         nonlocal made, before
         with _lock:
             if made:
                 return
-            if before is not None:  # an interrupt, or a fork, left it half made
+            if before is not None:  # an interrupt, or a fork, left it half built
                 for name in [n for n in vars(cls) if n not in before and not n.startswith("__annot")]:
                     delattr(cls, name)
                 for name, value in before.items():
@@ -53,7 +53,7 @@ def record(cls: _Class) -> _Class:
 
 
 class _Unmade:
-    """Stands for the fields of a class that is no dataclass yet."""
+    """A placeholder for the fields of a class that is not built yet."""
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""What was computed last, for when it is asked for again."""
+"""A small cache of the most recently computed values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """The last `size` values, by key; the oldest goes first. Any thread may ask at any time.
+    """The last `size` values, by key; the oldest is dropped first. Any thread may ask at any time.
 
-    There is no lock, so nobody waits and no forked child finds one taken: what is held is a tuple that is
-    never changed, only replaced. Two threads that miss the same key both compute it, and of two that add
-    at once one may not be remembered. So a value must be the same whoever computes it.
+    There is no lock, so nobody waits and no forked child finds one taken: the values are held in a tuple that
+    is never changed, only replaced. Two threads that miss the same key both compute it, and if two add
+    at once, one of the values may be lost. So a value must be the same whoever computes it.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,11 +1,11 @@
-"""What plain values from a file have to be, said as data and checked before anything is made of them.
+"""Checks of plain values from a file: schemas said as data, applied before anything is built from the values.
 
     POINT = fields({"name": text(), "at": row(whole(0, 9), real()), "more": optional(several(real()))})
     POINT(value, "The file's point")      # value, or FormatError: The file's point['at'][0] must be …, got …
 
-A Kind is called with a value, as JSON has them, and what errors call it. It gives the value back as it is, so
-that equal files give equal bits. Files come from anywhere: a number is neither too large for what is computed
-of it nor nan, a bool is no number, and nothing is converted that would raise an error of its own.
+A Kind is called with a value of JSON, and its name for errors. It returns the value unchanged, so that equal
+files give equal bits. Files are untrusted: a number is neither nan nor too large for later computations, a
+bool is no number, and no conversion is tried that would raise another error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .wanted import found
 Kind = Callable[[Any, str], Any]
 
 MOST = 2**53
-"""Counts are below: floats hold every one of them."""
+"""The largest count: floats represent all smaller ones exactly."""
 
 
 def wrong(where: str, what: str, value: Any) -> NoReturn:
@@ -117,7 +117,7 @@ def several(kind: Kind, most: int | None = None) -> Kind:
 
 
 def row(*kinds: Kind) -> Kind:
-    """A list of just these."""
+    """A list of exactly these."""
 
     def check(value: Any, where: str) -> Any:
         if not isinstance(value, list) or len(value) != len(kinds):
@@ -162,12 +162,12 @@ def fields(needed: Mapping[str, Kind], other: Mapping[str, Kind] | None = None) 
 
 
 def anything(value: Any, where: str) -> Any:
-    """What somebody else checks."""
+    """Any value; another function checks it."""
     return value
 
 
 def key(value: Any, where: str) -> Any:
-    """A whole number or text, as things are numbered or called."""
+    """A whole number or text, used as a number or name of a thing."""
     if isinstance(value, str) or (type(value) is int and abs(value) <= MOST):
         return value
     wrong(where, "a number or a name", value)

@@ -1,4 +1,4 @@
-"""Something that begins when the first thread comes in and ends when the last has left."""
+"""A scope shared by threads: it begins when the first thread enters and ends when the last has left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import forks
 
 
 class Together:
-    """`begin()` is called as the first comes in, `end()` as the last leaves, both under `lock`.
+    """Calls `begin()` as the first thread enters and `end()` as the last leaves, both under `lock`.
 
     A thread may come in more than once. In a forked child only the thread that forked is still inside: where
     it is not, `end()` is called there.
@@ -23,7 +23,7 @@ class Together:
 
     @property
     def anybody(self) -> bool:
-        """Whether a thread is inside."""
+        """True if a thread is inside."""
         return bool(self._inside)
 
     def enter(self) -> None:

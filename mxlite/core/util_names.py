@@ -1,4 +1,4 @@
-"""What MXNet's programs import from `mxnet.util`: the meaning of 0 in shapes, and the environment."""
+"""Names that MXNet's programs import from `mxnet.util`: the meaning of 0 in shapes, and the environment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def makedirs(d: str) -> None:
 
 
 def is_np_array() -> bool:
-    """Whether operators give arrays of mx.np: never here."""
+    """True if operators return arrays of mx.np: never here."""
     return False
 
 
@@ -51,7 +51,7 @@ def np_array(active: bool = True) -> Iterator[None]:
 
 
 def use_np(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator of what needs arrays of mx.np: a call raises MXLiteError, as mxlite has none."""
+    """Decorator of functions on arrays of mx.np: a call raises MXLiteError, as mxlite has none."""
 
     @wraps(function)
     def refused(*_: Any, **__: Any) -> Any:
@@ -79,7 +79,7 @@ class _NumpyArrayScope:
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    """Say what 0 in shapes means (see `set_np_shape`); `array=True` is a MXLiteError, as mxlite has no
+    """Set the meaning of 0 in shapes (see `set_np_shape`); `array=True` is a MXLiteError, as mxlite has no
     mx.np.
     """
     if array:

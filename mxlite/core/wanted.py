@@ -1,4 +1,4 @@
-"""What a function is given, held against what it wants: one wording for all of them.
+"""Checks of a function's arguments, with one wording for all of them.
 
 Module.fit: train_data must be a DataIter, got None.
 """
@@ -71,7 +71,7 @@ def number(name: str, value: Any) -> float:
 
 
 def found(value: Any) -> str:
-    """`value` in an error: itself if it is short and plain, else its type."""
+    """`value` as an error shows it: itself if it is short and plain, else its type."""
     if isinstance(value, int) and value.bit_length() > LONGEST:
         return f"a whole number of {value.bit_length()} bits"  # Python writes none of thousands of digits
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 
 class Bulk:
-    """`with engine.bulk(size):` a segment is handed over at `size` members, when device or kind change, when
-    the thread waits, and at the end. A bulk inside a bulk hands over what the outer one has collected."""
+    """One thread's open segment, for `with engine.bulk(size):`.
+
+    It is handed over at `size` members, when device or kind change, when the thread waits, and at the end. An
+    inner bulk hands over what the outer has collected.
+    """
 
     def __init__(self, engine: ThreadedEngine, size: int) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""The engine that everybody in this process uses, unless told otherwise; and the one inside an operation."""
+"""The engine of this process, which everybody uses unless told otherwise; and the one inside an operation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .watched import WatchedEngine, Watcher
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
 _own: dict[int, list[Engine]] = {}  # of threads inside `inline_engine` or `unwatched`, by thread
-_bulk_size = 0  # what `set_bulk_size` was told last
+_bulk_size = 0  # the last argument of `set_bulk_size`
 
 
 def get_engine() -> Engine:
-    """The process-wide engine; the first call makes it, of the kind that `MXLITE_ENGINE` says.
+    """The process-wide engine; the first call makes it, of the kind given by `MXLITE_ENGINE`.
 
     Inside `inline_engine()` or `unwatched()` it is the one of that scope.
     """
@@ -37,7 +37,7 @@ def get_engine() -> Engine:
 
 
 def set_engine(engine: Engine | str) -> Engine:
-    """Use `engine` (or a new one: "threaded", "naive") from now on; returns the old one, come to rest.
+    """Use `engine` (or a new one: "threaded", "naive") from now on; returns the old one, drained.
 
     A failure in the old one that nobody has seen is raised here, after the change.
     """
@@ -55,7 +55,7 @@ def set_engine(engine: Engine | str) -> Engine:
 def watch(watcher: Watcher | None) -> None:
     """Show `watcher` everything that is pushed on the process-wide engine from now on; None ends that.
 
-    Who has asked for the engine before goes on pushing unseen.
+    Code that holds the engine from before goes on pushing unseen.
     """
     engine = _current.get("engine") or _current.setdefault("engine", _make(config.engine_kind()))
     bare = engine.inner if isinstance(engine, WatchedEngine) else engine
@@ -64,7 +64,7 @@ def watch(watcher: Watcher | None) -> None:
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """What this thread pushes here is shown to no watcher."""
+    """A context in which this thread's pushes are shown to no watcher."""
     engine = get_engine()
     with _pushed_to(engine.inner if isinstance(engine, WatchedEngine) else engine):
         yield
@@ -72,7 +72,7 @@ def unwatched() -> Iterator[None]:
 
 @contextmanager
 def _pushed_to(engine: Engine) -> Iterator[None]:
-    """It is to `engine` that this thread pushes here."""
+    """A context in which this thread pushes to `engine`."""
     me = get_ident()
     stack = _own.setdefault(me, [])
     stack.append(engine)
@@ -86,7 +86,7 @@ def _pushed_to(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def use_engine(engine: Engine | str) -> Iterator[Engine]:
-    """`with use_engine("naive") as engine:` and afterwards the old one again. Stops an engine it made."""
+    """Use another engine inside a `with use_engine("naive") as engine:` block. Stops an engine it made."""
     new = _make(engine) if isinstance(engine, str) else engine
     old = set_engine(new)
     try:
@@ -101,7 +101,7 @@ def use_engine(engine: Engine | str) -> Iterator[Engine]:
 
 @contextmanager
 def inline_engine() -> Iterator[Engine]:
-    """Inside an operation: what this thread pushes from here on runs at once, on this thread.
+    """A context inside an operation: this thread's pushes run at once, on this thread.
 
     So user code that is part of an operation can call whatever it likes, and waits for nobody: there is no
     deadlock, even with one worker. Raises the first failure that nobody has seen when the scope ends.
@@ -113,7 +113,7 @@ def inline_engine() -> Iterator[Engine]:
 
 
 def bulk(size: int) -> AbstractContextManager[object]:
-    """`with mx.engine.bulk(100):` see `Engine.bulk`. Of 0 or 1 operations, each is handed over by itself."""
+    """`with mx.engine.bulk(100):` see `Engine.bulk`. With a size of 0 or 1 there are no segments."""
     return get_engine().bulk(max(1, size))
 
 

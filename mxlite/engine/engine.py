@@ -25,10 +25,10 @@ The contract
 3.  *Wait before you look.* `wait_for(var)` returns when everything pushed that writes it is over.
     Waiting inside an operation is an EngineError: the operation might be waiting for itself.
 4.  *Nothing fails silently.* An exception (any BaseException) in a closure **poisons** what the operation
-    would have written. Who reads a poisoned Var is not run, and what it would have written is poisoned by
-    the same failure. Who only writes it runs, and the fresh value is healthy again. `wait_for` a poisoned
-    Var raises OperatorError, with the operation's name, the user's line and the original exception, *every
-    time* until somebody writes it anew. `wait_all` raises each failure that no wait has raised yet, once.
+    would have written. An operation that reads a poisoned Var does not run, and its writes are poisoned by
+    the same failure. An operation that only writes it runs, and the fresh value is healthy. `wait_for` a
+    poisoned Var raises OperatorError, with the operation's name, the user's line and the original exception,
+    *every time* until it is written anew. `wait_all` raises each failure that no wait has raised yet, once.
 5.  *A thread's view is sequential.* Two threads that push on the same Var get some order, as with any shared
     data.
 
@@ -74,7 +74,7 @@ class Engine(ABC):
         caller's code outside mxlite. Of the ready operations the highest `priority` runs first, then the
         oldest.
         `kind` is "compute", "team", "copy" or "io"; each (device, kind) has its own workers. "team" is for
-        what brings threads of its own: it has one worker, so that all such operations run on one thread.
+        operations that start threads: it has one worker, so that all such operations run on one thread.
         """
 
     @abstractmethod
@@ -86,17 +86,17 @@ class Engine(ABC):
         """
 
     def wait_for(self, *vars: Var) -> None:
-        """Return when all that was pushed to write these Vars is over: read them. Raises their failure."""
+        """Wait for all pushed writes of these Vars, so that they can be read. Raises their failure."""
         self._settle(check_vars(vars), False)
         self._raise_failure_of(vars)
 
     def wait_to_write(self, *vars: Var) -> None:
-        """Return when also all that was pushed to read them is over: write them. Raises their failure."""
+        """Wait for all pushed reads and writes of these Vars, to write them. Raises their failure."""
         self._settle(check_vars(vars), True)
         self._raise_failure_of(vars)
 
     def wait_all(self) -> None:
-        """Return when all that was pushed before, and all that it pushed itself, is over.
+        """Wait until all operations pushed before, and those that they push themselves, are over.
 
         Raises the first failure, in order of push, that has not surfaced yet, with the others as notes.
         """
@@ -106,7 +106,7 @@ class Engine(ABC):
             raise error
 
     def rest(self) -> None:
-        """Return when all that was pushed before is over, whatever has become of it. Raises no failure."""
+        """Wait until all operations pushed before are over, failed or not. Raises no failure."""
         self._drain()
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Engine(ABC):
         """Operations pushed, executed (also if they failed), failed, skipped (they read poison), and pending.
 
         A bulk's segment counts as one pending operation, and its members in the other figures. While
-        operations run the figures are a snapshot of nothing in particular.
+        operations run the figures are no consistent snapshot.
         """
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Engine(ABC):
 
     @abstractmethod
     def before_fork(self) -> None:
-        """Come to rest; see `process.py`."""
+        """Drain the engine; see `process.py`."""
 
     @abstractmethod
     def after_fork_in_parent(self) -> None:
@@ -139,7 +139,7 @@ class Engine(ABC):
 
     @abstractmethod
     def after_fork_in_child(self) -> None:
-        """Begin anew: of the threads only the caller is there."""
+        """Start empty: the caller is the only thread left."""
 
     def _raise_failure_of(self, vars: tuple[Var, ...]) -> None:
         for var in vars:

@@ -1,4 +1,4 @@
-"""InlineEngine: what a thread pushes while it is inside an operation of another engine."""
+"""InlineEngine: runs the pushes of a thread that is inside an operation of another engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .var import Var
 class InlineEngine(NaiveEngine):
     """A NaiveEngine that looks out for the engine around it.
 
-    A Var on which that one has work pending cannot be waited for from here, as the work may be behind the
+    A Var on which that one has work pending cannot be waited for from here, as the work may depend on the
     very operation that asks: it is an EngineError.
     """
 

@@ -23,7 +23,7 @@ class Operation:
     """One push.
 
     `order` is its place among all pushes, `rank` its priority negated (the least runs first).
-    `waits` is how many operations must be over before it, `dependents` who counts on it. `generation`
+    `waits` counts the operations that must be over before it; its `dependents` wait for it. `generation`
     tells a `wait_all` whether the operation was pushed before it; see `Ticket`.
     """
 
@@ -64,7 +64,7 @@ class Operation:
     def run(self, journal: Journal) -> None:
         """Call the closure, unless a Var that it reads is poisoned; heal or poison what it writes.
 
-        Nothing is locked here: whoever calls has made sure that no other operation is at these Vars.
+        Nothing is locked here: the caller has made sure that no other operation uses these Vars.
         """
         failure = None
         for var in self.reads:
@@ -120,7 +120,7 @@ class Segment(Operation):
 
 
 class Vars(tuple[Var, ...]):
-    """Vars without duplicates, looked at once: what is pushed again and again names them so."""
+    """Vars without duplicates, checked once, for reads or writes that are pushed repeatedly."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Pool: the workers of one (device, kind), what is ready for them, and the bell that wakes them."""
+"""Pool: the workers of one (device, kind), the operations ready for them, and the bell that wakes them."""
 
 from __future__ import annotations
 

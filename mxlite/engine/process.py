@@ -1,14 +1,14 @@
-"""What becomes of engines when the process ends or splits.
+"""Engines at the end of the process and at a fork.
 
 **End.** A script that pushes and falls off its end has asked for work, and gets it: at exit each engine
 finishes what is pending and joins its workers, so that no thread is left for the dying interpreter to trip
 over. A failure that nobody waited for is printed, since there is nobody left to raise it to, and the process
-ends with status 120: Python's own for what fails behind the last line.
+ends with status 120: Python's own for failures after the last line.
 
 **Fork.** A forked child has the memory of its parent but only the thread that forked: no workers. So
 each engine first comes to rest (which may take as long as its operations do), and the child starts with an
-empty engine that opens new workers when it needs them. What could not be waited for (other threads go on
-pushing; or an operation itself forks) is half done in the child: its Vars are poisoned there, and
+empty engine that opens new workers when it needs them. Operations that could not be waited for (other threads
+go on pushing; or an operation itself forks) are half done in the child: their Vars are poisoned there, and
 nobody reads half a value. In the parent everything goes on.
 """
 
@@ -26,7 +26,7 @@ from ..core.errors import MXLiteError
 from .engine import Engine
 
 _live: weakref.WeakSet[Engine] = weakref.WeakSet()
-_held: dict[int, list[Engine]] = {}  # engines that a thread which forks has brought to rest, by thread
+_held: dict[int, list[Engine]] = {}  # engines that a forking thread has drained, by thread
 
 
 def look_after(engine: Engine) -> None:
@@ -52,10 +52,10 @@ def _at_exit() -> None:
 
 
 class _Unflushed:
-    """Stands for stderr in an interpreter that ends, and fails when the interpreter flushes it at last.
+    """A stand-in for stderr in an interpreter that ends; it fails when the interpreter flushes it at last.
 
-    What raises in a handler at exit changes no status, and a handler that ends the process keeps those from
-    running that were registered before it. A standard stream that cannot be flushed makes the status 120:
+    An exception in a handler at exit changes no status, and a handler that ends the process prevents those
+    registered before it from running. But a standard stream that cannot be flushed makes the status 120:
     see `sys.exit` in Python's documentation. The error itself is not shown.
     """
 

@@ -1,4 +1,4 @@
-"""What waits for what: the part of `threaded.py` that only workers touch, one at a time, under its lock.
+"""The dependency graph of pending operations: only workers touch it, one at a time, under the engine's lock.
 
 **Link** gives an operation its predecessors: the writer and readers in the fields of its Vars (see `Var`)
 put it on their `dependents`, `waits` counts them. **Finish** counts down. At zero an operation goes to its
@@ -30,7 +30,7 @@ class Schedule:
         self._drains: list[Ticket] = []
 
     def link(self, item: Operation | Ticket, mine: Pool) -> None:
-        """Let `item` wait for all that must be over before it. `mine`: the pool of the worker that calls."""
+        """Let `item` wait for its predecessors. `mine`: the pool of the calling worker."""
         if isinstance(item, Ticket):
             self._link_ticket(item)
             return
@@ -92,7 +92,7 @@ class Schedule:
             ticket.open()
 
     def finish(self, operation: Operation, mine: Pool) -> None:
-        """Let go of the Vars, and of everyone who waited for it."""
+        """Release the operation's Vars and count down its dependents."""
         self.unfinished -= 1
         self.finished_size += operation.size
         for var in operation.writes:

@@ -1,4 +1,4 @@
-"""Which line of the user's code pushed this operation?
+"""The line of the user's code that pushed an operation.
 
 Asked at every push and answered almost never, so `user_line` only notes a code object and an offset in
 its bytecode; `describe` looks up the line number when an error is made of it.

@@ -1,7 +1,7 @@
-"""How long a thread waits for the interpreter's lock while another computes in Python.
+"""A shorter thread switch interval while programs run.
 
-A worker that comes back from a kernel must have that lock to go on. If the main thread, or one that reads
-data, is busy in Python, it gives the lock up only when asked, and it is asked after
+A worker that comes back from a kernel must have the interpreter's lock to go on. If the main thread, or one
+that reads data, is busy in Python, it gives the lock up only when asked, and it is asked after
 `sys.getswitchinterval()`: 5 ms, a hundred times as long as many a kernel. So while segments of programs run,
 the interval is shorter. Measured on two cores with 200 kernels of 80 us that are called one by one, a busy
 main thread makes them 70 times slower at 5 ms, 8 times at 0.5 ms, 4 times at 0.2 ms; joined to one call for
@@ -20,9 +20,9 @@ INTERVAL_S = 0.0002
 
 
 class Switching:
-    """`with SWITCHING:` threads get the interpreter's lock sooner. Outside, the interval is what it was.
+    """A shorter switch interval (`with SWITCHING:`). Outside, the interval is what it was.
 
-    Whoever sets an interval meanwhile has his way: then it is not set back.
+    An interval that the user sets meanwhile stays.
     """
 
     def __init__(self) -> None:

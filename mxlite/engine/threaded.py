@@ -1,6 +1,6 @@
 """The contract on worker threads.
 
-Who does what
+Division of work
 -------------
 A push is **one append** to the inbox, and everything that changes the schedule is done by workers, under
 one lock. This division is the heart of the file:
@@ -88,7 +88,7 @@ class ThreadedEngine(Engine):
         look_after(self)
 
     def _be_empty(self) -> None:
-        """The state of an engine that nothing has been pushed to."""
+        """Set the state of an engine that nothing has been pushed to."""
         self._lock = threading.Lock()
         self._opening = threading.RLock()
         self.inbox: deque[Operation | Ticket] = deque()

@@ -1,4 +1,4 @@
-"""Ticket: what a waiting thread hands to the engine, and the gate it then sleeps at."""
+"""Ticket: a waiting thread's request to the engine, and the gate at which the thread sleeps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ticket:
         self._gate.release()
 
     def sleep(self, timeout_s: float | None = None) -> bool:
-        """Until the gate opens; False if `timeout_s` were over first."""
+        """Sleep until the gate opens; False if `timeout_s` passed first."""
         if timeout_s is not None:
             return self._gate.acquire(timeout=timeout_s)
         while not self._gate.acquire(timeout=_LOOK_UP_S):

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 class Var:
     """A name for anything whose order of use matters: an array, a random stream, a workspace, a file.
 
-    `version` counts the writes that are over, failed and skipped ones included, and `pushes` those that have
-    been asked for: whoever notes it can tell later whether anybody has since pushed a write. `name` is for
-    people.
+    `version` counts finished writes, failed and skipped ones included, and `pushes` counts requested ones:
+    comparing it with a noted value tells if a write was pushed since. `name` is for people.
 
     The other fields belong to the engine. `failure` is why the value is poisoned, or None. While
     operations are pending, `writer` is the latest that writes this Var and `readers` are those that read
@@ -26,8 +25,8 @@ class Var:
 
     One Var belongs to one engine at a time; it may move to another when nothing is pending on it.
 
-    `fence` belongs to the device of what the Var stands for: how far the device has to be until it is done
-    with the operations that are over for the engine. 0: it is.
+    `fence` belongs to the device of the Var's data: the position that the device must reach until it is done
+    with the operations that are over for the engine. 0: it is done.
     """
 
     __slots__ = ("__weakref__", "failure", "fence", "name", "pushes", "readers", "version", "writer")

@@ -1,4 +1,4 @@
-"""An engine that shows somebody each operation before it is pushed: how a profiler sees what runs.
+"""An engine that shows a watcher each operation before it is pushed: how a profiler sees what runs.
 
 While nobody watches there is no such engine, so watching costs nothing then.
 """
@@ -15,7 +15,7 @@ from .var import Var
 
 
 class Watcher(Protocol):
-    """Given an operation that is about to be pushed: what is to be pushed in its place."""
+    """A function from an operation about to be pushed to the operation to push in its place."""
 
     def __call__(
         self, fn: Callable[[], object], name: str, device: str, kind: str

@@ -1,7 +1,7 @@
-"""Sums of gradients made where the gradient is kept: partial sums need no bytes of their own.
+"""Gradient accumulation in place: partial sums lie in the gradient's own array.
 
 A weight that many nodes use (a step of a recurrent net each, or both ends of a tied pair) has a gradient of
-many terms, added up as they come. Each sum may overwrite the one before it, and the last one is the user's
+many terms, added up as they come. Each sum may overwrite the previous one, and the last one is the user's
 array. So all of them are that array:
 
     d_w = t9 + t8        arena            d_w array  =  t9
@@ -9,7 +9,7 @@ array. So all of them are that array:
     ...                                   ...
     d_w = d_w + t0       d_w array        d_w array +=  t0
 
-Nobody else reads or writes the array meanwhile: a partial result has one reader, the task that overwrites it.
+Nothing else uses the array meanwhile: a partial result has one reader, the task that overwrites it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..backends.lower import LoweredGraph
 
 
 def accumulated(found: LoweredGraph, num_forward: int) -> LoweredGraph:
-    """`found` with everything that a stored gradient is made from in place stored there too. O(inputs).
+    """`found` with all in-place predecessors of a stored gradient stored in its array too. O(inputs).
 
-    Of several such inputs the one that is made first, which would take up bytes longest. The first
-    `num_forward` tasks are the forward pass: they may run again, so what they make stays in the arena.
+    If there are several such inputs, the one written first is taken, which would be live longest. The first
+    `num_forward` tasks are the forward pass: they may be recomputed, so their results stay in the arena.
     """
     producer, readers = [-1] * len(found.values), [0] * len(found.values)
     for t, task in enumerate(found.tasks):

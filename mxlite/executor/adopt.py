@@ -1,4 +1,4 @@
-"""A plan that somebody brings, made ready to run: judged, and compared with the step it is for."""
+"""Adoption of a given plan: it is judged, and compared with the step it is to run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..memplan.files.difference import first_difference
 
 
 def is_of(plan: MemoryPlan, problem: Problem) -> bool:
-    """Whether `plan` is one of `problem`."""
+    """True if `plan` is a plan of `problem`."""
     return isinstance(plan, MemoryPlan) and first_difference(plan.problem, _alike(problem, plan)) is None
 
 
@@ -21,7 +21,7 @@ def _alike(problem: Problem, plan: MemoryPlan) -> Problem:
 
 
 def adopted(plan: MemoryPlan, problem: Problem, budget: int | None) -> MemoryPlan:
-    """`plan` on `problem`; PlanError if it is of another step, unsound, or above `budget`."""
+    """`plan` for `problem`; PlanError if it is of another step, unsound, or above `budget`."""
     if not isinstance(plan, MemoryPlan):
         raise BindError(
             f"plan must be a MemoryPlan, as MemoryPlan.from_json gives it; got {type(plan).__name__}."
@@ -37,7 +37,7 @@ def adopted(plan: MemoryPlan, problem: Problem, budget: int | None) -> MemoryPla
             f"The plan takes {plan.peak_bytes} bytes ({format_bytes(plan.peak_bytes)}), more than "
             f"memory_budget={budget}: leave the budget out, or plan anew for it."
         )
-    problem = replace(problem, host=plan.problem.host)  # how fast copies are is the plan's affair
+    problem = replace(problem, host=plan.problem.host)  # the plan decides how fast copies are
     plan = replace(plan, schedule=replace(plan.schedule, problem=problem))
     check(plan, plan.predecessors)  # in every order that an engine may choose
     return plan

@@ -1,4 +1,4 @@
-"""Mixed precision for a program: what `amp=` and `loss_scale=` mean."""
+"""Mixed precision of a program: the options `amp=` and `loss_scale=`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def amp_dtype(kind: Any) -> np.dtype[Any] | None:
 
 
 def checked_scale(scale: Any, amp: Any) -> float | None:
-    """`scale` as a number that gradients can be multiplied with, None for none. Raises BindError."""
+    """`scale` as a finite number to multiply gradients with, None for none. Raises BindError."""
     if scale is None:
         return None
     if amp is None:
@@ -51,9 +51,10 @@ def checked_scale(scale: Any, amp: Any) -> float | None:
 
 @dataclass(frozen=True)
 class LossScale:
-    """What `loss_scale=` asks for: a first value, and whether it moves by itself.
+    """Request of `loss_scale=`: an initial value, and True if it is adjusted automatically.
 
-    It moves only where the update is part of the step: halved after an overflow, doubled after `window` good
+    It is adjusted only if the update is part of the step: halved after an overflow, doubled after `window`
+    good
     steps, to `largest` at most.
     """
 
@@ -79,7 +80,7 @@ class LossScale:
         return None if value is None else cls(value)
 
     def in_step(self) -> Scaling:
-        """How a step looks at its gradients and decides."""
+        """Test of gradients and decision inside the step."""
         attrs = {"dynamic": self.dynamic, "window": self.window, "largest": self.largest}
         return Scaling(multi_all_finite, _scaled_update, attrs)
 
@@ -102,8 +103,8 @@ def typed(
     amp: Any,
     given: Mapping[str, Shape] | None = None,
 ) -> tuple[Graph, frozenset[str]]:
-    """`graph` with all shapes and types but those that `amp` changes, and which arguments are stored in 16
-    bits: those whose type in `types` is that of `amp`, which is no news of the others then. `given` is for
+    """`graph` with all shapes and types but those that `amp` changes, and the arguments that are stored in 16
+    bits: those whose type in `types` is that of `amp`, which implies nothing for others then. `given` is for
     `infer`.
     """
     types, dtype = types or {}, amp_dtype(amp)
@@ -117,7 +118,7 @@ def typed(
 def amp_types(
     graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any] | None, amp: Any
 ) -> dict[str, np.dtype[Any]]:
-    """Types of the arguments that mixed precision reads in 16 bits alone: they may be stored so. O(nodes)."""
+    """Types of the arguments that mixed precision reads only in 16 bits: they may be stored so. O(nodes)."""
     dtype = amp_dtype(amp)
     if dtype is None:
         return {}

@@ -1,4 +1,4 @@
-"""The one block of memory that holds all temporaries of a program, and whose turn it is to use it."""
+"""The arena, one block of memory for all temporaries of a program, which several may use in turn."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ BROKEN_OFF = object()
 
 
 class Tenant(Protocol):
-    """Who keeps programs that lie in an arena."""
+    """Owner of programs that lie in an arena."""
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """Of the largest of them."""
+        """The plan of the largest of them."""
 
     def leave(self) -> None:
-        """Forget them: their block is no longer the arena's."""
+        """Drop them: their block is no longer the arena's."""
 
 
 class Arena:
-    """`nbytes` that are allocated when first used; several programs may take turns in it.
+    """`nbytes` that are allocated on first use; several programs may use it in turn.
 
-    `tail` are the tags that the program which had the arena last leaves behind: the next one waits for them.
-    `holder` is the program whose forward values lie there, None if nobody needs what does, `BROKEN_OFF` if a
+    `tail` are the tags of the program that used the arena last: the next one waits for them.
+    `holder` is the program whose forward values lie there, None if they are not needed, `BROKEN_OFF` if a
     pass was interrupted.
-    A program lies in the block there was when it was made. `resize` asks for another block, which comes
-    when the next program is made; `generation` says whether one that exists is still up to date, `tenants`
-    are told to drop what they have.
+    A program lies in the block that existed when it was created. `resize` requests another block, which comes
+    when the next program is created; `generation` tells if a program is still up to date, `tenants`
+    are told to drop theirs.
     `host_nbytes` more lie in host memory, for arrays that leave the device between forward and backward.
     """
 
@@ -49,25 +49,23 @@ class Arena:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything is allocated."""
+        """True if anything is allocated."""
         return self._block is not None
 
     def resize(self, nbytes: int, host_nbytes: int) -> None:
-        """Be so large from the next program on; what is there stays until then."""
+        """Set the size for the next program; the present block stays until then."""
         if (nbytes, host_nbytes) != (self.nbytes, self.host_nbytes):
             self.nbytes, self.host_nbytes = nbytes, host_nbytes
             self.generation += 1
 
     def give_back(self) -> None:
-        """Give back now what is not as large as it is to be, unless a backward pass waits for what lies
-        there.
-        """
+        """Free blocks of the wrong size now, unless a backward pass waits for their content."""
         if not getattr(self.holder, "may_go_backward", False):
             self._exchange()
 
     def _exchange(self) -> None:
-        """Give back what is not as large as it is to be, with all programs in it, so that the old and the
-        new are never there at once. Waits for what still runs in it.
+        """Free blocks of the wrong size, with all programs in them, so that the old and the new block
+        never exist together. Waits for running work.
         """
         held = ((self._block, self.nbytes), (self._host_block, self.host_nbytes))
         if any(block is not None and block.nbytes != nbytes for block, nbytes in held):
@@ -95,17 +93,17 @@ class Arena:
     def guarded(self, nbytes: int) -> Any:
         """A block for a program with guard bytes, which runs there instead; see `guard.py`.
 
-        It comes on top of what is planned: `guard_bytes`.
+        It is in addition to what is planned: `guard_bytes`.
         """
         self.guard_bytes += nbytes
         return self.backend.empty(nbytes)
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes allocated by now."""
+        """Bytes allocated so far."""
         return 0 if self._block is None else int(self._block.nbytes)
 
     @property
     def measured_host_bytes(self) -> int:
-        """Bytes of host memory allocated by now."""
+        """Bytes of host memory allocated so far."""
         return 0 if self._host_block is None else int(self._host_block.nbytes)

@@ -1,15 +1,15 @@
-"""Weights that a program for inference keeps in its kernels' order, in the bytes of the user's array.
+"""Prepacked weights of an inference program, in place: in its kernels' layout, in the user's array.
 
-A kernel may want its weights in an order of its own, and to reorder them takes as long as a convolution of
-one image. Kept beside the user's arrays such weights would double a program's bytes. So they take the place
-of the user's: the array is **away** (see `ndarray.storage`) until somebody asks for its elements. Then it is
-put back in order, bit for bit, and the next forward pass takes it again.
+A kernel may need its weights in a layout of its own, and reordering them takes as long as a convolution of
+one image. Kept beside the user's arrays such weights would double a program's bytes. So they replace
+the user's: the array is **away** (see `ndarray.storage`) until its elements are read. Then it is
+put back in order, bit for bit, and the next forward pass packs it once more.
 
-Nothing may change order under the eyes of somebody who looks. Whoever has got at the elements holds a numpy
-array, or a view of it: an operation that is pending, another program, another library. All of these keep an
-object alive, the **loan**, of which only a weak reference is kept here. While the loan lives the array stays
-plain, and the program has a copy in its kernels' order besides, made at its next forward pass. For so long
-`Executor.memory_plan` counts the copy among the arguments. (No budget is overstepped: within one no weight
+The layout must not change while the elements are visible elsewhere. Every reader of the elements has a numpy
+array, or a view of it: a pending operation, another program, another library. All of these keep an
+object alive, the **loan**, to which only a weak reference is kept here. While the loan lives the array stays
+plain, and the program has a copy in its kernels' layout besides, made at its next forward pass. For so long
+`Executor.memory_plan` counts the copy among the arguments. (No budget is exceeded: within one no weight
 goes away.)
 """
 
@@ -32,13 +32,13 @@ from ..memplan import MemoryPlan
 from ..ndarray import NDArray
 
 LOCK = forks.rlock()
-"""Held while arrays go away or come back, and by a program from making sure of its weights until what reads
-them is pushed. Nobody waits for the engine inside."""
+"""Held while arrays go away or come back, and by a program from checking its weights until their readers
+are pushed. Nothing waits for the engine inside."""
 
 
 class Form(Protocol):
-    """An order of elements, which takes `nbytes`: 1-D arrays of so many bytes are carried to it and back. Two
-    are equal if they are the same order.
+    """A layout that takes `nbytes`: 1-D arrays of so many bytes are converted to it and back. Two
+    are equal if they are the same layout.
     """
 
     nbytes: int
@@ -49,7 +49,7 @@ class Form(Protocol):
 
 
 class _Loan:
-    """What everybody holds who has the bytes: numpy keeps it as the base of all views."""
+    """Object that every reader of the bytes holds: numpy keeps it as the base of all views."""
 
     __slots__ = ("__array_interface__", "__weakref__", "memory")
 
@@ -59,9 +59,9 @@ class _Loan:
 
 
 class Resident:
-    """An array that can go away: its memory, in bytes, and the form in which the elements are there now.
+    """An array that can go away: its memory, in bytes, and the form that the elements have now.
 
-    array: zeros, made just now by ourselves: nobody else has its memory. nbytes: of the form it will have.
+    array: zeros, just created by ourselves: nothing else has its memory. nbytes: those of its other form.
     """
 
     def __init__(self, array: NDArray, nbytes: int = 0) -> None:
@@ -82,12 +82,12 @@ class Resident:
 
     @property
     def plain(self) -> np.ndarray[Any, Any]:
-        """The memory as the array, for who knows what is there."""
+        """The memory as the array, for callers who know its form."""
         size = prod(self.shape) * self.dtype.itemsize
         return self.memory[:size].view(self.dtype).reshape(self.shape)
 
     def back(self) -> np.ndarray[Any, Any]:
-        """Push what puts the elements in order, and lend the array."""
+        """Push the conversion to the plain form, and lend the array."""
         with LOCK:
             loan = self._loan()
             if loan is None:
@@ -96,18 +96,18 @@ class Resident:
                 if self.form is not None:
                     self._push(self.form.unpack, "weight in order again")
                     self.form = None
-            lent = np.asarray(loan).view(self.dtype)  # of bfloat16 the interface tells no more than 2 bytes
+            lent = np.asarray(loan).view(self.dtype)  # the interface describes bfloat16 only as 2 bytes
             if (array := self._array()) is not None:
                 array.storage = lent
             return lent
 
     def take(self, form: Form, around: Callable[[], AbstractContextManager[None]]) -> bool:
-        """Push what brings the elements into `form`, if nobody has the array. Under LOCK."""
+        """Push the conversion of the elements into `form`, if the array is not lent. Under LOCK."""
         if self.form is not None and self.form == form:
             return True
         if self.memory.nbytes < form.nbytes or not self.is_free():
             return False
-        # What is pushed is noted when it is: an interrupt may come while a push waits for room.
+        # The form is noted with the push: an interrupt may come while a push waits for room.
         if self.form is not None:
             self._push(self.form.unpack, "weight in order again")
             self.form = None
@@ -117,7 +117,7 @@ class Resident:
         return True
 
     def is_free(self) -> bool:
-        """Whether nobody but the array itself has the bytes; then it is away. Under LOCK."""
+        """True if only the array itself has the bytes; then it goes away. Under LOCK."""
         array = self._array()
         if array is not None:
             with suppress(AttributeError):
@@ -136,9 +136,9 @@ class Resident:
 
 
 class Kept:
-    """A weight of one program: makes sure, before a forward pass, that it is there in `form`.
+    """A weight of one program: before a forward pass it makes sure that the weight is in `form`.
 
-    point(array): lets the program's kernels read the weight in `array`.
+    point(array): makes the program's kernels read the weight in `array`.
     """
 
     def __init__(
@@ -155,18 +155,18 @@ class Kept:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a copy, while there is one."""
+        """Bytes of a copy, while one exists."""
         return 0 if self._copy is None else self._copy.nbytes
 
     def ready(self) -> None:
-        """Push what is to be done. Under LOCK."""
+        """Push the necessary conversion. Under LOCK."""
         resident = self.resident
         if resident.form is self.form and self._copy is None:
             return
         if resident.take(self.form, self._around):
             if self._copy is not None:
                 self._push(lambda: self._point(resident.memory))
-                self._copy = None  # calls that were pushed before have it until then
+                self._copy = None  # calls that were pushed before use it until then
             return
         if self._copy is None:
             self._copy, self._seen = np.empty(self.form.nbytes, np.uint8), -1
@@ -175,7 +175,7 @@ class Kept:
             self._seen = resident.var.pushes
 
     def _refresh(self, copy: np.ndarray[Any, Any]) -> None:
-        """Done when it is its turn: by then the weight may be away again, and this copy given up."""
+        """Runs in the engine's order: by then the weight may be away, and this copy dropped."""
         with self._around():
             self.form.pack(self.resident.memory, copy)
         self._point(copy)
@@ -186,11 +186,11 @@ class Kept:
 
 
 def settle(kept: Sequence[Kept]) -> None:
-    """Wait for operations that have these arrays, if any: when they are over they let go of them."""
+    """Wait for operations that hold these arrays, if any: they release them at their end."""
     with LOCK:
         busy = [k.resident for k in kept if k.resident.form is None and not k.resident.is_free()]
     for resident in busy:
-        with suppress(MXLiteError):  # a failure surfaces where the weight is read
+        with suppress(MXLiteError):  # a failure surfaces when the weight is read
             get_engine().wait_to_write(resident.var)
 
 
@@ -203,7 +203,7 @@ def with_copies(plan: MemoryPlan, nbytes: int) -> MemoryPlan:
 
 
 def held_bytes(arrays: Sequence[NDArray]) -> int:
-    """Bytes of all arrays, each memory counted once; none is brought back."""
+    """Bytes of all arrays, each memory counted once; none is converted back."""
     found: dict[int, int] = {}
     for a in arrays:
         away = getattr(a, "away", None)

@@ -1,4 +1,4 @@
-"""From a symbol's graph to an executor: infer, differentiate, lower, plan; then allocate and link."""
+"""Binding of a symbol's graph: infer, differentiate, lower, plan; then allocate and link an executor."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ MOST_STREAMS = 16  # of kernels
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a group an executor belongs: (owner, key), in the place of who has that now.
+    """An executor's key in a group: (owner, key), where it replaces the present member.
 
-    `for_now`: another one will take its place, whose parameters it only uses until then.
+    `for_now`: another one will replace it, whose parameters it only uses until then.
     """
 
     group: ExecutorGroup
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def can_go_away(self) -> bool:
-        """Whether the executor may keep parameters in another form, which may be larger, where they are."""
+        """True if the executor may keep parameters in another, possibly larger form in place."""
         return not self.for_now and self.group.can_go_away
 
 
@@ -74,7 +74,7 @@ def memory_plan(
 ) -> MemoryPlan:
     """The plan that binding with these arguments would run; allocates no array.
 
-    `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
+    `device` is that of the modelled seconds: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     more = dict(budget=budget, strategy=strategy, device=device, host=host_link(offload))
@@ -138,7 +138,7 @@ def expect(
     watch: Watch | None = None,
     forward_only: bool = False,
 ) -> None:
-    """Let the group at `place` count what `simple_bind` with these arguments will make; makes no array."""
+    """Make the group at `place` count what `simple_bind` with these arguments will create; no allocation."""
     more = dict(budget=place.group.budget, host=host_link(offload), device=device, watch=watch)
     more["forward_only"] = forward_only
     candidates = _asked(graph, ctx, shapes, grad_req, type_dict, optimizer, amp, loss_scale, **more)
@@ -174,7 +174,7 @@ def simple_bind(
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
-    `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `amp` is the
+    `arrays` are arguments, auxiliary and optimizer states to be used directly, by name. `amp` is the
     16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
     `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is
@@ -200,7 +200,7 @@ def simple_bind(
             return arrivals[-1].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:
-        """The arrays that are not to be made: given ones and those of others."""
+        """The arrays that exist already: given ones and those of others."""
         mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
         if place is not None:
             return place.group.lent((planned.train, planned.infer)) | mine
@@ -269,7 +269,7 @@ def bind(
     offload: Offload = None,
     streams: int = 1,
 ) -> Executor:
-    """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
+    """Link arrays of the user: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
 
     Arguments without an array in `args_grad` get no gradient. Sparse arrays there are written after each
@@ -331,7 +331,7 @@ def bind(
     ).run()
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
-    settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
+    settings["inputs"] = data or set(shapes)  # without gradients, inputs cannot be told from parameters
     executor = link(planned, ctx, arrays, requests, shared_exec, settings)
     executor.show_sparse(sparse)
     return executor
@@ -355,7 +355,7 @@ def locals_of(
     offload: Offload = None,
     streams: int = 1,
 ) -> dict[str, Any]:
-    """What an executor remembers of how it was bound. Raises BindError."""
+    """Arguments of binding that an executor keeps. Raises BindError."""
     check_streams(streams)
     return dict(
         shapes=dict(shapes),
@@ -385,7 +385,7 @@ def _asked(
     loss_scale: Any,
     **more: Any,
 ) -> Candidates:
-    """What is asked for, with `more` of it by the names of `Candidates`."""
+    """Candidates for a request, with `more` of its fields by name."""
     named, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
     inferred, stored = typed(graph, shapes, type_dict, amp, named)
@@ -403,7 +403,7 @@ def _asked(
 
 
 def _amp(amp: Any, loss_scale: Any, optimizer: Any) -> tuple[Any, LossScale | None]:
-    """Both as they are kept."""
+    """Both options in the form that is kept."""
     dtype = amp_dtype(amp)
     return dtype, LossScale.of(loss_scale, dtype, optimizer is not None)
 

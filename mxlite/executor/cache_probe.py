@@ -1,11 +1,11 @@
-"""How much a processor's cache holds for one program, measured: what data sheets say is shared with others.
+"""Measured cache capacity for one program: data sheets give one that is shared with others.
 
-Numbers are added to arrays of growing size, over and over. As long as the array stays in the cache a byte
-costs little; behind that it costs what memory costs. In between lies the size looked for.
+Arrays of growing size are summed, over and over. As long as the array stays in the cache a byte
+costs little; beyond that it costs what memory costs. The capacity lies in between.
 
-Nobody can push out what is passed over so quickly. But a step takes its time, and what others touch meanwhile
-pushes out its bytes as its own do. So a part of the cache is passed over once more after doing nothing for
-longer and longer: when it costs what memory costs, others have touched the rest of the cache.
+Bytes that are touched so quickly are not evicted by others. But a step takes its time, and what others touch
+meanwhile evicts its bytes like its own accesses do. So part of the cache is touched once more after pauses of
+growing length: when it costs what memory costs, others have touched the rest of the cache.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import numpy as np
 
 MIB = 2**20
 SIZES = tuple(m * MIB for m in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128))
-ROUNDS = 5  # of which the least time counts: nobody else's work makes a pass quicker
-PASSES_BYTES = 16 * MIB  # small arrays are passed over several times, so that the clock sees something
-PART = 4  # the share of the cache that is looked after: 1 / PART
-RATIO = 2.0  # of one wait to the one before
-WAITS = tuple(0.25e-3 * RATIO**n for n in range(8))  # seconds; what stays for longer than the last stays
-LOOKS = 7  # after each: others do not always do the same
-AGAIN = 3  # passes before: a cache may not take everything in at once
-AWAY = 2  # times as much as the cache holds, behind which nothing of the part is left in it
+ROUNDS = 5  # of which the least time counts: others never make a pass faster
+PASSES_BYTES = 16 * MIB  # small arrays are passed over several times, for the clock's resolution
+PART = 4  # share of the cache that is tested: 1 / PART
+RATIO = 2.0  # ratio of successive waits
+WAITS = tuple(0.25e-3 * RATIO**n for n in range(8))  # seconds; what outlives the last one is taken to stay
+LOOKS = 7  # after each: others vary
+AGAIN = 3  # passes before: a cache may fill up only gradually
+AWAY = 2  # multiple of the cache's size after which nothing of the part is left in it
 
 
 def cache_bytes(sizes: tuple[int, ...] = SIZES, seconds_of_pass: Callable[[int], float] | None = None) -> int:
-    """Bytes that stay quick to touch while others are touched, one of `sizes`. Takes about half a second.
+    """Bytes that stay in the cache while others are touched, one of `sizes`. Takes about half a second.
 
-    The largest size whose bytes take less than half way from the quickest to the slowest ones. 0 where all
-    take the same within a quarter: then no cache is to be seen. `seconds_of_pass(size)` measures, unless
-    given, how long a pass over so many bytes takes that were passed over before.
+    The largest size whose cost per byte is less than half way from the fastest to the slowest. 0 if all
+    take the same within a quarter: then no cache is visible. `seconds_of_pass(size)` measures, unless
+    given, the time of a repeated pass over so many bytes.
     """
     measure = seconds_of_pass or _passes(max(sizes))
     least = dict.fromkeys(sizes, float("inf"))
@@ -49,11 +49,11 @@ def cache_bytes(sizes: tuple[int, ...] = SIZES, seconds_of_pass: Callable[[int],
 def others_bytes_per_s(
     cache: int, looks: int = LOOKS, seconds_after: Callable[[float], float] | None = None
 ) -> float:
-    """Bytes of the same cache that others touch in a second; 0 where what is in it stays for all WAITS.
+    """Bytes of the same cache that others touch in a second; 0 if its content outlives all WAITS.
 
-    `cache` bytes are what it holds. `seconds_after(wait)` measures, unless given, how long it takes to pass
-    over 1 / PART of it `wait` seconds after a pass before; infinity: with nothing of it left. 7 `looks` at
-    each wait take about half a second.
+    `cache` is its capacity in bytes. `seconds_after(wait)` measures, unless given, the time of a pass
+    over 1 / PART of it `wait` seconds after the previous pass; infinity: with nothing of it left. 7 `looks`
+    at each wait take about half a second.
     """
     if cache < PART:
         return 0.0
@@ -65,7 +65,7 @@ def others_bytes_per_s(
     quick, slow = median(times.pop(0.0)), median(times.pop(float("inf")))
     if slow <= quick:
         return 0.0
-    # How many of the waits it outlives: of each what is left after it, on the average of all looks.
+    # Number of waits that it outlives: the sum of the shares left after each, averaged over all looks.
     left = [min(1.0, max(0.0, (slow - s) / (slow - quick))) for found in times.values() for s in found]
     outlived = sum(left) / looks
     if outlived > len(WAITS) - 0.5:
@@ -74,7 +74,7 @@ def others_bytes_per_s(
 
 
 def _passes_after(cache: int) -> Callable[[float], float]:
-    """Seconds of this thread for a pass over a part of the cache, by the time since the pass before."""
+    """Seconds of this thread for a pass over a part of the cache, by the time since the previous pass."""
     part, rest = np.ones(cache // PART // 8), np.ones(AWAY * cache // 8)
 
     def seconds(wait: float) -> float:

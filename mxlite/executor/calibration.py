@@ -1,29 +1,30 @@
-"""Measured costs: how long this device's kernels take, for plans that weigh real seconds.
+"""Measured costs: times of this device's kernels, for plans that weigh real seconds.
 
 Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is first
-run by itself on scratch arrays: with everything out of the cache, then again a number of times with all of it
-there, as far as it goes in. A cache takes in what it has not seen for long only by and by: after three runs
-a convolution of 4 MiB still took a fifth longer than after ten; so the later half of these runs counts, and
-of it the median: the quickest is one that nobody disturbs, and a step is not that lucky in each of its calls.
-All calls take turns, several times, so that what else the machine does for a while meets each alike; of all
-rounds the median counts. In each round it is measured, too, what others touch of the cache (cache_probe.py):
+run in isolation on scratch arrays: once with everything out of the cache, then several times with all of it
+there, as far as it fits. A cache takes in what it has not seen for long only gradually: after three runs
+a convolution of 4 MiB still took a fifth longer than after ten; so the second half of these runs counts, and
+of it the median: the fastest run is undisturbed, and a step is not that lucky in each of its calls.
+All calls take turns, several times, so that a disturbance of the machine affects each alike; of all
+rounds the median counts. Each round also measures what others touch of the cache (cache_probe.py):
 that changes within minutes, and with it what a step finds there.
 
-What this says is how much the cache matters to a call. How long it takes in a step is measured in two
-(rehearsal.py): the one that keeps all, or the plan within the budget, and the one of least bytes, which finds
-most in the cache. The mean over all its places in both is the time by which plans are chosen; the predicted
-time of a plan's step goes from there by what each call finds in the cache (memplan/cost/locality.py).
-Seconds are those of this thread, for one that waits for a core works on no kernel. The times and what is
-known of the cache are kept in the process and on disk (timings.py), so that the next plan of the same network
+This tells how much the cache matters to a call. Its time in a step is measured in two
+steps (rehearsal.py): the one that keeps all, or the plan within the budget, and the one of least bytes, which
+finds most in the cache. The mean over all its places in both is the time by which plans are chosen; the
+predicted time of a plan's step is adjusted by what each call finds in the cache (memplan/cost/locality.py).
+Seconds are those of this thread, because one that waits for a core works on no kernel. The times and the
+cache's properties are kept in the process and on disk (timings.py), so that the next plan of the same network
 measures nothing.
 
-A call by itself shall find what it finds in a step. So its arrays lie as they do there: what is in the arena
+An isolated call should find the conditions of a step. So its arrays are placed like there: arena values
 in one block, which is so large that the system gives it huge pages (without, convolutions of 2 MiB took up to
 a fifth more), and weights in arrays of their own. And the threads of its team are awake: after a pause they
-sleep, and to wake them took as long as many a kernel of an LSTM.
+sleep, and waking them took as long as many a kernel of an LSTM.
 
-No array of the user's is touched. A call that cannot be run by itself keeps its modelled time, scaled to what
-was measured of the others: operators of the user's own (their code is run when they say so), and kernels that
+No array of the user is touched. A call that cannot be run in isolation keeps its modelled time, scaled by the
+measurements of the others: operators of the user (their code runs only when requested), and kernels that
+refuse the values they are given here.
 refuse the values they are given here.
 """
 
@@ -61,20 +62,20 @@ AGAIN = 10  # times at most in the cache, and
 LEAST_AGAIN = 4  # times where they take CALL_S together
 CALL_S = 0.01
 TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
-FLUSH = 2  # times as much as the cache holds is touched before a cold run
-LEAST_FLUSH = 8 * 2**20  # bytes, where no cache is to be seen
-LOOKS = 2  # in each round at what others do
+FLUSH = 2  # multiple of the cache's size that is touched before a cold run
+LEAST_FLUSH = 8 * 2**20  # bytes, if no cache is visible
+LOOKS = 2  # at others' accesses in each round
 LEAST_BLOCK = 8 * 2**20  # bytes: from 4 MiB on, numpy asks the system for huge pages
-REHEARSED = 8  # steps of each of both plans that count
-LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # of what the cache matters to calls alone is what it does in a step
+REHEARSED = 8  # steps that count of each of the two plans
+LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # bounds on the ratio of the cache's effect in a step to that in isolation
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` did: `calls` distinct kernel calls, of which `measured` were timed now and `known`
-    from before; `modelled` could not be timed. `wall_s` is how long it took, `step_s` the sum over the step.
+    """Result of `calibrate`: `calls` distinct kernel calls, of which `measured` were timed now and `known`
+    before; `modelled` could not be timed. `wall_s` is its duration, `step_s` the sum over the step.
 
-    `plans` are those of the budgets that were named, without a budget first, tried in turns.
+    `plans` are those of the given budgets, first the one without a budget, tried in turns.
     """
 
     calls: int
@@ -106,9 +107,9 @@ class Calibration:
 def with_measured_costs(
     lowered: Lowered, again: bool = False, budget: int | None = None
 ) -> tuple[Lowered, Calibration]:
-    """`lowered` with measured seconds in its tasks; `again`: times from before do not count.
+    """`lowered` with measured seconds in its tasks; `again`: ignore earlier times.
 
-    No more than `budget` bytes are taken to run steps in, or those of the least plan.
+    At most `budget` bytes are taken to run steps in, or those of the least plan.
     """
     start = perf_counter()
     timings = Timings.of(lowered.backend)
@@ -127,7 +128,7 @@ def with_measured_costs(
         cache = (cache[0], turns.others_bytes_per_s())
     if not lowered.backend.is_remote and any(not s.usual for s in found.values()):
         seen = in_steps(costed(lowered, found, cache), budget)
-        if seen:  # what no step can run takes as long as alone
+        if seen:  # calls in no step take as long as in isolation
             alone = {k: s._replace(usual=s.cold) for k, s in found.items()}
             found |= {k: seen.get(k, alone[k]) for k, s in found.items() if not s.usual}
     timings.update({k: s for k, s in found.items() if known.get(k) != s}, cache)
@@ -144,9 +145,9 @@ def with_measured_costs(
 
 
 def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
-    """Of calls by key their times in two plans; none where these have no room.
+    """Times of calls by key in two plans; empty if there is no room for these.
 
-    Where no plan is within `budget` bytes, of the least one alone: by its times it is told which bytes do.
+    If no plan is within `budget` bytes, of the least one alone: its times lead to a budget that works.
     """
     problem = lowered.problem
     plans = frontier_of(problem)
@@ -174,10 +175,10 @@ class Place(NamedTuple):
 
 
 def settled(plans: Sequence[Sequence[Place]], alone: Mapping[str, Seconds]) -> dict[str, Seconds]:
-    """The times of calls that took these `alone`, and those of their places in the steps of two `plans`.
+    """Times of calls from those in isolation, `alone`, and those of their places in the steps of two `plans`.
 
-    A call's mean is that of all its places. What the cache matters to it is what it did alone, times one
-    number for all calls, with which the difference of both steps is the one that was seen.
+    A call's mean is that of all its places. The effect of the cache is that in isolation times one
+    number for all calls, chosen so that the difference of both steps is the measured one.
     """
     of: dict[str, list[Place]] = {}
     for place in chain(*plans):
@@ -193,7 +194,7 @@ def settled(plans: Sequence[Sequence[Place]], alone: Mapping[str, Seconds]) -> d
 
 
 def distinct_calls(lowered: Lowered) -> dict[str, int]:
-    """The key of each distinct call, with the first task that makes it."""
+    """The key of each distinct call, with the first task that uses it."""
     found: dict[str, int] = {}
     for c in _counted(lowered):
         found.setdefault(call_key(lowered, c), c)
@@ -206,7 +207,7 @@ def _counted(lowered: Lowered) -> list[int]:
 
 
 def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lowered:
-    """`lowered` with these times of its calls, and scaled models of those that have none."""
+    """`lowered` with these times of its calls, and scaled models for those without."""
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
     modelled = [call.seconds(lowered.backend.rates) for call in lowered.calls]
     models = {key: modelled[c] for c, key in keys.items()}
@@ -223,10 +224,10 @@ def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lo
 
 
 class Turns:
-    """Calls that take turns in being timed, in rounds.
+    """Calls timed in turns, in rounds.
 
-    `calls` are tasks by key, `cache` is how many bytes the last cache holds. Rounds end at `end` of
-    `perf_counter`, and calls that cannot be run by themselves have one turn.
+    `calls` are tasks by key, `cache` is the capacity of the last-level cache. Rounds end at `end` of
+    `perf_counter`, and calls that cannot be run in isolation have one turn.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class Turns:
         self._others: list[float] = []
 
     def round(self) -> None:
-        """Each call once, where kernels run, and a look at what others do."""
+        """Run each call once, where kernels run, and measure others' use of the cache."""
         lowered = self._lowered
 
         def run() -> None:
@@ -257,16 +258,16 @@ class Turns:
             self._others.append(others_bytes_per_s(self._cache, LOOKS))
 
     def seconds(self) -> dict[str, Seconds]:
-        """Of each call that has had a turn: medians of all rounds."""
+        """Medians over all rounds, for each call that has had a turn."""
         return {key: _medians(pairs) for key, pairs in self._pairs.items() if pairs}
 
     def others_bytes_per_s(self) -> float:
-        """What others have touched of the cache in the same rounds."""
+        """Bytes of the cache that others touched per second in the same rounds."""
         return median(self._others) if self._others else 0.0
 
 
 def call_key(lowered: Lowered, c: int) -> str:
-    """The digest of all that call `c` is, but for the values in its arrays."""
+    """Digest of everything about call `c` but the values in its arrays."""
     call, task = lowered.calls[c], lowered.problem.tasks[c]
     op = call.node.op
     assert op is not None
@@ -292,7 +293,7 @@ def call_key(lowered: Lowered, c: int) -> str:
 
 
 def _time_call(lowered: Lowered, c: int, flush: Flush) -> Seconds | None:
-    """Seconds of one call, or None where it cannot be run by itself."""
+    """Seconds of one call, or None if it cannot be run in isolation."""
     if not can_be_run(lowered.calls[c]):
         return None
     try:
@@ -300,12 +301,12 @@ def _time_call(lowered: Lowered, c: int, flush: Flush) -> Seconds | None:
         pair = _pair(lowered, run, flush)
         del kept
         return pair
-    except Exception:  # made-up values need not suit a kernel
+    except Exception:  # arbitrary values may not suit a kernel
         return None
 
 
 def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[Any]]:
-    """Call `c` on arrays of its own, and these: a kernel may know no more of them than their addresses."""
+    """Call `c` on arrays of its own, with these arrays: a kernel may keep only their addresses."""
     call: Call = lowered.calls[c]
     task, backend = lowered.problem.tasks[c], lowered.backend
     arrays: dict[int, Any] = {}
@@ -358,13 +359,13 @@ def _pair(lowered: Lowered, run: Callable[[], None], flush: Flush) -> Seconds:
 
 
 def _medians(pairs: Sequence[Seconds]) -> Seconds:
-    """Of both; what is in the cache is never slower than what is not."""
+    """Medians of both; a call in the cache is never slower than out of it."""
     cold, warm = (median(pair[n] for pair in pairs) for n in (0, 1))
     return Seconds(cold, min(cold, warm))
 
 
 class Flush:
-    """Puts all else out of the cache by writing `nbytes`, on `threads` cores: each may have its own."""
+    """Evicts the content of the cache by writing `nbytes`, on `threads` cores: each may have its own."""
 
     def __init__(self, nbytes: int, threads: int) -> None:
         self._parts = np.array_split(np.ones(nbytes // 8), threads)

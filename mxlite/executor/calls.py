@@ -1,4 +1,4 @@
-"""The kernel calls of a planned step, on whatever memory somebody has for it."""
+"""The kernel calls of a planned step, on given memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def call_of(
     call, task = lowered.calls[t], plan.problem.tasks[t]
     of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
     of_output = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
-    work = block[:0]  # a kernel that asks for 0 bytes gets an array of none
+    work = block[:0]  # a kernel with a workspace of 0 bytes gets an empty array
     if (b := plan.liveness.workspace_of.get(s)) is not None:
         work = block[offsets[b] : offsets[b] + task.workspace]
     assert call.node.op is not None

@@ -1,4 +1,4 @@
-"""The steps that a network offers: differentiated and lowered when a planner asks for them."""
+"""Alternative steps of a network, differentiated and lowered when a planner requests them."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
 
 CHAINS_IN_TWO = "chains in two"
 ANOTHER_ORDER = "tasks in another order"
-"""What a step does whose backward pass makes what nobody else reads of chains."""
+"""Name of a step whose backward pass computes the outputs of chains that only it reads."""
 
 NO_STEPS = {"measure", "in_place", "made", "_inference"}
-"""Fields that say nothing about the steps within a budget."""
+"""Fields that do not affect the steps within a budget."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A step of training, the inference beside it, and the plan of that."""
+    """A training step, the inference step beside it, and the latter's plan."""
 
     train: Lowered
     infer: Lowered
@@ -61,15 +61,15 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """What is asked for, and the steps that do it; a plan keeps them for other budgets, so no array is here.
+    """A request and the steps that fulfil it; a plan keeps them for other budgets, so it holds no array.
 
     `inferred` has all shapes and types but those that `amp` changes; `given` are the arguments whose shapes
-    were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels where
+    were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels if
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
-    they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
-    arrays that can be away. `knows_inputs`: whether arguments that are data are among those `given`, or
-    labels; else none is known to be a parameter, which stays from call to call. `forward_only`: inference is
-    all that will ever be run, beside programs that train.
+    they were lowered for these. `in_place`: True if all parameters will be arrays that are not shared, or
+    arrays that can be away. `knows_inputs`: True if arguments that are data are among those `given`, or
+    labels; else none is known to be a parameter, which stays from call to call. `forward_only`: only
+    inference will ever be run, beside programs that train.
     """
 
     inferred: Graph
@@ -95,16 +95,16 @@ class Candidates:
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
     _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
 
-    # -- what follows from these --------------------------------------------------------
+    # -- derived properties --------------------------------------------------------------
 
     @cached_property
     def described(self) -> Device | None:
-        """What seconds are reckoned for; None: this machine, measured."""
+        """The device that seconds are modelled for; None: this machine, measured."""
         return device_of(self.device, self.backend.rates)
 
     @property
     def is_measured(self) -> bool:
-        """Whether seconds are those of this machine's kernels."""
+        """True if seconds are those of this machine's kernels."""
         return device_of(self.device) is None
 
     @cached_property
@@ -137,19 +137,19 @@ class Candidates:
 
     @property
     def trains(self) -> bool:
-        """Whether anybody asks for a gradient."""
+        """True if any gradient is requested."""
         return any(r != "null" for r in self.requests.values())
 
     @cached_property
     def looked(self) -> Watched:
-        """The graph in its types, with what is watched."""
+        """The graph in its types, with the watched results."""
         computed = mixed(self.inferred, self.amp, self.inputs, self.scale is not None, self.stored)
         wanted = [Entry(n) for n in computed.arguments if self.requests.get(n.name, "null") != "null"]
         return watched(computed, self.watch, [n.name for n in self.inferred.nodes], wanted)
 
     @cached_property
     def simple(self) -> Graph:
-        """That graph as the backend prefers to train it."""
+        """That graph as rewritten by the backend for training."""
         if self.forward_only:
             return simplified(self.backend.simplify(), self.looked.forward, False)
         return simplified(self.backend.simplify(), self.looked.training, True)
@@ -160,7 +160,7 @@ class Candidates:
         return self.inputs | ({LOSS_SCALE} if self.scale is not None and self.rule is None else set())
 
     def is_like(self, other: Candidates) -> bool:
-        """Whether both offer the same steps within a budget. O(nodes)."""
+        """True if both offer the same steps within a budget. O(nodes)."""
         names = [f.name for f in fields(self) if f.name not in NO_STEPS]
         return self.budget is not None and all(getattr(self, n) == getattr(other, n) for n in names)
 
@@ -171,7 +171,7 @@ class Candidates:
         return self._step(self.simple)
 
     def _step(self, graph: Graph) -> Step:
-        """Of training on `graph`."""
+        """The training step for `graph`."""
         if not self.trains:
             return forward_step(graph, self.data, train=not self.forward_only)
         scaling = None if self.scale is None else self.scale.in_step()
@@ -196,7 +196,7 @@ class Candidates:
 
     def _lowered(self, step: Step, order: Lowered | None, light: bool, late: bool = False) -> Lowered:
         """A step of training, with inference beside it."""
-        # What inference keeps of its constants costs as much as the weights: not within a budget, nor where
+        # Constants that inference keeps take as much as the weights: not within a budget, nor where
         # steps of training change them.
         keeps = light and self.knows_inputs and self.watch is None and not (self.trains or self.forward_only)
         infer, infer_plan = self._infer(keeps)
@@ -207,7 +207,7 @@ class Candidates:
             {"arguments": held} if held else None,
             infer_plan,
             device=self.described,
-            # Where nobody wants gradients, the step of training is often that of inference: it has its order.
+            # Without gradient requests, the training step is often that of inference, and has its order.
             like=infer if self.like is None else order,
             light=light,
             late=late,
@@ -219,7 +219,7 @@ class Candidates:
         return found
 
     def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> Steps:
-        """Without a budget and within one; each says whether its step is light. `advise` as for `Steps`."""
+        """Steps without a budget and within one. `advise` as for `Steps`."""
 
         def usual() -> Problem:
             return self._lowered(self.usual_step, order, free).problem
@@ -227,7 +227,7 @@ class Candidates:
         return Steps(usual, lambda: self._within(order, bounded), self.strategy, advise)
 
     def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
-        """The quickest first: a small step that keeps less may be that, as it also moves less."""
+        """Problems, the fastest first: a small step that keeps less may be that, as it also moves less."""
         usual = self._lowered(self.usual_step, order, light)
         found = [(usual.problem, "")]
         if (spared := simplified(self.backend.spare(), self.simple, True)) is not self.simple:
@@ -246,14 +246,14 @@ class Candidates:
                 yield self._against(problem, first, instead or f"no {how}")
 
     def _in_order(self, lowered: Lowered, order: tuple[int, ...]) -> Problem:
-        """A step that is made, with its tasks in another order."""
+        """An existing step, with its tasks in another order."""
         made = next(m for m in self.made if m.train is lowered)
         found = lowered.in_order(order)
         self.made.append(replace(made, train=found))
         return found.problem
 
     def _against(self, problem: Problem, first: Problem, instead: str) -> Problem:
-        """`problem` whose times count from those of `first`."""
+        """`problem` with its times relative to those of `first`."""
         at = next(i for i, m in enumerate(self.made) if m.train.problem is problem)
         problem = replace(problem, base_seconds=first.step_seconds, instead=instead)
         made = self.made[at]

@@ -1,8 +1,8 @@
-"""Labels that are no class numbers: noticed where a batch is fed, and said once.
+"""Check for labels that are no class numbers: a batch is checked when fed, and a warning logged once.
 
-SoftmaxOutput and its kin take a label that is no class as MXNet does, without an error: its row gets a
-gradient that pulls to no class. That is seldom meant, and a loss that falls does not tell it. So arrays that
-are fed to arguments which an operator declares as class numbers are looked at, until the first that is wrong.
+SoftmaxOutput and its kin accept an invalid label like MXNet does, without an error: its row gets a
+gradient that pulls to no class. That is seldom meant, and a falling loss does not show it. So arrays that
+are fed to arguments which an operator declares as class numbers are checked, until the first error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..graph import Entry, Graph
 from ..ops.shape.reshape import Move
 
 _log = logging.getLogger(__name__)
-_AT_A_TIME = 1 << 14  # labels, so that what is made of them stays small
+_AT_A_TIME = 1 << 14  # labels, so that temporaries stay small
 
 
 @dataclass
 class ClassNumbers:
-    """What an argument holds: whole numbers in [0, count), and `ignored` where that is not None.
+    """Valid values of an argument: whole numbers in [0, count), and `ignored` if that is not None.
 
-    `reader` is the node that says so. `told`: a wrong one was found, and nobody looks any more.
+    `reader` is the node that declares it. `told`: an invalid one was found, and checks have ended.
     """
 
     name: str
@@ -34,10 +34,10 @@ class ClassNumbers:
     count: int
     ignored: float | None
     told: bool = False
-    _first: Iterator[bool] = field(default_factory=partial(iter, (True,)))  # several threads may look at once
+    _first: Iterator[bool] = field(default_factory=partial(iter, (True,)))  # threads may check at once
 
     def look(self, labels: Any) -> None:
-        """Log a warning with the first label that is wrong. O(labels), in pieces."""
+        """Log a warning with the first invalid label. O(labels), in pieces."""
         flat = labels.reshape(-1)
         for start in range(0, flat.size, _AT_A_TIME):
             part = flat[start : start + _AT_A_TIME]
@@ -68,7 +68,7 @@ class ClassNumbers:
 
 
 def class_numbers(graph: Graph) -> Mapping[str, ClassNumbers]:
-    """The arguments that operators read as class numbers, by name, also by way of other shapes. O(nodes)."""
+    """The arguments that operators read as class numbers, by name, also through reshapes. O(nodes)."""
     found: dict[str, ClassNumbers] = {}
     for node in graph.nodes:
         if node.op is None:

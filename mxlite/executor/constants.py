@@ -1,8 +1,8 @@
-"""What inference computes from parameters alone: computed when they change, not at each call.
+"""Constant folding in inference: nodes that depend on parameters alone run only when these change.
 
-Weights in the layout a kernel wants, norms folded into weights, weights cast to 16 bits: nodes that depend
-on no input and draw nothing. `hoist` moves them to the front of a step and gives what the rest reads of them
-storage of its own; a program skips them as long as nobody has written a parameter.
+Examples are weights in the layout of a kernel, norms folded into weights, weights cast to 16 bits: nodes that
+depend on no input and draw nothing. `hoist` moves them to the front of a step and gives their results that
+the rest reads storage of their own; a program skips them as long as no parameter has been written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PACK, CONSTANTS = "pack", "constants"
 
 
 def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
-    """`step`, an inference pass, with its constant nodes first; itself where there are none. O(nodes).
+    """`step`, an inference pass, with its constant nodes first; itself if there are none. O(nodes).
 
-    Where nothing tells inputs from parameters, as for arrays given to `bind`, there are none. in_place:
-    whether parameters may be kept in another form where they are, see `away.py`.
+    If inputs cannot be told from parameters, as for arrays given to `bind`, there are none. in_place:
+    True if parameters may be kept in another form in place, see `away.py`.
     """
     inputs = {key[1] for key, category in step.category.items() if category == "inputs"}
     if not inputs:
@@ -49,7 +49,7 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
         for e in n.inputs:
             if e.node in constant and e.node.op is not None and e not in storage:
                 key = ("const", f"{e.node.name}.{e.index}")
-                if key in owned:  # two nodes of one name
+                if key in owned:  # two nodes with the same name
                     key = ("const", f"{e.node.name}.{e.index}.{len(owned)}")
                 storage[e] = key
                 owned[key] = (step.graph.shapes[e], step.graph.dtypes[e])
@@ -72,7 +72,7 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
 
 
 def constant_bytes(step: Step) -> int:
-    """Bytes of what `hoist` gave storage, and what parameters take in another form beyond their own."""
+    """Bytes of storage that `hoist` created, and additional bytes of parameters in another form."""
     nbytes = {key: int(np.prod(s)) * d.itemsize for key, (s, d) in step.owned.items()}
     extra = sum(form.nbytes - nbytes[key] for key, form in step.forms.items())
     return extra + sum(n for key, n in nbytes.items() if key[0] == "const")

@@ -38,7 +38,7 @@ from .watch import Watch
 
 @dataclass
 class Masters:
-    """Whether float32 copies of 16-bit weights have been made; shared by executors that share the copies."""
+    """State of the float32 copies of 16-bit weights, shared by executors that share the copies."""
 
     made: bool = False
 
@@ -85,7 +85,7 @@ class Executor:
         self._with_masters = self._masters_here()
         if self.updated:
             self._rates = Rates(arrays["var", HYPER].shape)
-        self.has_run = False  # a forward pass: outputs have values
+        self.has_run = False  # a forward pass, so that outputs have values
         self.has_gradients = False
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._monitor: Callable[[str, NDArray], Any] | None = None
@@ -95,7 +95,7 @@ class Executor:
             self.loss_scale = given["loss_scale"].value
 
     def _gradient(self, argument: Node) -> NDArray | None:
-        """The gradient as a user sees it: row_sparse where there are flags of its rows."""
+        """The gradient that users see: row_sparse if there are flags of its rows."""
         grad = self._arrays.get(("grad", argument.name))
         flags = self._arrays.get(("rows", argument.name))
         return (
@@ -105,31 +105,31 @@ class Executor:
         )
 
     def show_sparse(self, gradients: SparseGradients) -> None:
-        """Show these gradients of a user's instead of the dense ones that are written."""
+        """Show these gradients of the user instead of the dense ones that are written."""
         if gradients.sparse:
             self._sparse = gradients
             self.grad_arrays = [gradients.sparse.get(n, g) for n, g in zip(self._arguments, self.grad_arrays)]
 
-    # -- what it holds -------------------------------------------------------------------------
+    # -- contents ------------------------------------------------------------------------------
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """The plan of a training step (of inference, if nothing asks for a gradient).
 
-        As long as somebody holds a view of a weight that inference keeps in another order, with the copy
-        that this takes.
+        While a view of a weight exists that inference keeps in another layout, the copy that
+        this requires is included.
         """
         plan, copies = self._planned.train_plan, self.copied_bytes
         return with_copies(plan, copies) if copies else plan
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of copies of weights in a kernel's order, while somebody holds what they are copies of."""
+        """Bytes of copies of weights in a kernel's layout, while views of their originals exist."""
         return 0 if self._infer is None else sum(k.nbytes for k in self._infer.kept)
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes really allocated: every array this executor owns, counted, and the arena."""
+        """Bytes actually allocated: every array this executor owns, and the arena."""
         nbytes = held_bytes(list(self._arrays.values())) + self.copied_bytes
         return nbytes + self._feed.nbytes + self._arena.measured_bytes
 
@@ -140,7 +140,7 @@ class Executor:
 
     @property
     def guard_bytes(self) -> int:
-        """Bytes that MXLITE_GUARD=1 has taken on top of the plan for guarded copies of the arena; else 0."""
+        """Bytes that MXLITE_GUARD=1 has taken beyond the plan for guarded copies of the arena; else 0."""
         return self._arena.guard_bytes
 
     @property
@@ -154,12 +154,12 @@ class Executor:
         return dict(zip(self._arguments, self.arg_arrays))
 
     def has_argument(self, name: str) -> bool:
-        """Whether an argument has that name."""
+        """True if an argument has that name."""
         return name in self._arguments
 
     @property
     def grad_dict(self) -> dict[str, NDArray | None]:
-        """Their gradients by name; None where none is asked for."""
+        """Their gradients by name; None if none was requested."""
         return dict(zip(self._arguments, self.grad_arrays))
 
     @property
@@ -189,9 +189,9 @@ class Executor:
 
     @property
     def loss_scale(self) -> float | None:
-        """What 16-bit gradients are multiplied with; None where that was not asked for when binding.
+        """Factor of 16-bit gradients; None if it was not requested when binding.
 
-        It may be set to another number between two steps. `grad_arrays` hold the true gradients. Where the
+        It may be set to another number between two steps. `grad_arrays` hold the true gradients. If the
         update is part of the step, the step itself changes it, and this waits for the last one.
         """
         if ("var", HISTORY) in self._arrays:
@@ -214,9 +214,10 @@ class Executor:
 
     @property
     def scale_history(self) -> tuple[int, int, int] | None:
-        """(good steps since the loss scale moved, updates made, updates left out as a gradient overflowed).
+        """(good steps since the loss scale changed, updates made, updates skipped because a gradient
+        overflowed).
 
-        None where the step does not decide that: without loss_scale= or optimizer=. Waits for the last step.
+        None if the step does not decide that: without loss_scale= or optimizer=. Waits for the last step.
         """
         if ("var", HISTORY) not in self._arrays:
             return None
@@ -224,19 +225,19 @@ class Executor:
         return int(good), int(made), int(left_out)
 
     def set_scale_history(self, good_steps: int) -> None:
-        """Count good steps from here. The other counts stay; waits for the last step."""
+        """Set the count of good steps. The other counts stay; waits for the last step."""
         _, made, left_out = self.scale_history or (0, 0, 0)
         values = np.array([good_steps, made, left_out], np.float64)
         self._feed.send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
 
     def metric_sums(self, number: int) -> tuple[NDArray, NDArray] | None:
-        """(sums, taken) of one of the metrics given when binding; None where the step does not add to it."""
+        """(sums, taken) of one of the metrics given when binding; None if the step does not add to it."""
         sums = self._arrays.get(sums_key(number))
         return None if sums is None else (sums, self._arrays[taken_key(number)])
 
     @property
     def updated(self) -> tuple[str, ...]:
-        """Parameters that a fused update changes, in the order of the rows that `step` wants."""
+        """Parameters that a fused update changes, in the order of the rows that `step` takes."""
         return self._planned.train.step.updated
 
     # -- running -------------------------------------------------------------------------------
@@ -275,15 +276,15 @@ class Executor:
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Push the backward pass: gradients go to `grad_arrays` as `grad_req` says.
 
-        `out_grads` are head gradients, one for each output that is not a loss (or for each output). Where no
-        output depends on what asked for a gradient there is nothing to do: those were set to 0 by binding.
+        `out_grads` are head gradients, one for each output that is not a loss (or for each output). If no
+        output depends on an argument with a gradient, there is nothing to do: binding has set gradients to 0.
 
-        A second backward after the same forward computes the forward pass again, from the arguments as they
-        are now and with the same random numbers; auxiliary states stay as the first pass left them. So does
-        one after a forward(is_train=False) that gives the same as one for training: StateError where a node
-        looks at the mode, draws random numbers or has an auxiliary state, or where another forward pass waits
-        in the arena for its own backward; and where there was no forward pass at all. `is_train` is accepted
-        for MXNet's sake.
+        A second backward after the same forward recomputes the forward pass, from the current arguments
+        and with the same random numbers; auxiliary states stay as the first pass left them. So does
+        one after a forward(is_train=False) that gives the same as one for training: StateError if a node
+        depends on the mode, draws random numbers or has an auxiliary state, or if another forward pass waits
+        in the arena for its own backward; and if there was no forward pass at all. `is_train` is accepted
+        for compatibility with MXNet.
         """
         if not self._has_backward:
             return
@@ -313,7 +314,7 @@ class Executor:
         """One fused training step: forward, backward and update, gradients dying on the way.
 
         hyper: (parameters, 2) learning rate and weight decay for each of `updated`; a third column counts its
-        updates from 1 where the optimizer's rule wants that (FTML, LAMB).
+        updates from 1 if the optimizer's rule needs that (FTML, LAMB).
         """
         if not self._planned.train.step.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
@@ -334,7 +335,7 @@ class Executor:
 
     @property
     def unlearned(self) -> tuple[str, ...]:
-        """The arguments that asked for a gradient, where no output gives any of them one; else nothing."""
+        """The arguments with a gradient request, if no output gives any of them one; else nothing."""
         step = self._planned.train.step
         return () if step.learns else step.no_gradient
 
@@ -353,7 +354,7 @@ class Executor:
         return self.outputs
 
     def refresh_masters(self) -> None:
-        """Let the float32 copies of 16-bit weights follow what was written to the weights; see `masters.py`.
+        """Make the float32 copies of 16-bit weights follow writes to the weights; see `masters.py`.
 
         Each step does so by itself.
         """
@@ -366,12 +367,12 @@ class Executor:
         self._masters.made = True  # all of them: an interrupt may come while a push waits for room
 
     def _note_masters(self) -> None:
-        """A step has been pushed: weights and masters are one again."""
+        """Note that a step has been pushed: weights and masters agree."""
         for weight, master in self._with_masters:
             note(weight, master)
 
     def _masters_here(self) -> list[tuple[NDArray, NDArray]]:
-        """The weights that have masters, and these."""
+        """The weights that have masters, with these."""
         pairs = ((n, self._arrays.get(("var", state_name(n, MASTER)))) for n in self.updated)
         return [(self._arrays["var", n], master) for n, master in pairs if master is not None]
 
@@ -394,7 +395,7 @@ class Executor:
         self._show(backward=True)
 
     def templates(self) -> tuple[Template, Template]:
-        """Of training's plan and of inference's, for other shapes: what one found out serves the next."""
+        """Templates of training's plan and of inference's, for other shapes, which reuse their results."""
         planned, made = self._planned, self._templates
         if made is None or made[0].first is not planned.train_plan or made[1].first is not planned.infer_plan:
             made = self._templates = Template(planned.train_plan), Template(planned.infer_plan)
@@ -408,11 +409,11 @@ class Executor:
             self._train = None
 
     def leave(self) -> None:
-        """Forget the programs, whose block is not the arena's any more; they are made anew when needed."""
+        """Drop the programs, whose block is not the arena's any more; they are created anew when needed."""
         self._train = self._infer = None
 
     def _training_program(self, anew: bool = False) -> Program:
-        """The program; with `anew` one in the arena as it is to be, which loses what the old one holds."""
+        """The program; with `anew` one in the arena's future block, without the old block's content."""
         if self._train is None or (anew and self._train.is_outdated):
             self._train = self._program(self._planned.train, self._planned.train_plan)
         return self._train
@@ -428,7 +429,7 @@ class Executor:
         with plan_in_errors(plan, self._backend), no_collection():
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
-    # -- looking inside ------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------
 
     def set_monitor_callback(
         self,
@@ -444,10 +445,10 @@ class Executor:
         for it), before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what
         fc1 reads in second place. The array holds that result until the next pass overwrites it.
 
-        What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
-        the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
+        Arrays whose names `pattern` (None: any) matches from the start are kept outside the arena, and the
+        program is planned anew for that: `memory_plan` counts them as outputs. So a selective pattern costs
         few bytes and little time. A change of pattern loses the values of a forward pass that waits for
-        its backward. With mixed precision what is in 16 bits is shown so, gradients times the loss scale.
+        its backward. With mixed precision 16-bit results are shown as such, gradients times the loss scale.
         """
         if callback is not None:
             wanted_function("set_monitor_callback: callback", callback)
@@ -463,8 +464,8 @@ class Executor:
         self._monitor = callback
 
     def monitor_by(self, through: Callable[[Any, Watch], None]) -> None:
-        """Let `through(callback, watch)` do what `set_monitor_callback` cannot: plan a module's executors
-        anew.
+        """Let `through(callback, watch)` replace `set_monitor_callback`, which cannot plan a module's
+        executors anew.
         """
         self._given["monitor_by"] = through
 
@@ -476,7 +477,7 @@ class Executor:
                 self._monitor(seen.name, self._arrays[seen.key])
 
     def replan(self, planned: Planned, arrays: Mapping[Key, NDArray], watch: Watch | None) -> None:
-        """Run what is in `planned`, with these arrays, from the next pass on."""
+        """Run the programs in `planned`, with these arrays, from the next pass on."""
         self._planned = planned
         self._arrays = dict(arrays)
         self._with_masters = self._masters_here()
@@ -510,7 +511,7 @@ class Executor:
     ) -> Executor:
         """An executor for other input shapes that shares the arena, and all arrays that are not larger here.
 
-        What is smaller here is the first elements of what is there, with other axes.
+        A smaller array is a view of the first elements of the existing one, with other axes.
         """
         from .reshape import rebind
 

@@ -1,7 +1,7 @@
-"""The way of a step's numbers into an executor's arrays: batches, head gradients, rates, the random step.
+"""Transfer of a step's numbers into an executor's arrays: batches, head gradients, rates, the random step.
 
-A CPU's are copied by operations of their own. To a GPU's arrays a batch goes by way of staging, and what is
-small goes along with the next program's launch: `take` gives what that program is told.
+On a CPU they are copied by operations of their own. To a GPU's arrays a batch is staged, and small
+arrays go along with the next program's launch: `take` returns what that program is told.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .storage import staging_of
 
 
 def _listed(names: Iterable[str], most: int = 12) -> list[str]:
-    """The first of them, and how many more there are."""
+    """The first of them, and the number of others."""
     found = list(names)
     return found if len(found) <= most else [*found[:most], f"and {len(found) - most} more"]
 
 
 class Feed:
-    """See above. Programs draw from `random`, behind `random_var`: a RandomState on a GPU, else an array.
+    """The feed of one executor. Programs draw from `random`, guarded by `random_var`: a RandomState on a GPU,
 
     Both are None where no program draws.
     """
@@ -74,7 +74,7 @@ class Feed:
         self._classes = class_numbers(planned.graph)
 
     def take(self) -> list[Told]:
-        """What the next program is told."""
+        """Instructions for the next program."""
         told, self._told = self._told, []
         return told
 
@@ -99,7 +99,7 @@ class Feed:
     def send(
         self, target: NDArray, values: np.ndarray, name: str, merged: bool = False, known: bool = True
     ) -> None:
-        """Let `target` have these values; with `merged` no later than the next pass is pushed.
+        """Set `target` to these values; with `merged` no later than the next pass is pushed.
 
         `known`: no program writes there.
         """
@@ -155,7 +155,7 @@ class Feed:
             get_engine().push(run, (labels.var,), (), name=f"labels of {expected.reader}")
 
     def _take_over(self, target: NDArray, value: NDArray) -> None:
-        """Copy on the device in the next program's operation: one of its own costs the host more."""
+        """Copy on the device in the next program's operation: a separate one costs the host more."""
         run = partial(self._backend.assign, target.storage, value.storage)
         self._told.append(Told(run, (value.var,), (target.var,)))
 
@@ -172,7 +172,7 @@ class Feed:
         self._told.append(Told(partial(staging.receive, names), (var,), writes))
 
     def refuse_heads(self) -> None:
-        """Raise BindError where an output waits for a gradient: with the update in the step there is none."""
+        """Raise BindError if an output needs a head gradient: with the update in the step there is none."""
         names = self._planned.train.step.head_names
         if self._heads_checked is names:
             return
@@ -188,13 +188,13 @@ class Feed:
         self._heads_checked = names
 
     def _needed(self, names: Sequence[str | None]) -> list[bool]:
-        """Of each output whether its gradient has to be given."""
+        """True for each output whose gradient has to be given."""
         return [n is not None and is_floating(self._arrays["out", i].dtype) for i, n in enumerate(names)]
 
     def heads(self, out_grads: Any) -> None:
-        """Copy head gradients: of each output, or of each that is no loss; by place or by name.
+        """Copy head gradients: for each output, or for each that is no loss; by position or by name.
 
-        A list may be longer, as in MXNet; the rest of it is not looked at. That of whole numbers may be left
+        A list may be longer, as in MXNet; the rest is ignored. The gradient of an integer output may be left
         out, and is 0.
         """
         graph, names = self._planned.graph, self._planned.train.step.head_names

@@ -1,4 +1,4 @@
-"""Arrays that come from outside: a user's, or those of another executor."""
+"""Arrays from outside: a user's, or those of another executor."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .step import Key
 def check_apart(
     grads: Mapping[str, NDArray], requests: Mapping[str, str], others: Mapping[str, NDArray]
 ) -> None:
-    """Raise BindError where a gradient would be written over another, or over one of the `others`, arguments
-    and auxiliary states: neither would be what it is called."""
+    """Raise BindError if a gradient would overwrite another, or one of the `others`, arguments
+    and auxiliary states: both would be wrong."""
     by_var: dict[Any, list[str]] = {}
     read: dict[Any, list[str]] = {}
     for name, array in others.items():
@@ -44,7 +44,7 @@ def check_apart(
 
 
 def plain(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
-    """The arrays themselves; of sparse ones dense copies, for a program has no others."""
+    """The arrays themselves; dense copies of sparse ones, because a program has no others."""
     return {n: a.plain() for n, a in arrays.items()}
 
 
@@ -63,9 +63,9 @@ def shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[st
 
 
 def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dict[str, NDArray]:
-    """A dict from a list in order or a dict, of which other names are left out, as in MXNet.
+    """A dict from a list in order or a dict, in which other names are ignored, as in MXNet.
 
-    Errors name what is missing or no array.
+    Errors name missing arrays, and values that are no arrays.
     """
     if arrays is None:
         arrays = {}

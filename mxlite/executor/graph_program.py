@@ -1,13 +1,13 @@
-"""A program on a GPU: its forward pass, its backward pass, or both at once, are one operation and one graph.
+"""A program on a GPU: its forward pass, its backward pass, or both are one operation and one graph.
 
     push_step       | told | ---- forward ---- backward ---- update ---- |        one operation, one launch
     push_forward    | told | ---- forward ---- |
     push_backward                      | told | ---- backward ---- |
 
-Every kernel of a device goes to one stream in the order of the engine's operations, so what a program leaves
-to the next one in the arena needs no events. Inside of a graph, steps lie on several streams (`streams`
-for kernels, and one for copies in each direction) behind events that realise the plan's order. What the host
-changes between steps is `told` before the launch, in the same operation.
+All kernels of a device go to one stream in the order of the engine's operations, so the content of the arena
+is passed on between programs without events. Inside of a graph, steps lie on several streams (`streams`
+for kernels, and one for copies in each direction) with events that realise the plan's order. Changes by the
+host between steps are `told` before the launch, in the same operation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .step import Key
 
 
 class GraphProgram(Program):
-    """See above, and Program. `random` counts the random steps; `streams` are for kernels."""
+    """Program on a GPU; see above. `random` counts the random steps; `streams` are for kernels."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class GraphProgram(Program):
 
     @property
     def whole(self) -> GraphSegment:
-        """Forward, backward and update as one; made when first asked for."""
+        """Forward, backward and update as one; created on first use."""
         if self._whole is None:
             (self._whole,) = self._linked([0] * len(self._calls), self._calls)
             come_behind(self._whole)
@@ -69,12 +69,12 @@ class GraphProgram(Program):
 
     @property
     def passes(self) -> list[GraphSegment]:
-        """All segments there are by now."""
+        """All segments created so far."""
         return [*self.segments, *([self._whole] if self._whole is not None else [])]
 
     @property
     def why_not(self) -> dict[str, str]:
-        """Calls that are outside of graphs, by name, and why."""
+        """Calls that are outside of graphs, by name, with the reasons."""
         found: dict[str, str] = {}
         for segment in self.passes:
             found |= segment.why_not
@@ -88,7 +88,7 @@ class GraphProgram(Program):
 
     @property
     def graphs(self) -> int:
-        """How many graphs there are by now."""
+        """Number of graphs so far."""
         return sum(segment.graph.graphs for segment in self.passes)
 
     def _push(self, segments: list[GraphSegment], first: bool, told: Sequence[Told]) -> None:
@@ -98,7 +98,7 @@ class GraphProgram(Program):
             held: tuple[tuple[Var, ...], tuple[Var, ...]] = s.held
             reads, writes = held
             if n == 0:
-                # What is told is there before the calls read it: a failure that it had does not count.
+                # `told` is written before the calls read it: an earlier failure of it does not count.
                 fresh = {var for t in told for var in t.writes}
                 reads = (*(var for var in reads if var not in fresh), *(var for t in told for var in t.reads))
                 writes = (*writes, *tail, *(var for t in told for var in t.writes))
@@ -111,7 +111,7 @@ class GraphProgram(Program):
             self._begin(self.segments[self.num_constant])
 
     def _begin(self, segment: GraphSegment) -> None:
-        """Let it begin with the next random step, if anything is drawn."""
+        """Make it begin with the next random step, if anything is drawn."""
         if self.random is not None:
             segment.advance, segment.failed = self.random.advance, self.random.forget
 
@@ -143,7 +143,7 @@ def make_program(
     states: dict[Node, dict[str, Any]],
     streams: int,
 ) -> Program:
-    """The program for where `lowered` is to run. `random` is a RandomState there, or an array."""
+    """The program for the device of `lowered`. `random` is a RandomState on a GPU, or an array."""
     if is_gpu(lowered.backend):
         return GraphProgram(lowered, plan, arrays, arena, random, rng_var, states, streams)
     return Program(lowered, plan, arrays, arena, random, rng_var, states=states)
@@ -161,11 +161,11 @@ def program_order(plan: MemoryPlan, streams: int) -> Order:
     return order_of(plan.predecessors, schedule.kinds, seconds, streams)
 
 
-_LINK = 50e9  # bytes/s that are reckoned with when steps are dealt out to streams: PCIe 5
+_LINK = 50e9  # bytes/s assumed when steps are assigned to streams: PCIe 5
 
 
 def passes_of(plan: MemoryPlan, num_constant: int = 0) -> list[int]:
-    """The pass of each step: constants, forward, backward, as far as there are any."""
+    """The pass of each step: constants, forward, backward, as far as they exist."""
     result: list[int] = []
     group = 0
     for s in range(len(plan.schedule.task)):
@@ -176,12 +176,12 @@ def passes_of(plan: MemoryPlan, num_constant: int = 0) -> list[int]:
 
 
 def realised_order(order: Order, groups: Sequence[int]) -> list[tuple[int, ...]]:
-    """What streams and events of graphs make sure of, each group of steps being one after the other."""
+    """Order that streams and events of graphs guarantee, with groups of steps one after the other."""
     result: list[tuple[int, ...]] = []
     previous: range = range(0)
     for g in dict.fromkeys(groups):
         start, stop = groups.index(g), len(groups) - list(reversed(groups)).index(g)
-        # All of the group before is over: a graph, and the stream it is launched on, end behind all of it.
+        # All of the previous group is done: a graph, and the stream it is launched on, end after all of it.
         result += [(*previous, *earlier) for earlier in order.realised(start, stop)]
         previous = range(start, stop)
     return result

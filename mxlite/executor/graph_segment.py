@@ -16,7 +16,7 @@ from .sheet import Sheet
 
 
 class Told(NamedTuple):
-    """Something to be done in the same operation before a program runs, and what it touches."""
+    """An action in the same operation before a program runs, and the Vars it touches."""
 
     run: Run
     reads: tuple[Var, ...] = ()
@@ -24,9 +24,9 @@ class Told(NamedTuple):
 
 
 class GraphSegment:
-    """See Segment: the calls of steps from `first` on, of which `graph` is made. Whoever pushes it asks
-    `operation` for what to push. `advance` comes before the first call, in the same graph: it belongs to no
-    step. `failed` is called where a run has failed, so that nobody knows whether it has advanced.
+    """Segment on a GPU: the calls of steps from `first` on, from which `graph` is made. To push it, use
+    `operation`. `advance` comes before the first call, in the same graph: it belongs to no
+    step. `failed` is called when a run has failed, because then it may or may not have advanced.
     """
 
     def __init__(self, done: Var, first: int, sheet: Sheet, make: Callable[..., Graph]) -> None:
@@ -47,7 +47,7 @@ class GraphSegment:
 
     @property
     def graph(self) -> Graph:
-        """Of the calls as they were when it was first asked for, or since `forget`."""
+        """The graph of the calls as they were on first use, or since `forget`."""
         if self._graph is None:
             for call, name in zip(self.calls, self.names):
                 name_checks(call, name)
@@ -55,20 +55,20 @@ class GraphSegment:
         return self._graph
 
     def forget(self) -> None:
-        """Make the graph anew: somebody has changed a call."""
+        """Have the graph created anew, because a call was changed."""
         self._graph = None
 
     @property
     def why_not(self) -> dict[str, str]:
-        """Calls outside of graphs by name, and why."""
+        """Calls outside of graphs by name, with the reasons."""
         return {self.names[i]: why for i, why in self.graph.why_not.items()}
 
     def operation(self, told: Sequence[Told], vars: Sequence[Var]) -> Operation:
-        """What to push: `told`, then the calls. `vars` are all that it touches."""
+        """The operation to push: `told`, then the calls. `vars` are all that it touches."""
         return Operation(self, told, vars)
 
     def run(self, told: Sequence[Told], vars: Sequence[Var], look: Callable[[], None] | None = None) -> None:
-        """Put everything on the device. `look` is called at the start and behind each call."""
+        """Put everything on the device. `look` is called at the start and after each call."""
         graph = self.graph
         device = graph.device
         with SWITCHING, device.active():
@@ -94,7 +94,7 @@ class GraphSegment:
                     var.fence = ticket
 
     def run_timed(self, told: Sequence[Told], vars: Sequence[Var], record: Record) -> None:
-        """The same with events around each call, without a graph; `record` is told device times."""
+        """The same with events around each call, without a graph; `record` gets device times."""
         device = self.graph.device
         driver = device.driver
         with device.active():
@@ -117,7 +117,7 @@ class GraphSegment:
                 record(self.sheet, self.first, [began + round(1e9 * s) for s in seconds])
 
     def _tell(self, graph: Graph) -> None:
-        """Say once what is outside of graphs."""
+        """Log once what is outside of graphs."""
         self._has_told = True
         if graph.why_not:
             reasons = list(dict.fromkeys(graph.why_not.values()))

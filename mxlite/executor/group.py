@@ -11,10 +11,10 @@ all:
       another's                                      |#############|
     inputs, outputs: member 0, 1, 2                                            |##|#|##|
 
-A budget holds for that sum. Who comes later brings inputs and outputs, and so leaves less for the arena:
-members whose arena is then too large are planned anew, with fewer bytes and more recomputation. Where that
-fails too, members that are only kept for when their shapes come again are given up, least recently used
-first. Who is `expected` counts from the start, as if he were there: who comes before is refused where one of
+A budget holds for that sum. A later member brings inputs and outputs, and so leaves less for the arena:
+members whose arena is then too large are planned anew, with fewer bytes and more recomputation. If that
+fails too, members that are only cached in case their shapes come back are dropped, least recently used
+first. An `expected` member counts from the start, as if it existed: an earlier one is refused if one of
 those to come would be, with a budget for all, and before anything has changed.
 """
 
@@ -45,12 +45,12 @@ from .step import Key, Step
 from .storage import Allocator, Wanted
 
 Fixed = dict[str, int]
-KEPT = 4  # members of one owner: executors for so many shapes, the present ones included
+KEPT = 4  # members of one owner: executors for so many shapes, including the present ones
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A program that is to come: its steps, and one of them lowered, of which all own the same arrays."""
+    """A program that is to come: its steps, and one of them lowered; all own the same arrays."""
 
     candidates: Candidates
     steps: Steps
@@ -61,10 +61,10 @@ class ExecutorGroup:
     """Members by key, least recently used first. A key is (owner, anything): owners are modules.
 
     `budget` bounds `planned_bytes`. `extra` are bytes by category that the group's user owns besides.
-    `current` is the key that each owner uses now: nobody else's arrival takes that from him. `templates`
-    are, for each owner, of the plans of training and of inference that it had first, `first` all of that.
-    `held` are parameters and auxiliary states that were made before any program; see `hold`. `expected` are
-    programs of owners who have none yet; each is forgotten when his first one comes.
+    `current` is the key that each owner uses now: it is never dropped for another owner. `templates`
+    are, for each owner, those of its first plans of training and of inference, `first` all of that.
+    `held` are parameters and auxiliary states that were created before any program; see `hold`. `expected`
+    are programs of owners who have none yet; each is removed when the owner's first one comes.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class ExecutorGroup:
 
     @property
     def can_go_away(self) -> bool:
-        """Whether a newcomer may keep parameters in another form where they are: they are made for it, or can
+        """True if a newcomer may keep parameters in another form in place: they are created for it, or can
         be away already.
         """
         return not self.held and all(m._planned.infer.step.forms for m in self.members.values())
@@ -96,7 +96,7 @@ class ExecutorGroup:
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
+        """Bytes actually allocated so far without `extra`: every array, each counted once, and the arena."""
         arrays = [a for m in self.members.values() for a in m._arrays.values()]
         nbytes = held_bytes([*arrays, *self.held.values()])
         nbytes += sum(m.copied_bytes for m in self.members.values())
@@ -104,7 +104,7 @@ class ExecutorGroup:
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
 
     def get(self, owner: Hashable, key: Hashable) -> Executor | None:
-        """A member, which thereby is the one used last; None if there is none."""
+        """A member, which becomes the most recently used one; None if there is none."""
         found = self.members.pop((owner, key), None)
         if found is not None:
             self.members[owner, key] = found
@@ -112,11 +112,11 @@ class ExecutorGroup:
         return found
 
     def drop(self, owner: Hashable, but: Hashable = None) -> None:
-        """Give up an owner's members but that one."""
+        """Drop an owner's members except that one."""
         self.members = {k: m for k, m in self.members.items() if k[0] != owner or k[1] == but}
 
     def lent(self, lowered: Sequence[Lowered]) -> dict[Key, NDArray]:
-        """The arrays here that a newcomer with these programs uses as well. Raises ShapeError.
+        """The arrays here that a newcomer with these programs shares. Raises ShapeError.
 
         A parameter of one name is one array in the whole group.
         """
@@ -141,9 +141,9 @@ class ExecutorGroup:
         return result
 
     def hold(self, graph: Graph, inputs: Container[str], allocator: Callable[[Wanted], Allocator]) -> None:
-        """Have the parameters and auxiliary states of `graph`, of which nothing is planned yet.
+        """Keep the parameters and auxiliary states of `graph`, for which nothing is planned yet.
 
-        `graph` has all shapes and types. What is not here is made, all zero. Raises ShapeError.
+        `graph` has all shapes and types. Missing arrays are created, all zero. Raises ShapeError.
         """
         states = set(graph.auxiliary)
         category = {
@@ -167,7 +167,7 @@ class ExecutorGroup:
             found[key] = array
         self.held |= found
 
-    # -- who comes and goes --------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -178,12 +178,12 @@ class ExecutorGroup:
         lowered: Lowered,
         template: Template | None = None,
     ) -> Arrival:
-        """What happens if one of the steps of `asked` joins as (owner, key), in the place of who has it now.
+        """Effect of one of the steps of `asked` joining as (owner, key), replacing the present member there.
 
-        `lowered` is any of them: what is outside the arena is the same in all.
+        `lowered` is any of them: all have the same arrays outside the arena.
 
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
-        together that are in use, the new one and those that are expected included.
+        together that are in use, including the new one and those that are expected.
         """
         budget, beside = self.budget, self._beside
         coming = [e for o, e in self.expected.items() if o != owner]
@@ -211,7 +211,7 @@ class ExecutorGroup:
                 del stay[spare.pop(0)]
 
     def admit(self, arrival: Arrival, executor: Executor) -> None:
-        """Let the newcomer in, and let the others go or run the plans that make room for it."""
+        """Add the newcomer, and drop the others or make them run the plans that make room for it."""
         self.members = {k: self.members[k] for k in arrival.plans}
         self.members[arrival.key] = executor
         self.current[arrival.key[0]] = arrival.key[1]
@@ -232,9 +232,9 @@ class ExecutorGroup:
             self.members[k].adopt(plan)
 
     def replan(self, key: tuple[Hashable, Hashable]) -> bool:
-        """Plan a member's step anew, and what the others then need, after `extra` has changed.
+        """Plan a member's step anew, and the others accordingly, after `extra` has changed.
 
-        Changes nothing if it raises MemoryBudgetError, or says False: where another step is better now.
+        Changes nothing if it raises MemoryBudgetError, or returns False: then another step is better now.
         """
         member = self.members[key]
         backend, train = member._backend, member._planned.train
@@ -250,7 +250,7 @@ class ExecutorGroup:
         return True
 
     def arena_bytes(self, arrival: Arrival, backend: Backend) -> tuple[int, int]:
-        """What the largest member needs of the arena, with the newcomer, and what it has now."""
+        """Arena bytes that the largest member needs, with the newcomer, and the bytes allocated now."""
         there = self.arena is not None and self.arena.backend is backend
         held = self.arena.measured_bytes if self.arena is not None and there else 0
         return max(p.arena_bytes for p in (arrival.plan, *arrival.plans.values())), held
@@ -270,7 +270,7 @@ class ExecutorGroup:
             elif self.arena.host_nbytes < host:
                 self.arena.resize(self.arena.nbytes, host)
             if over:
-                self.arena.give_back()  # before the newcomer's arrays are made
+                self.arena.give_back()  # before the newcomer's arrays are created
         return self.arena
 
     @property
@@ -278,7 +278,7 @@ class ExecutorGroup:
         return Beside(dict(self.extra), {key: held_bytes([a]) for key, a in self.held.items()})
 
     def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
-        """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
+        """A member's plan when `fixed` bytes are not for the arena: its present one if that still fits."""
         plan = member.memory_plan
         problem, steps = replace(plan.problem, fixed_bytes=fixed), _steps_of(plan).owning(fixed)
         whole = replace(_whole(plan), fixed_bytes=fixed)
@@ -292,9 +292,9 @@ class ExecutorGroup:
     def _refused(
         self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, Steps]], fixed: Fixed
     ) -> MemoryBudgetError:
-        """The error with a budget for all `programs`, as that which needs most of the arena has it.
+        """The error with a budget for all `programs`, based on the one that needs most of the arena.
 
-        `error` is of the first of them.
+        `error` is that of the first of them.
         """
         asked, _ = programs[0]
         refused, fit = [(error, asked)], []
@@ -317,7 +317,7 @@ class ExecutorGroup:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a group owns beside its members: `extra` bytes by category, and those of `held` arrays."""
+    """Bytes of a group beside its members: `extra` bytes by category, and those of `held` arrays."""
 
     extra: Fixed
     held: Mapping[Key, int]
@@ -325,7 +325,7 @@ class Beside:
     def fixed(self, members: Sequence[Lowered], separate: bool = True) -> Fixed:
         """Bytes outside the arena by category, if these programs share what they can.
 
-        `separate`: whether an optimizer's states lie beside the steps, as they do now where there are some.
+        `separate`: True if an optimizer's states lie beside the steps, as at present if there are some.
         """
         total: Fixed = {c: n for c, n in self.extra.items() if separate or c != "optimizer"}
         seen: set[tuple[Key, object]] = set()
@@ -353,17 +353,17 @@ def _least(steps: Steps, budget: int) -> tuple[MemoryBudgetError | None, int]:
 
 
 def _steps_of(plan: MemoryPlan) -> Steps:
-    """Those that `plan` is of, or its own alone."""
+    """The steps that `plan` belongs to, or its own alone."""
     return Steps.of(_whole(plan)) if plan.steps is None else plan.steps
 
 
 def _as_it_is(plan: MemoryPlan) -> Steps:
-    """The step of `plan` alone, as its program is lowered, with advice of those who know its network."""
+    """The step of `plan` alone, as its program is lowered, with the advice of its network."""
     return Steps.of(_whole(plan)) if plan.steps is None else plan.steps.only(_whole(plan))
 
 
 class Arrival:
-    """A newcomer's key and plan, and the plans of those who stay, in order of use."""
+    """A newcomer's key and plan, and the plans of the remaining members, in order of use."""
 
     def __init__(
         self,
@@ -388,7 +388,7 @@ def _shared(step: Step) -> dict[Key, str]:
 
 
 def _lendable(member: Executor) -> dict[Key, NDArray]:
-    """The arrays of a member that others use as well."""
+    """The arrays of a member that others share."""
     shared = _shared(member._planned.train.step)
     return {k: a for k, a in member._arrays.items() if k in shared}
 

@@ -1,17 +1,17 @@
 """MXLITE_GUARD=1: a program whose buffers have guard bytes around them, checked after each call.
 
-The plan stays what it is, and so do the bytes that it counts. The program runs in a second block, laid out
-from the same live ranges with room for a pattern before and behind each:
+The plan stays unchanged, and so do the bytes that it counts. The program runs in a second block, laid out
+from the same live ranges with room for a pattern before and after each:
 
     planned   |  fc1  |  relu  |            guarded   |#|  fc1  |#|#|  relu  |#|
 
 After each call the pattern around every buffer that is live at that step, and around every array outside the
-arena that the call touches, must stand as it did. A buffer that begins its life is filled with NaN first, and
+arena that the call touches, must be intact. At the start of its life a buffer is filled with NaN, and
 so is whatever the call writes whole. Calls run in the plan's own order, one at a time.
 
-On a GPU only what lies in the arena has guards. The host fetches them behind each call, so no graph is made.
+On a GPU only the arena has guards. The host fetches them after each call, so no graph is captured.
 
-What lies inside the workspace of one call (the arena of a loop's body) has no guards of its own.
+Arrays inside the workspace of one call (the arena of a loop's body) have no guards of their own.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Layout:
 
     @classmethod
     def of(cls, plan: MemoryPlan) -> Layout:
-        """Bytes are shared as in the plan, though not necessarily the same ones."""
+        """A layout that shares bytes like the plan, though not necessarily the same ones."""
         wider = [replace(r, nbytes=r.nbytes + 2 * guard.WIDTH) for r in plan.liveness.ranges]
         placed = place(wider)
         return cls(tuple(o + guard.WIDTH for o in placed.offsets), placed.nbytes)
 
 
 class Watchman:
-    """Looks after the buffers of one program. `block` is its arena, laid out as `layout` says."""
+    """Checker of the buffers of one program. `block` is its arena, laid out by `layout`."""
 
     def __init__(
         self, lowered: Lowered, plan: MemoryPlan, layout: Layout, block: Any, arrays: Mapping[Key, Any]
@@ -73,9 +73,9 @@ class Watchman:
                 self._live[s].append(b)
 
     def watched(self, s: int, call: Callable[[], None]) -> Callable[[], None]:
-        """`call`, the one of step s, with the guards before and after."""
+        """`call` of step s with checks of the guards before and after."""
         plan, lowered, fences = self._plan, self._lowered, self._fences
-        is_remote = lowered.backend.is_remote  # where what lies outside of the arena has no guards
+        is_remote = lowered.backend.is_remote  # where arrays outside of the arena have no guards
         forget = forget_on_device if is_remote else guard.forget
         schedule, liveness, task = plan.schedule, plan.liveness, plan.problem.tasks[plan.schedule.task[s]]
         born = [fences[b] for b in self._born[s]]
@@ -102,7 +102,7 @@ class Watchman:
             call()
             for fence in looked_at:
                 if (broken := fence.broken_at()) is not None:
-                    fence.put_up()  # what follows is judged by itself
+                    fence.put_up()  # so that later calls are judged separately
                     raise _outside(task.name, task.kernel, fence, *broken)
 
         return Watched(call, run) if is_remote else run

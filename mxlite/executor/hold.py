@@ -1,4 +1,4 @@
-"""Parameters before there is a program: for who knows shapes already, but not yet the step to be planned."""
+"""Parameters before there is a program: when shapes are known, but not yet the step to be planned."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .storage import Allocator
 def hold(
     graph: Graph, ctx: Context, shapes: Mapping[str, Shape], types: Mapping[str, Any], group: ExecutorGroup
 ) -> Graph:
-    """`graph` with all shapes and types, which follow from those of the inputs; the parameters and auxiliary
-    states that `group` lacks are made, all zero. Nothing is lowered or planned.
+    """`graph` with all shapes and types, inferred from those of the inputs; the parameters and auxiliary
+    states that `group` lacks are created, all zero. Nothing is lowered or planned.
 
     Raises what `simple_bind` raises for shapes and types.
     """

@@ -1,4 +1,4 @@
-"""A symbol's graph with every shape and type known, from those of its inputs."""
+"""Inference of every shape and type of a symbol's graph, from those of its inputs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OPTIONS = (
     "grad_req", "type_dict", "memory_budget", "optimizer", "amp", "loss_scale", "device", "plan", "offload",
     "streams",
 )  # fmt: skip
-"""What else stands among the shapes of inputs in a call of `simple_bind`."""
+"""Names of options that may stand among the shapes of inputs in a call of `simple_bind`."""
 
 
 def shapes_of_variables(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-    """The shapes that a user gave. What is of no variable is left out, as in MXNet; logged if it is no shape.
+    """The shapes that a user gave. Names of no variable are ignored, as in MXNet; logged if no shape.
 
     Raises UnknownNameError for an option that is misspelt: no shape, and nearly one of `OPTIONS`; and for a
-    name much like that of a variable that has no shape yet.
+    name similar to that of a variable that has no shape yet.
     """
     names = {n.name for n in graph.variables}
     for name, shape in shapes.items():
@@ -47,7 +47,7 @@ def shapes_of_variables(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[st
 
 
 def known_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-    """Those of variables alone."""
+    """Shapes of variables only."""
     names = {n.name for n in graph.variables}
     return {n: from_user(s, n) for n, s in shapes.items() if n in names}
 
@@ -60,7 +60,7 @@ def infer(
 ) -> Graph:
     """`graph` with every shape and dtype known. Raises ShapeError naming what is missing, or too large.
 
-    `given` are the shapes as the user wrote them, also those of names that nothing has.
+    `given` are the shapes as the user wrote them, including names that do not exist.
     """
     names = [n.name for n in graph.variables]
     known = set(names)
@@ -109,7 +109,7 @@ def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequ
 
 
 def _check_sizes(inferred: Graph) -> None:
-    """Raise ShapeError where offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
+    """Raise ShapeError if offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
     total = 0
     for entry, shape in inferred.shapes.items():
         nbytes = prod(shape) * inferred.dtypes[entry].itemsize

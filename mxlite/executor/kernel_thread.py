@@ -1,4 +1,4 @@
-"""On which thread kernels are run, and with how many threads of their own."""
+"""Thread on which kernels are run, and their number of threads."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .lower import Lowered
 
 
 def where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
-    """`run()` with the threads of these kernels, on the thread that will run them, if there is one such.
+    """Call `run()` with the threads of these kernels, on the thread that will run them, if there is one.
 
-    A thread that has run a parallel kernel has a team of OpenMP threads for good, and with a second team the
-    program's own would fall asleep at every barrier (see `engine/threaded.py`).
+    A thread that has run a parallel kernel keeps a team of OpenMP threads for ever, and with a second team
+    the program's own would fall asleep at every barrier (see `engine/threaded.py`).
     """
 
     def there() -> None:
         threads = lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext()
-        with threads, np.errstate(all="ignore"):  # made-up values; and each thread has a state of its own
+        with threads, np.errstate(all="ignore"):  # arbitrary values; and each thread has a state of its own
             run()
 
     if lowered.kind != "team":
@@ -31,7 +31,7 @@ def where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
     def kept() -> None:
         try:
             there()
-        except BaseException as error:  # an error of who asked, not one of the engine's operations
+        except BaseException as error:  # an error for the caller, not one of the engine's operations
             failed.append(error)
 
     done, engine = Var("timings"), get_engine()

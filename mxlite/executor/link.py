@@ -1,4 +1,4 @@
-"""From what was planned to an executor: its arrays, its arena."""
+"""Linking of planned programs to an executor: its arrays, its arena."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .storage import Allocator, plan_in_errors, unmade
 
 
 def arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
-    """What the arena is to have, its own or that of `shared_exec`, and what it has now."""
+    """Size that the arena is to have, its own or that of `shared_exec`, and the size it has now."""
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     arena = _arena_of(shared_exec, planned, backend)
     return (need, 0) if arena is None else (max(need, arena.nbytes), arena.measured_bytes)
 
 
 def _arena_of(shared_exec: Executor | None, planned: Planned, backend: Backend) -> Arena | None:
-    """The arena of `shared_exec`, where it is on that device and, as large as the largest of all in it needs,
+    """The arena of `shared_exec`, if it is on that device and, at the size that its largest program needs,
     within the budget of each.
     """
     if shared_exec is None:
@@ -50,7 +50,7 @@ def link(
     given: Mapping[str, Any],
     arena: Arena | None = None,
 ) -> Executor:
-    """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
+    """Allocate missing arrays and create the executor, in `arena` or `shared_exec`'s, which may grow."""
     backend = backend_of(ctx)
     backend.prepare()
     allocator = Allocator(ctx, backend, unmade(planned, arrays))
@@ -62,7 +62,7 @@ def link(
                     result[key] = allocator.make(key, shape, dtype, lowered.step.category)
     if planned.infer.step.forms:
         for key, array in result.items():
-            # All that another program may want in another form; nobody has seen them yet.
+            # All that another program may keep in another form; nothing else refers to them yet.
             if key not in arrays and key[0] == "var" and array.ndim > 2 and is_floating(array.dtype):
                 form = planned.infer.step.forms.get(key)
                 Resident(array, 0 if form is None else form.nbytes)

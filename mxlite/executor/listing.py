@@ -6,7 +6,7 @@ from ..memplan import MemoryPlan, RUN, STORE
 
 
 def listing(plan: MemoryPlan) -> list[str]:
-    """Lines: each step with its kernel and the offsets of what it makes, then the plan's table."""
+    """Lines: each step with its kernel and the offsets of its outputs, then the plan's table."""
     schedule, problem = plan.schedule, plan.problem
     lines = []
     for s, (t, k) in enumerate(zip(schedule.task, schedule.copy)):
@@ -27,7 +27,7 @@ def listing(plan: MemoryPlan) -> list[str]:
 
 
 def totals(plan: MemoryPlan) -> list[str]:
-    """The two lines at the end of MXNet's text, which programs read: arena bytes, and steps with scratch."""
+    """The two lines at the end of MXNet's text, which programs parse: arena bytes, and steps with scratch."""
     schedule, tasks = plan.schedule, plan.problem.tasks
     steps = [tasks[t] for t, kind in zip(schedule.task, schedule.kinds) if kind == RUN]
     scratch = sum(task.workspace > 0 for task in steps)

@@ -1,6 +1,6 @@
-"""From a step's graph to a planning problem.
+"""Lowering of a step's graph to a planning problem.
 
-After lowering every byte is known: shapes, dtypes, workspaces, what may be in place.
+After lowering every byte is known: shapes, dtypes, workspaces, in-place options.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .step import Key, Step
 
 RNG_BYTES = 16  # seed and step, uint64 each
 STAGING: Key = ("staging", 0)
-"""Where batches wait next to a GPU program's inputs."""
+"""Storage where batches wait next to a GPU program's inputs."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A step ready to be planned. Value v is stored at `key[v]`, or in the arena where that is None.
+    """A step ready to be planned. Value v is stored at `key[v]`, or in the arena if that is None.
 
     Task t of the problem is `calls[t]`; their order is the planner's, not that of the step's graph.
-    Its kernels have `threads` threads; `tuned` says whether there is any but reference kernels.
-    `order` is that of the tasks, as places in `listed`, the problem in the order of the step's graph.
-    `light`: whether it is one for steps without a budget.
+    Its kernels have `threads` threads; `tuned` says if there are any but reference kernels.
+    `order` is that of the tasks, as positions in `listed`, the problem in the order of the step's graph.
+    `light`: True if it is one for steps without a budget.
     """
 
     step: Step
@@ -83,15 +83,15 @@ def lower(
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
-    imperative update). `inference` is the plan of the pass that shares the arena. `constants`: whether what
-    depends on parameters alone is kept from call to call; `in_place`: whether parameters may be kept in
-    another form where they are.
-    `device` is what seconds are reckoned for, the backend's rates if None. `like`: the same step for other
-    sizes; where no more than these differ its order is taken, with which plans for its sizes are templates
+    imperative update). `inference` is the plan of the pass that shares the arena. `constants`: True if
+    results that depend on parameters alone are kept from call to call; `in_place`: True if parameters may be
+    kept in another form in place.
+    `device` is the one that seconds are modelled for, by the backend's rates if None. `like`: the same step
+    for other sizes; if only these differ its order is reused, so that plans for its sizes are templates
     for plans of these.
-    `light`: whether it is to hold less for a little more time, see `Backend.lighten`; else it is one for a
-    budget, see `Backend.divide`. `late`: whether backward makes what nobody else reads of chains, see
-    `backends/elementwise/late.py`.
+    `light`: True if it is to hold less for a little more time, see `Backend.lighten`; else it is one for a
+    budget, see `Backend.divide`. `late`: True if backward computes the outputs of chains that only it reads,
+    see `backends/elementwise/late.py`.
     """
     device = device or backend.rates
     threads = backend.threads()
@@ -128,7 +128,7 @@ def lower(
         least_bound=0 if inference is None else forward_bound(inference),
         costs=costs,
     )
-    # Once, here: planner, judge, files, engine and profiler all see this one list of tasks.
+    # Only here, so that planner, judge, files, engine and profiler all see this one list of tasks.
     if like is not None and _differs_in_size_only(problem, step, like):
         order = like.order
     else:
@@ -152,7 +152,7 @@ def lower(
 
 
 def _with_previews_marked(found: LoweredGraph, step: Step) -> LoweredGraph:
-    """`found` that says which tasks a whole step leaves out: they take none of its time."""
+    """`found` with the tasks marked that a whole step leaves out: they take none of its time."""
     tasks = (
         replace(task, preview=True, seconds=0.0) if call.node in step.previews else task
         for task, call in zip(found.tasks, found.calls)
@@ -162,12 +162,12 @@ def _with_previews_marked(found: LoweredGraph, step: Step) -> LoweredGraph:
 
 def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:
     if (step.num_constant, len(problem.tasks)) != (like.step.num_constant, len(like.listed.tasks)):
-        return False  # the usual case, known at once
+        return False  # the usual case, detected quickly
     return structure(problem) == structure(like.listed)
 
 
 def is_gpu(backend: Backend) -> bool:
-    """Whether programs of this backend are graphs."""
+    """True if programs of this backend are graphs."""
     return backend.is_remote
 
 
@@ -181,7 +181,7 @@ def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
 
 
 def _with_staging(step: Step) -> Step:
-    """`step` that owns a block in which a batch waits."""
+    """`step` with a block in which a batch waits."""
     nbytes = layout(staged(step))[1]
     if not nbytes:
         return step
@@ -204,7 +204,7 @@ def rewrites(backend: Backend) -> tuple[str, ...]:
 
 
 def _rewritten(step: Step, passes: Sequence[StepPass]) -> Step:
-    """`step` as the backend prefers to run it."""
+    """`step` rewritten by the backend's passes."""
     kept = frozenset(step.storage)
     graph, moved, num_forward = combined(passes, step.graph, kept, step.num_forward, step.train)
     if graph is step.graph:

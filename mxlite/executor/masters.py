@@ -1,11 +1,11 @@
-"""float32 copies of 16-bit weights, the **masters**: what updates change, the weights being them rounded.
+"""float32 copies of 16-bit weights, the **masters**: updates change them, weights are them rounded.
 
-An update reads a weight's master and never the weight. So who gives the weight a value (`set_params`,
+An update reads a weight's master and never the weight. So an assignment to the weight (`set_params`,
 `arg_dict["fc1_weight"][:] = 0`, weights that are cut to a range) would be ignored by the next update, as in
-MXNet. Here masters follow their weights: before an update, one whose weight has been written since is set to
-it wherever it does not round to it. Elsewhere it stays: writing back what was read loses nothing of it.
+MXNet. Here masters follow their weights: before an update, the master of a weight that has been written since
+is set to it wherever it does not round to it. Elsewhere it stays: writing back what was read loses nothing.
 
-What is written past the engine, into memory shared by DLPack for example, cannot be seen.
+Writes that bypass the engine, into memory shared by DLPack for example, are not detected.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from weakref import ref
 
 from ..ndarray import NDArray, where
 
-PIECE = 1 << 18  # elements that are compared at a time: of the copies this takes none is large
+PIECE = 1 << 18  # elements that are compared at a time, so that temporaries are small
 
 _seen: dict[int, tuple[ref[NDArray], int]] = {}
-"""By the id of a master: it, and how many writes its weight had when the two were one."""
+"""By the id of a master: it, and its weight's number of writes when the two agreed."""
 
 
 def follow(weight: NDArray, master: NDArray) -> None:
-    """Set `master` to `weight` where it does not round to it; nothing if nobody has written the weight since
+    """Set `master` to `weight` where it does not round to it; do nothing if the weight was not written since
     `note`."""
     found = _seen.get(id(master))
     if found is not None and found[1] == weight.var.pushes:
         return
     if weight.stype != "default":
-        return  # its rows are written by updates alone
+        return  # only updates write its rows
     wide, narrow = master.reshape((-1,)), weight.reshape((-1,))
     for start in range(0, weight.size, PIECE):
         mine, new = wide[start : start + PIECE], narrow[start : start + PIECE]
@@ -36,7 +36,7 @@ def follow(weight: NDArray, master: NDArray) -> None:
 
 
 def note(weight: NDArray, master: NDArray) -> None:
-    """`master` is what `weight` was rounded from, by all that has been pushed."""
+    """Note that `weight` is `master` rounded, after all that has been pushed."""
     key = id(master)
     found = _seen.get(key)
     alive = ref(master, lambda _: _seen.pop(key, None)) if found is None else found[0]

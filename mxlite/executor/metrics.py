@@ -1,9 +1,9 @@
-"""Metrics as part of a training step: what each batch adds is computed where its predictions are made.
+"""Metrics as part of a training step: a batch's contribution is computed with its predictions.
 
     forward ... -> output 0 -+-> backward ...
                              +-> _metric_hits(sums, taken, label, output 0)
 
-The sums lie outside the arena; see `ops/reduce/metric_sums.py` for what they are.
+The sums lie outside the arena; see `ops/reduce/metric_sums.py` for their meaning.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def sums_key(number: int) -> Key:
 
 
 def taken_key(number: int) -> Key:
-    """The storage of the number that says whether the last batch counts."""
+    """The storage of the flag that says if the last batch counts."""
     return ("var", f"_metric{number}_taken")
 
 
 def with_metrics(step: Step, metrics: Sequence[Counted], backend: Backend) -> Step:
-    """`step` that adds its batch to these metrics. O(nodes).
+    """`step` with these metrics' sums over its batch. O(nodes).
 
-    To the planner that is an update, which runs behind the forward pass as soon as it can.
+    To the planner that is an update, which runs as soon as it can after the forward pass.
 
-    Those for which the backend has no kernel, or whose arrays do not belong together, are left out.
+    Metrics without a kernel in the backend, or whose arrays do not match, are left out.
     """
     graph = step.graph
     arguments = {n.name: Entry(n) for n in graph.variables}

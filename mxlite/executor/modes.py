@@ -1,4 +1,4 @@
-"""Whether a forward pass for training gives what one for inference gives."""
+"""Test if a forward pass for training gives the same as one for inference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNLIKE = frozenset(("train", "rng", "state"))
 
 
 def is_alike_in_training(graph: Graph) -> bool:
-    """No node looks at the mode, draws random numbers, or changes a state. O(nodes)."""
+    """True if no node depends on the mode, draws random numbers, or changes a state. O(nodes)."""
     return not any(
         n.op.random or n.op.subgraphs or n.op.signature.services & _UNLIKE
         for n in graph.nodes

@@ -1,4 +1,4 @@
-"""What `offload=` means: how much host memory kept arrays may take while they wait for backward."""
+"""The option `offload=`: host memory for kept arrays that wait for backward."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..memplan import HostLink
 
 Offload = int | str | HostLink | None
 """None: no host memory. "auto": as much as helps. Bytes, or text such as "4GiB": at most so many. A HostLink
-says also how fast copies are."""
+also gives the speed of copies."""
 
 
 def host_link(offload: Offload) -> HostLink | None:

@@ -1,4 +1,4 @@
-"""What a program will be, before any of its arrays exists."""
+"""Planned programs, before any of their arrays exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .watch import Seen
 
 @dataclass(frozen=True)
 class Planned:
-    """What `bind` has worked out before any array exists."""
+    """Result of planning in `bind`, before any array exists."""
 
     asked: Candidates
     infer: Lowered
@@ -24,7 +24,7 @@ class Planned:
 
     @property
     def graph(self) -> Graph:
-        """With all shapes and types but those of mixed precision."""
+        """The graph with all shapes and types but those of mixed precision."""
         return self.asked.inferred
 
     @property

@@ -1,4 +1,4 @@
-"""From what is asked for to what a program will be: a step, its plan, and what would help without one."""
+"""Planning of a program from a request: a step, its plan, or remedies if there is none."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .watch import Seen
 
 
 def any_room(planned: Planned) -> None:
-    """For plans whose arrays nobody makes."""
+    """Room check for plans whose arrays are never created."""
 
 
 @dataclass(frozen=True, eq=False)
 class Planning:
-    """How one of `candidates` and its plan are chosen; `run` does it, once.
+    """Choice of one of `candidates` and its plan; `run` makes it, once.
 
-    `plan` is one that somebody brings. `choose` makes the training step's plan, where its maker wants to.
-    `attempt` tries a plan whose seconds are measured. `room` raises MemoryBudgetError where the arrays have
-    no room. `steps` are those of the candidates, if they have been made.
+    `plan` is a given one. `choose` makes the training step's plan, if the caller wants to.
+    `attempt` tries a plan whose seconds are measured. `room` raises MemoryBudgetError if the arrays have
+    no room. `steps` are those of the candidates, if they have been created.
     """
 
     candidates: Candidates
@@ -41,7 +41,7 @@ class Planning:
     steps: Steps | None = None
 
     def run(self) -> tuple[Planned, dict[str, str]]:
-        """What the program will be, and the gradient request of each argument."""
+        """The planned program, and the gradient request of each argument."""
         asked = self.candidates
         if asked.strategy not in STRATEGIES:
             raise BindError(
@@ -59,7 +59,7 @@ class Planning:
 
     def _planned(self, steps: Steps) -> Planned:
         asked = self.candidates
-        may_advise = self.choose is None  # else who chooses knows what is beside the step
+        may_advise = self.choose is None  # otherwise `choose` knows what is beside the step
         try:
             found = self._chosen(steps)
             made = asked.of(found.problem)
@@ -76,7 +76,7 @@ class Planning:
         return result
 
     def _chosen(self, steps: Steps) -> MemoryPlan:
-        """The plan that was brought, that `choose` makes, or the quickest within the budget."""
+        """The given plan, that of `choose`, or the fastest within the budget."""
         budget = self.candidates.budget
         usual = steps.free if budget is None else steps.first
         if self.plan is not None:
@@ -88,7 +88,7 @@ class Planning:
 
 
 def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
-    """What would help where no plan fits, with such bytes beside those of the step."""
+    """Remedies if no plan fits, with these bytes beside those of the step."""
 
     def fixed(programs: Sequence[Lowered], separate: bool) -> dict[str, int]:
         beside = {c: n for c, n in besides.items() if separate or c != "optimizer"}

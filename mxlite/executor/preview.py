@@ -1,13 +1,13 @@
-"""Outputs that a step makes late, for a forward pass that is called by itself.
+"""Previews of outputs that a step computes late, for a forward pass that is called by itself.
 
-A backend may move what makes an output behind the forward pass, where it may change weights as it goes (see
-`backends/passes/loss_updates.py`). Then a whole step makes its outputs there. Forward alone must show them as
-well, and change nothing: it runs **previews**, which make the same and are left out of a whole step.
+A backend may move the computation of an output to after the forward pass, together with a weight update (see
+`backends/passes/loss_updates.py`). Then a whole step writes its outputs there. Forward alone must show them
+as well, and change nothing: it runs **previews**, which compute the same and are left out of a whole step.
 
     forward, then the rest     body, preview -> outputs     loss, update -> outputs, ...
     a whole step               body,                        loss, update -> outputs, ...
 
-Both write to the arrays of the outputs, the same numbers. Previews are planned as all else is.
+Both write to the arrays of the outputs, the same numbers. Previews are planned like everything else.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PREVIEWS = "previews"
 
 
 def makes_late(passes: Iterable[StepPass]) -> bool:
-    """Whether one of `passes` moves outputs behind the forward pass; else nothing is shown before."""
+    """True if one of `passes` moves outputs to after the forward pass; else there are no previews."""
     return any(name_of(work) == loss_updates.__name__ for work in passes)
 
 
 def with_previews(step: Step) -> Step:
-    """`step` with a preview of each output that is made behind the forward pass. O(inputs)."""
+    """`step` with a preview of each output that is computed after the forward pass. O(inputs)."""
     graph, count = step.graph, step.num_forward
     operators = [n for n in graph.nodes if n.op is not None]
     late = operators[count:]

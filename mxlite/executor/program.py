@@ -1,10 +1,10 @@
 """A planned step with every array in place: a flat list of kernel calls, pushed in segments.
 
 A **segment** is a run of consecutive steps that the engine sees as one operation. It reads and writes the
-tags of the arrays a user can see, so that whatever the user does with them in between falls into the
-right place. Among themselves segments are ordered by tags of their own, one each, after the plan's
-predecessors: data as well as bytes that change hands. Where the plan leaves segments unordered they may
-run side by side. Previews (see `preview.py`) are segments that a whole step leaves out.
+tags of the arrays a user can see, so that the user's operations in between are ordered correctly.
+Among themselves segments are ordered by tags of their own, one each, after the plan's
+predecessors: data as well as bytes that are reused. Where the plan leaves segments unordered they may
+run concurrently. Previews (see `preview.py`) are segments that a whole step leaves out.
 
     segment 0   writes done0                      reads weights ...
     segment 1   writes done1   reads done0        reads weights ...      writes outputs
@@ -65,25 +65,25 @@ class Program:
         self.previews: frozenset[int] = frozenset()  # segments
         self.num_constant = 0  # segments
         self.kept: list[Kept] = []
-        self._sources: tuple[Var, ...] = ()  # what the constant ones read
-        self._seen: list[int] = []  # and how often it was written before they last ran
+        self._sources: tuple[Var, ...] = ()  # inputs of the constant ones
+        self._seen: list[int] = []  # their numbers of writes when they last ran
         self._build()
         self._generation = arena.generation
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the arena is to have another block than the one this lies in."""
+        """True if the arena is to have another block than the one this program lies in."""
         return self._generation != self.arena.generation
 
     @property
     def may_go_backward(self) -> bool:
-        """Whether a backward pass may follow the forward pass."""
+        """True if a backward pass may follow the forward pass."""
         return self.plan.problem.num_forward < len(self.plan.problem.tasks)
 
     def push_forward(self, told: Sequence[Any] = ()) -> None:
-        """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not.
+        """Push the forward pass. It waits for the arena's former user, whether that failed or not.
 
-        `told` is what a program on a GPU does just before, in the same operation; see GraphProgram.
+        `told` are the actions of a program on a GPU just before, in the same operation; see GraphProgram.
         """
         try:
             self._enter(range(self.num_forward), told)
@@ -115,20 +115,20 @@ class Program:
 
     @property
     def passes(self) -> list[Any]:
-        """All segments there are by now."""
+        """All segments created so far."""
         return self.segments
 
     def _break_off(self) -> None:
-        """An interrupt came between two pushes, often while one waits for room: what was pushed happens.
+        """Handle an interrupt between two pushes, often while one waits for room: what was pushed still runs.
 
-        So who is next waits for every segment. Nothing that this program has computed can be relied on.
+        So the next user waits for every segment. No result of this program can be relied on.
         """
         self.arena.holder = BROKEN_OFF
         self.arena.tail = tuple(dict.fromkeys((*self.arena.tail, *(s.done for s in self.passes))))
         self._seen = []
 
     def _enter(self, segments: Sequence[int], told: Sequence[Any]) -> None:
-        """Push these, but for constant ones that would make the same again."""
+        """Push these, except constant ones that would compute the same."""
         if self.kept:
             settle(self.kept)
         with LOCK if self.kept else nullcontext():
@@ -174,7 +174,7 @@ class Program:
         self.segments = self._linked(groups, calls)
         self.previews = previews_of(plan, groups)
         before = bridged(self._before(groups, watchman is not None), self.previews)
-        # Where some are skipped, the first of the others waits for the arena's former user.
+        # If some are skipped, the first of the others waits for the arena's former user.
         start = next(
             (g for g in range(self.num_constant, len(before)) if g not in self.previews), len(before)
         )
@@ -193,7 +193,7 @@ class Program:
         return segments_of(self.plan, self.bulk_size, self.lowered.step.num_constant)
 
     def _order(self, groups: list[int]) -> list[tuple[int, ...]]:
-        """What is really kept between steps, for the judge."""
+        """Order that is really enforced between steps, for the judge."""
         return step_order(self.plan, self.bulk_size, self.lowered.step.num_constant)
 
     def _segment(self, number: int, first: int, sheet: Sheet) -> Any:
@@ -214,7 +214,7 @@ class Program:
         return views_of(self.lowered, self.plan, owned, block, offsets, host_block)
 
     def _linked(self, groups: list[int], calls: list[Callable[[], None]]) -> list[Any]:
-        """Segments with their calls, and what each reads and writes of what users can see."""
+        """Segments with their calls, and the user-visible arrays that each reads and writes."""
         schedule, plan, lowered = self.plan.schedule, self.plan, self.lowered
         count = groups[-1] + 1 if groups else 0
         sheet = Sheet(lowered, plan, self._measured_bytes())
@@ -231,7 +231,7 @@ class Program:
                 continue
             segments[g].names.append(plan.problem.tasks[t].name)
             for v, i in zip(plan.problem.tasks[t].inputs, schedule.inputs[s]):
-                # What the segment has written itself is no input of it: old poison must not stick.
+                # An array that the segment itself has written is no input: old poison must not stick.
                 if (where := lowered.key[v]) is not None and made_in.get(i) != g:
                     reads[g][self.arrays[where].var] = None
             if self.rng_var is not None and lowered.calls[t].stream >= 0:
@@ -248,7 +248,7 @@ class Program:
     def _before(self, groups: list[int], is_watched: bool) -> list[tuple[int, ...]]:
         """For each segment the earlier ones that it waits for."""
         before, lowered = segment_order(self.plan, groups), self.lowered
-        # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
+        # Two at a time would compete for the cores; and a guarded arena has other offsets than planned.
         if is_watched:
             return [(g - 1,) if g else () for g in range(len(before))]
         if lowered.kind == "team":
@@ -269,7 +269,7 @@ class Program:
         return self.states.setdefault(call.node.forward or call.node, {})
 
     def _residents(self, calls: Sequence[Callable[[], None]]) -> list[Kept]:
-        """What this program keeps in another form, with the calls that read it."""
+        """Weights that this program keeps in another form, with the calls that read them."""
         plan, lowered = self.plan, self.lowered
         around = partial(lowered.backend.running, lowered.threads)
         kept = []
@@ -282,7 +282,7 @@ class Program:
         return kept
 
     def _copy(self, target: Any, source: Any) -> Callable[[], None]:
-        """A call that carries an array to host memory or back."""
+        """A call that copies an array to host memory or back."""
         return partial(self.lowered.backend.copy, target, source)
 
     def _call(self, s: int, views: list[Any], block: Any, offsets: tuple[int, ...]) -> Callable[[], None]:
@@ -293,7 +293,7 @@ class Program:
 
 
 def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]:
-    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass, and
+    """The segment of each step: runs of `size` steps, cut after the constant ones and the forward pass, and
     around previews.
 
     Each copy is a segment by itself.
@@ -312,7 +312,7 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
 
 
 def come_behind(segment: Any, before: tuple[Var, ...] = ()) -> None:
-    """Tell a segment what it waits for, besides what it reads: from now on it knows all that it holds."""
+    """Tell a segment what it waits for besides its inputs: from now on its set of Vars is complete."""
     segment.held = Vars((*segment.reads, *before)), Vars((segment.done, *segment.writes))
 
 
@@ -324,7 +324,7 @@ def previews_of(plan: MemoryPlan, groups: Sequence[int]) -> frozenset[int]:
 
 
 def bridged(before: list[tuple[int, ...]], left_out: Container[int]) -> list[tuple[int, ...]]:
-    """`before` where those who wait for a segment that may be left out wait for what that waits for, too."""
+    """`before` with shortcuts: a segment waits also for the predecessors of those that may be left out."""
     result: list[tuple[int, ...]] = []
     for row in before:
         more = (q for p in row if p in left_out for q in result[p])
@@ -333,7 +333,7 @@ def bridged(before: list[tuple[int, ...]], left_out: Container[int]) -> list[tup
 
 
 def in_turn(before: list[tuple[int, ...]], copies: Container[int]) -> list[tuple[int, ...]]:
-    """`before` with kernels one at a time; the segments `copies` may still run beside them."""
+    """`before` with kernels one at a time; the segments `copies` may still run concurrently."""
     result, last = [], -1
     for g, earlier in enumerate(before):
         if g not in copies:
@@ -347,7 +347,7 @@ def in_turn(before: list[tuple[int, ...]], copies: Container[int]) -> list[tuple
 def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
     """For each segment the earlier ones it must wait for.
 
-    Segments that wait for nobody wait for the first: it is the one that waits for the arena's former user.
+    Segments without predecessors wait for the first: it is the one that waits for the arena's former user.
     """
     before: list[set[int]] = [set() for _ in range(groups[-1] + 1 if groups else 0)]
     for s, row in enumerate(plan.predecessors):

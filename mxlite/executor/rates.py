@@ -1,4 +1,4 @@
-"""Rates of fused steps: learning rate, weight decay and what else a rule wants of each parameter."""
+"""Rates of fused steps: learning rate, weight decay and further numbers of a rule for each parameter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..graph import Shape
 
 
 class Rates:
-    """Checks rates of `shape` (parameters, 2 or 3)."""
+    """Checker of rates of `shape` (parameters, 2 or 3)."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._known: np.ndarray | None = None  # checked, and nobody writes to it
+        self._known: np.ndarray | None = None  # checked, and not writable
 
     def checked(self, hyper: Any) -> np.ndarray:
-        """float64 rates as an array that stays as it is. One that nobody can write to is looked at once.
+        """float64 rates as an array that does not change. A read-only one is checked once.
 
         ShapeError, and OpAttributeError for numbers that are not finite.
         """
@@ -32,7 +32,7 @@ class Rates:
                 f"decay{' and update count' * (shape[1] > 2)} of each "
                 f"of {shape[0]} parameters, but it is {values.shape}."
             )
-        if not np.isfinite(values).all():  # the steps take nan for an update that is to be left out
+        if not np.isfinite(values).all():  # nan would make steps skip the update
             raise OpAttributeError(f"hyper must be finite numbers, got {values[~np.isfinite(values)][0]}.")
         if isinstance(hyper, np.ndarray) and hyper.base is None and hyper.dtype == values.dtype:
             if not hyper.flags.writeable:

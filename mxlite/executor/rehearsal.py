@@ -1,8 +1,8 @@
-"""A planned step on scratch arrays, each call timed where it stands: behind the calls before it.
+"""A planned step on scratch arrays, with each call timed in its context: after the calls before it.
 
-What a kernel takes depends on what others have left in the caches, on the threads' last share of the same
-bytes, on code that was or was not run lately. Alone none of it is as in a step: the calls of a ResNet-56 took
-half as long again, those of element by element arithmetic twice as long, as in the step.
+A kernel's time depends on what others have left in the caches, on the threads' last share of the same
+bytes, on the code that was run lately. In isolation these differ: the calls of a ResNet-56 took
+half as long again, the elementwise ones twice as long, as in the step.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is
 class Rehearsal:
     """`plans` of `lowered`, in turns on the same arrays: as many bytes as the largest plan has.
 
-    Raises OutOfMemoryError. Calls that know more than their arrays are left out, for a user's operator is not
-    run to be timed, and so are calls that fail. What kernels find are made-up numbers, which may become
-    infinite or none on the way; no kernel takes longer for that.
+    Raises OutOfMemoryError. Calls that need more than their arrays are left out, because a user's operator
+    must not be run to be timed, and so are calls that fail. Kernels work on arbitrary numbers, which may
+    become infinite or nan on the way; no kernel takes longer for that.
     """
 
     def __init__(self, lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
@@ -62,8 +62,8 @@ class Rehearsal:
                 calls[s] = call if call is not None and succeeds(call) else None
 
     def turn(self, p: int) -> list[float]:
-        """Run plan `p` twice on one thread. Of each step of its schedule the seconds of this thread in the
-        second run, which finds what the first has left; 0 if left out.
+        """Run plan `p` twice on one thread. Returns for each step of its schedule the seconds of this thread
+        in the second run, which starts with the caches of the first; 0 if left out.
         """
         found: list[float] = []
         where_kernels_run(self._lowered, lambda: found.extend(self._timed(p)))
@@ -90,7 +90,7 @@ class Rehearsal:
                 call()
 
     def _fill(self) -> None:
-        """What is outside the arena is as at first: steps change parameters, and soon beyond all bounds."""
+        """Reset arrays outside the arena: steps change parameters, and soon beyond all bounds."""
         for array in self._arrays.values():
             fill(self._lowered.backend, array)
 
@@ -98,18 +98,18 @@ class Rehearsal:
 def succeeds(call: Run) -> bool:
     try:
         call()
-    except Exception:  # made-up values need not suit a kernel
+    except Exception:  # arbitrary values may not suit a kernel
         return False
     return True
 
 
 def can_be_run(call: Call) -> bool:
-    """Whether a call has all that it needs in its arrays."""
+    """True if a call needs only its arrays."""
     return "state" not in call.kernel.signature.services
 
 
 def fill(backend: Backend, array: Any) -> None:
-    """Numbers in [0.5, 1.5) where there are fractions, else 0: no denormals, and indices that exist.
+    """Fill with numbers in [0.5, 1.5) for floats, else 0: no denormals, and valid indices.
 
     Arithmetic on denormal numbers is many times slower, and garbage is full of them.
     """
@@ -120,7 +120,7 @@ def fill(backend: Backend, array: Any) -> None:
     if backend.is_remote:
         backend.from_host(array, np.resize(pattern, array.shape))
         return
-    flat = array.reshape(-1)  # thousands of arrays before each turn: no other is made for their numbers
+    flat = array.reshape(-1)  # thousands of arrays before each turn: no temporary is made for each
     whole = len(flat) // PATTERN * PATTERN
     flat[:whole].reshape(-1, PATTERN)[:] = pattern
     flat[whole:] = pattern[: len(flat) - whole]

@@ -1,8 +1,8 @@
-"""What would help where no plan fits: another batch, 16 bits, an update inside the step. With numbers.
+"""Remedies if no plan fits: another batch, 16 bits, an update inside the step. With numbers.
 
-Programs that share one budget, such as the steps of several buckets, are asked about together: what is
-offered makes all of them fit. Each remedy is planned where that is quick, and else reckoned from the refused
-plan and said to be an estimate. How much is planned depends on the number of tasks alone: an error must not
+Programs that share one budget, such as the steps of several buckets, are considered together: a remedy
+makes all of them fit. Each remedy is planned if that is fast, and else estimated from the refused
+plan and marked as an estimate. The amount of planning depends on the number of tasks alone: an error must not
 take minutes, and must say the same each time.
 """
 
@@ -39,7 +39,7 @@ Fixed = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Refused:
-    """A program that does not fit, and the least budget that it would."""
+    """A program that does not fit, and the least budget with which it would."""
 
     asked: Candidates
     least_feasible_bytes: int
@@ -47,11 +47,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked of the planner, and its `error`.
+    """The request to the planner, and its `error`.
 
-    `refused` are the programs that do not fit, that which needs most first; `others` share the budget and do.
-    `fixed(programs, separate)` are all bytes outside their arena by category; if `separate`, with those of an
-    optimizer beside the steps.
+    `refused` are the programs that do not fit, the one that needs most first; `others` share the budget and
+    fit. `fixed(programs, separate)` are all bytes outside their arena by category; if `separate`, with those
+    of an optimizer beside the steps.
     """
 
     refused: Sequence[Refused]
@@ -76,38 +76,38 @@ class Question:
 
     @property
     def apart(self) -> bool:
-        """Whether the device has memory of its own, so that host memory is more."""
+        """True if the device has a memory of its own, so that host memory is additional."""
         return (self.largest.ctx or current_context()).device_type == "gpu"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of planning all programs: `nbytes` of the largest plan, or of a budget that would do."""
+    """Result of planning all programs: `nbytes` of the largest plan, or of a budget that would do."""
 
     fits: bool
     nbytes: int
     extra_time: float
 
 
-Change = Callable[[Candidates], Candidates]  # of a program; the same one where it does not change
+Change = Callable[[Candidates], Candidates]  # of a program; the same one if it does not change
 
 
 @dataclass
 class _Asker:
-    """Asks a limited number of questions: of so many `plans`, with so many tasks in all, `work`."""
+    """Planner with a limited number of `plans`, and of tasks in all of them, `work`."""
 
     question: Question
     work: int = field(default_factory=lambda: WORK)
     plans: int = PLANS
 
     def may(self, change: Change) -> bool:
-        """Whether there is work left to plan all programs after this change."""
+        """True if there is work left to plan all programs after this change."""
         return self.plans > 0 and self._cost(change) <= self.work
 
     def __call__(self, change: Change, separate: bool = True) -> Outcome:
-        """What comes of a change, under which programs that fit and stay as they are still do.
+        """Result of a change, under which programs that fit and stay unchanged still do.
 
-        Other errors than those of the budget pass: a network does not allow the change.
+        Errors other than those of the budget propagate: a network does not allow the change.
         """
         self.plans -= 1
         self.work -= self._cost(change)
@@ -142,7 +142,7 @@ class _Asker:
         return [c for c in planned if not c.forward_only or _fed(c) not in trained], stay
 
     def _cost(self, change: Change) -> int:
-        """Tasks that are planned, about."""
+        """Number of tasks that are planned, about."""
         some = [
             c
             for i, c in enumerate(self.question.programs)
@@ -152,13 +152,13 @@ class _Asker:
 
 
 def _fed(asked: Candidates) -> tuple[Any, ...]:
-    """A network and the shapes of what it is given."""
+    """A network and the shapes of its inputs."""
     graph = asked.inferred
     return graph.outputs, {n.name: graph.shapes[Entry(n)] for n in graph.variables if n.name in asked.given}
 
 
 def _lowered(asked: Candidates) -> Lowered:
-    """The step that is proven to need least."""
+    """The step with the least proven lower bound."""
     return min((m.train for m in asked.made), key=lambda train: train.problem.lower_bound_bytes)
 
 
@@ -167,7 +167,7 @@ def _no_advice(error: MemoryBudgetError, besides: Fixed) -> str:
 
 
 def advice(question: Question) -> str:
-    """Lines for the message of the error: the task of the bound with its shapes, then what would help."""
+    """Lines for the error's message: the task of the bound with its shapes, then the remedies."""
     ask = _Asker(question)
     lines = [*_bound_task(question.lowered)]
     found = [
@@ -186,7 +186,7 @@ def advice(question: Question) -> str:
 
 
 def _safely(remedy: Any, *args: Any) -> list[str]:
-    """An error message must come, whatever a remedy meets."""
+    """Lines of a remedy, none if it fails: an error message must come in any case."""
     try:
         return list(remedy(*args))
     except MXLiteError:
@@ -194,7 +194,7 @@ def _safely(remedy: Any, *args: Any) -> list[str]:
 
 
 def _bound_task(lowered: Lowered) -> Iterator[str]:
-    """The largest single task with the shapes of what it reads and makes."""
+    """The largest single task with the shapes of its inputs and outputs."""
     nbytes, at = lowered.problem.task_bound
     if not nbytes or nbytes < lowered.problem.least_bound:
         return
@@ -242,7 +242,7 @@ def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
 
 
 def _unmixed(q: Question, ask: _Asker) -> Iterator[str]:
-    """Where 16 bits take more: a step that holds less may be one for float32 alone."""
+    """Remedy for a case in which 16 bits take more: a step that holds less may exist for float32 alone."""
 
     def unmixed(c: Candidates) -> Candidates:
         return replace(c, amp=None, scale=None)
@@ -277,9 +277,9 @@ def _input_gradients(q: Question, ask: _Asker) -> Iterator[str]:
 
 
 def _batch(q: Question, ask: _Asker) -> Iterator[str]:
-    """The nearest batch that fits: on a straight line from the least plan, then by planning around it.
+    """The nearest batch that fits: by linear extrapolation from the least plan, then by planning around it.
 
-    Where several programs do not fit, the largest batch that each of them may have.
+    If several programs do not fit, the largest batch that each of them may have.
     """
     fed = [_Fed.of(r.asked) for r in q.refused]
     if any(f.batch < 2 for f in fed):
@@ -331,7 +331,7 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Fed:
-    """What a program is fed: `shapes` by name, and on which of their `axes` the batch stands."""
+    """Inputs of a program: `shapes` by name, and the batch axes among their `axes`."""
 
     asked: Candidates
     shapes: Mapping[str, Shape]
@@ -349,7 +349,7 @@ class _Fed:
         return self.shapes[name][axis] if self.axes else 0
 
     def with_batch(self, new: int) -> Graph:
-        """The network with the batch made `new` long."""
+        """The network with the batch size `new`."""
         graph, data = self.asked.inferred, _data(self.asked)
         known = {
             n: tuple(new if axis == self.axes.get(n) else length for axis, length in enumerate(s))
@@ -361,9 +361,9 @@ class _Fed:
 
 
 def _batch_axes(shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """Where the batch stands in these inputs: on the first axis, or where the one length is that all share.
+    """Batch axes of these inputs: the first one, or the one of the single length that all share.
 
-    Where neither is so, it is taken to be the first axis of the first of them.
+    If neither applies, it is taken to be the first axis of the first of them.
     """
     if len({s[0] for s in shapes.values()}) > 1:
         shared = set.intersection(*map(set, shapes.values()))
@@ -380,7 +380,7 @@ def _data(asked: Candidates) -> set[str]:
 
 
 def _planned(q: Question, what: str, found: Outcome) -> Iterator[str]:
-    """What came out of planning a remedy; nothing where it takes no less than what was asked for."""
+    """Result of planning a remedy; nothing if it takes no less than the request."""
     if found.fits:
         yield f"{what}: {_fits(found)}"
     elif found.nbytes < q.error.least_feasible_bytes:

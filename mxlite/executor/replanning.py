@@ -1,4 +1,4 @@
-"""Planning anew what an executor runs, as it was bound: for other shapes, or to show other inner results."""
+"""Planning anew of a bound executor: for other shapes, or to show other inner results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replanned(
     choose: Callable[[Steps, Lowered], MemoryPlan] | None = None,
     **others: Any,
 ) -> tuple[Planned, dict[str, str]]:
-    """What `Planning.run` gives for a graph and its stored names, `typed`, in the arena of `executor`.
+    """Result of `Planning.run` for a graph and its stored names, `typed`, in the arena of `executor`.
 
     inputs: arguments that the caller writes. there: gives the arrays that exist already. `choose` as in
     `Planning`, `others` are fields of `Candidates`. Raises MemoryBudgetError.

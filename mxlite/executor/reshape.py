@@ -53,7 +53,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             )
 
     def there(planned: Planned) -> dict[Key, NDArray]:
-        """The arrays of `executor` that serve here, too; of larger ones the first elements."""
+        """The arrays of `executor` that can be reused; of larger ones the first elements."""
         owned = planned.train.step.owned
         return {
             k: _first(a, owned[k][0])

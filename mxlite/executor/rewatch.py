@@ -1,4 +1,4 @@
-"""An executor that is bound already, planned anew because somebody wants to see other inner results of it."""
+"""Planning anew of a bound executor whose monitor is to see other inner results."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .watch import Watch
 
 
 def rewatch(executor: Executor, watch: Watch | None) -> None:
-    """Let `executor` keep what `watch` wants; its arrays stay, those of what was watched before are given up.
+    """Make `executor` keep what `watch` wants; its arrays stay, those watched before are dropped.
 
     Raises MemoryBudgetError, and changes nothing, if that does not fit in the budget it was bound with, or in
-    what is free of a GPU.
+    the free memory of a GPU.
     """
     given, old = executor._given, executor._planned
     if given["grouped"]:
@@ -49,7 +49,7 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
     arena = executor._arena
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
-    if len(arena.tenants) > 1:  # others need it as large as it is
+    if len(arena.tenants) > 1:  # others need it at its size
         need, host = max(need, arena.nbytes), max(host, arena.host_nbytes)
     arena.resize(need, host)
     executor.replan(planned, result, watch)

@@ -1,6 +1,6 @@
-"""Whether a GPU has room for a program that is to be made: asked when it is bound, before it takes a byte.
+"""Check that a GPU has room for a program: made when it is bound, before it takes a byte.
 
-What is asked is what the plan says, array by array, against what the driver says is free. Others may take
+The plan's bytes, array by array, are compared with the driver's free bytes. Other processes may take
 memory between this and the first step; then the allocation fails, with the same table (`storage.py`).
 """
 
@@ -31,10 +31,10 @@ def require_room(
     arena_bytes: int,
     arena_held: int,
 ) -> None:
-    """Raise MemoryBudgetError where a GPU has too little memory for what is not allocated yet.
+    """Raise MemoryBudgetError if a GPU has too little memory for what is not allocated yet.
 
-    there: gives the arrays that exist already. arena_bytes: what the arena is to have, arena_held: what it
-    has now.
+    there: gives the arrays that exist already. arena_bytes: the size that the arena is to have, arena_held:
+    the size it has now.
     """
     if not is_gpu(backend):
         return
@@ -42,7 +42,7 @@ def require_room(
     fresh, arena = _fresh(planned, there(planned)), max(0, arena_bytes - arena_held)
     if not device.room(fresh, arena).missing:
         return
-    gc.collect()  # programs that nobody has any more, but for cycles
+    gc.collect()  # unreferenced programs that are kept only by cycles
     get_engine().rest()
     room = device.room(fresh, arena)
     if room.missing:
@@ -50,14 +50,14 @@ def require_room(
 
 
 def _fresh(planned: Planned, there: Collection[Key]) -> list[int]:
-    """Bytes of each block that is still to be taken for arrays."""
+    """Bytes of each block that is still to be allocated for arrays."""
     wanted = unmade(planned, there)
     blocks = blocks_on_gpu(wanted)
     return [*blocks.values(), *(prod(s) * d.itemsize for kind, s, d in wanted if kind not in blocks)]
 
 
 def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int, arena: int) -> MemoryBudgetError:
-    """What is planned and what is free, and a plan that there is room for, or why there is none."""
+    """Error with the planned and the free bytes, and a plan that fits, or the reason why none does."""
     held = room.held
     mine = f"{format_bytes(held.arrays)} in arrays, {format_bytes(held.arenas)} in arenas of programs"
     lines = [

@@ -1,15 +1,15 @@
-"""Which rows of a weight a step's gradient can reach.
+"""Flags of the weight rows that a step's gradient can reach.
 
 Gradients are dense arrays in a bound program. Those that MXNet stores by rows (of an Embedding with
-`sparse_grad`, of what a csr matrix is multiplied with) come with **flags**, one byte for each row, so that a
-lazy update leaves the other rows alone, as MXNet's does:
+`sparse_grad`, of the factor of a csr matrix) come with **flags**, one byte for each row, so that a
+lazy update leaves the other rows unchanged, as MXNet's does:
 
     data -> Embedding(data, weight) -> loss          flags = _touched_rows(data)
     csr  -> dot(csr, weight) -> loss                 flags = _touched_columns(csr)
 
-A weight that is used several times has the rows of all uses; a use that says nothing (`Op.touched_rows`)
+A weight that is used several times has the rows of all uses; a use without `Op.touched_rows`
 reaches all rows, and then the gradient is like any other. csr matrices are variables with `stype="csr"` and
-what operators that are 0 at 0 make of them; they lie in the program with their zeros written out, so a stored
+results of operators that map 0 to 0; in the program they are dense, so a stored
 0 does not count.
 """
 
@@ -28,7 +28,7 @@ _KEEPS_CSR = ZERO_AT_ZERO | {"_mul_scalar", "_div_scalar", "Cast", "amp_cast", "
 
 
 def touched_rows(graph: Graph, weights: Sequence[Entry]) -> tuple[dict[Entry, Entry], list[Node]]:
-    """The flags of each of `weights` whose gradient reaches some rows only, and the nodes that make them."""
+    """Flags of each of `weights` whose gradient reaches only some rows, and the nodes that compute them."""
     csr = _csr_entries(graph)
     reached: dict[Entry, Touched | None] = dict.fromkeys(graph.outputs)  # None: all rows
     for node in reversed(graph.nodes):
@@ -69,7 +69,7 @@ def touched_rows(graph: Graph, weights: Sequence[Entry]) -> tuple[dict[Entry, En
 
 
 def is_row_sparse(weight: Entry) -> bool:
-    """Whether a variable was declared with stype='row_sparse'."""
+    """True if a variable was declared with stype='row_sparse'."""
     return weight.node.annotations.get(STORAGE) == STYPES["row_sparse"]
 
 

@@ -19,7 +19,7 @@ Run = Callable[[], None]
 
 
 class Record(Protocol):
-    """What `Segment.timed` tells: whose steps from `first` on ended when, `stamps[0]` being the start."""
+    """Receiver of `Segment.timed`: ends of the steps from `first` on, `stamps[0]` being the start."""
 
     def __call__(self, sheet: Sheet, first: int, stamps: list[int]) -> None: ...
 
@@ -28,10 +28,11 @@ Join = Callable[[Sequence[Run]], Sequence[tuple[int, Run]]]
 
 
 class Segment:
-    """Kernel calls, one for each step from `first` on, made by calling the segment.
+    """Kernel calls, one for each step from `first` on, run by calling the segment.
 
-    `around` gives what the calls are made inside: their threads. `join` makes fewer of them; see `Backend`.
+    `around` gives the context of the calls: their threads. `join` merges some of them; see `Backend`.
     `kind` is the engine's; `held` are all that it reads and all that it writes, as they are pushed. An error
+    names the call that failed.
     names the call that failed.
     """
 
@@ -56,7 +57,7 @@ class Segment:
         self.join = join
         self.sheet = sheet
         self._joined: Sequence[tuple[int, Run]] = ()
-        self._of: list[Run] = []  # what was joined
+        self._of: list[Run] = []  # the calls that were merged
         self.calls: list[Run] = []
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
@@ -64,7 +65,7 @@ class Segment:
         self.held = Vars(), Vars()
 
     def __call__(self) -> None:
-        if self._of != self.calls:  # the first time, or somebody has changed a call
+        if self._of != self.calls:  # the first time, or after a call was changed
             self._of = list(self.calls)
             self._joined = self.join(self._of)
         rest = iter(self._joined)
@@ -77,7 +78,7 @@ class Segment:
                 fail(self.names[at + getattr(error, "call", 0)], error)
 
     def timed(self, record: Record) -> Run:
-        """The same with a look at the clock after each call; `record` is told when all is over."""
+        """The same with a time stamp after each call; `record` is called at the end."""
         return partial(self._run_timed, record)
 
     def _run_timed(self, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""What a program's steps are and cost, step by step: for a profiler, worked out when it is first asked."""
+"""Facts and costs of a program's steps, for a profiler, computed on first use."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .lower import Lowered
 
 
 class Sheet:
-    """`facts[s]` and `live_bytes[s]` of step s; `measured_bytes` is what the program really has.
+    """`facts[s]` and `live_bytes[s]` of step s; `measured_bytes` is the program's actual size.
 
-    It holds no arrays, so that who keeps it (a profiler does) keeps no memory of the program's alive.
+    It holds no arrays, so that its owner (a profiler) keeps no memory of the program alive.
     """
 
     def __init__(self, lowered: Lowered, plan: MemoryPlan, measured_bytes: int) -> None:
@@ -21,7 +21,7 @@ class Sheet:
 
     @cached_property
     def facts(self) -> tuple[Facts, ...]:
-        """Of each step."""
+        """Facts of each step."""
         problem, lowered = self._plan.problem, self._lowered
         of_task = []
         for task, call in zip(problem.tasks, lowered.calls):
@@ -53,17 +53,17 @@ class Sheet:
 
     @property
     def again(self) -> tuple[int, ...]:
-        """Of each step how often its task has run before in this training step: above 0 it is recomputed."""
+        """Number of earlier runs of each step's task in this training step: above 0 it is recomputed."""
         return self._plan.schedule.copy
 
     @property
     def planned_bytes(self) -> int:
-        """What the plan says that the program has."""
+        """Planned bytes of the program."""
         return self._plan.peak_bytes
 
     @property
     def budget_bytes(self) -> int | None:
-        """What it may have."""
+        """Budget of the program."""
         return self._plan.budget_bytes
 
     @cached_property

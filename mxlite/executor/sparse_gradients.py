@@ -1,4 +1,4 @@
-"""A user's sparse arrays for gradients, beside the dense ones that a program writes."""
+"""Sparse gradient arrays of a user, beside the dense ones that a program writes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..ndarray import NDArray
 
 
 class SparseGradients:
-    """`sparse` are those of `grads` that are sparse, by name; `dense` the arrays that the program writes.
+    """`sparse` are the sparse arrays among `grads`, by name; `dense` those that the program writes.
 
-    After a backward pass the sparse arrays get what is not 0 in the dense ones, which waits for the pass.
-    Before one it is the other way round where `requests` say "add".
+    After a backward pass the sparse arrays get the nonzero elements of the dense ones, which waits for the
+    pass. Before one the copy is in the other direction where `requests` say "add".
     """
 
     def __init__(self, grads: Mapping[str, NDArray], requests: Mapping[str, str]) -> None:
@@ -26,6 +26,6 @@ class SparseGradients:
             self.sparse[name].copyto(self.dense[name])
 
     def after(self) -> None:
-        """Give the sparse arrays what the program wrote."""
+        """Copy the program's results to the sparse arrays."""
         for name, grad in self.sparse.items():
             self.dense[name].copyto(grad)

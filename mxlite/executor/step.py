@@ -1,4 +1,4 @@
-"""What one step of a bound program has to do, as a graph, and what it owns.
+"""A step of a bound program as a graph, with the storage it owns.
 
 From a forward graph, shapes and gradient requests comes a graph that also holds the backward nodes and,
 when an optimizer is given, its updates. Entries that the user can see live in **storage** of their own,
@@ -7,7 +7,7 @@ named by a key; everything else is left to the memory planner.
     ("var", name)        an argument, auxiliary state or optimizer state: a variable of the graph
     ("out", i)           output i
     ("grad", name)       the gradient of an argument
-    ("rows", name)       which of its rows the gradient reaches, if MXNet would store those alone
+    ("rows", name)       flags of the rows that the gradient reaches, if MXNet would store those alone
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _copy(Op):
 
 
 class _accumulate(Op):
-    """``total += term``: a gradient that the user asked to have added."""
+    """``total += term``: gradient accumulation on the user's request."""
 
     inputs = ("total", "term")
     outputs = ()
@@ -79,13 +79,13 @@ class Step:
     """A training or inference step before planning.
 
     `graph.nodes` is in execution order; its first `num_forward` operator nodes are the forward pass.
-    `storage` maps entries that are made by a node to the storage they are written to (a variable without
+    `storage` maps results of nodes to the storage they are written to (a variable without
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
-    `points` are the gradients that are watched, by name, and where they are stored. `previews` are those
+    `points` are the watched gradients, by name, with their storage. `previews` are those
     nodes of the forward pass that a whole step leaves out (see `preview.py`).
-    `no_gradient` are arguments that asked for a gradient on which no output depends; `learns`: whether any of
-    those that asked has one. The first `num_constant`
+    `no_gradient` are arguments with a gradient request on which no output depends; `learns`: True if any
+    requested gradient exists. The first `num_constant`
     operator nodes need running only when an argument has changed (see `constants.py`). `forms` are those of
     variables that are kept in another form in their own bytes (see `away.py`).
     """
@@ -128,7 +128,7 @@ def input_names(graph: Graph, given: Sequence[str]) -> set[str]:
 def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
     """A request for every argument from one word, a list, or a dict (names left out are 'null').
 
-    A dict may name what is no argument, as in MXNet; not where that looks like one that it leaves out.
+    A dict may name what is no argument, as in MXNet, unless that is similar to a missing one.
     """
     names = [n.name for n in graph.arguments]
     if isinstance(grad_req, str):
@@ -174,8 +174,8 @@ def training_step(
 ) -> Step:
     """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
 
-    With `scaling` too, an update that overflows is left out. Outputs beyond the first `count` are only looked
-    at; so are the gradients at the nodes called `points` (see `watch.py`).
+    With `scaling` too, an update that overflows is skipped. Outputs beyond the first `count` are only
+    watched; so are the gradients at the nodes called `points` (see `watch.py`).
     """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
@@ -236,7 +236,7 @@ def training_step(
 def _with_points_stored(
     trained: Graph, points: Sequence[tuple[str, Entry]], storage: dict[Entry, Key], owned: _Owned
 ) -> tuple[Graph, tuple[tuple[str, Key], ...]]:
-    """Keep the gradients that are watched: in storage of their own, but for those that have some already."""
+    """Store the watched gradients: in storage of their own, except those that have some already."""
     shown: list[tuple[str, Key]] = []
     kept: list[Entry] = []
     for name, g in points:
@@ -263,7 +263,7 @@ def _with_zeros(
     trained: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry, Entry | None]]
 ) -> tuple[Graph, list[tuple[Entry, Entry]]]:
     """Parameters with their gradients; zeros for one that no output's gradient reaches. It is updated like
-    all others, as it decays and has momentum, but for one whose rows are updated where a gradient is.
+    all others, because it decays and has momentum, unless only rows with a gradient are updated.
     """
     shapes, dtypes, order = dict(trained.shapes), dict(trained.dtypes), list(trained.nodes)
     found: list[tuple[Entry, Entry]] = []
@@ -314,7 +314,7 @@ def _with_updates(
 def _with_flags_stored(
     trained: Graph, flags: Mapping[Entry, Entry], storage: dict[Entry, Key], owned: _Owned
 ) -> Graph:
-    """Keep the flags of the rows that gradients reach, each in storage of its own."""
+    """Store the flags of the rows that gradients reach, each in storage of its own."""
     order, kept = list(trained.nodes), []
     for weight, flag in flags.items():
         if flag in storage:
@@ -338,9 +338,9 @@ def _with_gradient_storage(
     grad_req: Mapping[str, str],
     storage: dict[Entry, Key],
 ) -> Graph:
-    """Say where each gradient is stored: written there, or added to what is there.
+    """Set the storage of each gradient: written there, or accumulated.
 
-    A gradient that is a variable, or that has a place already, is copied.
+    A gradient that is a variable, or that has storage already, is copied.
     """
     shapes, dtypes = dict(trained.shapes), dict(trained.dtypes)
     order, effects = list(trained.nodes), []
@@ -371,13 +371,13 @@ def _with_gradient_storage(
 
 
 def _is_blocked(entry: Entry) -> bool:
-    """Whether no gradient can pass this output's operator."""
+    """True if no gradient can pass this output's operator."""
     op = entry.node.op
     return op is not None and op.grad_op is None and not op.gradient_is
 
 
 def _own_outputs(graph: Graph) -> tuple[Graph, dict[Entry, Key]]:
-    """Give each output storage of its own; a variable, or an entry asked for twice, is copied."""
+    """Give each output storage of its own; a variable, or an entry that is output twice, is copied."""
     storage: dict[Entry, Key] = {}
     outputs, added = [], []
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)

@@ -1,4 +1,4 @@
-"""The arrays that a program owns outside the arena, made at bind."""
+"""The arrays that a program owns outside the arena, created at bind."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from .step import Key
 if TYPE_CHECKING:
     from .planned import Planned
 
-# Kinds of arrays that have one Var for all of a program: on the CPU what nobody writes one by one.
+# Kinds of arrays that have one Var for all of a program: on the CPU those that are not written one by one.
 _TOGETHER = ("optimizer",)
 _TOGETHER_ON_GPU = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
 
 
 Wanted = Iterable[tuple[str, Shape, "np.dtype[Any]"]]
-"""Category, shape and type of arrays that are to be made."""
+"""Category, shape and type of arrays that are to be created."""
 
 
 def blocks_on_gpu(wanted: Wanted) -> dict[str, int]:
     """Bytes of one block for each kind of arrays that share one on a GPU.
 
-    A driver gives memory in pieces of 2 MiB: of some hundred weights with their momentum, each on its own, a
-    third could be air that no plan counts.
+    A driver allocates in pieces of 2 MiB: with some hundred weights and their momentum, each on its own, a
+    third could be padding that no plan counts.
     """
     blocks: dict[str, int] = {}
     for kind, shape, dtype in wanted:
@@ -47,7 +47,7 @@ def blocks_on_gpu(wanted: Wanted) -> dict[str, int]:
 
 
 def unmade(planned: Planned, there: Collection[Key]) -> list[tuple[str, Shape, np.dtype[Any]]]:
-    """What the programs of a plan own and is not there yet."""
+    """Arrays that the programs of a plan own and that do not exist yet."""
     steps = planned.train.step, planned.infer.step
     owned = {key: (step, *kind) for step in steps for key, kind in step.owned.items()}
     return [(s.category.get(k, ""), shape, d) for k, (s, shape, d) in owned.items() if k not in there]
@@ -58,14 +58,14 @@ def _padded(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 
 class Allocator:
-    """Makes arrays of zeros on one device.
+    """Creates arrays of zeros on one device.
 
-    `wanted` are those that will be asked for, so that on a GPU arrays of one kind can lie in one block.
+    `wanted` are those that will be requested, so that on a GPU arrays of one kind can lie in one block.
 
-    The states of the optimizer have one Var in one program: a step costs the engine as much as its operations
-    have Vars. On a GPU, where a step is one operation, so have the parameters, and the gradients. Operations
-    on two of them are in one order then, as they are on the device anyway; what heals one of them after a
-    failure heals all.
+    The states of the optimizer have one Var in one program: the engine's cost of a step grows with the Vars
+    of its operations. On a GPU, where a step is one operation, so have the parameters, and the gradients.
+    Operations on two of them are ordered then, as they are on the device anyway; clearing the failure of one
+    of them clears all.
     """
 
     def __init__(self, ctx: Context, backend: Backend, wanted: Wanted = ()) -> None:
@@ -73,7 +73,7 @@ class Allocator:
         self._backend = backend
         self._vars: dict[str, Var] = {}
         self._sizes = blocks_on_gpu(wanted) if is_gpu(backend) else {}
-        self._rest: dict[str, Any] = {}  # what is left of the blocks
+        self._rest: dict[str, Any] = {}  # the unused part of the blocks
 
     def make(self, key: Key, shape: Shape, dtype: np.dtype[Any], category: Mapping[Key, str]) -> NDArray:
         """The array for `key`. Raises OutOfMemoryError."""
@@ -95,7 +95,7 @@ class Allocator:
         return NDArray.adopt(rest[:nbytes].view(dtype).reshape(shape), self._ctx)
 
     def clear(self, array: NDArray) -> None:
-        """Push: all of `array` becomes 0."""
+        """Push a fill of `array` with 0."""
         if not is_gpu(self._backend):
             array[...] = 0
             return
@@ -106,7 +106,7 @@ class Allocator:
 
 
 def staging_of(arrays: Mapping[Key, NDArray], lowered: Lowered) -> Staging:
-    """The way of batches to a GPU program's inputs."""
+    """Staging of batches for a GPU program's inputs."""
     block: Any = arrays[STAGING].storage
     inputs: dict[str, Any] = {n: arrays["var", n].storage for n in staged(lowered.step)}
     return Staging(block, arrays[STAGING].var, inputs)
@@ -114,7 +114,7 @@ def staging_of(arrays: Mapping[Key, NDArray], lowered: Lowered) -> Staging:
 
 @contextmanager
 def plan_in_errors(plan: MemoryPlan, backend: Backend) -> Iterator[None]:
-    """Inside, an OutOfMemoryError shows what the plan wanted the memory for, and what is free."""
+    """Context in which an OutOfMemoryError shows what the plan needs the memory for, and what is free."""
     try:
         yield
     except OutOfMemoryError as error:

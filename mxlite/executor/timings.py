@@ -5,12 +5,12 @@ One file for each machine and set of libraries, `timings/<digest>.json` below `c
     {"mxlite_timings": 7, "facts": ["processor=...", ...], "cache": [8388608, 4e9],
      "seconds": {"<digest of a call>": [0.00012, 0.0001, 0.00011], ...}}
 
-Of each call there are three times: with what it touches out of the cache, with all of it there, and its mean
-time in steps, 0 where none was run. Of the cache there is how many bytes it holds, and how many others touch
+Each call has three times: with its arrays out of the cache, with all of them there, and its mean
+time in steps, 0 if none was run. The cache has its capacity in bytes, and the bytes that others touch
 in a second.
 
-Nothing in it is more than a number, and a file that is not exactly so, or that others may have written (see
-core/kept.py), is as good as none. A directory that cannot be written is no cache.
+The file contains only numbers, and one that is not exactly so, or that others may have written (see
+core/kept.py), is ignored. Without a writable directory there is no cache.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ FOLDER = "timings"
 VERSION = 7  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache, 4 the
 # quickest of runs that found everything in the nearest cache, 5 none of calls in a step, 6 those of plans
 # whose kernels were run one by one
-MOST_CALLS = 20_000  # kept; the oldest go
+MOST_CALLS = 20_000  # kept; the oldest are removed
 MOST_BYTES = 4 * 2**20  # of a file: more than MOST_CALLS take
-LONGEST_S = 1e6  # of a call that can be believed
-MOST_CACHE = 2**40  # bytes that can be believed
-MOST_RATE = 1e15  # bytes in a second that can be believed
-STEEPEST = 0.75  # of a call's time in a step that its bytes' absence from the cache may be
+LONGEST_S = 1e6  # plausible for a call
+MOST_CACHE = 2**40  # plausible bytes
+MOST_RATE = 1e15  # plausible bytes in a second
+STEEPEST = 0.75  # share of a call's time in a step that cache misses may cause
 
 
 class Seconds(NamedTuple):
-    """Of a call: out of the cache, in it, and in steps as they are; 0 where it was run in none."""
+    """Seconds of a call: out of the cache, in it, and in steps; 0 if it was run in none."""
 
     cold: float
     warm: float
     usual: float = 0.0
 
     def in_steps(self, usual: float, lost: float, share: float) -> Seconds:
-        """The same where it took `usual` seconds in steps in which it had lost such a share of its bytes.
+        """These times for a call that took `usual` seconds in steps with a share `lost` of its bytes lost.
 
-        How long it takes in a step is known now; the cache matters `share` times as much as it did alone.
+        Its time in a step is known now; the cache matters `share` times as much as in isolation.
         """
         matters = share * (self.cold - self.warm)
         if lost:
             matters = min(matters, STEEPEST * usual / lost)
         warm = usual - matters * lost
-        return Seconds(max(warm + matters, 0.0), max(warm, 0.0), usual)  # a file may say that warm is slower
+        return Seconds(max(warm + matters, 0.0), max(warm, 0.0), usual)  # a file may have warm > cold
 
 
 Cache = tuple[int, float]
-"""Bytes that it holds, and bytes of it that others touch in a second."""
+"""Capacity in bytes, and bytes of it that others touch in a second."""
 _KEY = re.compile("[0-9a-f]{64}")
 _lock = forks.lock()
 _made: dict[tuple[str, str | None], Timings] = {}
 
 
 class Timings:
-    """Seconds by call; `Timings.of(backend)` is the one of this machine."""
+    """Seconds by call; `Timings.of(backend)` is the instance for this machine."""
 
     def __init__(self, facts: tuple[str, ...], path: str | None) -> None:
         self.facts, self.path = facts, path
@@ -83,11 +83,11 @@ class Timings:
             return _made[name, path]
 
     def get(self, key: str) -> Seconds | None:
-        """The times of a call; equal where there is no cache to tell them apart."""
+        """The times of a call; equal if there is no cache to tell them apart."""
         return self.seconds.get(key)
 
     def update(self, found: Mapping[str, Seconds], cache: Cache) -> None:
-        """Keep these too, and what other processes have written meanwhile."""
+        """Store these, merged with what other processes have written meanwhile."""
         if not found and cache == self.cache:
             return
         with _lock:
@@ -105,7 +105,7 @@ class Timings:
                         kept.leave(self.path, json.dumps(content).encode())
 
     def _read(self) -> tuple[dict[str, Seconds], Cache | None]:
-        """What the file holds; nothing where it is not as it should be."""
+        """Content of the file; nothing if it is malformed."""
         nothing: tuple[dict[str, Seconds], None] = ({}, None)
         if self.path is None:
             return nothing
@@ -122,14 +122,14 @@ class Timings:
 
 
 def _are_times(x: object) -> bool:
-    """Whether these are three times that can be believed."""
+    """True if these are three plausible times."""
     if not isinstance(x, list) or len(x) != 3 or not all(isinstance(s, float) for s in x):
         return False
     return all(0 < s < LONGEST_S for s in x[:2]) and 0 <= x[2] < LONGEST_S
 
 
 def _cache(x: object) -> Cache | None:
-    """`x` where this is a cache that can be believed."""
+    """`x` if it is a plausible cache, else None."""
     if not isinstance(x, list) or len(x) != 2 or type(x[0]) is not int or type(x[1]) is not float:
         return None
     return (x[0], x[1]) if 0 <= x[0] < MOST_CACHE and 0 <= x[1] < MOST_RATE else None

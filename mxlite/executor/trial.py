@@ -1,7 +1,7 @@
-"""Plans as programs on scratch arrays: a step with all that the engine and the joining of calls do to it.
+"""Plans as programs on scratch arrays: a step with the effects of the engine and of merged calls.
 
-Kernels one by one are not it. A program joins its calls, which made a step of a ResNet-1001 12 % faster, and
-hands segments to the engine, which took 10 % of it; a plan with more calls has more of both.
+Isolated kernels do not show these. A program merges calls, which made a step of a ResNet-1001 12 % faster,
+and hands segments to the engine, which took 10 % of it; a plan with more calls has more of both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .storage import Allocator
 class Trial:
     """`plans` of `lowered`, in turns on the same arrays: as many bytes as the largest plan has.
 
-    Raises OutOfMemoryError. What is left out, and what the arrays hold, is as in a Rehearsal.
+    Raises OutOfMemoryError. Omitted calls and the content of arrays are as in a Rehearsal.
     """
 
     def __init__(self, lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
@@ -51,7 +51,7 @@ class Trial:
             self._programs.append(program)
 
     def turn(self, p: int) -> float:
-        """Run plan `p` twice, seconds of the second step, which finds what the first has left."""
+        """Run plan `p` twice; returns seconds of the second step, which has the first one's caches."""
         self._fill()
         with unwatched():
             self._run(p)
@@ -68,20 +68,20 @@ class Trial:
         get_engine().wait_for(*self._arena.tail)
 
     def _fill(self) -> None:
-        """What is outside the arena is as at first: steps change parameters, and soon beyond all bounds."""
+        """Reset arrays outside the arena: steps change parameters, and soon beyond all bounds."""
         for array in self._arrays.values():
             fill(self._lowered.backend, array.storage)
 
 
 class _Tried(Program):
-    """A program without what cannot be run on scratch arrays: `left_out`."""
+    """A program without the calls that cannot be run on scratch arrays: `left_out`."""
 
     def _build(self) -> None:
         self.left_out: set[int] = set()
         super()._build()
 
     def leave_out_what_fails(self) -> None:
-        """Run all calls in turn, those that fail never again."""
+        """Run all calls in turn, and remove those that fail."""
         for segment in self.segments:
             for c, call in enumerate(segment.calls):
                 if not succeeds(call):
@@ -103,4 +103,4 @@ class _Tried(Program):
 
 
 def _nothing() -> None:
-    """In the place of a call that is not run."""
+    """Do nothing, in place of a call that is not run."""

@@ -1,8 +1,8 @@
 """Trials of plans: their programs on scratch arrays, in turns.
 
-Neighbours take the cores or the cache for a second or an hour. What takes turns meets that alike: so the
-seconds of plans tried together may be compared, while those of plans tried at different times may differ by
-what others did. Of many rounds the median counts.
+Other processes take the cores or the cache for a second or an hour. Plans that take turns are affected alike:
+so the seconds of plans tried together may be compared, while those of plans tried at different times may
+differ by what others did. Of many rounds the median counts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .lower import Lowered
 from .timings import Seconds, Timings
 from .trial import Trial
 
-ROUNDS = 24  # in which a plan that is tried takes its turn
+ROUNDS = 24  # in which each plan takes its turn
 ROUNDS_S = 20.0  # for them, and
-LEAST_ROUNDS = 3  # where they take longer
-MOST_OVER = 1.2  # times as long as its kernels' times say, and
-CALL_S = 20e-6  # for the engine with each call more, was disturbed
+LEAST_ROUNDS = 3  # if they take longer
+MOST_OVER = 1.2  # multiple of the kernels' times, and
+CALL_S = 20e-6  # per call for the engine, above which a trial was disturbed
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -38,23 +38,24 @@ class Takes(Protocol[T_co]):
     """Plans of a step, ready to be run."""
 
     def turn(self, p: int) -> T_co:
-        """Run plan `p`; what was seen."""
+        """Run plan `p`; returns the measurement."""
 
     def left_out(self, p: int) -> list[int]:
         """Steps of plan `p` that are not run."""
 
 
 class Tried(NamedTuple, Generic[T]):
-    """Of a plan: what was seen by round, and the steps of its schedule that cannot be run."""
+    """Measurements of a plan by round, and the steps of its schedule that cannot be run."""
 
     turns: list[T]
     left_out: list[int]
 
 
 def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
-    """`plan` with what its step takes on scratch arrays; as it is where these have no room.
+    """`plan` with its step's time on scratch arrays; unchanged if there is no room for these.
 
-    Tried once: the time is kept like those of calls. What cannot be run counts with its modelled time.
+    It is tried once: the time is stored like those of calls. Calls that cannot be run count with modelled
+    times.
     """
     if not _can_be_tried(lowered, plan):
         return plan
@@ -65,12 +66,12 @@ def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
 
 
 def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPlan]:
-    """Plans of steps, each with what it takes where all take turns, whether that was known or not.
+    """Plans of steps, each with its time when all take turns, whether that was known or not.
 
-    If all take longer than their kernels by themselves let expect, others were in the way: compared with each
-    other they stay as they were seen, but together they take what these say. Plans that are equal have one
-    turn. As many bytes are taken as the largest plan of each step has; plans are as they were where these
-    have no room.
+    If all take longer than their isolated kernels suggest, others disturbed them: their measured ratios are
+    kept, but their sum is that of the kernels' times. Equal plans have one
+    turn. As many bytes are taken as the largest plan of each step has; plans are unchanged if there is
+    no room for these.
     """
     plans = [plan for _, plan in pairs]
     of_step: dict[int, list[int]] = {}  # plans of one step share its arrays
@@ -89,7 +90,7 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     missing = [sum(of[s] for s in rows.left_out) for rows, of in zip(rounds, modelled)]
     took = _seconds([[s + more for s in rows.turns] for rows, more in zip(rounds, missing)])
     total, calls = fsum(chain.from_iterable(modelled)), sum(map(len, modelled))
-    if sum(took) > MOST_OVER * total + CALL_S * calls:  # others took the cores all the while, from all alike
+    if sum(took) > MOST_OVER * total + CALL_S * calls:  # others took cores all the time, from all plans alike
         took = [total * (s / sum(took)) for s in took]
     timings = Timings.of(pairs[can[0]][0].backend)
     seconds = dict(zip(can, took))
@@ -106,8 +107,8 @@ def in_turns(
     steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]],
     rounds: int,
 ) -> list[Tried[T]]:
-    """The plans of each step in turns, `rounds` times, on what `make` makes of them, and what each turn has
-    given: fewer where they take long, and none at all where there is no room.
+    """Run the plans of each step in turns, `rounds` times, on the objects that `make` creates; returns the
+    result of each turn: fewer if they take long, and none if there is no room.
     """
     found: list[Tried[T]] = [Tried([], []) for _, plans in steps for _ in plans]
     turns: list[Callable[[], T]] = []
@@ -137,10 +138,10 @@ def _key(plan: MemoryPlan) -> str:
 
 
 def _seconds(steps: Sequence[Sequence[float]]) -> list[float]:
-    """Of plans that took turns, from the step of each in each round.
+    """Seconds of plans that took turns, from the step of each in each round.
 
-    Of the first it is the median; of the others what they took times as long in the same round. A median of
-    each by itself may be of rounds in which others left one more of the machine than the other.
+    For the first it is the median; for the others the median of their ratios to the first in the same round.
+    Separate medians may be of rounds in which others left more of the machine to one plan than to another.
     """
     first = median(steps[0])
     return [first * median(s / f for s, f in zip(of, steps[0], strict=True)) for of in steps]

@@ -1,12 +1,12 @@
-"""What a monitor sees of a program: inner results and gradients by name, kept where they can be looked at.
+"""Watched results of a program: inner results and gradients by name, kept for a monitor.
 
-A result that is watched becomes an output of the graph before the backend's passes see it, so it is there as
-the network says, whatever nodes are made one; and outside the arena, so nothing is written over it:
+A watched result becomes an output of the graph before the backend's passes see it, so it exists as
+in the network, whatever nodes are fused; and outside the arena, so it is not overwritten:
 
     conv1 --> bn1 --> relu1 --> fc1          outputs: fc1, and bn1 while somebody watches "bn1_output"
 
-A gradient belongs to one input of one node. Where several nodes read the same, their gradients would arrive
-as a sum; so a point of its own is put into that edge, and what arrives there is looked at:
+A gradient belongs to one input of one node. If several nodes read the same value, their gradients would
+arrive as a sum; so a point of its own is inserted into that edge, and its gradient is watched:
 
     conv1 --+--> (bn1_backward_output0) --> bn1       a copy for as long as somebody watches
             +--> relu1
@@ -28,11 +28,11 @@ from .step import Key
 
 @dataclass(frozen=True)
 class Watch:
-    """Which results: those whose names `pattern` matches from their start.
+    """Selection of results: those whose names `pattern` matches from their start.
 
-    Names are those of outputs (`fc1_output`), with `inputs` also of what each node reads (`fc1_data`, before
-    it `data` if that is a variable), and `fc1_backward_output1` for the gradient of what a node reads in
-    second place, here its weight.
+    Names are those of outputs (`fc1_output`), with `inputs` also of each node's inputs (`fc1_data`, before
+    it `data` if that is a variable), and `fc1_backward_output1` for the gradient of a node's second
+    input, here its weight.
     """
 
     pattern: str = ".*"
@@ -53,7 +53,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Watched:
-    """A graph made ready to be watched.
+    """A graph prepared to be watched.
 
     `forward` has the results as further outputs; its first `count` outputs are the network's. `training` is
     the same with points in the edges named in `points`. `shown` are the results.
@@ -69,8 +69,8 @@ class Watched:
 def watched(graph: Graph, watch: Watch | None, names: Sequence[str], wanted: Sequence[Entry]) -> Watched:
     """`graph`, with all shapes and dtypes, for `watch`. O(nodes).
 
-    `names` are those of the nodes that somebody may watch: not of casts that mixed precision has added.
-    `wanted` are the variables whose gradients are asked for.
+    `names` are those of the nodes that may be watched: not of casts that mixed precision has added.
+    `wanted` are the variables with a gradient request.
     """
     count = len(graph.outputs)
     if watch is None:
@@ -114,7 +114,7 @@ _NAMED = frozenset(
 
 
 def _read_as(node: Node, key: str) -> str:
-    """What MXNet calls an input when it shows it: most operators of one array there have no name for it."""
+    """MXNet's name of an input when it shows it: most unary operators there have none for it."""
     assert node.op is not None
     if node.op.variadic and node.input_names == ("data",):
         return "arg0"
@@ -123,7 +123,7 @@ def _read_as(node: Node, key: str) -> str:
 
 
 def gradient_name(node: Node, place: int) -> str:
-    """What MXNet calls an input's gradient: NODE_backward_output, with a number if several."""
+    """MXNet's name of an input's gradient: NODE_backward_output, with a number if there are several."""
     assert node.op is not None
     count = sum(1 for n in node.input_names if n not in node.op.aux)
     return f"{node.name}_backward_output{place if count > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Operator parameters: from what a user or a file says to the typed `Attrs` of an operator.
+"""Operator parameters: from values of a user or a file to the typed `Attrs` of an operator.
 
 Values come as Python objects (`kernel=(3, 3)`) or, from a Symbol file, as text (`"(3, 3)"`). The
 grammar of the text is MXNet's: `(3, 3)`, `[3,3]`, `(3L, 3L)`, `3`; `True`, `true`, `1`; `None`. It is read
@@ -66,7 +66,7 @@ def _bound_arrays(op: type[Op], attrs: Any) -> None:
     """Raise OpAttributeError if `attrs` ask for no input or output, or for more than MOST_ARRAYS."""
     outs = op.num_outputs_of(attrs) if op.variadic_outputs else 1
     ins = (attrs.num_args or getattr(attrs, "num_arrays", 0)) if op.variadic else 1
-    if op.variadic_outputs and not ins:  # what is not said follows from the outputs
+    if op.variadic_outputs and not ins:  # parameters that are not given follow from the outputs
         ins = outs
     for count, what in ((ins, "inputs"), (outs, "outputs")):
         if not 1 <= count <= MOST_ARRAYS:

@@ -14,7 +14,7 @@ FindOp = Callable[[str], type[Op]]
 
 
 class Writer:
-    """What `Op.derivative` writes with: `w.broadcast_mul(x, y)` is an entry, and the node behind it is kept.
+    """A writer of nodes for `Op.derivative`: `w.broadcast_mul(x, y)` is an entry, and its node is recorded.
 
     Inputs are entries, by position; parameters go by keyword, as a user writes them. An operator of any
     number of inputs counts them. `made` holds the nodes in the order they were written, which is an
@@ -30,7 +30,7 @@ class Writer:
         return lambda *inputs, **parameters: self.all(op_name, *inputs, **parameters)[0]
 
     def all(self, op_name: str, *inputs: Entry, **parameters: Any) -> tuple[Entry, ...]:
-        """The call of an operator that has several outputs; returns all visible ones."""
+        """Call an operator that has several outputs; returns all visible ones."""
         op = self._find_op(op_name)
         if op.variadic:
             parameters.setdefault("num_args", len(inputs))
@@ -44,7 +44,7 @@ class Writer:
 def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     """Inputs and outputs whose values `op.derivative` reads, found by a trial on variables.
 
-    An input of which an operator reads only the shape (`Op.shape_only_names`) does not count. Where
+    An input that an operator reads only for its shape (`Op.shape_only_names`) does not count. If
     `derivative` refuses, there is nothing to read.
     """
     assert op.derivative is not None
@@ -54,10 +54,10 @@ def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     heads = {n: variable(f"d_{n}") for n in names[: op.num_visible_outputs(attrs)]}
     writer = Writer(find_op, op.op_name)
     try:
-        found = op.derivative(writer, attrs, ins, outs, heads)
+        gradients = op.derivative(writer, attrs, ins, outs, heads)
     except DerivativeError:
         return frozenset()
-    read = set(found.values())
+    read = set(gradients.values())
     for node in writer.made:
         assert node.op is not None
         unread = node.op.shape_only_names(node.attrs)

@@ -13,7 +13,7 @@ Every forward node meets its `grad_op`, which is given exactly the arrays that t
                        d_c --+
 
 * The result carries the order in which the nodes were made: backward visits the forward nodes in reverse,
-  each sum right behind its second term. Depth-first order from the gradients would instead finish one
+  each sum directly after its second term. Depth-first order from the gradients would instead finish one
   parameter at a time and keep everything else waiting.
 """
 
@@ -74,7 +74,7 @@ def gradient(graph: Graph, wrt: Sequence[Entry]) -> Graph:
 
 
 def needs_head_gradient(node: Node) -> bool:
-    """Whether backward from this output must be told a gradient: not so for losses."""
+    """True if backward from this output must be given a head gradient, which losses do not need."""
     if node.op is None or not node.op.is_loss:
         return True
     assert node.op.grad_op is not None
@@ -96,7 +96,7 @@ def backward(
     forward nodes, then backward nodes as made.
 
     With `again` (names to operators) the gradients can be differentiated themselves: they are written with
-    operators (`Op.derivative`) wherever an operator says how. An operator that does not gets its usual
+    operators (`Op.derivative`) if an operator has such a rule. An operator without one gets its usual
     gradient node, and differentiating through that one raises DerivativeError.
     """
     wanted = carries_gradient(graph, wrt)
@@ -115,8 +115,8 @@ def backward(
 
 
 class _Backward:
-    """A pass over the nodes in reverse: the gradient that has arrived at each entry by now, `parts`, and the
-    nodes it took, `made`. `wanted` are the entries that gradients may go to."""
+    """One reverse pass over the nodes: the gradient accumulated so far at each entry, `parts`, and the nodes
+    created for it, `made`. `wanted` are the entries that gradients may flow to."""
 
     def __init__(self, wanted: Container[Entry], again: FindOp | None) -> None:
         self.wanted = wanted
@@ -125,13 +125,13 @@ class _Backward:
         self.made: list[Node] = []
 
     def begin(self, at: Entry, head: Entry) -> None:
-        """The gradient of an output is given."""
+        """Start from the given gradient of an output."""
         if head.node.op is not None and head.node not in self.made:
             self.made.append(head.node)
         self.arrive(at, head)
 
     def arrive(self, at: Entry, term: Entry) -> None:
-        """One more term of a gradient."""
+        """Accumulate one more term of a gradient."""
         if at not in self.parts:
             self.parts[at] = term
             return
@@ -140,7 +140,7 @@ class _Backward:
         self.parts[at] = Entry(self.made[-1])
 
     def visit(self, node: Node, is_head: bool) -> None:
-        """Send what has arrived at a node's outputs on to its inputs. A loss that is a head starts itself."""
+        """Send the gradients of a node's outputs on to its inputs. A loss that is a head starts by itself."""
         op = node.op
         assert op is not None
         names = node.output_names
@@ -164,20 +164,20 @@ class _Backward:
             self.call(node, arrived, op.grad_op)
 
     def write(self, node: Node, arrived: Mapping[str, Entry | None], again: FindOp) -> None:
-        """The gradients as the operator writes them with operators."""
+        """Write the gradients with operators, as `Op.derivative` says."""
         op, names, ins = node.op, node.output_names, node.input_names
         assert op is not None and op.derivative is not None
         heads = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
         outs = {y: Entry(node, i) for i, y in enumerate(names)}
         writer = Writer(again, node.name)
-        found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads)
+        gradients = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads)
         self.made += writer.made
         for name, x in zip(ins, node.inputs):
-            if name in found and x in self.wanted:
-                self.arrive(x, found[name])
+            if name in gradients and x in self.wanted:
+                self.arrive(x, gradients[name])
 
     def call(self, node: Node, arrived: Mapping[str, Entry | None], grad_op: type[Op]) -> None:
-        """The gradients by a call of the gradient operator, which is given no more than it reads."""
+        """Compute the gradients by a call of the gradient operator, which is given no more than it reads."""
         ins = node.input_names
         makes = grad_op.output_names(node.attrs)
         if not any(f"d_{n}" in makes and x in self.wanted for n, x in zip(ins, node.inputs)):

@@ -1,8 +1,8 @@
 """Shape and type inference: sweeps in topological order until nothing more becomes known.
 
-A sweep visits the nodes that may have something to say: at first those of which not everything is known, then
-those that something became known about. So a graph that a pass has added a few nodes to costs little more
-than these.
+A sweep visits only nodes that may learn something: at first those of which not everything is known, then the
+neighbours of entries that became known. So inferring a graph to which a pass has added a few nodes costs
+little more than these.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
 
     Raises ShapeError, naming the node, for shapes that contradict each other.
     """
-    found = _Shapes(graph)
-    found.start(known)
-    _sweep(graph, found.visit, found.learned, lambda e: known_shape(found.shapes.get(e)))
-    return replace(graph, shapes=found.shapes)
+    shapes = _Shapes(graph)
+    shapes.start(known)
+    _sweep(graph, shapes.visit, shapes.learned, lambda e: known_shape(shapes.shapes.get(e)))
+    return replace(graph, shapes=shapes.shapes)
 
 
 class _Shapes:
-    """What is known of a graph's shapes by now; `learned` are the entries that it became known of."""
+    """The shapes of a graph known so far; `learned` are the entries about which something became known."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -48,7 +48,7 @@ class _Shapes:
         self.learned: list[Entry] = []
 
     def start(self, known: Mapping[str, Shape]) -> None:
-        """Take over what is known of variables."""
+        """Take over the known shapes of variables."""
         for node in self.graph.variables:
             own = node.annotations.get("__shape__")
             if own is not None and not (
@@ -63,7 +63,7 @@ class _Shapes:
                 self.learn(Entry(node), tuple(known[node.name]), node)
 
     def learn(self, entry: Entry, shape: Shape, node: Node) -> None:
-        """`node` says that `entry` is of this shape, as far as it is known."""
+        """Record that `node` gives `entry` this shape, as far as it is known."""
         old = self.shapes.get(entry)
         if old == shape:
             return
@@ -82,7 +82,7 @@ class _Shapes:
         self.learned.append(entry)
 
     def visit(self, node: Node) -> None:
-        """Learn what follows at one node."""
+        """Learn all shapes that follow at one node."""
         if node.forward is not None:
             self.follow(node)
             return
@@ -92,18 +92,18 @@ class _Shapes:
             if node.op.same_shape:
                 self.equate(node, entries)
                 return
-            found = self.ask(node, entries)
+            answer = self.ask(node, entries)
         except (ShapeError, OpAttributeError) as error:
             text = str(error)
             if not text.startswith(node.op.op_name):
                 text = f"{node.op.op_name} {node.name!r}: {text}"
             raise type(error)(text) from None
-        for e, s in zip(entries, found):
+        for e, s in zip(entries, answer):
             if s is not None:
                 self.learn(e, tuple(s), node)
 
     def follow(self, node: Node) -> None:
-        """A gradient is as large as what it belongs to."""
+        """Give a gradient the shape of the array it belongs to."""
         of = _forward_inputs(node)
         for i, name in enumerate(node.output_names):
             shape = self.shapes.get(of[name.removeprefix("d_")])
@@ -112,29 +112,29 @@ class _Shapes:
                 self.learned.append(Entry(node, i))
 
     def equate(self, node: Node, entries: Sequence[Entry]) -> None:
-        """All arrays of the node are of one shape."""
+        """Give all arrays of the node one shape."""
         op = node.op
         assert op is not None
-        found: Shape | None = None
+        common: Shape | None = None
         for e in entries:
             s = self.shapes.get(e)
             if s is not None:
-                merged = s if found is None else agreed_shape(found, s)
+                merged = s if common is None else agreed_shape(common, s)
                 if merged is None:
                     raise ShapeError(
-                        f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r}); the "
+                        f"all arrays must have one shape, got {common} and {s} ({_entry_name(e)!r}); the "
                         f"broadcast_ operators take shapes that broadcast."
                     )
-                found = merged
-        if found is None:
+                common = merged
+        if common is None:
             return
-        if known_shape(found) and op.infer_shape is not Op.infer_shape:
-            op.infer_shape(node.attrs, *(found for _ in node.inputs))  # it may refuse the shape
+        if known_shape(common) and op.infer_shape is not Op.infer_shape:
+            op.infer_shape(node.attrs, *(common for _ in node.inputs))  # it may refuse the shape
         for e in entries:
-            self.learn(e, found, node)
+            self.learn(e, common, node)
 
     def ask(self, node: Node, entries: Sequence[Entry]) -> Iterable[Shape | None]:
-        """What the operator says of all its arrays, of none as long as it lacks the shape of one."""
+        """The operator's shapes of all its arrays, None for each if it lacks the shape of one."""
         op, names = node.op, node.input_names
         assert op is not None
         ins = [self.shapes.get(e) for e in node.inputs]
@@ -191,11 +191,11 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
         given = [dtypes.get(e) for e in node.inputs]
         try:
             ins, outs = node.op.infer_type(node.attrs, *given)
-            made = dtypes.get(Entry(node)) if node.num_outputs else None
-            if made is not None and outs[0] is None and node.op.typed_by_data:
-                ins, outs = node.op.infer_type(node.attrs, made, *given[1:])
-            elif made is not None and outs[0] is None and _is_of_one_type(node.op):
-                ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
+            dtype = dtypes.get(Entry(node)) if node.num_outputs else None
+            if dtype is not None and outs[0] is None and node.op.typed_by_data:
+                ins, outs = node.op.infer_type(node.attrs, dtype, *given[1:])
+            elif dtype is not None and outs[0] is None and _is_of_one_type(node.op):
+                ins, outs = node.op.infer_type(node.attrs, *(dtype for _ in given))
         except (DTypeError, OpAttributeError) as error:
             raise type(error)(f"{node.op.op_name} {node.name!r}: {error}") from None
         for e, d in zip(node.inputs, ins):
@@ -205,7 +205,7 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
 
     _sweep(graph, visit, learned, dtypes.__contains__)
     if default is not None:
-        # One variable at a time would be quadratic: all data-like ones at once, then what follows.
+        # One variable at a time would be quadratic: all data-like ones at once, then the types that follow.
         unknown = [n for n in graph.variables if Entry(n) not in dtypes]
         for node in unknown:
             learn(Entry(node), as_dtype(default), node)
@@ -215,7 +215,7 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
 
 
 def dtype_from_text(text: str) -> np.dtype[Any]:
-    """A variable's `__dtype__`: MXNet writes its number, a person its name."""
+    """The dtype of a variable's `__dtype__`: MXNet writes its number, a person its name."""
     from ..core.dtype import FLAGS
 
     if text.strip().lstrip("-").isdigit():
@@ -230,8 +230,8 @@ def _sweep(
 ) -> None:
     """Visit operators forwards and backwards until there is nothing more to learn.
 
-    `visit` adds to `learned` what has become known, or more is known of; what is in it already is news to
-    all.
+    `visit` adds an entry to `learned` when something about it becomes known; entries already in it are news
+    to all nodes.
     """
     nodes = [n for n in graph.nodes if n.op is not None]
     place = {n: i for i, n in enumerate(nodes)}
@@ -249,7 +249,7 @@ def _sweep(
     waiting = [is_open(node) for node in nodes]
 
     def wake(news: list[Entry], but: int) -> Iterator[int]:
-        """Those that wait from now on, as of `news`."""
+        """Nodes to visit because of `news`."""
         for e in news:
             maker = place.get(e.node, but)
             for i in (maker, *readers.get(e, ())):
@@ -257,8 +257,9 @@ def _sweep(
                     waiting[i] = True
                     yield i
 
-    # A sweep meets who waits ahead of it, in a heap of `sign` times the places; who is behind waits for the
-    # next, the other way. So a sweep costs what it visits: some graphs take as many sweeps as nodes.
+    # A sweep visits waiting nodes ahead of it, kept in a heap of `sign` times their indices; nodes that lie
+    # before it wait for the next sweep, in the other direction. So a sweep costs only its visits, and a graph
+    # may need as many sweeps as it has nodes.
     list(wake(learned, -1))
     sign, ahead = 1, [i for i, waits in enumerate(waiting) if waits]
     while ahead:
@@ -274,7 +275,7 @@ def _sweep(
                         heappush(ahead, sign * k)
                     else:
                         behind.append(-sign * k)
-                if is_open(nodes[i]):  # it may find out more with what it has found out
+                if is_open(nodes[i]):  # it may learn more from what it has just learned
                     waiting[i] = True
                     behind.append(-sign * i)
         heapify(behind)
@@ -283,7 +284,7 @@ def _sweep(
 
 
 def _is_of_one_type(op: type[Op]) -> bool:
-    """Whether the type of the output is that of every input, so that one tells the others."""
+    """True if all inputs have the type of the output, so that one determines the others."""
     return op.same_shape or op.infer_type.__func__ is Op.infer_type.__func__  # type: ignore[attr-defined]
 
 

@@ -26,8 +26,8 @@ class Node:
     """One call of an operator, or a variable when `op` is None.
 
     `attrs` are the operator's typed parameters; `given` is the text of those the user wrote, as it
-    goes into a file. `annotations` hold what is said *about* the node (`__lr_mult__`,
-    `__mirror_stage__`, `__shape__`, ...); it is the one part a user may change afterwards.
+    goes into a file. `annotations` are attributes *about* the node (`__lr_mult__`,
+    `__mirror_stage__`, `__shape__`, ...); they are the one part a user may change afterwards.
     """
 
     op: type[Op] | None
@@ -38,7 +38,7 @@ class Node:
     annotations: dict[str, str] = field(default_factory=dict)
     forward: Node | None = None  # on a backward node: the node it differentiates
     absent: frozenset[str] = frozenset()  # inputs the operator knows and this call does without
-    after: tuple[Entry, ...] = ()  # what it does not read, but waits for: see passes/remade.py
+    after: tuple[Entry, ...] = ()  # entries that it waits for without reading them: see passes/remade.py
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def num_visible_outputs(self) -> int:
-        """Of the outputs, those that a user sees."""
+        """Number of outputs that a user sees."""
         return self.op.num_visible_outputs(self.attrs) if self.op else 1
 
     @property
@@ -75,7 +75,7 @@ class Entry(NamedTuple):
 
 
 def output_name(entry: Entry) -> str:
-    """What `list_outputs` calls an entry: NODE_output, NODE_mean and the like; a variable by its own name."""
+    """The name of an entry in `list_outputs`: NODE_output, NODE_mean and the like; a variable's own name."""
     node = entry.node
     if node.op is None:
         return node.name
@@ -165,11 +165,11 @@ class Graph:
 
     def readers(self) -> dict[Entry, list[Node]]:
         """The nodes that read each entry, in the order of `nodes`, as often as they read it."""
-        found: dict[Entry, list[Node]] = {}
+        by_entry: dict[Entry, list[Node]] = {}
         for node in self.nodes:
             for e in node.inputs:
-                found.setdefault(e, []).append(node)
-        return found
+                by_entry.setdefault(e, []).append(node)
+        return by_entry
 
     def nbytes(self, entry: Entry) -> int:
         """Bytes of an entry's array."""

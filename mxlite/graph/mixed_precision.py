@@ -2,15 +2,15 @@
 
 P. Micikevicius, S. Narang, J. Alben, G. Diamos, E. Elsen et al. 2018, "Mixed precision training". Variables
 stay float32: a parameter is its own master copy, and its gradient reaches the optimizer as float32. What
-changes is what lies between. A forward graph, with shapes and dtypes, gets a Cast wherever an operator is to
-read another type than its input has; differentiation then casts the gradients back by itself.
+changes is the part between them. A forward graph, with shapes and dtypes, gets a Cast wherever an operator is
+to read another type than its input has; differentiation then casts the gradients back by itself.
 
     data ----- Cast --+                                     f32    float32
      f32              +-- Convolution -- BatchNorm -- relu -- ... -- FullyConnected -- Cast -- SoftmaxOutput
     weight --- Cast --+       16              16        16                 16           f32         f32
      f32                   gamma, beta ---+ f32
 
-`Policy.precision` tells what an operator is; `ops/precision.py` has the lists. `narrow` ones have their
+`Policy.precision` classifies an operator; `ops/precision.py` has the lists. `narrow` ones have their
 floating inputs cast to 16 bits, `wide` ones get float32. The others follow their data: they compute in 16
 bits if every **activation** that they read is 16-bit, otherwise in float32. Parameters and constants are no
 activations: `x + bias` is of x's type and the bias is cast. Data and labels are, so that
@@ -20,16 +20,16 @@ Inputs that have no gradient are indices, labels, lengths or statistics: they ke
 16 bits would round token 257 to 256. Entries that are not float32 in the graph given (float64, or 16-bit
 types that the user chose) are left alone, and so is every operator that computes with one.
 
-A variable may be **stored** in 16 bits: then those who read 16 bits read it as it is, and others a wide copy.
+A variable may be **stored** in 16 bits: 16-bit operators then read it as it is, and others a float32 copy.
 
 There is one cast for each (entry, dtype), right before its first user. Casts of variables are marked, since
-the 16-bit copies of all weights are for a large network and a small batch more than the activations save: a
-device may have them dropped after forward and made again before backward (`Backend.copies_again`).
+the 16-bit copies of all weights take, for a large network and a small batch, more than the activations save:
+a device may have them dropped after forward and recomputed before backward (`Backend.copies_again`).
 
-**Loss scaling** (float16 cannot hold gradients below 6e-8) needs no word of the loss. The 16-bit part of the
-graph is an island: gradients are multiplied by the scale S on their way in and divided by it on their way
-out, inside the casts at its shores (`Policy.shore`). A float32 input of an operator on the island, as batch
-norm's gamma, has a shore too, from float32 to float32. So every gradient in float32 is the true one.
+**Loss scaling** (float16 cannot hold gradients below 6e-8) needs no knowledge of the loss. The 16-bit part of
+the graph is an island: gradients are multiplied by the scale S on their way in and divided by it on their way
+out, inside the casts at its shores (`Policy.shore`). A float32 input of an operator on the island, such as
+batch norm's gamma, has a shore too, from float32 to float32. So every gradient in float32 is the true one.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ LOSS_SCALE = "_loss_scale"
 
 
 NARROW_COPY = "__narrow_copy__"
-"""Marks a node that makes a 16-bit copy of a variable: a device says whether it is held or made again."""
+"""Marks a node that makes a 16-bit copy of a variable: the device keeps or recomputes the copy."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the pass is to do.
+    """The choices that the pass follows.
 
-    dtype: the 16-bit type.  precision, wide_inputs: what an operator is, and which inputs it takes in float32
-    beside 16-bit data; see `ops/precision.py`.  cast: the operator with `dtype`.  shore: (data, loss scale)
-    -> data in `dtype`, for loss scaling; it divides the gradient by the scale if `enters`, else multiplies.
+    dtype: the 16-bit type.  precision, wide_inputs: the class of an operator, and the inputs that it takes in
+    float32 beside 16-bit data; see `ops/precision.py`.  cast: the operator with `dtype`.  shore: (data, loss
+    scale) -> data in `dtype`, for loss scaling; the gradient is divided by the scale if `enters`, else
+    multiplied with it.
     """
 
     dtype: DType
@@ -70,8 +71,8 @@ class Policy:
 class _Made:
     """An entry of the new graph.
 
-    `liked`: the type that those who follow their data take it in. `island`: its gradient is scaled. `weak`:
-    made of parameters and constants alone, it has no say in the type of others.
+    `liked`: the type in which operators that follow their data read it. `island`: its gradient is scaled.
+    `weak`: computed from parameters and constants alone, it has no influence on the types of others.
     """
 
     entry: Entry
@@ -97,7 +98,7 @@ class _Pass:
         self.graph, self.policy, self.data, self.stored = graph, policy, data, stored
         self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
         self.made: dict[Entry, _Made] = {}
-        self.node: dict[Node, Node] = {}  # of the old graph -> of the new
+        self.node: dict[Node, Node] = {}  # node of the old graph -> node of the new one
         self.island: set[Node] = set()  # operators of the new graph
         self.casts: dict[tuple[Entry, DType, bool], Entry] = {}
         self.order: list[Node] = []
@@ -136,15 +137,15 @@ class _Pass:
         assert node.op is not None
         known = tuple(self.graph.dtypes[e] for e in node.inputs)
         outs = tuple(self.graph.dtypes[Entry(node, i)] for i in range(node.num_outputs))
-        found = self._narrow_types(node, known, outs)
-        ins, outs = found or (known, outs)
+        types = self._narrow_types(node, known, outs)
+        ins, outs = types or (known, outs)
         ins = self._unread_as_they_are(node, ins, outs)
         inputs = []
         for name, e, kind in zip(node.input_names, node.inputs, ins):
-            island = found is not None if _has_gradient(node, name) else self.made[e].island
+            island = types is not None if _has_gradient(node, name) else self.made[e].island
             inputs.append(self._fetch(e, kind, island))
         new = self._add(node, tuple(inputs))
-        if found is not None:
+        if types is not None:
             self.island.add(new)
         unread = node.op.shape_only_names(node.attrs)
         weak = all(self.made[e].weak for name, e in zip(node.input_names, node.inputs) if name not in unread)
@@ -154,11 +155,11 @@ class _Pass:
             self._learn(node, new, i, kind, liked, weak)
 
     def _gradient(self, node: Node) -> None:
-        """A gradient in the graph itself (Symbol.gradient) has the types of the operator it belongs to."""
+        """Give a gradient node of the graph (Symbol.gradient) the types of the operator it belongs to."""
         old = node.forward
         assert old is not None
         new = self.node.get(old)
-        if new is None:  # not in the graph, as nobody reads its values: so nothing has narrowed it
+        if new is None:  # the forward node is not in the graph, as nobody reads it: so nothing was cast
             ins = [self.graph.dtypes[e] for e in node.inputs]
             outs = [self.graph.dtypes[Entry(node, i)] for i in range(node.num_outputs)]
         else:
@@ -168,11 +169,11 @@ class _Pass:
             outs = [kinds[n.removeprefix("d_")] for n in node.output_names]
         island = new in self.island
         inputs = tuple(self._fetch(e, kind, island) for e, kind in zip(node.inputs, ins))
-        made = self._add(node, inputs, new or old)
+        replacement = self._add(node, inputs, new or old)
         if island:
-            self.island.add(made)
+            self.island.add(replacement)
         for i, kind in enumerate(outs):
-            self._learn(node, made, i, kind, kind)
+            self._learn(node, replacement, i, kind, kind)
 
     def _add(self, node: Node, inputs: tuple[Entry, ...], forward: Node | None = None) -> Node:
         new = node
@@ -190,7 +191,7 @@ class _Pass:
     def _narrow_types(
         self, node: Node, known: tuple[DType, ...], outs: tuple[DType, ...]
     ) -> tuple[tuple[DType, ...], tuple[DType, ...]] | None:
-        """Types of inputs and outputs if `node` is to compute in 16 bits, None if not."""
+        """Types of inputs and outputs if `node` is to compute in 16 bits, else None."""
         op, attrs, small = node.op, node.attrs, self.policy.dtype
         assert op is not None
         kind = self.policy.precision(op)
@@ -215,19 +216,19 @@ class _Pass:
             if node.input_names[i] not in wide:
                 asked[i] = small
         try:
-            ins, made = op.infer_type(attrs, *asked)
+            ins, results = op.infer_type(attrs, *asked)
         except DTypeError:
             return None  # an operator that knows no 16-bit types
         if tuple(ins) != tuple(asked) or any(
-            new is None or (new != old and (old, new) != (float32, small)) for old, new in zip(outs, made)
+            new is None or (new != old and (old, new) != (float32, small)) for old, new in zip(outs, results)
         ):
             return None
-        return tuple(asked), tuple(kind for kind in made if kind is not None)
+        return tuple(asked), tuple(kind for kind in results if kind is not None)
 
     def _unread_as_they_are(
         self, node: Node, ins: tuple[DType, ...], outs: tuple[DType, ...]
     ) -> tuple[DType, ...]:
-        """`ins`, but what is read for its shape alone in the type it has, where that changes no result."""
+        """`ins` without casts of inputs that are read only for their shape, if that changes no result."""
         assert node.op is not None
         unread = node.op.shape_only_names(node.attrs)
         if not unread:
@@ -237,10 +238,10 @@ class _Pass:
             if names[i] in unread and not _has_gradient(node, names[i]):
                 asked[i] = self.made[e].dtype
         try:
-            found = node.op.infer_type(node.attrs, *asked)
+            inferred = node.op.infer_type(node.attrs, *asked)
         except DTypeError:
             return ins
-        return tuple(asked) if found == (tuple(asked), outs) else ins
+        return tuple(asked) if inferred == (tuple(asked), outs) else ins
 
     def _fetch(self, old: Entry, kind: DType, island: bool) -> Entry:
         """`old` in the new graph, as `kind`, on the island or not."""
@@ -269,24 +270,24 @@ class _Pass:
 
 
 def _narrow_only(graph: Graph, policy: Policy) -> set[Node]:
-    """Nodes whose results are all read in 16 bits, by `narrow` operators or through those that follow."""
-    seen: set[Entry] = set(graph.outputs)  # by somebody who wants float32
-    found: set[Node] = set()
+    """Nodes whose results are all read in 16 bits, by `narrow` operators or through following ones."""
+    seen: set[Entry] = set(graph.outputs)  # entries read in float32
+    nodes: set[Node] = set()
     for node in reversed(graph.nodes):
         if node.op is None:
             continue
         if not any(Entry(node, i) in seen for i in range(node.num_outputs)):
-            found.add(node)
+            nodes.add(node)
         kind = policy.precision(node.op)
-        follows = kind == "narrow" or (kind in ("data", "every", "users") and node in found)
+        follows = kind == "narrow" or (kind in ("data", "every", "users") and node in nodes)
         for name, e in zip(node.input_names, node.inputs):
             if node.forward is not None or not follows or not (kind == "every" or _has_gradient(node, name)):
                 seen.add(e)
-    return found
+    return nodes
 
 
 def _has_gradient(node: Node, name: str) -> bool:
-    """Whether the operator computes a gradient for its input `name`: whether that input is a number."""
+    """True if the operator computes a gradient for its input `name`, and so treats it as a number."""
     op = node.op
     assert op is not None
     if name in op.gradient_is or (op.variadic and op.variadic in op.gradient_is):

@@ -1,13 +1,13 @@
-"""What an operator is: the one contract between `ops/` and every pass.
+"""The declaration of an operator: the one contract between `ops/` and every pass.
 
 An operator is a class that is never instantiated. It says, from top to bottom: names, attributes,
-what it may do in place, shapes and types, cost, forward, backward. From that one class come
+in-place options, shapes and types, cost, forward, backward. From that one class come
 `mx.sym.<name>`, `mx.nd.<name>`, their help, the file format, the gradient and the memory plan.
 
 **Kernels.** `forward(xp, a, <inputs...>, *, <outputs...>, <services...>)`. `xp` is numpy or an array
 module like it; `a` the attributes; inputs come in the order of `inputs`; outputs are arrays to be
 filled. A kernel writes *every* element of its outputs (they hold garbage before), never its inputs
-(save those it `mutates`), and allocates nothing large: scratch is asked for by `workspace`.
+(except those it `mutates`), and allocates nothing large: scratch is asked for by `workspace`.
 An output that nobody reads is None, and the kernel skips it. An optional input that is absent is None.
 
 **Services** are keyword-only parameters with these names; a kernel that wants one just names it:
@@ -16,7 +16,7 @@ An output that nobody reads is None, and the kernel skips it. An optional input 
     rng     RandomStream: the same bits at each run of the same node in the same step
     train   bool: training or inference; fixed when the program is bound
     shapes  (input shapes, output shapes) of the forward call, optional inputs left out
-    state   dict of this node alone: the same at forward, when that is computed again, and at backward
+    state   dict of this node alone: the same at forward, when that is recomputed, and at backward
 
 **backward declares its needs by its parameters**: `backward(xp, a, <needs...>, *, <d_input...>,
 <services...>)` where a need is an input's name, an output's name, or `d_<output>`. Exactly those arrays
@@ -51,7 +51,7 @@ SERVICES = ("work", "rng", "train", "shapes", "state")
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
 Touched = frozenset[tuple[str, Entry, int]]
-"""Rows of a table: those that an operator makes flags of from an entry, for so many rows, or for several."""
+"""Rows that a gradient can reach: (operator that flags them, entry it reads, rows of the table)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class NoAttrs:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a kernel function asks for by its parameters."""
+    """The parameters of a kernel function: needed arrays, outputs and services."""
 
     needs: tuple[str, ...]
     makes: tuple[str, ...]
@@ -69,16 +69,16 @@ class Signature:
 
     @classmethod
     def of(cls, kernel: Callable[..., Any]) -> Signature:
-        """Read the parameters after `xp` and `a`; of functions made by one `def` once, off their code."""
+        """Read the parameters after `xp` and `a`; once for all functions made by one `def`, by their code."""
         code = getattr(kernel, "__code__", None)
         if code is None or any(hasattr(kernel, n) for n in ("__self__", "__signature__", "__wrapped__")):
             return cls._read(kernel)
-        found = _signatures.get(code)
-        if found is None:
+        signature = _signatures.get(code)
+        if signature is None:
             names, count, end = code.co_varnames, code.co_argcount, code.co_argcount + code.co_kwonlyargcount
             rest = names[end : end + 1] if code.co_flags & inspect.CO_VARARGS else ()
-            found = _signatures[code] = cls._sorted([*names[:count], *rest][2:], names[count:end])
-        return found
+            signature = _signatures[code] = cls._sorted([*names[:count], *rest][2:], names[count:end])
+        return signature
 
     @classmethod
     def _read(cls, kernel: Callable[..., Any]) -> Signature:
@@ -124,7 +124,7 @@ class Op:
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
     backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
 
-    # Inputs of which forward reads the shape, never a value: nobody keeps them alive for it.
+    # Inputs that forward reads only for their shape: no value is kept alive for that.
     shape_only: ClassVar[tuple[str, ...]] = ()
 
     initial: ClassVar[Mapping[str, str]] = {}  # input -> its initializer, where its name does not tell
@@ -149,7 +149,7 @@ class Op:
     forward: ClassVar[Callable[..., None]]
     backward: ClassVar[Callable[..., None] | None] = None
     grad_op: ClassVar[type[Op] | None] = None
-    forward_op: ClassVar[type[Op] | None] = None  # on a gradient operator: whose
+    forward_op: ClassVar[type[Op] | None] = None  # on a gradient operator: its forward operator
     signature: ClassVar[Signature]
 
     # -- names ---------------------------------------------------------------------------------
@@ -170,12 +170,12 @@ class Op:
 
     @classmethod
     def timed_as(cls, a: Any) -> Any:
-        """What of `a` a call's time depends on: calls of equal shapes take as long if this is equal."""
+        """The part of `a` that a call's time depends on, besides the shapes."""
         return a
 
     @classmethod
     def num_outputs_of(cls, a: Any) -> int:
-        """How many outputs an operator with `variadic_outputs` has."""
+        """Number of outputs of an operator with `variadic_outputs`."""
         return len(cls.outputs)
 
     @classmethod
@@ -189,7 +189,7 @@ class Op:
 
     @classmethod
     def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        """As `in_place_options`, of backward."""
+        """`in_place_options` of backward."""
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.backward_in_place.items()}
 
     @classmethod
@@ -209,19 +209,19 @@ class Op:
 
     @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
-        """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
+        """`inferred`; override when it depends on `a`. `infer_shape` may leave unknown shapes None."""
         return cls.inferred
 
     @classmethod
     def has_stream(cls, a: Any) -> bool:
-        """Whether a call may draw random numbers, forwards or in a subgraph: it gets a stream then."""
+        """True if a call may draw random numbers, itself or in a subgraph: it gets a stream then."""
         if cls.random or "rng" in cls.signature.services:
             return True
         return any(n.op is not None and n.op.has_stream(n.attrs) for n in cls._inner_nodes(a))
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
-        """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
+        """Parameters of `backward` that it does not read under `a`: it gets None for them."""
         return frozenset()
 
     @classmethod
@@ -242,7 +242,7 @@ class Op:
 
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
-        """Whether a program must have random numbers ready; override where `a` or training decides."""
+        """True if a program must have random numbers ready; override where `a` or training decides."""
         return cls.random or any(n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a))
 
     @classmethod
@@ -266,9 +266,9 @@ class Op:
     def infer_inputs(
         a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
     ) -> Sequence[Shape | None]:
-        """What is known of the input shapes, or follows from the outputs, while some input is not all known.
+        """Input shapes that are known or follow from the outputs, asked for while some input is open.
 
-        Unknown shapes are None, unknown lengths -1. The default: nothing follows. Override it where first
+        Unknown shapes are None, unknown lengths -1. The default: nothing follows. Override it where the first
         states of recurrent networks, zeros of an open batch, get their length through the operator.
         """
         return inputs
@@ -355,7 +355,7 @@ def _check_in_place(
 
 
 def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> type[Op]:
-    """The operator that `op.backward` is the forward of."""
+    """The gradient operator, whose forward is `op.backward`."""
     assert op.backward is not None
     signature = Signature.of(op.backward)
     known = (*ins, *outs, *(f"d_{o}" for o in outs))
@@ -396,7 +396,7 @@ def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> t
 
 
 def _expanded(op: Any, a: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Replace variadic names by the single ones and leave out what `a` does not use."""
+    """`names` with variadic names replaced by the single ones, without those that `a` does not use."""
     ins, outs = op.input_names(a), op.output_names(a)
     single: list[str] = []
     for name in names:
@@ -415,7 +415,7 @@ _expand: Callable[[Any, Any, tuple[str, ...]], tuple[str, ...]] = functools.lru_
 
 
 def known_shape(shape: Shape | None) -> bool:
-    """Whether a shape has no open axis."""
+    """True if a shape has no open axis."""
     return shape is not None and UNKNOWN not in shape
 
 
@@ -427,9 +427,9 @@ def agreed_shape(a: Shape, b: Shape) -> Shape | None:
 
 
 MOST_ELEMENTS = 2**58
-"""Elements of one array: their bytes still fit a signed 64-bit number."""
+"""The most elements of one array: their bytes still fit a signed 64-bit number."""
 MOST_AXES = 32
-"""Axes of one array, which every version of numpy takes."""
+"""The most axes of one array, which every version of numpy takes."""
 
 
 def require_possible(shape: Shape, name: str) -> None:

@@ -1,7 +1,7 @@
 """Shapes around an operator of which some input has open axes, found by trying lengths.
 
-An operator says its shapes once, in `infer_shape`, which wants whole shapes. What follows from a part of them
-is found out by asking it several times, with other lengths on the open axes each time:
+An operator says its shapes once, in `infer_shape`, which takes whole shapes. What follows from partly known
+shapes is found by asking it several times, with other lengths on the open axes each time:
 
     FullyConnected(num_hidden=7) of data (?, 10)
 
@@ -9,9 +9,9 @@ is found out by asking it several times, with other lengths on the open axes eac
     out is     (1,  7)  (2,  7)  (840,  7)  ...     differs, so open; the same each time, so 7
     weight is  (7, 10)  (7, 10)  (7, 10)    ...     the same each time
 
-An answer counts if it agrees with all that is known of inputs and outputs; an axis that only one length goes
-with has that length. So the same questions carry a batch size backwards, from an output to its inputs, and
-from one input to another.
+An answer counts if it agrees with all that is known of inputs and outputs; an axis for which only one length
+is accepted has that length. So the same questions carry a batch size backwards, from an output to its inputs,
+and from one input to another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 30, 60, 840, 5040)
 """Lengths to try: short ones that kernels do not fit in, long ones that many numbers divide."""
 
 MOST_AXES = 6
-"""Open axes of one operator beyond which nobody asks whether they are one: the questions double with each."""
+"""The most open axes of one operator that are tested for being one: the questions double with each."""
 
 Known = tuple[Shape | None, ...]
 Place = tuple[int, int]  # input, axis
@@ -39,7 +39,7 @@ Answer = tuple[Known, Mapping[Place, int]]
 
 
 def shapes_around(op: type[Op], a: Any, ins: Known, outs: Known) -> Known:
-    """What follows for the shapes of inputs and outputs, which come one behind the other; None: nothing.
+    """The shapes of inputs and outputs, in one sequence, that follow from the known ones, or None.
 
     Every input outside `op.inferred` must have a known number of axes, and one of them an open one.
     """
@@ -57,7 +57,7 @@ def _shapes_around(op: type[Op], a: Any, ins: Known, outs: Known, np_shape: bool
         return nothing
     if not all(trials.is_only(place, answers[0][1]) for place in fixed):
         return nothing  # too little was accepted to tell what depends on these axes
-    return tuple(_common(shapes) for shapes in zip(*(found for found, _ in answers)))
+    return tuple(_common(shapes) for shapes in zip(*(answer for answer, _ in answers)))
 
 
 _kept: Callable[[Any, Any, Known, Known, bool], Known] = lru_cache(maxsize=4096)(_shapes_around)
@@ -103,19 +103,19 @@ class _Trials:
             ins, outs = self.op.infer_shape(self.a, *filled)
         except (ShapeError, OpAttributeError):
             return None
-        found = (*ins, *outs)
-        for old, new in zip(self.known, found):
+        answer = (*ins, *outs)
+        for old, new in zip(self.known, answer):
             if old is not None and new is not None and agreed_shape(old, new) is None:
                 return None
-        return found
+        return answer
 
     def answers(self) -> Iterator[Answer]:
-        """What is accepted: one length for all open axes, then others for those on one axis of the arrays."""
+        """Accepted answers: one length for all open axes, then other lengths for one axis of each array."""
         together: list[Answer] = []
         for lengths in (self._like_the_others(), *(dict.fromkeys(self.places, n) for n in self.lengths)):
-            found = self.ask(lengths)
-            if found is not None:
-                together.append((found, lengths))
+            answer = self.ask(lengths)
+            if answer is not None:
+                together.append((answer, lengths))
         yield from together
         axes = {axis for _, axis in self.places}
         if len(axes) > 1:
@@ -128,11 +128,11 @@ class _Trials:
     ) -> Iterator[Answer]:
         for n in to:
             lengths = {**base, **dict.fromkeys(places, n)}
-            if n != base[places[0]] and (found := self.ask(lengths)) is not None:
-                yield found, lengths
+            if n != base[places[0]] and (answer := self.ask(lengths)) is not None:
+                yield answer, lengths
 
     def _like_the_others(self) -> dict[Place, int]:
-        """Each open axis as long as the longest known one at its place in the other arrays."""
+        """A length for each open axis: the longest known one of the same axis in the other arrays."""
         longest: dict[int, int] = {}
         for shape in self.known:
             for axis, d in enumerate(shape or ()):
@@ -140,7 +140,7 @@ class _Trials:
         return {place: longest[place[1]] for place in self.places}
 
     def is_only(self, place: Place, base: Mapping[Place, int]) -> bool:
-        """Whether only the length of `base` goes there, and no other, alone or on all open axes together."""
+        """True if `base`'s length is the only one accepted there, alone or on all open axes together."""
         n = base[place]
         near = (n - 1, n + 1, 2 * n, 3 * n)
         tried = [{place: m} for m in (*self.lengths, *near) if m != n]
@@ -149,7 +149,7 @@ class _Trials:
 
     @cached_property
     def are_one(self) -> bool:
-        """Whether all open axes must be of one length, which may be any: none changes without the rest."""
+        """True if all open axes must share one arbitrary length: none can change without the rest."""
         if len(self.places) > MOST_AXES:
             return False
         free = _Trials(self.op, self.a, self.ins, (None,) * (len(self.known) - len(self.ins)))

@@ -1,4 +1,4 @@
-"""Rewriting a graph: what all passes that replace nodes by better ones have in common."""
+"""The graph rewriter that all passes which replace nodes share."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Rewriter:
         self.node_of: dict[Node, Node] = {}
 
     def of(self, entry: Entry) -> Entry:
-        """The entry that stands for an old one."""
+        """The new entry that stands for an old one."""
         return self.moved.get(entry, entry)
 
     def inputs(self, node: Node) -> tuple[Entry, ...]:
-        """The entries that stand for what an old node reads."""
+        """The new entries that stand for an old node's inputs."""
         return self.all_of(node.inputs)
 
     def all_of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-        """The entries that stand for old ones."""
+        """The new entries that stand for old ones."""
         return tuple(self.moved.get(e, e) for e in entries)
 
     def put(self, old: Entry, new: Entry) -> None:
-        """From here on `new` stands for `old`, and has its shape and type, unless it has its own."""
+        """Let `new` stand for `old` from here on; it takes over shape and type unless it has its own."""
         self.moved[old] = new
-        if old in self.shapes and new not in self.shapes:  # what nobody reads may be unknown
+        if old in self.shapes and new not in self.shapes:  # an unread entry may have no known shape
             self.shapes[new], self.dtypes[new] = self.shapes[old], self.dtypes[old]
 
     def add(
@@ -53,14 +53,14 @@ class Rewriter:
         name: str,
         annotations: Mapping[str, str] | None = None,
     ) -> Node:
-        """A new node, its shapes and dtypes inferred."""
+        """Add a new node and infer its shapes and dtypes."""
         node = Node(op, attrs, tuple(inputs), name, annotations=dict(annotations or {}))
         self.infer(node)
         self.order.append(node)
         return node
 
     def infer(self, node: Node) -> None:
-        """Shapes and dtypes of what a new node makes."""
+        """Infer shapes and dtypes of a new node's outputs."""
         op = node.op
         assert op is not None
         _, shapes = op.infer_shape(node.attrs, *(self.shapes[e] for e in node.inputs))
@@ -70,9 +70,9 @@ class Rewriter:
             self.shapes[Entry(node, i)], self.dtypes[Entry(node, i)] = shape, dtype
 
     def replace(self, old: Node, new: Node, to: list[Node] | None = None) -> Node:
-        """`new`, which does the work of `old`: its outputs stand for those of `old` that have their names.
+        """Add `new` in place of `old`: its outputs stand for those of `old` that have the same names.
 
-        It is put behind all in `to`, which is `order` unless a pass makes several parts of one.
+        It is appended to `to`, which is `order` unless a pass builds several parts of one.
         """
         self.node_of[old] = new
         place = {name: i for i, name in enumerate(new.output_names)}
@@ -83,11 +83,11 @@ class Rewriter:
         return new
 
     def renewed(self, node: Node) -> Node:
-        """`node` on the entries that stand for its inputs: itself, where these are the old ones.
+        """`node` on the entries that stand for its inputs: itself, if these are the old ones.
 
-        A gradient goes with what its forward node has become. The two share random numbers and state, so
-        both must mean the same node. A forward node that has become another operator shares none, and its
-        gradient still asks for kernels by the old one's shapes.
+        A gradient node follows its forward node. The two share random numbers and state, so both must refer
+        to the same node. A forward node that has become another operator shares none, and its gradient still
+        asks for kernels by the old one's shapes.
         """
         inputs, forward = self.inputs(node), node.forward
         if forward is not None and forward in self.node_of and self.node_of[forward].op is forward.op:
@@ -126,11 +126,11 @@ class Rewriter:
 
 
 def in_order(graph: Graph, made_by: str) -> Graph:
-    """`graph` in an order in which every node stands behind all that it reads or waits for. O(inputs).
+    """`graph` in an order in which every node comes after all that it reads or waits for. O(inputs).
 
-    A pass that puts a new node where one of several old ones was may leave a variable behind its reader, or
-    forget to list one: variables take no time, so they are put in front. An operator that is read before it
-    is made is a mistake of the pass `made_by`: RewriteError.
+    A pass that puts a new node in place of one of several old ones may leave a variable after its reader, or
+    forget to list one: variables take no time, so they are moved to the front. An operator that is read
+    before it is computed is a mistake of the pass `made_by`: RewriteError.
     """
     if graph.order is None:
         return graph  # follows from the inputs

@@ -18,18 +18,18 @@ HISTORY = "_loss_scale_history"
 """Variable of shape (3,), float64, of a step with a loss scale; see `ops/optim/scaled_update.py`."""
 
 MASTER = "weight32"
-"""The state that is a float32 copy of a 16-bit weight; the other states of that weight are float32 too."""
+"""The state that is a float32 copy of a 16-bit weight; all other states of that weight are float32 too."""
 
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How an optimizer changes one parameter inside the graph.
+    """The operator and parameters with which an optimizer changes one parameter inside the graph.
 
     `op` has inputs (weight, grad, *states, hyper) and no outputs; it mutates weight and states.
     `attrs` are its parameters without `row`, which is the parameter's row in `hyper`; a row has `rates`
     numbers. `mixed` stands in for `op` where the weight is of 16 bits, with MASTER as its last state; `lazy`
     where the gradient has flags of its rows, which it gets before `hyper`, if the weight is declared as
-    row_sparse or `lazy_always`, and `lazy_mixed` where both is so: where that is None, all rows are changed.
+    row_sparse or `lazy_always`, and `lazy_mixed` where both hold: without these, all rows are changed.
     """
 
     op: type[Op]
@@ -42,7 +42,7 @@ class UpdateRule:
     lazy_mixed: type[Op] | None = None
 
     def lazy_of(self, dtype: Any) -> type[Op] | None:
-        """The operator for some rows of a weight of this type; None where all rows are changed."""
+        """The operator that updates some rows of a weight of this type; None if all rows are changed."""
         return self.lazy if self.op_of(dtype) is self.op else self.lazy_mixed
 
     def op_of(self, dtype: Any) -> type[Op]:
@@ -56,9 +56,9 @@ class UpdateRule:
 
 @dataclass(frozen=True)
 class Scaling:
-    """A loss scale that lives in the step: who looks at the gradients, and who decides.
+    """The operators of a loss scale that lives in the step: one looks at the gradients, one decides.
 
-    `finite` makes of all gradients one number, 0 where one of them overflowed. `gate` has inputs (finite,
+    `finite` reduces all gradients to one number, 0 if one of them overflowed. `gate` has inputs (finite,
     hyper, scale, history) and gives the rates of the updates; it changes the last two. `attrs` are its
     parameters.
     """
@@ -84,12 +84,12 @@ def fuse_updates(
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
     Weights whose type `graph` does not know count as float32. States become variables `state_name(parameter,
-    state)`. The updates stand last in `order`; the planner runs each as soon as its gradient is there and
-    the old weight is read no more.
+    state)`. The updates come last in `order`; the planner runs each as soon as its gradient exists and no
+    reader of the old weight is left.
 
     `rows` are flags of the rows that a weight's gradient can reach: its update is the rule's lazy one.
 
-    With `scaling` no update runs before all gradients have been looked at, so they live until then; `scale`
+    With `scaling` no update runs before all gradients have been checked, so they live until then; `scale`
     is the variable of the loss scale.
     """
     hyper = variable(HYPER)

@@ -1,4 +1,4 @@
-"""Batches out of files of numbers with commas between them."""
+"""Batches of files of comma-separated numbers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _parsed(name: str, lines: list[tuple[int, str]], columns: int, dtype: np.dty
             return rows
     except (ValueError, OverflowError):
         pass
-    for number, line in lines:  # something is wrong: where?
+    for number, line in lines:  # some line is malformed: find it
         fields = line.split(",")
         if len(fields) != columns:
             raise FormatError(

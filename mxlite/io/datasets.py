@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.errors import FormatError
+from ..core.errors import FormatError, MissingFileError
 from .mnist import read_idx
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
-"""Where Debian's package dataset-fashion-mnist puts its files."""
+"""The folder of Debian's package dataset-fashion-mnist."""
 
 
 def load_digits() -> Arrays:
-    """Handwritten digits, 8x8 in 10 classes, out of scikit-learn's wheel: 1437 to train, 360 to test.
+    """Handwritten digits, 8x8 in 10 classes, from scikit-learn's wheel: 1437 to train, 360 to test.
 
     Every fifth image, counted class by class, is a test image: the same split everywhere, in which each class
     has its share to within one image. Pixels are 0 to 16 there and divided by 16 here.
@@ -43,7 +43,7 @@ def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Arrays:
     """Fashion-MNIST, 28x28 in 10 classes: 60,000 to train, 10,000 to test (Xiao, Rasul and Vollgraf, 2017).
 
     `path` is a directory with the four idx files, plain or .gz, by default where Debian's package puts them.
-    FileNotFoundError says how to get them; FormatError if one is damaged. The training images take 188 MB.
+    MissingFileError says how to get them; FormatError if one is damaged. The training images take 188 MB.
     """
     folder = Path(FASHION_MNIST if path is None else path)
     arrays = []
@@ -62,7 +62,7 @@ def _existing(folder: Path, name: str) -> Path:
     for candidate in (folder / f"{name}.gz", folder / name):
         if candidate.is_file():
             return candidate
-    raise FileNotFoundError(
+    raise MissingFileError(
         f"{folder} has neither {name}.gz nor {name}. Fashion-MNIST is in Debian's and Ubuntu's package "
         f"dataset-fashion-mnist (apt-get install dataset-fashion-mnist); or give the directory that has them."
     )

@@ -1,7 +1,7 @@
 """Images between their files' bytes and arrays of uint8, by Pillow (the extra `image`).
 
-Pillow knows many formats; only those are read that images for training come in, as some of the others run
-programs of the system. An image's size stands in its head; before it is decoded Pillow compares it with its
+Pillow knows many formats; only formats that training images have are read, as some of the others run
+programs of the system. An image's size is in its header; before it is decoded Pillow compares it with its
 own limit (`PIL.Image.MAX_IMAGE_PIXELS`: a warning from there on, an error from twice as many, 179 million).
 """
 
@@ -45,7 +45,7 @@ def decode(
     try:
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as image:
             if flag == _GRAY and image.format == "JPEG":
-                image.draft("L", image.size)  # its brightness as it is stored, without a way through colours
+                image.draft("L", image.size)  # the stored brightness, without decoding colours
             if upright:
                 from PIL import ImageOps
 
@@ -85,7 +85,7 @@ def _png_gray(pixels: np.ndarray) -> np.ndarray:
 
 
 def _eight_bits(image: Any) -> Any:
-    """Of 16 bits a pixel, the upper 8; Pillow's own conversion would cut them off at 255."""
+    """The upper 8 of 16 bits a pixel; Pillow's own conversion would clip at 255."""
     if not image.mode.startswith("I"):
         return image
     high = np.clip(np.asarray(image, np.int64) >> 8, 0, 255).astype(np.uint8)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import FormatError
+from ..core.files import opened
 from .keys import whole_key
 
 _LONGEST_LINE = 1 << 20
@@ -25,7 +26,7 @@ def read_image_list(path: str | os.PathLike[str]) -> list[ListedImage]:
     """All lines of a list; FormatError names the one that is malformed."""
     name = os.fspath(path)
     images = []
-    with open(name, encoding="utf-8", errors="surrogateescape") as file:
+    with opened(name, "r", encoding="utf-8", errors="surrogateescape") as file:
         count = 0
         while line := file.readline(_LONGEST_LINE):
             count += 1

@@ -1,10 +1,10 @@
-"""What feeds training: iterators over batches, described by names, shapes and types.
+"""Iterators over batches of training data, described by names, shapes and types.
 
     for batch in iterator: ...      batch.data, batch.label: lists of NDArray; batch.pad: rows at its end that
                                     do not count
     iterator.reset()                before each further epoch
 
-`state()` is what a checkpoint keeps of an iterator, `set_state` continues from it with the same batches.
+`state()` is stored in a checkpoint, and `set_state` continues from it with the same batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..ndarray import NDArray
 
 
 class DataDesc(tuple[str, tuple[int, ...]]):
-    """Name and shape of one input, equal to the tuple (name, shape); with `dtype` and `layout` besides."""
+    """Name and shape of one input, equal to the tuple (name, shape); also has `dtype` and `layout`."""
 
     dtype: np.dtype[Any]
     layout: str
@@ -41,12 +41,12 @@ class DataDesc(tuple[str, tuple[int, ...]]):
 
     @property
     def name(self) -> str:
-        """Of the argument that it feeds."""
+        """Name of the argument that it feeds."""
         return self[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a whole batch."""
+        """Shape of a whole batch."""
         return self[1]
 
     def __repr__(self) -> str:
@@ -54,12 +54,12 @@ class DataDesc(tuple[str, tuple[int, ...]]):
 
     @staticmethod
     def get_batch_axis(layout: str | None) -> int:
-        """Where N stands in `layout`; 0 without a layout, -1 if it has no N."""
+        """Index of N in `layout`; 0 without a layout, -1 if it has no N."""
         return 0 if layout is None else layout.find("N")
 
     @staticmethod
     def get_list(shapes: Sequence[Any], types: Sequence[Any] | None) -> list[DataDesc]:
-        """From [(name, shape), ...] and perhaps [(name, dtype), ...]."""
+        """Descriptions from [(name, shape), ...] and perhaps [(name, dtype), ...]."""
         by_name = dict(types or ())
         return [DataDesc(s[0], s[1], by_name.get(s[0], np.float32)) for s in shapes]
 
@@ -123,35 +123,35 @@ class DataIter:
         raise MissingMethodError(f"{type(self).__name__} must define iter_next() or next().")
 
     def getdata(self) -> list[NDArray]:
-        """The present batch's data."""
+        """The current batch's data."""
         raise MissingMethodError(f"{type(self).__name__} must define getdata().")
 
     def getlabel(self) -> list[NDArray] | None:
-        """The present batch's labels; None without any."""
+        """The current batch's labels; None without any."""
         return None
 
     def getindex(self) -> Any:
-        """Numbers of the present batch's samples, if the iterator knows them."""
+        """Numbers of the current batch's samples, if the iterator knows them."""
         return None
 
     def getpad(self) -> int | None:
-        """Rows at the end of the present batch that do not count."""
+        """Rows at the end of the current batch that do not count."""
         return None
 
     def state(self) -> dict[str, Any]:
-        """Where the iterator is: numbers, text, lists, dicts and numpy arrays."""
+        """The iterator's position: numbers, text, lists, dicts and numpy arrays."""
         raise StateError(
             f"A {type(self).__name__} cannot tell where it is, so training cannot be resumed on it."
         )
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go to where `state()` was called, on an iterator over the same data."""
+        """Go to the position at which `state()` was called, on an iterator over the same data."""
         raise StateError(f"A {type(self).__name__} cannot be moved, so training cannot be resumed on it.")
 
 
 class WholeBatches(DataIter):
-    """Base of iterators whose batches come whole from others. A subclass defines `next`, which leaves the
-    batch it gives in `current_batch`.
+    """Base of iterators whose batches come whole from others. A subclass defines `next`, which stores the
+    batch it returns in `current_batch`.
     """
 
     current_batch: DataBatch | None = None
@@ -182,7 +182,7 @@ class WholeBatches(DataIter):
 
 
 class ResizeIter(WholeBatches):
-    """An epoch of exactly `size` batches: the inner iterator is started anew or left early.
+    """An iterator with epochs of exactly `size` batches: the inner one is restarted or left early.
 
     Without `reset_internal` the inner one goes on where it is when an epoch begins.
     """

@@ -1,4 +1,4 @@
-"""Numbers by which files call their records."""
+"""Keys of records: whole numbers from files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MOST = 2**60
 def whole_key(number: int) -> int:
     """`number`; RangeError from MOST on.
 
-    Python hashes whole numbers modulo 2**61 - 1. Who may choose larger ones can have all of them land in one
-    place of a dict, which then takes time in the square of its size.
+    Python hashes whole numbers modulo 2**61 - 1. An attacker who may choose larger ones can have all of them
+    collide in a dict, which then takes time in the square of its size.
     """
     if abs(number) >= MOST:
         raise RangeError(f"A key is below 2**60, got {number}.")

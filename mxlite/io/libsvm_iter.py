@@ -1,4 +1,4 @@
-"""Batches out of files in the form of LIBSVM: only what is not 0 is written down.
+"""Batches of LIBSVM files, which list only elements that are not 0.
 
 label index:value index:value ...                indices from 0 on, as MXNet counts them
 """
@@ -109,13 +109,13 @@ class LibSVMIter(RowIter):
         parts, index = self._parts
         if parts == 1:
             return file.take(count)
-        found: list[tuple[int, str]] = []
-        while len(found) < count:
+        lines: list[tuple[int, str]] = []
+        while len(lines) < count:
             group = file.take(parts)
-            found += group[index : index + 1]
+            lines += group[index : index + 1]
             if len(group) < parts:
                 break
-        return found
+        return lines
 
     def close(self) -> None:
         """Close the files."""
@@ -130,7 +130,7 @@ class LibSVMIter(RowIter):
 def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[CSRForm, np.ndarray]:
     """(lines, columns) and the labels, (lines,)."""
     labels = np.zeros(len(lines), np.float32)
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
     for row, (number, line) in enumerate(lines):
         fields = line.replace(":", " ").split()
         if len(fields) % 2 == 0 or line.count(":") != len(fields) // 2:
@@ -147,9 +147,9 @@ def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[CS
                 f"[0, {columns})."
             )
         labels[row] = values[0]
-        found.append((values[2::2].astype(np.float32), places.astype(index_type)))
-    data, indices = (np.concatenate([x[i] for x in found] or [np.zeros(0)]) for i in range(2))
-    indptr = np.cumsum([0, *(len(x[0]) for x in found)])
+        rows.append((values[2::2].astype(np.float32), places.astype(index_type)))
+    data, indices = (np.concatenate([x[i] for x in rows] or [np.zeros(0)]) for i in range(2))
+    indptr = np.cumsum([0, *(len(x[0]) for x in rows)])
     form = CSRForm(
         (len(lines), columns),
         data.astype(np.float32, copy=False),

@@ -19,6 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..core.errors import FormatError, RangeError, ShapeError
+from ..core.files import opened
 from ..core.log import Log
 from ..core.wanted import wanted_path
 from ..ndarray import NDArray
@@ -34,11 +35,11 @@ _DEFLATE_RATIO = 1032  # no deflate stream grows by more
 def read_idx(path: str | os.PathLike[str], axes: int | None = None) -> np.ndarray:
     """The array of bytes in an idx file, plain or gzip, told apart by their first bytes.
 
-    `axes`: how many there must be. FormatError says what is wrong; FileNotFoundError if there is no file.
+    `axes`: how many there must be. FormatError says what is wrong; MissingFileError if there is no file.
     """
     name = wanted_path("The file to read", path)
-    nbytes = os.path.getsize(name)
-    with open(name, "rb") as file:
+    with opened(name) as file:
+        nbytes = os.fstat(file.fileno()).st_size
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         if not packed:

@@ -1,9 +1,9 @@
-"""Batches out of arrays in memory.
+"""Batches of arrays in memory.
 
     order    the rows of the data in the sequence of this epoch; shuffling permutes it, never the data
-    cursor   where in `order` the present batch begins; -batch_size before the first one
+    cursor   index in `order` of the current batch's first row; -batch_size before the first one
 
-What happens when the data runs out inside a batch (`last_batch_handle`):
+Handling of a batch that the data does not fill (`last_batch_handle`):
 
     pad        the batch is filled from the front of `order`, `pad` counts those rows
     discard    the batch is left out
@@ -103,7 +103,7 @@ class NDArrayIter(DataIter):
             raise ShapeError(f"{first!r} has no rows.")
         return count
 
-    # -- what it gives -------------------------------------------------------------------------
+    # -- descriptions and data -----------------------------------------------------------------
 
     @property
     def provide_data(self) -> list[DataDesc]:
@@ -155,7 +155,7 @@ class NDArrayIter(DataIter):
         self._rewind()
 
     def _rewind(self) -> None:
-        """Go to the first row of the present order."""
+        """Go to the first row of the current order."""
         self.cursor = -self.batch_size
         self._carried = self._carried[:0]
 
@@ -179,7 +179,7 @@ class NDArrayIter(DataIter):
         """None, as in MXNet."""
 
     def rows(self) -> np.ndarray:
-        """The present batch's rows of the data, in its order: (batch_size,) of int."""
+        """The current batch's rows of the data, in its order: (batch_size,) of int."""
         if not -self.batch_size < self.cursor < self.num_data:
             raise StateError("There is no present batch: call reset(), then next().")
         end = self.cursor + self.batch_size
@@ -226,7 +226,7 @@ class NDArrayIter(DataIter):
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from `state()` of an iterator over the same data: bitwise the same batches.
 
-        When shuffling by numpy's global generator, that generator too is set back to where it was.
+        When shuffling by numpy's global generator, that generator's state is restored too.
         FormatError if the state is of other data, another batch size or damaged; nothing is changed then.
         """
         mine = self.state()
@@ -288,14 +288,14 @@ def _host(what: str, name: str, source: Any) -> Source:
 
 
 def _taken(source: Source, rows: np.ndarray, axis: int) -> NDArray:
-    """A new array of these rows."""
+    """A new array of the given rows."""
     return from_numpy(
         source.take(rows).dense() if isinstance(source, CSRForm) else np.take(source, rows, axis)
     )
 
 
 def _generator_state(values: Any) -> tuple[Any, ...]:
-    """What numpy's `set_state` takes, checked: it would read past the end of a short key."""
+    """A checked argument for numpy's `set_state`, which would read past the end of a short key."""
     kind, keys, *rest = values
     if keys.shape != (624,):
         raise FormatError(

@@ -1,4 +1,4 @@
-"""The next batch is made while the present one is used."""
+"""An iterator that makes the next batch while the current one is used."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .iterator import DataBatch, DataDesc, DataIter, WholeBatches
 class PrefetchingIter(WholeBatches):
     """Joins several iterators into one and keeps each of them one batch ahead, on a thread of its own.
 
-    `rename_data` and `rename_label` give, for each iterator, a dict from its names to new ones. An exception
-    of an iterator comes out of `next`. `reset` and shuffling happen on the caller's thread, so the batches
+    `rename_data` and `rename_label` give, for each iterator, a dict from its names to new ones. `next` raises
+    the exceptions of the iterators. `reset` and shuffling happen on the caller's thread, so the batches
     are those of the plain iterators. `close()`, a `with` block or dropping the object ends the threads.
     """
 
@@ -40,19 +40,19 @@ class PrefetchingIter(WholeBatches):
         self.rename_label = rename_label
         super().__init__(self.provide_data[0][1][0])
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(len(self.iters), "mxlite-prefetch")
-        # States of the iterators after the batches handed out; None for one that cannot tell.
+        # States of the iterators after the batches handed out; None for an iterator without states.
         self._consumed: list[Any] = []
         self._ahead: list[Future[_Fetched]] = []
         self._start()
 
     @property
     def provide_data(self) -> list[DataDesc]:
-        """Of all iterators, one after the other."""
+        """Descriptions of all iterators' data, concatenated."""
         return self._renamed([i.provide_data for i in self.iters], self.rename_data)
 
     @property
     def provide_label(self) -> list[DataDesc]:
-        """Of all iterators, one after the other."""
+        """Descriptions of all iterators' labels, concatenated."""
         return self._renamed([i.provide_label for i in self.iters], self.rename_label)
 
     @staticmethod
@@ -122,7 +122,7 @@ class PrefetchingIter(WholeBatches):
         return self.current_batch
 
     def state(self) -> dict[str, Any]:
-        """Where the consumer is: the batch that is being fetched ahead counts as not yet fetched."""
+        """The consumer's position: a batch that is being prefetched counts as not yet fetched."""
         for i, state in zip(self.iters, self._consumed):
             if state is None:
                 i.state()  # raises, and says why
@@ -153,7 +153,7 @@ class PrefetchingIter(WholeBatches):
 
 
 class _Fetched:
-    """A batch (None at the end) and where its iterator was after it (None if it cannot tell)."""
+    """A batch (None at the end) and its iterator's state after it (None if it has none)."""
 
     def __init__(self, batch: DataBatch | None, state: Any) -> None:
         self.batch = batch

@@ -1,8 +1,8 @@
-"""Images of other sizes, by the rules of OpenCV, which MXNet resizes with.
+"""Resizing of images by the rules of OpenCV, which MXNet resizes with.
 
-Each way is a sum over a few pixels of each axis ("taps"), first along one axis, then along the other. Pixel i
-covers [i, i + 1) and its centre is i + 0.5; a new pixel x of n lies at (x + 0.5) * old / n - 0.5 in the old
-image. Pixels beyond the border are those on it.
+Each method is a sum over a few pixels of each axis ("taps"), first along one axis, then along the other.
+Pixel i covers [i, i + 1) and its centre is i + 0.5; a new pixel x of n lies at (x + 0.5) * old / n - 0.5 in
+the old image. Pixels beyond the border are those on it.
 
 | number | way      | taps an axis                                                                       |
 |--------|----------|------------------------------------------------------------------------------------|
@@ -116,7 +116,7 @@ _GROWING_AREA = 5
 
 @functools.lru_cache(256)
 def taps(old: int, new: int, method: int) -> Taps:
-    """Which pixels of an axis make each new one: indices and weights, both (taps, new)."""
+    """Taps of each new pixel of an axis: indices and weights, both (taps, new)."""
     scale = old / new
     x = np.arange(new)
     if method == NEAREST:
@@ -135,9 +135,9 @@ def taps(old: int, new: int, method: int) -> Taps:
 
 
 def weights_at(t: np.ndarray, method: int) -> np.ndarray:
-    """(taps, ...): what the pixels around a place weigh that lies `t` in [0, 1) behind a pixel.
+    """(taps, ...): weights of the pixels around a position `t` in [0, 1) after a pixel.
 
-    Half of the taps are at and before that pixel, half behind it. Area is bilinear here.
+    Half of the taps are at and before that pixel, half after it. Area is bilinear here.
     """
     if method == CUBIC:
         return _keys(t)

@@ -1,7 +1,7 @@
-"""Batches of rows of text files, read as they are needed; what MXNet's iterators do at the end of a file.
+"""Batches of rows of text files, read as they are needed, with MXNet's choices at the end of a file.
 
 round_batch      the last batch is filled from the front of the file, `pad` counts those rows, and the next
-                 epoch goes on behind them
+                 epoch starts after them
 not              the last batch is filled with zeros, `pad` counts them
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core import schema
 from ..core.errors import FormatError, RangeError, ShapeError, StateError
+from ..core.files import opened
 from ..core.wanted import wanted_path
 from ..ndarray import from_numpy, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
@@ -26,13 +27,13 @@ class Lines:
     def __init__(self, path: str | os.PathLike[str], longest: int) -> None:
         self.name = wanted_path("The file to read", path)
         self._longest = longest
-        self._file = open(self.name, encoding="utf-8", errors="replace")
+        self._file = opened(self.name, "r", encoding="utf-8", errors="replace")
         self._number = 0
 
     def take(self, count: int) -> list[tuple[int, str]]:
         """Up to `count` lines with their numbers, from 1 on; fewer only at the end of the file."""
-        found: list[tuple[int, str]] = []
-        while len(found) < count:
+        lines: list[tuple[int, str]] = []
+        while len(lines) < count:
             line = self._file.readline(self._longest + 1)
             if not line:
                 break
@@ -43,8 +44,8 @@ class Lines:
                     f"that so many numbers take."
                 )
             if line := line.strip():
-                found.append((self._number, line))
-        return found
+                lines.append((self._number, line))
+        return lines
 
     def rewind(self) -> None:
         self._file.seek(0)
@@ -70,7 +71,7 @@ class RowIter(DataIter):
         self._pad = 0
         self._ended = False
         self._read = 0
-        """Rows of the file that are behind."""
+        """Rows of the file that have been passed."""
         self._next_epoch_at = 0
 
     def _take(self, count: int) -> list[Any]:
@@ -122,7 +123,7 @@ class RowIter(DataIter):
         return np.concatenate(parts)
 
     def _as_array(self, values: Any) -> NDArray:
-        """Rows as they are given out."""
+        """Rows as they are returned."""
         return from_numpy(values)
 
     def _arrays(self) -> list[Any]:
@@ -147,7 +148,7 @@ class RowIter(DataIter):
     # -- checkpoints ---------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """How many rows are behind, and how the epoch stands."""
+        """Number of rows that have been passed, and the state of the epoch."""
         return {
             "batch_size": self.batch_size,
             "read": self._read,

@@ -1,4 +1,4 @@
-"""Sentences as batches: each batch has sentences of about one length, a bucket. Also known as `mx.rnn`."""
+"""Batches of sentences of about one length, a bucket. Also known as `mx.rnn`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BucketSentenceIter(DataIter):
     """Batches for language models: `data` are sentences of one bucket, `label` the words that follow.
 
     sentences: lists of numbers (see `encode_sentences`). Each goes into the shortest of `buckets` that holds
-    it, filled up with `invalid_label`; longer ones are left out, and so is what fills no batch. Without
+    it, filled up with `invalid_label`; longer ones are left out, and so are those that fill no batch. Without
     `buckets` there is one for each length that at least `batch_size` sentences have.
 
     data, label: (batch_size, length), with layout "TN" (length, batch_size). A batch has `bucket_key`, its

@@ -6,8 +6,8 @@ order*: would it still be so if steps ran in any order that respects the given p
 judge knows all ancestors of each step (bit sets) and demands, whenever bytes change hands, that
 everybody who used the old content is an ancestor of the new writer.
 
-A whole step leaves previews out. So nobody else may read what they make, and an order must hold that does not
-go through them.
+A whole step leaves previews out. So no other task may read what a preview writes, and the required order must
+hold without paths that go through previews.
 
 Host memory is a second such range of bytes. Only copies read and write it, and they carry one value from
 one side to the other.
@@ -45,7 +45,7 @@ def check(plan: MemoryPlan, before: Sequence[Sequence[int]] | None = None) -> No
 
 
 def _check_tasks(plan: MemoryPlan) -> None:
-    """Every task runs once for real, forward before backward, on values that are its own."""
+    """Check that every task runs once as itself, forward before backward, on values that are its own."""
     problem, schedule = plan.problem, plan.schedule
     seen: set[tuple[int, int]] = set()
     previewed = {v for t in problem.tasks if t.preview for v in t.outputs}
@@ -83,7 +83,7 @@ def _check_tasks(plan: MemoryPlan) -> None:
 
 
 def _check_copies(plan: MemoryPlan) -> None:
-    """Copies carry one value of the arena to the host or back, within what the host offers."""
+    """Check that copies carry one value from the arena to the host or back, within the host's capacity."""
     problem, schedule = plan.problem, plan.schedule
     for s, kind in enumerate(schedule.kinds):
         if kind == _RUN:
@@ -109,7 +109,7 @@ def _check_copies(plan: MemoryPlan) -> None:
 def _places(
     plan: MemoryPlan, offsets: Sequence[int], ranges: Sequence[LiveRange], size: int, where: str
 ) -> dict[int, tuple[int, int]]:
-    """The bytes [low, high) of each instance, in the arena or in host memory."""
+    """Byte range [low, high) of each instance, in the arena or in host memory."""
     found = {}
     for low, r in zip(offsets, ranges, strict=True):
         for i in r.members:
@@ -125,7 +125,7 @@ def _place(what: str, need: int, have: int, low: int, size: int, where: str) -> 
 
 
 def _check_found(plan: MemoryPlan, place: Container[int], host_place: Container[int]) -> None:
-    """A program looks for an instance by `range_of` and `hosted`: it must be there, and nowhere else."""
+    """Check that `range_of` and `hosted`, which the executor looks instances up by, agree with the ranges."""
     range_of, members = plan.liveness.range_of, dict[int, int]()
     for b, r in enumerate(plan.liveness.ranges):
         members.update((i, b) for i in r.members)
@@ -218,7 +218,7 @@ class _Replay:
                 self.change_fixed(s, v, task.name)
 
     def copy(self, s: int, source: int, target: int) -> None:
-        """To the host or back: read on one side, written on the other."""
+        """Copy to the host or back: a read on one side, a write on the other."""
         if target in self.written:
             raise PlanError(f"{self.worker(s)} writes {self.name(target)} again.")
         self.written.add(target)
@@ -257,7 +257,7 @@ class _Replay:
         places: dict[int, tuple[int, int]],
         held: list[tuple[int, int, int]],
     ) -> None:
-        """Read of the arena, or of the host's memory."""
+        """Check a read of the arena or of host memory."""
         if i not in places:
             raise PlanError(f"{self.worker(s)} reads {self.name(i)}, which the plan does not place.")
         low, high = places[i]
@@ -323,7 +323,7 @@ class _Replay:
         self.fixed_writer[v] = s
 
     def need(self, s: int, earlier: int, why: Callable[[], str]) -> None:
-        """`earlier` must be done when s starts; `why` is asked when it is not."""
+        """Demand that step `earlier` is done when s starts; `why()` gives the message if it is not."""
         if earlier == s or self.ancestors is None:
             return
         if not self.ancestors[s] >> earlier & 1:
@@ -333,7 +333,7 @@ class _Replay:
         return f"step {s} ({self.worker(s)})"
 
     def worker(self, s: int) -> str:
-        """What step s is called."""
+        """Name of step s, for messages."""
         schedule = self.plan.schedule
         if schedule.kinds[s] == _RUN:
             return repr(self.problem.tasks[schedule.task[s]].name)

@@ -1,10 +1,10 @@
 """Machine code for loops over integers, where llvmlite is installed (extra `compile`).
 
-What it takes is a small part of Python: functions of integers (`int`) and integer arrays (`Ints`) that
-assign, loop with `while`, branch, and call one another. Such functions also run as they are, on lists, with
+The compiler accepts a small subset of Python: functions of integers (`int`) and integer arrays (`Ints`) that
+assign, loop with `while`, branch, and call one another. Such functions also run uncompiled, on lists, with
 the same results; the compiler only makes them faster, thirty times and more. Integers have 64 bits here, so
-callers keep their numbers below 2**62; there is no bounds check, and no division but `>>` and, of what is not
-negative, `%`.
+callers keep their numbers below 2**62; there is no bounds check, and no division but `>>` and, for numbers
+that are not negative, `%`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints = MutableSequence[int]
 
 
 class Fixed:
-    """An array that is given again and again: asking where it lies takes longer than many a loop."""
+    """An array that is passed many times: looking up its address takes longer than many a loop."""
 
     __slots__ = ("address", "array")
 
@@ -36,7 +36,7 @@ class Fixed:
 
 
 def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | None:
-    """The last of `functions` as machine code, called with numpy arrays of int64 for its `Ints`.
+    """Machine code of the last of `functions`, called with numpy arrays of int64 for its `Ints`.
 
     The others are those it calls, each before its callers. None where llvmlite is not installed.
     """
@@ -45,10 +45,10 @@ def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | No
 
 
 def all_compiled(functions: Sequence[Callable[..., int]]) -> list[Callable[..., int]] | None:
-    """As `compiled`, each of `functions`."""
+    """Machine code of each of `functions`; see `compiled`."""
     if not native.available():
         return None
-    # To write LLVM's language takes longer than to load what was made of it: that is asked for by our own.
+    # Generating LLVM's text takes longer than loading the object code: the cache is keyed by our own source.
     files = dict.fromkeys([__file__, *(f.__code__.co_filename for f in functions)])
     question = "\0".join([*(Path(name).read_text() for name in files), *(f.__name__ for f in functions)])
     code = native.load_made(question, lambda: _module(functions), passes=2)
@@ -56,7 +56,7 @@ def all_compiled(functions: Sequence[Callable[..., int]]) -> list[Callable[..., 
 
 
 def _module(functions: Sequence[Callable[..., int]]) -> str:
-    """`functions` in LLVM's language."""
+    """LLVM module text of `functions`."""
     from llvmlite import ir  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     module = ir.Module(name="mxlite")
@@ -69,7 +69,7 @@ def _module(functions: Sequence[Callable[..., int]]) -> str:
 
 
 def interpreted(function: Callable[..., int]) -> Callable[..., int]:
-    """`function` as it is, called as if it were compiled; arrays may also be of Python's own numbers."""
+    """`function` uncompiled, with the calling convention of compiled code; lists are allowed as arrays."""
     arrays = _arrays(function)
 
     def run(*args: Any) -> int:
@@ -104,7 +104,7 @@ def _address(array: Any) -> int:
 
 
 def _arrays(function: Callable[..., int]) -> list[bool]:
-    """Which parameters are arrays; annotations are text here, as in all of this package."""
+    """True for each parameter that is an array; annotations are text here, as in all of this package."""
     return [kind == "Ints" for name, kind in function.__annotations__.items() if name != "return"]
 
 
@@ -113,7 +113,7 @@ def _is_array(parameter: ast.arg) -> bool:
 
 
 class _Function:
-    """One function on its way from syntax tree to LLVM."""
+    """Translation of one function from its syntax tree to LLVM."""
 
     def __init__(self, ir: Any, module: Any, tree: ast.FunctionDef, known: dict[str, Any]) -> None:
         self.ir, self.tree, self.known = ir, tree, known
@@ -242,7 +242,7 @@ class _Function:
         return self.load(e)
 
     def condition(self, e: ast.expr, yes: Any, no: Any) -> None:
-        """Go to block `yes` or `no`; `and` and `or` look at no more than Python would."""
+        """Branch to block `yes` or `no`; `and` and `or` evaluate no more than Python would."""
         match e:
             case ast.Constant(value=constant):
                 self.at.branch(yes if constant else no)

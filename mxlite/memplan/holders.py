@@ -1,4 +1,4 @@
-"""Who holds the memory at the fullest step of a plan."""
+"""Buffers that occupy the arena at the peak step of a plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at_peak(plan: MemoryPlan) -> list[Held]:
     for r in plan.liveness.ranges:
         if not r.start <= step < r.stop:
             continue
-        # What lies in the buffer now: the last of its values that has been written.
+        # The buffer currently holds the last of its values that has been written.
         written = [i for i in r.members if made_at.get(i, step + 1) <= step]
         if written:
             i = max(written, key=made_at.__getitem__)
@@ -61,7 +61,7 @@ def at_peak(plan: MemoryPlan) -> list[Held]:
 
 
 def describe_peak(plan: MemoryPlan) -> str:
-    """`step 12 of 90, Convolution 'conv3' again`: where the arena is fullest."""
+    """Description of the peak step, such as `step 12 of 90, Convolution 'conv3' again`."""
     step, schedule = peak_step(plan), plan.schedule
     task = plan.problem.tasks[schedule.task[step]]
     again = " again" if schedule.copy[step] else ""
@@ -69,7 +69,7 @@ def describe_peak(plan: MemoryPlan) -> str:
 
 
 def held_table(held: Sequence[Held], top: int) -> str:
-    """The `top` largest, and the others as one line."""
+    """Table of the `top` largest buffers, with the others summed up in one row."""
     rows = [(short(h.name), h.kind, h.op, format_bytes(h.nbytes)) for h in held[:top]]
     if len(held) > top:
         rows.append((f"{len(held) - top} more", "", "", format_bytes(sum(h.nbytes for h in held[top:]))))
@@ -77,5 +77,5 @@ def held_table(held: Sequence[Held], top: int) -> str:
 
 
 def short(name: str) -> str:
-    """A name, cut where it is very long: names come out of files."""
+    """A name, cut if it is very long: names come out of files."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."

@@ -21,17 +21,18 @@ from .remat.steps import Steps
 
 STRATEGIES = ("none", "inplace", "sharing")
 CHECKPOINT_BYTES = 2 * PIECE
-"""What a checkpoint takes beside the plan while it is written or read: a piece, and that as an array."""
+"""Extra bytes while a checkpoint is written or read: a piece of it as bytes, and the same as an array."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where every byte of a bound program lies, and what runs when. All sizes are bytes.
+    """A memory plan: the place of every byte of a bound program and the schedule of its steps, in bytes.
 
     `peak_bytes` is what the program owns: fixed storage plus one arena. `offsets[b]` is the place of
-    buffer `liveness.ranges[b]` in the arena. What waits in host memory, `host_ranges[h]`, lies at
-    `host_offsets[h]` of `host_bytes` there; they are not part of the peak. `steps` are all that the network
-    offers, where they are known; `bound_bytes` is what is proven of them, where somebody has asked, else 0.
+    buffer `liveness.ranges[b]` in the arena. Offloaded values, `host_ranges[h]`, lie in host memory at
+    `host_offsets[h]` of `host_bytes`; they are not part of the peak. `steps` are all variants of the step
+    that the network offers, where known; `bound_bytes` is their proven lower bound, where it has been
+    computed, else 0.
     """
 
     schedule: Schedule
@@ -50,7 +51,7 @@ class MemoryPlan:
 
     @property
     def problem(self) -> Problem:
-        """What was planned: tasks, values and their sizes in bytes."""
+        """The problem that was planned: tasks, values and their sizes in bytes."""
         return self.schedule.problem
 
     @property
@@ -60,7 +61,7 @@ class MemoryPlan:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """What a checkpoint of this training takes beside the peak while it is written or read; else 0."""
+        """Bytes beside the peak while a checkpoint of this training is written or read; 0 for inference."""
         return CHECKPOINT_BYTES if len(self.problem.tasks) > self.problem.num_forward else 0
 
     @property
@@ -70,7 +71,7 @@ class MemoryPlan:
 
     @property
     def lower_bound_bytes(self) -> int:
-        """Proven: no plan for this network and these shapes owns less, whichever step it runs."""
+        """Proven lower bound: no plan for this network and these shapes owns less, whichever step it runs."""
         if self.bound_bytes:
             return self.bound_bytes
         own = self.problem.lower_bound_bytes
@@ -78,13 +79,13 @@ class MemoryPlan:
 
     @property
     def how(self) -> str:
-        """`method`, and what the step does in place of the one that would be run if it fitted."""
+        """`method`, and how the step differs from the one that would run without a budget."""
         return f"{self.method}, {self.problem.instead}" if self.problem.instead else self.method
 
     def within(self, budget: int | str) -> MemoryPlan:
         """The plan for the same network, shapes and options within `budget` bytes, or text such as "4GiB".
 
-        It may run another step that the network offers. A plan out of a file knows only its own. Raises
+        It may run another variant of the step. A plan read from a file knows only its own. Raises
         MemoryBudgetError.
         """
         from .remat.search import plan_memory
@@ -103,22 +104,22 @@ class MemoryPlan:
 
     @property
     def extra_time(self) -> float:
-        """Time of recomputing and of waiting for copies / time of the step without, each kernel by itself.
+        """Time of recomputation and waits for copies / time of the step without, by isolated kernel times.
 
-        0.0 is none. By this number plans are chosen. Where a step has to keep less than it likes from the
-        outset, as the gates of recurrent layers, what that takes counts as well.
+        0.0 means none. Plans are chosen by this number. Where a step has to keep less than it would like from
+        the outset, such as the gates of recurrent layers, the cost of that is included.
         """
         return self._beyond_base(self.schedule.extra_time)
 
     @property
     def step_seconds(self) -> float:
-        """Time of a step in which nothing runs again: the sum of its kernels' times, each by itself."""
+        """Time of a step without recomputation: the sum of its kernels' isolated times."""
         return self.problem.step_seconds
 
     @property
     def predicted_seconds(self) -> float:
-        """Predicted time of this plan's step: what it took on scratch arrays, where it was tried on some when
-        it was bound, else `modelled_seconds`.
+        """Predicted time of this plan's step: the time measured on scratch arrays, if it was tried on them
+        when it was bound, else `modelled_seconds`.
         """
         if self.rehearsed_seconds:
             return self.rehearsed_seconds + self.schedule.waiting_seconds
@@ -126,28 +127,28 @@ class MemoryPlan:
 
     @cached_property
     def modelled_seconds(self) -> float:
-        """Time of this plan's step by its kernels' times; where a cache was measured, with what it holds."""
+        """Time of this plan's step by its kernels' times, with the cache model if a cache was measured."""
         if not self.problem.cache_bytes:
             return self.problem.step_seconds + self.schedule.extra_seconds
         return locality.step_seconds(self) + self.schedule.waiting_seconds
 
     @cached_property
     def predicted_extra_time(self) -> float:
-        """Modelled time beyond a step in which nothing runs again, as a share of that step. Below 0 where
-        running something again costs less than touching more memory.
+        """Modelled time beyond a step without recomputation, as a share of that step. Negative where
+        recomputing a value costs less than touching more memory.
         """
         if not self.problem.cache_bytes:
             return self.extra_time
         return self._beyond_base(self.modelled_seconds / make_plan(self.problem).modelled_seconds - 1)
 
     def _beyond_base(self, extra: float) -> float:
-        """What is beyond this step's time as a share of that of the step that would be run if it fitted."""
+        """An extra of this step as a share of the time of the step that would run without a budget."""
         slowdown = self.problem.slowdown
         return extra if slowdown == 1 else (1 + extra) * slowdown - 1
 
     @property
     def recomputed(self) -> int:
-        """Steps that run a task again."""
+        """Number of steps that recompute."""
         return sum(1 for k in self.schedule.copy if k)
 
     @cached_property
@@ -195,7 +196,7 @@ class MemoryPlan:
 
     @property
     def offloaded(self) -> int:
-        """Values that wait for backward in host memory."""
+        """Number of values that wait for backward in host memory."""
         return len(self.host_ranges)
 
     # -- for people ----------------------------------------------------------------------------
@@ -297,8 +298,8 @@ def make_plan(
     """The plan for given mirror counts or runs (None: keep everything).
 
     `strategy` is what the arena may do: "none" gives every value bytes of its own, "inplace" lets
-    operators overwrite their input, "sharing" also reuses the bytes of the dead. `room` is how many live
-    bytes copies to and from host memory may take to overlap with kernels; see `make_schedule`.
+    operators overwrite their input, "sharing" also reuses the bytes of dead values. `room` is how many live
+    bytes copies to and from host memory may occupy so that they overlap with kernels; see `make_schedule`.
     """
     schedule = make_schedule(problem, [0] * problem.num_forward if choice is None else choice, room)
     liveness = live_ranges(schedule, in_place=strategy != "none")

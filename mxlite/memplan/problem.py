@@ -1,4 +1,4 @@
-"""What a planner is told: tasks and values as plain numbers, no graph, no device, no array.
+"""The planner's input: tasks and values as plain numbers, without graph, device or array.
 
 A **task** is one kernel call of the training step in its canonical order: forward tasks first, then backward
 and update tasks. A **value** is one array. It is *fixed* when it lives in storage of its own (an
@@ -30,11 +30,11 @@ CATEGORIES = (
     "activations",
     "workspace",
 )
-"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. SOMETIMES are left
-out of tables where there are none."""
+"""Categories of bytes, in the order of every table: fixed ones first, then those of the arena. SOMETIMES are
+left out of tables if they are zero."""
 
 SOMETIMES = ("metrics", "staging")
-"""Sums of metrics that a step adds to itself, and where batches wait on a GPU for their turn."""
+"""Sums of metrics that a step accumulates, and buffers where batches wait on a GPU for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Value:
 class Task:
     """One kernel call.
 
-    `inputs` and `outputs` are value numbers, outputs -1 where nobody reads them. `in_place` are the
+    `inputs` and `outputs` are value numbers, outputs -1 where nothing reads them. `in_place` are the
     allowed (output value, input value) pairs, best first. `mutates` are fixed values that are also written.
     `seconds` is the time of the call by which plans are chosen, `workspace` its scratch in bytes. `warm` and
-    `cold` are its times where all and where nothing of what it touches is in the cache, 0 where nobody has
-    measured that. A `preview` runs where the forward pass is called by itself; a whole step leaves it out,
-    and its time does not count. `threads` are those of the kernel where it has fewer than others, else 0.
+    `cold` are its times where all and where nothing of what it touches is in the cache, 0 if not
+    measured. A `preview` runs where the forward pass is called by itself; a whole step leaves it out,
+    and its time does not count. `threads` is the kernel's thread count if that was reduced, else 0.
     `forms` are (threads, workspace) of the kernel as it is and with ever fewer threads, for less workspace
     and in as many times the time: a plan chooses among them. Results are equal to the bit.
     """
@@ -82,7 +82,7 @@ class Task:
     forms: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def with_form(self, form: tuple[int, int]) -> Task:
-        """The task whose kernel has the threads and the workspace of one of its forms."""
+        """The task with the threads and the workspace of one of its kernel's forms."""
         threads, workspace = form
         if threads == self.forms[0][0]:
             return self
@@ -100,10 +100,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class HostLink:
-    """The way to host memory and back: bytes per second in each direction, and how many bytes it may hold.
+    """The link to host memory: bytes per second in each direction, and how many bytes it may hold.
 
-    The two directions do not disturb each other, nor do they disturb kernels. The default is what a device on
-    PCI Express 3.0 with 16 lanes is measured to copy from and to page-locked memory.
+    The two directions do not disturb each other, nor do they disturb kernels. The default is the measured
+    copy rate of a device on PCI Express 3.0 with 16 lanes, from and to page-locked memory.
     """
 
     store_bytes_per_s: float = 12e9
@@ -130,13 +130,13 @@ class Problem:
     """A training or inference step to be planned.
 
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
-    program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
+    program owns outside the arena. `costs` names the device that the seconds hold for; empty: the default
     device. `least_arena` is needed in any case (by the plan of inference, which shares the arena);
-    `least_bound` of it by every plan of inference, which is proven. `host` is there if kept values may wait
-    for backward in host memory. `cache_bytes` is what a cache holds where that was measured, else 0, and
-    `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds` are those of the step that
-    would be run if it fitted, where that is another one, else 0, and `instead` says what this one does in
-    place of it. `whole` is the problem whose tasks these are in other forms, if it is not this one.
+    `least_bound` is the part of it that every plan of inference provably needs. `host` is set if kept values
+    may wait for backward in host memory. `cache_bytes` is the measured capacity of the cache, else 0, and
+    `others_bytes_per_s` the rate at which others fill it; see `locality.py`. `base_seconds` is the time of
+    the step that would run without a budget, if that is another one, else 0, and `instead` says how this one
+    differs from it. `whole` is the problem of which this one is a choice of forms, if it is not this one.
     """
 
     tasks: tuple[Task, ...]
@@ -160,7 +160,7 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for equal problems."""
+        """Digest of the content, equal for equal problems."""
         fixed = sorted(self.fixed_bytes.items())
         text = repr((self.tasks, self.values, self.num_forward, fixed, self.least_arena))
         if self.host is not None:
@@ -173,13 +173,14 @@ class Problem:
 
     @cached_property
     def has_forms(self) -> bool:
-        """Whether any kernel could have fewer threads."""
+        """True if any kernel could have fewer threads."""
         return any(t.forms for t in self.tasks)
 
     @cached_property
     def leanest(self) -> Problem:
-        """The problem whose kernels have the least workspaces that they can do with, and take no longer for
-        it: no plan in any forms takes fewer bytes or less time than this one's with the same schedule.
+        """The problem whose kernels have their smallest workspaces at no loss of time.
+        A relaxation: no plan in any forms takes fewer bytes or less time than this one's with the same
+        schedule.
         """
         if not self.has_forms:
             return self
@@ -188,11 +189,11 @@ class Problem:
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """Of each task the threads, see `Task`."""
+        """Thread count of each task; see `Task`."""
         return tuple(t.threads for t in self.tasks)
 
     def in_forms(self, threads: Sequence[int]) -> Problem | None:
-        """The problem whose kernels have so many threads; itself where these are its own, None where it does
+        """The problem whose kernels have these thread counts; itself if they are its own, None if it does
         not know such forms.
         """
         if len(threads) != len(self.tasks):
@@ -227,7 +228,7 @@ class Problem:
 
     @cached_property
     def arena_producer(self) -> tuple[int, ...]:
-        """As `producer`, but -1 for fixed values too: those are written once and stay."""
+        """For each value the task that writes it, or -1."""
         return tuple(-1 if v.fixed else p for v, p in zip(self.values, self.producer))
 
     @cached_property
@@ -268,7 +269,7 @@ class Problem:
 
     @cached_property
     def updated_inputs(self) -> tuple[tuple[int, ...], ...]:
-        """For each task those of its inputs that an update writes."""
+        """For each task the inputs that an update writes."""
         touched = {v for t in self.updates for v in self.tasks[t].mutates}
         return tuple(tuple(v for v in t.inputs if v in touched) for t in self.tasks)
 
@@ -279,28 +280,28 @@ class Problem:
 
     @property
     def slowdown(self) -> float:
-        """Time of one step without any recomputation / time of the step that would be run if it fitted."""
+        """Time of this step without recomputation / time of the step that would run without a budget."""
         return self.step_seconds / self.base_seconds if self.base_seconds else 1.0
 
     def seconds_left(self, extra_time: float) -> float:
-        """Seconds of recomputation with which the step takes that share more than the one that would be run
-        if it fitted; below 0 if it takes longer by itself.
+        """Seconds of recomputation that make this step take the share `extra_time` more than the step that
+        would run without a budget; negative if it takes longer even without recomputation.
         """
         return (1 + extra_time) * (self.base_seconds or self.step_seconds) - self.step_seconds
 
     @cached_property
     def made(self) -> frozenset[int]:
-        """Values that somebody reads, or that each run makes: no others are ever written in the arena."""
+        """Values that are read or that each run writes; no others are ever written in the arena."""
         return frozenset(v for t in self.tasks for v in (*t.inputs, *t.always))
 
     @cached_property
     def task_bound(self) -> tuple[int, int]:
         """(bytes, task): the most arena bytes that a single task needs by itself.
 
-        Its arena inputs, workspace and what one of its runs makes must be there together, less outputs that
-        may overwrite an input. A forward task that may run again makes what other forward tasks read when it
-        runs first, but what only backward reads may wait for other runs, each for one by itself. No schedule
-        of these tasks gets below it.
+        Its arena inputs, workspace and the outputs of one of its runs must be there together, less outputs
+        that may overwrite an input. The first run of a forward task that may be recomputed writes what other
+        forward tasks read, but outputs that only backward reads may be left to later runs, one run each. No
+        schedule of these tasks gets below it.
         """
         if self.has_forms:
             return self.leanest.task_bound
@@ -325,8 +326,8 @@ class Problem:
         held: Callable[[int], bool] | None = None,
         stay: Container[int] = (),
     ) -> int:
-        """Arena bytes that one run of task `t` needs to make `outputs`, or all it has, beside values that are
-        `held`, which are counted elsewhere; nothing may lie where one of `stay` lies.
+        """Arena bytes that one run of task `t` needs to write `outputs`, or all it has, without values that
+        are `held`, which are counted elsewhere; no output may overwrite one of `stay`.
         """
         task, values = self.tasks[t], self.values
         outputs = task.outputs if outputs is None else outputs
@@ -341,7 +342,7 @@ class Problem:
 
     @cached_property
     def lower_bound_bytes(self) -> int:
-        """Proven: no plan of this step owns less than this."""
+        """Proven lower bound: no plan of this step owns less."""
         return self.fixed_total + max(self.task_bound[0], self.least_bound)
 
 

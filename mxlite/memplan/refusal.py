@@ -1,7 +1,7 @@
-"""The answer to a budget that is too small: what would fit, what cannot, and who needs the bytes.
+"""The error for a budget that is too small: what would fit, what cannot, and where the bytes go.
 
-What would help besides, such as another batch, is known only to those who know the network: whoever
-catches the error adds it (see executor/remedies.py).
+Other remedies, such as a smaller batch, are known only to callers who know the network: whoever
+catches the error adds them (see executor/remedies.py).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .problem import Problem
 from .remat.frontier import Frontier
 from .remat.steps import Steps
 
-NOTABLE = 0.01  # the share of what is fixed from which on it is said that less of it would help
+NOTABLE = 0.01  # share of the fixed bytes from which on a remedy for them is mentioned
 TWICE = 1.0  # extra time, as a share
-TOP = 5  # lines of the table in the message
+TOP = 5  # rows of the table in the message
 PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
 def too_small(
     steps: Steps, budget: int, frontiers: Sequence[Frontier], keep_all: MemoryPlan
 ) -> MemoryBudgetError:
-    """The error for a `budget` that no plan of `frontiers` fits, those of `steps`.
+    """The error for a `budget` that no plan of `frontiers`, those of `steps`, fits.
 
     `keep_all` is the first step's plan that recomputes nothing.
     """
@@ -70,7 +70,7 @@ def too_small(
 
 
 def _fixed_line(problem: Problem, budget: int) -> str:
-    """What makes the part smaller that no plan changes, out of what it holds."""
+    """Advice on the fixed part, which no plan changes: which kinds of bytes could be reduced."""
     held = {name: nbytes for name, nbytes in problem.fixed_bytes.items() if nbytes}
     rest = sum(nbytes for name, nbytes in held.items() if name not in PER_BATCH)
     ways = ["a smaller model or batch" if rest < budget else "a smaller model"]
@@ -83,7 +83,7 @@ def _fixed_line(problem: Problem, budget: int) -> str:
 
 
 def _bound_line(problem: Problem) -> str:
-    """The proven lower bound and what it is made of."""
+    """The proven lower bound and what it consists of."""
     nbytes, at = problem.task_bound
     parts = ", ".join(
         f"{name} {format_bytes(n)}"

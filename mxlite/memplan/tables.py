@@ -1,4 +1,4 @@
-"""Numbers of tasks and values in arrays, as machine code takes them."""
+"""Numbers of tasks and values as arrays, the form that machine code takes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 
 def ints(numbers: Iterable[int]) -> np.ndarray:
-    """At least one, for an array without any has no address."""
+    """The numbers as an array of at least one element, because an empty array has no address."""
     return np.array([*numbers] or [0], np.int64)
 
 
 def rows(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Where each row begins, and where the last ends; and all rows in one."""
+    """Offsets of the rows in their concatenation, with its length at the end; and the concatenation."""
     first = [0, *accumulate(map(len, rows))]
     return ints(first), ints(x for row in rows for x in row)

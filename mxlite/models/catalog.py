@@ -1,4 +1,4 @@
-"""Every network by name, with the options that the name stands for and the shapes of its inputs."""
+"""Every network by name, with the options that the name implies and the shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ class Model:
 
     @property
     def description(self) -> str:
-        """What it is, its paper, its inputs and outputs, its options."""
+        """The network in words: its paper, inputs, outputs and options."""
         return inspect.getdoc(self.build) or ""
 
     @property
     def option_names(self) -> tuple[str, ...]:
-        """What `get` and `shapes_of` take for this network."""
+        """The options that `get` and `shapes_of` take for this network."""
         own = inspect.signature(self.shapes).parameters.values()
         named = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name != "batch"]
         return tuple(dict.fromkeys([*inspect.signature(self.build).parameters, *named]))
 
     def symbol(self, **options: Any) -> Symbol:
-        """The network. Options of the shapes are let through, so that one set serves both."""
+        """The network. Options of the shapes are ignored, so that one set serves both."""
         taken = inspect.signature(self.build).parameters
         return self.build(**{k: v for k, v in self._all(options).items() if k in taken})
 
     def shapes_of(self, batch: int, **options: Any) -> Shapes:
-        """Shapes of the inputs but labels, which follow."""
-        found = self.shapes(batch, **self._all(options))
-        for name, shape in found.items():
+        """Shapes of the inputs except labels, which follow."""
+        shapes = self.shapes(batch, **self._all(options))
+        for name, shape in shapes.items():
             if min(shape) < 1:
                 raise OpAttributeError(f"{name!r} of {self.name} would be {shape}; lengths are at least 1.")
-        return found
+        return shapes
 
     def parameters(self, **options: Any) -> int:
-        """How many numbers training changes; statistics of batch normalization are none of them."""
+        """The number of trainable elements; statistics of batch normalization do not count."""
         net, shapes = self.symbol(**options), self.shapes_of(1, **options)
-        found, _, _ = net.infer_shape(**shapes)
-        assert found is not None
+        argument_shapes, _, _ = net.infer_shape(**shapes)
+        assert argument_shapes is not None
         data = set(shapes) | {n for n in net.list_arguments() if n.endswith("_label")}
-        return sum(prod(s) for n, s in zip(net.list_arguments(), found) if n not in data)
+        return sum(prod(s) for n, s in zip(net.list_arguments(), argument_shapes) if n not in data)
 
     def _all(self, options: Mapping[str, Any]) -> dict[str, Any]:
         for name in options:

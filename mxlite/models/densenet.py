@@ -1,4 +1,4 @@
-"""DenseNet: every layer reads the results of all before it."""
+"""DenseNet: every layer reads the results of all earlier ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def densenet(depth: int = 121, classes: int = 1000, *, dropout: float = 0.0) -> 
 
     data: (N, 3, 224, 224);  softmax_label: (N,)  ->  softmax: (N, `classes`).  depth: a key of `STAGES`.
 
-    Each layer's norm over all earlier results is cheap to make again and large to keep: the networks that
+    Each layer's norm over all earlier results is cheap to recompute and large to keep: these networks
     gain most from recomputation (G. Pleiss et al. 2017, "Memory-efficient implementation of DenseNets").
     """
     if depth not in STAGES:

@@ -21,7 +21,7 @@ BLOCKS: dict[str, Branches] = {
     "5b": (352, (192, 320), (192, 224), "max", 128),
 }
 """Filters of the four branches: 1x1; reduced and 3x3; reduced and 3x3 twice; kind of pooling and its 1x1.
-A block without 1x1 takes every second pixel and passes its pooling on as it is. The numbers are those of
+A block without 1x1 has stride 2 and passes its pooling on as it is. The numbers are those of
 MXNet's network, which differ from the paper's figure 5 in a few places."""
 
 

@@ -1,4 +1,4 @@
-"""What networks are made of: convolutions, norms, the classifier at the end, losses."""
+"""Parts of networks: convolutions, norms, the classifier at the end, losses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LOSSES = ("softmax", "cross_entropy")
 
 
 def loss_of(score: Symbol, loss: str, name: str) -> Symbol:
-    """Of `score` (N, K) and the labels `name`_label (N,): a "softmax" (N, K), or the "cross_entropy" (1,)."""
+    """The loss of `score` (N, K) and labels `name`_label (N,): "softmax" (N, K) or "cross_entropy" (1,)."""
     require(loss in LOSSES, f"loss must be one of {', '.join(LOSSES)}, got {loss!r}.")
     if loss == "softmax":
         return sym.SoftmaxOutput(score, name=name)

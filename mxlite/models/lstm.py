@@ -26,7 +26,7 @@ def lstm(
     table of embeddings.
 
     loss: "softmax" gives probabilities; "cross_entropy" only the loss of all tokens, a number (1,) in their
-    place, for which scores are never there as a whole.
+    place, for which the scores never exist as a whole.
     """
     table = sym.Variable("embed_weight")
     data = sym.Embedding(sym.Variable("data"), table, input_dim=vocabulary, output_dim=hidden, name="embed")
@@ -61,7 +61,7 @@ def lstm_unrolled(
     softmax_label (steps * N,), or t0_softmax_label, ... (N,).
 
     loss: "softmax" gives probabilities; "cross_entropy" only the loss, a number (1,) in their place, whose
-    softmax needs no bytes of its own.
+    softmax takes no bytes of its own.
 
     Each step maps its input to `hidden` numbers, then come `layers` cells (S. Hochreiter, J. Schmidhuber
     1997, "Long short-term memory", with forget gates, without peepholes).

@@ -1,4 +1,4 @@
-"""MobileNet: convolutions of each channel by itself, then across channels."""
+"""MobileNet: depthwise convolutions, then pointwise ones."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def _bounded(data: Symbol, name: str) -> Symbol:
 
 
 def rounded(filters: float) -> int:
-    """The multiple of 8 that is nearest, at least 8, and not a tenth below `filters`."""
+    """The nearest multiple of 8, at least 8, and not a tenth below `filters`."""
     nearest = max(8, int(filters + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * filters else nearest

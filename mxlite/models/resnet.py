@@ -40,15 +40,15 @@ def resnet(
 
     data: (N, 3, H, W);  softmax_label: (N,)  ->  softmax: (N, `classes`).
 
-    version 1    convolution, norm, rectifier; a rectifier behind each sum (K. He, X. Zhang, S. Ren, J. Sun
+    version 1    convolution, norm, rectifier; a rectifier after each sum (K. He, X. Zhang, S. Ren, J. Sun
                  2016, "Deep residual learning for image recognition")
-    version 2    norm, rectifier, convolution; nothing behind the sums ("Identity mappings in deep residual
+    version 2    norm, rectifier, convolution; nothing after the sums ("Identity mappings in deep residual
                  networks", by the same). MXNet's example, with the copy and the norm it starts with
-    "memonger"   convolution with bias, norm, leaky rectifier; nothing behind the sums. The network that
-                 dmlc's memonger is shown with, marks at block outputs included
+    "memonger"   convolution with bias, norm, leaky rectifier; nothing after the sums. The network of dmlc's
+                 memonger examples, marks at block outputs included
 
     depth: a key of `STAGES`, or any number if `stages` gives the blocks of each stage.  stride_in: which
-    convolution of a bottleneck of version 1 takes every second pixel; the paper's is 1x1.
+    convolution of a bottleneck of version 1 has stride 2; the paper's is 1x1.
     """
     if stages is None:
         if depth not in STAGES:

@@ -14,7 +14,7 @@ from .layers import loss_of, require
 
 @dataclass(frozen=True)
 class _Body:
-    """What all layers of one network have in common."""
+    """The sizes and options that all layers of one network share."""
 
     layers: int
     width: int
@@ -44,7 +44,7 @@ class _Body:
     def attention(
         self, data: Symbol, memory: Symbol, name: str, *, causal: bool = False, length: Symbol | None = None
     ) -> Symbol:
-        """Positions of `data` look at positions of `memory`; both (N, L, width)."""
+        """Attention of the positions of `data` to those of `memory`; both (N, L, width)."""
         heads = []
         for part, source in (("query", data), ("key", memory), ("value", memory)):
             x = self.dense(source, self.width, f"{name}_{part}")
@@ -129,7 +129,7 @@ def transformer_encoder(
     positions count;  softmax_label: (N,)  ->  softmax: (N, `classes`), from the first position.
 
     No `segment` with segments=0, no `length` unless `padded`.  pre_norm: norms before attention and not
-    behind sums.
+    after sums.
     """
     body = _Body(layers, width, heads, hidden, "gelu", dropout, pre_norm, 1e-12)
     x = body.embed(sym.Variable("data"), sym.Variable("embed_weight"), vocabulary, length, "")
@@ -170,7 +170,7 @@ def transformer_decoder(
     softmax: (N * `length`, `vocabulary`). The last layer uses the table of embeddings.
 
     loss: "softmax" gives probabilities; "cross_entropy" only the loss of all tokens, a number (1,) in their
-    place, for which scores are never there as a whole.
+    place, for which the scores never exist as a whole.
     """
     body = _Body(layers, width, heads, hidden, "gelu_tanh", dropout, True, 1e-5)
     table = sym.Variable("embed_weight")
@@ -213,7 +213,7 @@ def transformer(
 
 
 def _tokens(data: Symbol, table: Symbol, vocabulary: int, loss: str) -> Symbol:
-    """(N, L, width) -> (N * L, `vocabulary`), through the table that embeds tokens, and the loss."""
+    """The loss over (N, L, width): scores (N * L, `vocabulary`) through the table that embeds tokens."""
     rows = sym.Reshape(data, shape=(-3, -2), name="rows")
     score = sym.FullyConnected(rows, table, num_hidden=vocabulary, no_bias=True, name="score")
     return loss_of(score, loss, "softmax")

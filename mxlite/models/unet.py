@@ -1,4 +1,4 @@
-"""U-Net: down to coarse features and up again, with bridges between equal sizes."""
+"""U-Net: down to coarse features and up, with skip connections between equal sizes."""
 
 from __future__ import annotations
 

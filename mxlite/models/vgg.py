@@ -18,7 +18,7 @@ def vgg(depth: int = 16, classes: int = 1000, *, batch_norm: bool = False, dropo
     large-scale image recognition").
 
     data: (N, 3, 224, 224);  softmax_label: (N,)  ->  softmax: (N, `classes`). Other sizes down to 32 change
-    the first of the three affine layers.  batch_norm: a norm behind each convolution, not in the paper.
+    the first of the three affine layers.  batch_norm: a norm after each convolution, not in the paper.
     """
     if depth not in STAGES:
         raise OpAttributeError(f"depth must be one of {list(STAGES)}, got {depth!r}.")

@@ -1,4 +1,4 @@
-"""What the arguments of a symbol are to a module: fed by batches, held as states, or parameters."""
+"""Roles of a symbol's arguments in a module: fed by batches, held as states, or parameters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..core.wanted import wanted_names
 
 @dataclass(frozen=True)
 class ArgumentNames:
-    """Batches feed `data` and `label`, `states` hold what they are given, all others are `parameters`; the
-    `fixed` are not trained.
+    """Names by role: batches feed `data` and `label`, `states` keep what they are given, all others are
+    `parameters`; the `fixed` ones are not trained.
     """
 
     data: list[str]
@@ -31,9 +31,10 @@ class ArgumentNames:
         states: Sequence[str] | None,
         fixed: Sequence[str] | None,
     ) -> ArgumentNames:
-        """The arguments of `symbol`, by names as Module is given them; labels that it has not are left out.
+        """The arguments of `symbol`, by names in the form that Module takes; labels that it lacks are left
+        out.
 
-        Raises ArgumentError where those are no names, BindError where they are none of its arguments.
+        Raises ArgumentError if those are no names, BindError if they are none of its arguments.
         """
         arguments = symbol.list_arguments()
         data = wanted_names("Module: data_names", data)

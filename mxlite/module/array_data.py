@@ -1,4 +1,4 @@
-"""What FeedForward takes as data: an iterator, or arrays, of which one is made."""
+"""Data of FeedForward: an iterator, or arrays that are wrapped in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop, in terms of what every kind of module can do."""
+"""The training loop, in terms of the operations that every kind of module has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core import StateError
 from ..core.bytesize import format_bytes
+from ..core.errors import file_error, FileError
 from ..core.files import check_writable, room
 from ..core.wanted import wanted, whole
 from .initial.initializer import Uniform
@@ -19,9 +20,9 @@ from .watch.interrupt import Interrupt
 
 
 class BaseModule(ScoredModule):
-    """A module that can be trained: what `fit`, `score` and `predict` need, and they; see Module.
+    """A module that can be trained, with `fit`, `score` and `predict`; see Module.
 
-    ModuleContract says what a subclass has.
+    ModuleContract lists what a subclass defines.
     """
 
     def fit(
@@ -52,16 +53,16 @@ class BaseModule(ScoredModule):
     ) -> None:
         """Train for `num_epoch` epochs.
 
-        Binds, initialises parameters (Uniform(0.01) by default) and makes the optimizer unless that is done
-        already. Within a `memory_budget` the batches of both iterators, by what they provide, are planned for
-        before the first step, also where the module is bound already: none of them is refused later.
+        Binds, initialises parameters (Uniform(0.01) by default) and creates the optimizer unless that is done
+        already. Within a `memory_budget` the batches of both iterators, by the shapes they provide, are
+        planned for before the first step, also if the module is bound already: none of them is refused later.
 
         With `checkpoint_prefix`, Ctrl-C finishes the batch at hand, writes `PREFIX.resume` and
         raises KeyboardInterrupt; the file is also written after each epoch. `resume=True` continues from it,
         to bitwise the same weights as a run that was never stopped. A second Ctrl-C stops at once. In
-        callbacks at the end of an epoch and in its evaluation the first one does; they are run again when
-        resumed.
-        Where nothing can be written there, OSError is raised before the first step.
+        callbacks at the end of an epoch and in its evaluation the first one does; they are run once more when
+        training is resumed.
+        If nothing can be written there, FileError is raised before the first step.
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
@@ -132,7 +133,7 @@ class BaseModule(ScoredModule):
                     if interrupt.asked:
                         self._stop(checkpoint_prefix, epoch, nbatch, train_data)
                         raise KeyboardInterrupt
-                if nbatch > done or not done:  # else an earlier run has told it
+                if nbatch > done or not done:  # otherwise an earlier run has reported it
                     for name, value in eval_metric.get_global_name_value():
                         self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
                     self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
@@ -163,7 +164,7 @@ class BaseModule(ScoredModule):
                     raise KeyboardInterrupt
 
     def _stop(self, prefix: str | None, epoch: int, nbatch: int, train_data: Any, moment: Any = None) -> None:
-        """Write where training stands, for `resume=True`."""
+        """Write the state of training, for `resume=True`."""
         if prefix is not None:
             more = {} if moment is None else {"moment": moment}
             self.save_resume_state(prefix, epoch, nbatch, train_data, **more)
@@ -172,7 +173,7 @@ class BaseModule(ScoredModule):
             )
 
     def _end_epoch(self, callbacks: Callbacks, epoch: int) -> None:
-        """Call what was given for the end of an epoch: with copies of the parameters, made once if at all."""
+        """Call the callbacks for the end of an epoch, with copies of the parameters, made once if at all."""
         copies: Any = None
         for callback in as_list(callbacks):
             if getattr(callback, "only_reads", False):
@@ -182,23 +183,23 @@ class BaseModule(ScoredModule):
                 callback(epoch, self.symbol, *copies)
 
     def _parameters(self) -> tuple[Any, Any]:
-        """As `get_params`, the arrays themselves where that can be: to be read."""
+        """Parameters as in `get_params`, but the arrays themselves if possible: for reading only."""
         return self.get_params()
 
     @property
     def resume_bytes(self) -> int:
-        """About how many bytes `save_resume_state` writes; 0 if nobody can tell."""
+        """Approximate number of bytes that `save_resume_state` writes; 0 if unknown."""
         return 0
 
 
 def _check_room(path: str, nbytes: int) -> None:
-    """Raise OSError if no file of so many bytes can be written there, as far as can be seen before it is."""
+    """Raise FileError if no file of so many bytes can be written there, as far as can be known beforehand."""
     try:
         check_writable(path)
     except OSError as error:
         told = f"fit could not write its checkpoints: {error.strerror}"
-        raise type(error)(error.errno, told, path) from None
+        raise file_error(error, path, told) from None
     free = room(path)
     if free is not None and free < nbytes:
         told = f"fit could not write its checkpoints: they take {format_bytes(nbytes)}, free are"
-        raise OSError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)
+        raise FileError(errno.ENOSPC, f"{told} {format_bytes(free)}", path)

@@ -1,4 +1,4 @@
-"""The executors of one module: that for the shapes of the present batch, and those kept for others."""
+"""The executors of one module: the one for the shapes of the present batch, and cached ones for others."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Shapes = tuple[list[DataDesc], list[DataDesc]]  # of data and of labels
 
 
 class Binding:
-    """A symbol's executors, one for each set of input shapes, in a group of which other modules may be part.
+    """A symbol's executors, one for each set of input shapes, in a group that other modules may share.
 
-    `executor` is the present one. `data_shapes` and `label_shapes` are what it was bound for.
+    `executor` is the present one. `data_shapes` and `label_shapes` are those it was bound for.
 
-    Where the optimizer's update is to be part of the step, nothing can be planned before it is known: the
-    binding `waits`. Until then it has parameters, and plans a program for inference if somebody wants one.
+    If the optimizer's update is to be part of the step, nothing can be planned before it is known: the
+    binding `waits`. Until then it has parameters, and plans a program for inference on request.
     """
 
     def __init__(self, symbol: Any, context: Context, names: ArgumentNames, **options: Any) -> None:
         self.symbol = symbol
         self.context = context
-        self.places: Any = None  # what names the CPUs of groups; see core/placement.py
+        self.places: Any = None  # names of the CPUs of groups; see core/placement.py
         self.names = names
         self.options = options  # of every `simple_bind`: amp, device, offload, streams
         self.owner = object()  # a name in the group, which then does not keep this alive
-        # Lets the group expect who is to come beside steps of these shapes.
+        # Makes the group expect programs that are still to come beside steps of these shapes.
         self.others: Callable[[ExecutorGroup, Shapes], None] | None = None
         self.group = ExecutorGroup()
         self.data_shapes: list[DataDesc] = []
@@ -51,7 +51,7 @@ class Binding:
         self.plan_gradients = False
         self.waits = False  # for its optimizer
         self.narrow_params = False
-        self.forward_only = False  # no step is planned before somebody trains; see Evaluation
+        self.forward_only = False  # no step is planned before training starts; see Evaluation
         self.metrics: tuple[Counted, ...] = ()  # that training steps add to
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
@@ -74,7 +74,7 @@ class Binding:
 
     @property
     def samples(self) -> int:
-        """Of a batch: its length along the N of the layout of the first data; 0 without data."""
+        """Batch size: the length along the N of the layout of the first data; 0 without data."""
         if not self.data_shapes:
             return 0
         first = self.data_shapes[0]
@@ -86,12 +86,12 @@ class Binding:
 
     @property
     def planned_bytes(self) -> int:
-        """Of the whole group, this binding's program included."""
+        """Planned bytes of the whole group, this binding's program included."""
         self._ready()
         return self.group.planned_bytes
 
     def _ready(self) -> Executor:
-        """The executor, made now if nobody has asked for one while this waits."""
+        """The executor, created now if none was requested while this waits."""
         if self._executor is None:
             if self._graph is None:
                 raise StateError("call bind first: this module has no arrays yet.")
@@ -101,7 +101,7 @@ class Binding:
 
     @property
     def is_fused(self) -> bool:
-        """Whether the update is part of the step."""
+        """True if the update is part of the step."""
         return self._executor is not None and bool(self._executor.updated)
 
     @property
@@ -119,7 +119,7 @@ class Binding:
         return self._held(() if self._graph is None else self._graph.auxiliary)
 
     def refresh_masters(self) -> None:
-        """After weights have changed by other means than a step; see Executor."""
+        """Refresh float32 copies after weights were changed by other means than a step; see Executor."""
         if self._executor is not None:
             self._executor.refresh_masters()
 
@@ -137,7 +137,7 @@ class Binding:
         """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
         data_names = [d.name for d in self.data_shapes]
         label_names = [d.name for d in self.label_shapes] or self.names.label
-        labels = getattr(batch, "label", None)  # a named tuple of data alone will do
+        labels = getattr(batch, "label", None)  # a named tuple with data only is accepted
         labels = [] if labels is None else labels
         wanted("forward: the batch", batch, "a DataBatch", has=("data",))
         wanted("forward: the batch's data", batch.data, "a list of NDArrays", list, tuple)
@@ -151,7 +151,7 @@ class Binding:
         return {**dict(zip(data_names, batch.data)), **dict(zip(label_names, labels))}
 
     def other_shapes(self, batch: Any, feed: Mapping[str, Any]) -> tuple[Any, Any] | None:
-        """Data and label shapes for a batch that is not of those here; None for one that is."""
+        """Data and label shapes for a batch of other shapes than the bound ones; None for one of these."""
         shapes = {d.name: tuple(d.shape) for d in (*self.data_shapes, *self.label_shapes)}
         if all(n not in shapes or tuple(a.shape) == shapes[n] for n, a in feed.items()):
             return None
@@ -167,7 +167,7 @@ class Binding:
         return data, labels
 
     def use(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
-        """Have an executor for these shapes, a kept or a new one. Nothing changes if that fails."""
+        """Select the executor for these shapes, a cached or a new one. Nothing changes if that fails."""
         data, labels = self._descriptions(data_shapes, label_shapes)
         self._loss_scale = loss_scale
         found = self.group.get(self.owner, _key(data, labels))
@@ -181,18 +181,18 @@ class Binding:
         self.show()
 
     def has(self, data_shapes: Any, label_shapes: Any) -> bool:
-        """Whether there is an executor for these shapes."""
+        """True if there is an executor for these shapes."""
         return (self.owner, _key(*self._descriptions(data_shapes, label_shapes))) in self.group.members
 
     def rest(self, stays: bool) -> None:
-        """Have no executor: those there are stay in the group, unless `stays` until it needs their room."""
+        """Deselect the executor: existing ones stay in the group, unless `stays` only while there is room."""
         self.hide()
         if not stays:
             self.group.current.pop(self.owner, None)
         self._executor = None
 
     def expect(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
-        """Let the group count what `use` of these shapes will make, which is another binding's to do."""
+        """Make the group count the program that `use` of these shapes will create, in another binding."""
         self.data_shapes, self.label_shapes = self._descriptions(data_shapes, label_shapes)
         self._loss_scale = loss_scale
         shapes, asked = self._asked(self.data_shapes, self.label_shapes)
@@ -203,7 +203,7 @@ class Binding:
             self.others(self.group, (data, labels))
 
     def remake(self, loss_scale: Asked | None) -> None:
-        """The executor anew, after what is asked of it has changed; those for other shapes are given up."""
+        """Create the executor anew, after its options have changed; those for other shapes are dropped."""
         self._loss_scale = loss_scale
         self.group.drop(self.owner, _key(self.data_shapes, self.label_shapes))
         if self._executor is not None or not self.waits:
@@ -227,7 +227,7 @@ class Binding:
         self._graph = None
 
     def show(self) -> None:
-        """Let the monitor see the present executor, and no longer the one before."""
+        """Show the present executor to the monitor, in place of the previous one."""
         if self.monitor is None or self._executor is None:
             return
         self.hide()
@@ -235,7 +235,7 @@ class Binding:
         self._shown = self._executor
 
     def hide(self) -> None:
-        """Let the monitor see none of the executors."""
+        """Hide all executors from the monitor."""
         seen = getattr(self.monitor, "exes", [])
         if self._shown in seen:
             seen.remove(self._shown)
@@ -243,7 +243,7 @@ class Binding:
 
     @property
     def _watch(self) -> Watch | None:
-        """What the monitor wants to see."""
+        """Arrays that the monitor watches."""
         if self.monitor is None:
             return None
         pattern = getattr(self.monitor, "re_prog", None)
@@ -251,13 +251,13 @@ class Binding:
         return Watch(".*" if pattern is None else pattern.pattern, wants_all)
 
     def leave(self) -> None:
-        """Give up all executors; the arrays that others share stay."""
+        """Drop all executors; the arrays that others share stay."""
         self.hide()
         self.group.drop(self.owner)
         self._executor = self._graph = None
 
     def _descriptions(self, data: Any, labels: Any) -> tuple[list[DataDesc], list[DataDesc]]:
-        """Data and labels as they are described. Raises BindError."""
+        """Data and labels as DataDesc. Raises BindError."""
         described = self._described(data, self.names.data, "data")
         return described, self._described(labels, self.names.label, "label") if labels else []
 
@@ -294,7 +294,7 @@ class Binding:
         return [d for d in descs if d.name in known]
 
     def _requests(self) -> dict[str, str]:
-        """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`.
+        """Gradient request of each argument, with MXNet's reading of a module's `grad_req`.
 
         Parameters that are declared as whole numbers are constants: no optimizer steps them.
         """
@@ -324,10 +324,10 @@ class Binding:
         return shapes, types
 
     def _narrowed(self, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> dict[str, np.dtype[Any]]:
-        """Types of what mixed precision reads in 16 bits alone and who uses the module never sees: batches,
-        and if they are to be narrow parameters.
+        """Types of inputs that mixed precision reads only in 16 bits and that users of the module never see:
+        batches, and if requested parameters.
 
-        Batches for a GPU stay wide: the device narrows them faster than the host.
+        Batches for a GPU stay float32: the device casts them faster than the host.
         """
         asked = self._requests()
         names = {n for n in self.names.data if self.context.device_type == "cpu" and asked[n] == "null"}
@@ -338,7 +338,7 @@ class Binding:
     def _asked(
         self, data: Sequence[DataDesc], labels: Sequence[DataDesc]
     ) -> tuple[dict[str, Shape], dict[str, Any]]:
-        """Shapes of the inputs, and what else the group's programs are bound with."""
+        """Shapes of the inputs, and the other arguments with which the group's programs are bound."""
         shapes, types = self._given(data, labels)
         if self.options["amp"] is not None:
             types |= self._narrowed(shapes, types)
@@ -378,7 +378,7 @@ class Binding:
             return made
         except MemoryBudgetError as error:
             if metrics:
-                # A budget without room for their sums.
+                # The budget has no room for the metrics' sums.
                 return simple_bind(graph, self.context, shapes, **asked)
             if self._wants_gradients and self.optimizer is None and not self.group.extra:
                 self._announce_states(error, shapes, types)
@@ -387,7 +387,7 @@ class Binding:
     def _announce_states(
         self, error: MemoryBudgetError, shapes: Mapping[str, Shape], types: Mapping[str, Any]
     ) -> None:
-        """Say what budgets would do with an optimizer, of which nobody knows yet."""
+        """Tell in the error what an optimizer would need, which is not known yet."""
         graph = infer(self.symbol.graph, shapes, types)
         trained = {*self.names.parameters} - {*self.names.fixed}
         nbytes = sum(graph.nbytes(Entry(n)) for n in graph.arguments if n.name in trained)

@@ -1,4 +1,4 @@
-"""What MXNet's programs find at `module._exec_group`: the executor of a Module and its arrays, as lists over
+"""`module._exec_group` as MXNet's programs use it: the executor of a Module and its arrays, as lists over
 devices, of which there is one.
 
     saved = [[g.copy() for g in grads] for grads in module._exec_group.grad_arrays]

@@ -1,4 +1,4 @@
-"""A symbol bound on one device: what it is fed and gives, what its steps take in memory, its parameters."""
+"""A symbol bound on one device: its inputs and outputs, the memory of its steps, its parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .watch.callback_monitor import CallbackMonitor
 
 
 class BoundModule(BaseModule):
-    """A module of one symbol, as far as it can be bound. `training` says which step is planned.
+    """A module of one symbol, without training. `training` says which step is planned.
 
     `memory_budget` is in bytes, None for none.
     """
@@ -34,7 +34,7 @@ class BoundModule(BaseModule):
         self._symbol = binding.symbol
         self._context: list[Context] = [binding.context]
         self._names = binding.names
-        # By their names in MXNet, as programs read them there.
+        # Under MXNet's names, which programs read.
         self._data_names, self._label_names = binding.names.data, binding.names.label
         self._param_names, self._fixed_param_names = binding.names.parameters, binding.names.fixed
         self._aux_names: list[str] = binding.symbol.list_auxiliary_states()
@@ -43,7 +43,7 @@ class BoundModule(BaseModule):
         self._binding = binding
         self._training = training
         self._evaluation = Evaluation()
-        self._only_evaluates = False  # plan no step before somebody trains
+        self._only_evaluates = False  # plan no step before training starts
         self._preloaded: tuple[parameters.Given, parameters.Given] | None = None
 
     # -- what it is ----------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class BoundModule(BaseModule):
 
     @property
     def planned_bytes(self) -> int:
-        """What this module owns, with all modules that share its parameters, when their steps have run.
+        """Bytes that this module owns, with all modules that share its parameters, once their steps have run.
 
         Everything that is shared once, inputs and outputs for each of the last shapes, and one arena, as
         large as the largest step needs. `memory_budget` bounds this.
@@ -99,7 +99,7 @@ class BoundModule(BaseModule):
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes really allocated by now: every array, optimizer states included, and the arena."""
+        """Bytes actually allocated so far: every array, optimizer states included, and the arena."""
         self.need()
         group = self._binding.group
         return group.measured_bytes + sum(group.extra.values())
@@ -110,12 +110,12 @@ class BoundModule(BaseModule):
 
     @property
     def _present(self) -> Binding:
-        """Whose program ran last: that of steps, or of inference for other shapes."""
+        """The binding whose program ran last: that of steps, or of inference for other shapes."""
         return self._evaluation.present(self._binding)
 
     @property
     def _exec_group(self) -> BoundArrays:
-        """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
+        """See `bound_arrays.py`: private in MXNet, too, but used by programs nevertheless."""
         self.need()
         self._executor.monitor_by(self._monitor_by)
         return BoundArrays(
@@ -138,7 +138,7 @@ class BoundModule(BaseModule):
 
     @property
     def _grad_req(self) -> Any:
-        """What `bind` was told of gradients."""
+        """The `grad_req` that `bind` was given."""
         return self._binding.grad_req
 
     @property
@@ -158,7 +158,7 @@ class BoundModule(BaseModule):
 
     @property
     def is_fused(self) -> bool:
-        """Whether the update is part of the planned step."""
+        """True if the update is part of the planned step."""
         return self._binding.is_fused
 
     # -- bind ----------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class BoundModule(BaseModule):
             self._preloaded = None
 
     def _begun(self, for_training: bool, inputs_need_grad: bool, grad_req: Any) -> Binding:
-        """A binding for that, in a group of its own, with nothing bound."""
+        """A binding with these options, in a group of its own, with nothing bound."""
         new = self._binding.anew()
         new.inputs_need_grad = inputs_need_grad
         new.grad_req = grad_req
@@ -231,7 +231,7 @@ class BoundModule(BaseModule):
         inputs_need_grad: bool,
         grad_req: Any,
     ) -> None:
-        """Let a group count what `bind` with these arguments will make, and what was declared for it."""
+        """Make a group count what `bind` with these arguments will create, and what was declared for it."""
         new = self._begun(for_training, inputs_need_grad, grad_req)
         new.group = group
         self._training.expect(new, data_shapes, label_shapes)
@@ -262,14 +262,14 @@ class BoundModule(BaseModule):
             self._evaluation.forget(self._binding.group)
 
     def train_for(self, shapes: Shapes) -> None:
-        """Have steps for the shapes that an iterator provides; for an optimizer to come those before count,
-        as where its first batch turns to them."""
+        """Select steps for the shapes that an iterator provides; if an optimizer is still to come, the shapes
+        before count, and its first batch changes them."""
         if (other := other_shapes(self._binding.shapes, *shapes)) is not None:
             self._training.samples = self._binding.samples
             self._training.use(self._binding, *other)
 
     def _expect(self, group: ExecutorGroup, steps: Shapes) -> None:
-        """Have the group count the inference that was declared, beside `steps` of these shapes."""
+        """Make the group count the declared inference, beside `steps` of these shapes."""
         if self._evaluation.declared is not None:
             self._evaluation.expect(self._binding, self._evaluation.declared, group, steps)
 
@@ -283,7 +283,7 @@ class BoundModule(BaseModule):
         self._evaluation.rest(self._binding)
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """What loops after MXNet's `fit` call ahead of a batch's turn.
+        """Counterpart of the call that loops in the style of MXNet's `fit` make ahead of a batch.
 
         `sparse_row_id_fn(batch)` gives the rows of row_sparse parameters that the batch needs, by name; all
         rows are there already, so that only the names are looked at.
@@ -300,14 +300,14 @@ class BoundModule(BaseModule):
                 )
 
     def train_as_before(self, shapes: Shapes) -> None:
-        """Have steps for these shapes again, if there is room still, after those to come were refused."""
+        """Restore steps for these shapes, if there is still room, after those to come were refused."""
         self._evaluation.begin_anew(self._binding, None)
         if self._binding.shapes != shapes:
             with suppress(MemoryBudgetError):
                 self._training.use(self._binding, *shapes)
 
     def leave(self) -> None:
-        """Give up all programs; the arrays that others share stay."""
+        """Drop all programs; the arrays that others share stay."""
         self._evaluation.leave()
         self._binding.leave()
 
@@ -320,7 +320,7 @@ class BoundModule(BaseModule):
         self._training.remake(self._binding)
 
     def _monitor_by(self, callback: Any, watch: Any) -> None:
-        """What `_exec_group.execs[0].set_monitor_callback` comes to: this module is planned anew for it."""
+        """Plan this module anew for a callback of `_exec_group.execs[0].set_monitor_callback`."""
         self.install_monitor(CallbackMonitor(callback, watch))
 
     # -- parameters ----------------------------------------------------------------------------

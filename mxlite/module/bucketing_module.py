@@ -95,7 +95,7 @@ class BucketingModule(BoundBuckets):
         self._current.update_metric(eval_metric, labels, pre_sliced)
 
     def prepare_metric(self, metric: EvalMetric) -> None:
-        """What the default bucket's steps can count, those of all buckets count, to the same sums."""
+        """Let all buckets' steps count what the default bucket's can count, to the same sums."""
         if type(self).update_metric is not BucketingModule.update_metric:
             return
         self._first.prepare_metric(metric)

@@ -1,6 +1,6 @@
-"""Inference between steps of training, for batches of other shapes than theirs, as of a validation set.
+"""Inference between training steps, for batches of other shapes, such as those of a validation set.
 
-A step of training for such a batch, of which the forward pass alone would be run, may take many times the
+A training step for such a batch, of which only the forward pass would be run, may take many times the
 memory. So programs for inference alone are bound for it, in the group of the module's steps: the same
 parameters, one arena, one budget.
 
@@ -28,7 +28,7 @@ class Evaluation:
 
     def __init__(self) -> None:
         self.declared: Shapes | None = None
-        self._owner = object()  # in the group, also before there is a binding
+        self._owner = object()  # key in the group, also before there is a binding
         self._binding: Binding | None = None
         self._goes_on = self._was_declared = False
 
@@ -37,7 +37,7 @@ class Evaluation:
         return self._binding if self._goes_on and self._binding is not None else training
 
     def begin(self) -> None:
-        """`training` is a new one, in another group."""
+        """Start over: `training` is a new binding, in another group."""
         self._binding, self.declared = None, None
         self._goes_on = self._was_declared = False
 
@@ -47,22 +47,22 @@ class Evaluation:
             self._made(training, group).expect(*other, None)
 
     def begin_anew(self, training: Binding, shapes: Shapes | None) -> None:
-        """`shapes` are declared in the place of those before, which stay as long as there is room."""
+        """Declare `shapes` in place of the former ones, whose programs stay as long as there is room."""
         self.declared, self._was_declared = shapes, False
         self.rest(training)
         training.group.current.pop(self._owner, None)
 
     def has(self, data_shapes: Any, label_shapes: Any) -> bool:
-        """Whether there is a program for these shapes."""
+        """True if there is a program for these shapes."""
         return self._binding is not None and self._binding.has(data_shapes, label_shapes)
 
     def forget(self, group: ExecutorGroup) -> None:
-        """What was declared does not come, or is there."""
+        """Withdraw the declaration: the program does not come, or exists already."""
         self.declared = None
         group.expected.pop(self._owner, None)
 
     def bind(self, training: Binding, shapes: Shapes) -> None:
-        """Have the program for these shapes, ahead of its first batch."""
+        """Bind the program for these shapes, ahead of its first batch."""
         if (other := other_shapes(training.shapes, *shapes)) is not None:
             self.use(training, *other)
             self._was_declared = True
@@ -77,7 +77,7 @@ class Evaluation:
         training.hide()
 
     def rest(self, training: Binding) -> None:
-        """Go on with steps. What was declared stays, else programs are kept as long as there is room."""
+        """Return to steps. A declared program stays, others are cached as long as there is room."""
         if self._goes_on and self._binding is not None:
             self._goes_on = False
             self._binding.rest(self._was_declared)
@@ -89,7 +89,7 @@ class Evaluation:
             self.use(training, *shapes)
 
     def leave(self) -> None:
-        """Give up all programs."""
+        """Drop all programs."""
         if self._binding is not None:
             self._binding.leave()
         self._binding = None
@@ -106,16 +106,16 @@ class Evaluation:
 
 
 def other_shapes(bound: Shapes, data: Any, labels: Any) -> Shapes | None:
-    """Shapes that an iterator provides under the names of those that are `bound`, None where they are these.
+    """Shapes that an iterator provides under the names of the `bound` ones; None if they are the same.
 
-    Batches are fed in order, whatever their iterator calls them; one without labels gets them in its length.
+    Batches are fed in order, whatever their iterator calls them; a missing label gets the batch's length.
     """
     have, more = bound
     data, labels = [_desc(d) for d in data], [_desc(d) for d in labels or ()][: len(more)]
     if more and not labels and data:
         labels = [DataDesc(d.name, (data[0].shape[0], *d.shape[1:]), d.dtype) for d in more]
     if len(data) != len(have) or len(labels) != len(more):
-        return None  # which is told where the first of them is fed
+        return None  # reported when the first of them is fed
     pairs = [*zip(data, have), *zip(labels, more)]
     if all(tuple(d.shape) == tuple(h.shape) for d, h in pairs):
         return None
@@ -124,7 +124,7 @@ def other_shapes(bound: Shapes, data: Any, labels: Any) -> Shapes | None:
 
 
 def shapes_of(eval_data: Any) -> Shapes:
-    """What an iterator says of its batches."""
+    """Data and label shapes of an iterator."""
     return eval_data.provide_data, getattr(eval_data, "provide_label", None)
 
 

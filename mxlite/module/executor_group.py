@@ -1,6 +1,7 @@
-"""`mx.module.executor_group`: what `module._exec_group` is an instance of.
+"""`mx.module.executor_group`: the class of `module._exec_group`.
 
-MXNet's class binds an executor for each device; here a Module binds its one itself, and this shows it.
+MXNet's class binds an executor for each device; here a Module binds its one itself, and this gives access to
+it.
 """
 
 from .bound_arrays import BoundArrays as DataParallelExecutorGroup

@@ -1,4 +1,4 @@
-"""`mx.executor_manager`: how a batch is cut for several devices, as iterators of MXNet's programs ask."""
+"""`mx.executor_manager`: split of a batch over several devices, which iterators of MXNet's programs use."""
 
 from __future__ import annotations
 

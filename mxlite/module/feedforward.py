@@ -1,4 +1,4 @@
-"""`mx.model.FeedForward`: a network with its parameters, trained and asked by one call each."""
+"""`mx.model.FeedForward`: a network with its parameters, trained or used by a single call."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ Params = Mapping[str, NDArray]
 class FeedForward:
     """A network and, once trained or loaded, its parameters `arg_params` and `aux_params`.
 
-    MXNet's oldest way to train; `mx.mod.Module` does the same and more, and is what does the work here.
+    MXNet's oldest way to train; `mx.mod.Module` does the same and more, and does the work here.
 
-    symbol: the network, or a function that makes that of a bucket from its key. num_epoch, begin_epoch:
+    symbol: the network, or a function from a bucket's key to its network. num_epoch, begin_epoch:
     epochs are those from `begin_epoch` up to `num_epoch`. epoch_size: batches in an epoch; without it an
-    epoch ends where the data end. numpy_batch_size: of data that are an array. allow_extra_params: whether
-    parameters that the network lacks are dropped. memory_budget: as for Module. `kwargs` go to the optimizer.
+    epoch ends with the data. numpy_batch_size: batch size for data that are an array. allow_extra_params:
+    True if parameters that the network lacks are dropped. memory_budget: as in Module. `kwargs` go to the
+    optimizer.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class FeedForward:
             self._check_arguments()
 
     def _check_arguments(self) -> None:
-        """Raise BindError for a name that occurs twice; drop parameters too many, if allowed."""
+        """Raise BindError for a name that occurs twice; drop surplus parameters, if allowed."""
         if self._checked:
             return
         arguments, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
@@ -150,7 +151,7 @@ class FeedForward:
                     )
 
     def _trainer(self, data: Any, kvstore: Any, logger: Any, monitor: Any) -> Any:
-        """A module, bound for the data and with first values."""
+        """A module, bound for the data and with initial values."""
         names = [d[0] for d in data.provide_data], [d[0] for d in data.provide_label]
         options: dict[str, Any] = dict(logger=logger, context=self.ctx, memory_budget=self.memory_budget)
         module: Any
@@ -194,7 +195,7 @@ class FeedForward:
         monitor: Any,
         logger: Any,
     ) -> None:
-        """One epoch: `epoch_size` batches, the data being started anew where they end; or all of the data."""
+        """One epoch: `epoch_size` batches, restarting the data when they end; or one pass over the data."""
         nbatch = 0
         while True:
             for batch in data:
@@ -207,7 +208,7 @@ class FeedForward:
                 nbatch += 1
                 module._call(batch_end_callback, BatchEndParam(epoch, nbatch, metric, locals()))
                 if self.epoch_size is not None and nbatch >= self.epoch_size:
-                    return  # the next epoch goes on in the data
+                    return  # the next epoch continues in the data
             if not nbatch:
                 raise StateError("FeedForward.fit: the training data have no batch.")
             logger.info("Epoch[%d] Resetting Data Iterator", epoch)
@@ -235,7 +236,7 @@ class FeedForward:
         module._call(end_callback, BatchEndParam(epoch, seen, metric, locals()))
         data.reset()
 
-    # -- using it ------------------------------------------------------------------------------
+    # -- inference -----------------------------------------------------------------------------
 
     def predict(
         self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True

@@ -1,4 +1,4 @@
-"""`mx.kv`: arrays by key, which several producers add up and several readers get; in this process alone."""
+"""`mx.kv`: arrays by key that several producers add to and several readers get, within this process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
 from ..core.errors import ArgumentError, RangeError
+from ..core.files import opened
 from ..core.wanted import wanted
 from ..ndarray import NDArray
 from ..ndarray.sparse import retain
@@ -20,7 +21,7 @@ Keyed = tuple[Any, list[NDArray]]
 
 
 def create(name: str = "local") -> KVStore:
-    """A store of that type; all types of one process are the same here.
+    """A store of that type; within one process all types are the same.
 
     Raises MXLiteError for 'dist_sync' and its like, which need several machines.
     """
@@ -41,8 +42,8 @@ def create(name: str = "local") -> KVStore:
 class KVStore:
     """Arrays by key. Keys are numbers, or text, not both.
 
-    `push` adds up what it is given for a key; the sum takes the place of the stored array, or goes to the
-    updater, which changes the stored array by it. `pull` copies a stored array to wherever it is wanted.
+    `push` adds up the values of a key; the sum replaces the stored array, or goes to the
+    updater, which updates the stored array. `pull` copies a stored array to given arrays.
     Every method takes one key, or a list of keys with as many values; a value is an NDArray or, as from
     several devices, a list of such.
     """
@@ -55,21 +56,21 @@ class KVStore:
 
     @property
     def type(self) -> str:
-        """What `create` was given."""
+        """The name given to `create`."""
         return self._kind
 
     @property
     def rank(self) -> int:
-        """This worker's number: 0, as there is but one."""
+        """This worker's number: 0, as there is only one."""
         return 0
 
     @property
     def num_workers(self) -> int:
-        """How many processes share the store: 1."""
+        """Number of processes that share the store: 1."""
         return 1
 
     def is_capable(self, capability: str) -> bool:
-        """Whether the store can do that; 'optimizer': updates inside it."""
+        """True if the store has that capability; 'optimizer': updates inside it."""
         if capability.lower() != "optimizer":
             raise RangeError(f"A capability of a KVStore is 'optimizer', got {capability!r}.")
         return True
@@ -153,13 +154,13 @@ class KVStore:
                 retain(stored, numbers).copyto(target)
 
     def set_gradient_compression(self, compression_params: Any) -> None:
-        """Refused: nothing is sent anywhere."""
+        """Raise: nothing is sent anywhere."""
         raise MXLiteError("set_gradient_compression: one process sends no gradients, so none are compressed.")
 
     # -- updates -------------------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        """Let what is pushed be gradients, by which this optimizer updates the stored arrays."""
+        """Treat pushed values as gradients, by which this optimizer updates the stored arrays."""
         self._set_updater(get_updater(optimizer))
 
     def _set_updater(self, updater: Callable[[Any, NDArray, NDArray], Any]) -> None:
@@ -181,7 +182,7 @@ class KVStore:
         if isinstance(updater, Updater):
             updater.take_states(Source.opened(fname))
         else:
-            with open(fname, "rb") as file:
+            with opened(fname) as file:
                 updater.set_states(file.read())
 
     def _states(self) -> Any:
@@ -211,7 +212,7 @@ class KVStore:
 
 
 def _at_key(values: Any, keys: Any, key: Any) -> Any:
-    """Of one value for all keys, or as many as there are keys, that of `key`."""
+    """The value for `key`, given one value for all keys, or as many as there are keys."""
     if not isinstance(keys, (list, tuple)) or not isinstance(values, (list, tuple)):
         return values
     if len(values) != len(keys):

@@ -32,7 +32,7 @@ from .training import Training
 
 
 def _on_the_first(contexts: Sequence[Context]) -> None:
-    """Warn that one device does the work of several CPUs; MXLiteError where one of them is no CPU."""
+    """Warn that one device does the work of several CPUs; MXLiteError if one of them is no CPU."""
     if any(c.device_type == "gpu" for c in contexts):
         raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {list(contexts)}.")
     warnings.warn(
@@ -53,25 +53,25 @@ class Module(SavedModule):
     `offload` ("auto", or bytes): within the budget, arrays that backward needs may wait in host memory; on
     mx.cpu() a simulation that saves nothing.
 
-    `fused_update`: whether the optimizer's update is part of the planned step, so that each gradient's
-    bytes are free again right after its update. None: `fit` fuses, hand-written loops of forward,
-    backward and update do not (they can look at gradients). When fused, `forward_backward` runs the
+    `fused_update`: True if the optimizer's update is part of the planned step, so that each gradient's
+    bytes are free right after its update. None: `fit` fuses, hand-written loops of forward,
+    backward and update do not (they can inspect gradients). When fused, `forward_backward` runs the
     whole step and `update` finishes it.
 
     `amp`: 'bfloat16' or 'float16' for mixed precision (docs/mixed_precision.md); parameters stay float32.
-    `narrow_params`: for inference alone, those that are read in 16 bits are kept so; what is loaded is
-    rounded once, and `get_params` gives what is kept.
+    `narrow_params`: for inference alone, keep in 16 bits the parameters that are read in 16 bits; loaded
+    values are rounded once, and `get_params` returns the rounded ones.
     `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
     update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
-    looked at before the first update, so with a loss scale they all live until then.
+    checked before the first update, so with a loss scale they all live until then.
 
-    `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
+    `device`: the device that the plan's seconds are modelled for: a `mx.memplan.Device`, text such as
     "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
 
     `state_names`: arguments that are neither fed nor trained: they hold what `set_states` gives them.
 
-    `streams`: of kernels that a GPU may run side by side, where the plan leaves them unordered.
+    `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Module(SavedModule):
         wanted("Module: symbol", symbol, "a Symbol", Symbol)
         names = ArgumentNames.of(symbol, data_names, label_names, state_names, fixed_param_names)
         budget = None if memory_budget is None else parse_bytes(memory_budget)
-        device_of(device)  # these raise now what binding would raise
+        device_of(device)  # these raise now what binding would raise later
         host_link(offload)
         check_streams(streams)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
@@ -127,7 +127,7 @@ class Module(SavedModule):
 
     @property
     def loss_scale(self) -> float | None:
-        """What 16-bit gradients are multiplied with now; None if nothing is. Waits for the last step if that
+        """The current factor of 16-bit gradients; None if there is none. Waits for the last step if that
         decides about it."""
         found = self._training.scale_state(self._binding)
         return None if found is None else found[0]
@@ -149,9 +149,9 @@ class Module(SavedModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Make the optimizer; `rescale_grad` is 1 / batch size unless given.
+        """Create the optimizer; `rescale_grad` is 1 / batch size unless given.
 
-        Plans again: optimizer states count against the budget, and a fused update changes what lives when.
+        Plans anew: optimizer states count against the budget, and a fused update changes live ranges.
         """
         self.need(params=True)
         if self.optimizer_initialized and not force_init:
@@ -172,7 +172,7 @@ class Module(SavedModule):
             self._preload_states = None
 
     def borrow_optimizer(self, shared_module: Module) -> None:
-        """Update by another module's optimizer and states: those of one parameter are for both."""
+        """Update by another module's optimizer and states, which both share for equal parameters."""
         if not shared_module.optimizer_initialized:
             raise StateError("borrow_optimizer: the other module has no optimizer; call its init_optimizer.")
         self._training.borrow(shared_module._training)
@@ -191,7 +191,7 @@ class Module(SavedModule):
         self._count(counting)
 
     def share_metric(self, other: Module) -> None:
-        """Count what another module's steps count, to the same sums, if labels and outputs have its names."""
+        """Count in steps what another module's steps count, to the same sums, if names of arrays agree."""
         same = (other._names.label, other._output_names) == (self._names.label, self._output_names)
         self._count(other._counting if same else Counting())
 
@@ -206,22 +206,22 @@ class Module(SavedModule):
         return self.counting_in(lambda: self)
 
     def counting_in(self, present: Callable[[], Module]) -> AbstractContextManager[None]:
-        """As `counting`, where `present` gives the module whose step is the next or was the last."""
+        """As `counting`; `present` gives the module of the next or the last step."""
         return self._counting.going_on(lambda: present()._executor)
 
     # -- running -------------------------------------------------------------------------------
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Run forward on a batch. Another batch size binds anew by itself."""
+        """Run forward on a batch. Another batch size is bound automatically."""
         is_train = self.for_training if is_train is None else is_train
         feed = self._prepared(data_batch, is_train)
         self._present.executor.forward(is_train=is_train, **feed)
 
     def forward_backward(self, data_batch: Any) -> None:
-        """Forward in training mode and backward, pushed together: on a GPU they are one launch then."""
+        """Forward in training mode and backward, pushed together, so that on a GPU they are one launch."""
         cls = type(self)
         if cls.forward is not Module.forward or cls.backward is not Module.backward:
-            super().forward_backward(data_batch)  # a subclass has its own way
+            super().forward_backward(data_batch)  # a subclass has overridden it
             return
         feed = self._prepared(data_batch, True)
         if self._executor.updated:
@@ -231,7 +231,7 @@ class Module(SavedModule):
             self._executor.forward_backward(**feed)
 
     def _prepared(self, data_batch: Any, is_train: bool) -> dict[str, Any]:
-        """What the executor for this batch is to be given, once it may run."""
+        """Feed of the executor for this batch, after everything is ready to run."""
         self.need(params=True)
         feed = self._binding.feed(data_batch)
         self._turn_to(data_batch, feed, is_train)
@@ -248,22 +248,22 @@ class Module(SavedModule):
         return feed
 
     def _have_steps(self) -> None:
-        """Plan training, where no step has been planned yet."""
+        """Plan training, if no step has been planned yet."""
         if not self.for_training or self._binding.plan_gradients:
             return
         if self._training.fused and self._training.optimizer is None:
             raise StateError(
                 "this module was made with fused_update=True: call init_optimizer before training."
             )
-        self._training.plan(self._binding)  # without an optimizer: somebody has an update of his own
+        self._training.plan(self._binding)  # without an optimizer: the user updates himself
 
     @property
     def _ran_inference_alone(self) -> bool:
-        """Whether the last program has no backward pass."""
+        """True if the last program has no backward pass."""
         return self._present is not self._binding or self._binding.forward_only
 
     def _turn_to(self, data_batch: Any, feed: Mapping[str, Any], is_train: bool) -> None:
-        """Have a program for a batch: for training, or where there is one, that of steps."""
+        """Select a program for a batch: one for training, or that of steps if there is one."""
         training = self._binding
         shapes = training.other_shapes(data_batch, feed)
         if shapes is None:
@@ -279,7 +279,7 @@ class Module(SavedModule):
         """Run backward; with a fused update this runs the update as well."""
         self.need(params=True)
         if self._fed is not None and not self.is_fused and self._ran_inference_alone:
-            # A step for these shapes, which looks itself whether this forward pass is one for backward.
+            # A step for these shapes, which checks itself if this forward pass was one for backward.
             self.reshape(self._present.data_shapes, self._present.label_shapes)
             self._have_steps()
             if not self.is_fused:
@@ -332,14 +332,14 @@ class Module(SavedModule):
         return self._by_device(grads, merge_multi_context, axes)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
+        """Add the outputs of the last forward to the metric; this may complete after the return."""
         wanted("update_metric: eval_metric", eval_metric, "an EvalMetric", has=("update_later",))
         if labels is not None:
             wanted("update_metric: labels", labels, "a list of NDArrays", list, tuple)
         names = [d.name for d in self._binding.label_shapes]
         executor = self._present.executor
         fed, here = self._fed or {}, executor.arg_dict
-        # What was fed lies beside the outputs: on a GPU that saves the way.
+        # Fed arrays are read from beside the outputs: on a GPU that saves copies.
         there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
         eval_metric.update_later(there, dict(zip(self._output_names, executor.outputs)))
 

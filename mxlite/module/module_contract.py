@@ -1,4 +1,4 @@
-"""What every kind of module can do, and in which states it can be."""
+"""Interface of all modules, and the states they can be in."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def as_list(value: Any) -> list[Any]:
 def by_device(
     arrays: list[Any], merged: bool, devices: int = 1, samples: int = 0, axes: Sequence[int] = ()
 ) -> list[Any]:
-    """`arrays`, or as MXNet gives them unmerged: for each a list over devices.
+    """`arrays`, or in MXNet's unmerged form: for each a list over devices.
 
-    Several devices are one here, and what each would have is its part of the batch, as a copy: of each array
-    along its number in `axes` (0 if that is empty), which belongs to `samples` samples. What is not of the
-    batch, every device has. Merged, arrays are copies too, which the next batch leaves alone.
+    Several devices are one here, and each one's list entry is a copy of its part of the batch: of each array
+    along its axis in `axes` (0 if that is empty), which belongs to `samples` samples. An array without a
+    batch axis is given to every device. Merged arrays are copies too, which the next batch leaves unchanged.
     """
     if devices == 1:
         return arrays if merged else [[a] for a in arrays]
@@ -41,7 +41,7 @@ def by_device(
 def _parts(array: Any, devices: int, samples: int, axis: int) -> list[Any]:
     if array is None or axis < 0 or axis >= array.ndim or samples < devices or array.shape[axis] % samples:
         return [array] * devices
-    each = array.shape[axis] // samples  # rows of a sample
+    each = array.shape[axis] // samples  # of the array for one sample
     ends = [each * (samples * i // devices) for i in range(devices + 1)]
     return [array.slice_axis(axis=axis, begin=i, end=j) for i, j in pairwise(ends)]
 
@@ -52,7 +52,7 @@ def missing(module: Any, what: str, name: str) -> MissingMethodError:
 
 
 class ModuleContract:
-    """What `fit`, `score` and `predict` need; see Module.
+    """Interface that `fit`, `score` and `predict` need; see Module.
 
     A subclass has bind, init_params, init_optimizer, forward, backward, update, get_outputs, update_metric,
     get_params, set_params and the three `save_resume_state`, `load_resume_state`, `prepare_fit`.
@@ -81,12 +81,12 @@ class ModuleContract:
 
     @property
     def data_shapes(self) -> Any:
-        """What it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
+        """Bound data: a DataDesc, or (name, shape), for each of `data_names`."""
         raise missing(self, "does not say what its data is", "data_shapes")
 
     @property
     def label_shapes(self) -> Any:
-        """What it is bound for of labels; nothing where it has none."""
+        """Bound labels; nothing if it has none."""
         raise missing(self, "does not say what its labels are", "label_shapes")
 
     @property
@@ -103,7 +103,7 @@ class ModuleContract:
         raise missing(self, "does not say how to initialise parameters", "init_params()")
 
     def init_optimizer(self, *args: Any, **options: Any) -> None:
-        """Make what updates the parameters."""
+        """Create the object that updates the parameters."""
         raise missing(self, "does not say how to make an optimizer", "init_optimizer()")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
@@ -128,7 +128,7 @@ class ModuleContract:
         return []
 
     def set_states(self, states: Any = None, value: float | None = None) -> None:
-        """Assign them; refused where there are none."""
+        """Assign the states; refused if there are none."""
         self.need(params=True)
         if states or value:
             raise StateError(
@@ -152,28 +152,28 @@ class ModuleContract:
         self.await_optimizer()
 
     def expecting(self, train_data: Any, eval_data: Any = None) -> AbstractContextManager[None]:
-        """Inside, `fit` plans its steps: a budget is for those on `train_data` and for inference on
-        `eval_data`. What they provide is bound when it ends."""
+        """Context in which `fit` plans its steps: a budget is for those on `train_data` and for inference on
+        `eval_data`. Programs for their shapes are bound at its end."""
         return nullcontext()
 
     def await_optimizer(self) -> None:
-        """Called before bind by who is sure to call `init_optimizer`: a budget is for its states too."""
+        """Announce before bind that `init_optimizer` will follow: a budget then includes its states."""
 
     def resume_moment(self, train_data: Any) -> Any:
-        """Where random numbers and data stand now, for `save_resume_state`; None where nobody can say."""
+        """Positions of random numbers and data, for `save_resume_state`; None if unknown."""
         return None
 
     def save_resume_state(
         self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
     ) -> None:
-        """Write what `load_resume_state` reads: as things are, or were at a `resume_moment`."""
+        """Write the state for `load_resume_state`: the current one, or that of a `resume_moment`."""
         raise missing(self, "cannot be resumed", "save_resume_state()")
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
-        """Go on from there: (epoch, batches done in it); None if nothing was written."""
+        """Continue from the saved state: (epoch, batches done in it); None if nothing was written."""
         raise missing(self, "cannot be resumed", "load_resume_state()")
 
-    # -- using it ------------------------------------------------------------------------------
+    # -- use -----------------------------------------------------------------------------------
 
     @property
     def symbol(self) -> Any:
@@ -181,7 +181,7 @@ class ModuleContract:
         return self._symbol
 
     def stays_bound(self, force_rebind: bool) -> bool:
-        """Whether `bind` has nothing to do, which it says in the log: MXNet keeps an existing binding."""
+        """True if `bind` has nothing to do, which it logs: MXNet keeps an existing binding."""
         if not self.binded or force_rebind:
             return False
         self.logger.warning("Already bound, ignoring bind()")
@@ -197,7 +197,7 @@ class ModuleContract:
             raise StateError("call init_optimizer first: nothing says how to update.")
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """What loops after MXNet's `fit` call ahead of a batch's turn; nothing has to be done."""
+        """Counterpart of the call that loops in the style of MXNet's `fit` make ahead of a batch: a no-op."""
         self.need()
 
     def forward_backward(self, data_batch: Any) -> None:
@@ -206,10 +206,10 @@ class ModuleContract:
         self.backward()
 
     def prepare_metric(self, metric: EvalMetric) -> None:
-        """Called by `fit` before there is an optimizer: `metric` is what it will look at."""
+        """Announce to the module, before there is an optimizer, the `metric` that `fit` will use."""
 
     def counting(self) -> AbstractContextManager[None]:
-        """Inside, training steps may add to that metric by themselves."""
+        """Context in which training steps may add to that metric by themselves."""
         return nullcontext()
 
     def train_step(self, data_batch: Any) -> None:

@@ -72,7 +72,7 @@ class PythonModule(BaseModule):
         shared_module: Any = None,
         grad_req: Any = "write",
     ) -> None:
-        """Take note of the shapes; there is nothing to allocate."""
+        """Record the shapes; there is nothing to allocate."""
         if self.stays_bound(force_rebind):
             return
         if grad_req != "write":
@@ -103,19 +103,19 @@ class PythonModule(BaseModule):
         return {}, {}
 
     def init_params(self, *args: Any, **options: Any) -> None:
-        """There are none."""
+        """Do nothing: there are no parameters."""
 
     def set_params(
         self, arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray], *args: Any, **options: Any
     ) -> None:
-        """There are none."""
+        """Do nothing: there are no parameters."""
 
     def init_optimizer(self, *args: Any, **options: Any) -> None:
-        """There is nothing to update."""
+        """Do nothing: there is nothing to update."""
         self.optimizer_initialized = True
 
     def update(self) -> None:
-        """There is nothing to update."""
+        """Do nothing: there is nothing to update."""
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs, if the module was bound with labels."""

@@ -1,4 +1,4 @@
-"""Going over data with a module that has its parameters: metrics and predictions."""
+"""Evaluation of a module that has its parameters: metrics and predictions over data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Callbacks = Callable[..., Any] | list[Callable[..., Any]] | None
 
 
 class ScoredModule(ModuleContract):
-    """A module, as far as `score` and `predict` go."""
+    """A module with `score` and `predict`."""
 
     def score(
         self,

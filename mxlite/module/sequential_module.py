@@ -21,7 +21,7 @@ class SequentialModule(BaseModule):
     """`SequentialModule().add(first).add(second, take_labels=True, auto_wiring=True)`.
 
     take_labels: the module gets the labels of the batch, and metrics look at its outputs.
-    auto_wiring: what the module before gives is called by this module's own data names.
+    auto_wiring: the outputs of the previous module are fed under this module's own data names.
 
     Each module has a plan and a budget of its own; only inside one of them can bytes be shared.
     """
@@ -64,7 +64,7 @@ class SequentialModule(BaseModule):
 
     @property
     def label_shapes(self) -> Any:
-        """What it was bound with; None if no module takes labels."""
+        """The label shapes it was bound with; None if no module takes labels."""
         self.need()
         return self._label_shapes
 
@@ -133,7 +133,7 @@ class SequentialModule(BaseModule):
             yield
 
     def _fed_by(self, data: Any) -> list[DataBatch]:
-        """What each module is given of an iterator's batches, of those of which that is known."""
+        """Shapes of each module's batches for an iterator's data, as far as they can be inferred."""
         shapes, labels = shapes_of(data)
         found = []
         for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
@@ -141,7 +141,7 @@ class SequentialModule(BaseModule):
             found.append(DataBatch([], provide_data=shapes))
             found[-1].provide_label = labels if meta.get(self.META_TAKE_LABELS) else None
             if not isinstance(module.symbol, Symbol):
-                break  # what comes behind it nobody knows
+                break  # further shapes are unknown
             outputs = module.symbol.infer_shape_partial(**{d[0]: d[1] for d in shapes})[1]
             if outputs is None or not all(outputs):
                 break
@@ -223,7 +223,7 @@ class SequentialModule(BaseModule):
             except MemoryBudgetError as error:
                 refused.append((i, error))
         if refused:
-            # Budgets are the modules' own: whoever raises one is told of all.
+            # Each module has a budget of its own: the error names all that must be raised.
             most, worst = max(refused, key=lambda r: r[1].least_feasible_bytes)
             named = ", ".join(f"module {i} {e.least_feasible_bytes} bytes" for i, e in refused)
             worst.remark(f"This is module {most} of the SequentialModule. Budgets that do work: {named}.")

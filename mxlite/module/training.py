@@ -1,7 +1,7 @@
-"""How the parameters of a module learn: by which optimizer, with which states, and how far by now.
+"""Training state of a module's parameters: the optimizer, its states, and the progress.
 
 The update is part of the planned step, which then owns the states (**fused**), or it follows the step, by an
-Updater that has them. Which it is, the executor of a binding says; everything here holds for both.
+Updater that has them. The executor of a binding says which; everything here holds for both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .saved.statefile import Packed
 class Training:
     """The optimizer of a module, its states, KVStore and loss scale. `index` numbers its parameters.
 
-    `fused` is what the user asks for, None where that is left to `fit`. `awaits`: whether an optimizer will
-    surely come before a step is run. `samples`: of a batch, for `rescale_grad`, where they are not those of
+    `fused` is the user's choice, None if that is left to `fit`. `awaits`: True if an optimizer will
+    certainly come before a step is run. `samples`: batch size for `rescale_grad`, if it is not that of
     the binding.
     """
 
@@ -61,12 +61,12 @@ class Training:
 
     @property
     def waits(self) -> bool:
-        """Whether the step is not to be planned yet: the optimizer, which is part of it or owns states beside
+        """True if the step must not be planned yet: the optimizer, which is part of it or owns states beside
         it, is not known."""
         return (bool(self.fused) or self.awaits) and self.optimizer is None
 
     def in_step(self, inputs_need_grad: bool) -> Any:
-        """The optimizer, where its update can be, and is to be, part of the step; else None."""
+        """The optimizer, if its update can be, and is to be, part of the step; else None."""
         if self.optimizer is None or not self.fused or inputs_need_grad:
             return None
         return None if self.optimizer.update_rule() is None else self.optimizer
@@ -84,25 +84,25 @@ class Training:
             )
 
     def remake(self, binding: Binding) -> None:
-        """Plan the step anew, after what is asked of it has changed."""
+        """Plan the step anew, after its options have changed."""
         binding.remake(self._asked(binding))
         self._give(binding)
 
     def use(
         self, binding: Binding, data_shapes: Any, label_shapes: Any, before: Binding | None = None
     ) -> None:
-        """Have a program for these shapes, the last step having been one of `before`."""
+        """Select a program for these shapes; the last step was one of `before`."""
         binding.use(data_shapes, label_shapes, self._asked(before or binding))
         self._give(binding)
 
     def expect(self, binding: Binding, data_shapes: Any, label_shapes: Any) -> None:
-        """Let the binding's group count the program for these shapes, which is to come."""
+        """Make the binding's group count the program for these shapes, which is to come."""
         binding.expect(data_shapes, label_shapes, self._asked(binding))
 
-    # -- who updates ---------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------
 
     def named(self, optimizer: Any, params: Any, binding: Binding) -> Any:
-        """An optimizer by its name, or one that is told now how its parameters are called."""
+        """An optimizer by its name, or a given one, which gets the names of its parameters."""
         names = {i: n for n, i in self.index.items()}
         if isinstance(optimizer, str):
             try:
@@ -120,7 +120,7 @@ class Training:
         return optimizer
 
     def start(self, optimizer: Any, store: KVStore | None, binding: Binding) -> None:
-        """Train by this optimizer from now on, with new states. Nothing changes if no plan has room."""
+        """Train with this optimizer from now on, with new states. Nothing changes if no plan has room."""
         before = self.optimizer, self._updater, binding.group.extra
         try:
             self._start(optimizer, binding)
@@ -141,7 +141,7 @@ class Training:
             binding.group.extra = {}
             self.plan(binding)
             for state in binding.executor.optimizer_states.values():
-                state[...] = 0  # of an optimizer before, perhaps
+                state[...] = 0  # perhaps of a previous optimizer
             binding.refresh_masters()
             self.updater.states |= self._states_of(binding)
         else:
@@ -152,7 +152,7 @@ class Training:
             self.plan(binding)
 
     def borrow(self, other: Training) -> None:
-        """Learn by another module's optimizer and states: those of one parameter are for both."""
+        """Share another module's optimizer and states: those of a common parameter are shared."""
         if missing := [n for n in self.parameters if n not in other.index]:
             raise BindError(f"borrow_optimizer: the other module has no parameter {missing[0]!r}.")
         self.optimizer, self._updater = other.optimizer, other._updater
@@ -160,7 +160,7 @@ class Training:
         self._numbers = (), ()
 
     def keep_states(self, binding: Binding) -> None:
-        """After binding anew: the arrays of a fused step's states are new, their values are not."""
+        """Copy states after binding anew: a fused step then has new arrays for the same values."""
         if self._updater is None or not binding.is_fused:
             return
         fresh = self._states_of(binding)
@@ -174,7 +174,7 @@ class Training:
         return states.of_fused_step(binding.executor, self.optimizer, self.index)
 
     def fill_store(self, binding: Binding) -> None:
-        """Let a KVStore hold the parameters themselves, and update by this module's optimizer."""
+        """Make a KVStore hold the parameters themselves, and update by this module's optimizer."""
         if self._store is not None:
             arrays = binding.arg_dict
             for name, index in self.index.items():
@@ -192,7 +192,7 @@ class Training:
                 self.updater(self.index[name], grad, args[name])
 
     def _may_update(self, scale: LossScale, binding: Binding) -> bool:
-        """Whether all gradients are finite; the loss scale learns from it."""
+        """True if all gradients are finite; the loss scale is adjusted accordingly."""
         grads = binding.executor.grad_dict
         finite = are_finite(g for n in self.parameters if (g := grads[n]) is not None)
         scale.learn(finite)
@@ -212,7 +212,7 @@ class Training:
         return rows if rows.ndim == 2 else rows.reshape(-1, self.optimizer.update_rule().rates)
 
     def _updated(self, executor: Executor) -> tuple[int, ...]:
-        """The numbers of what a fused step updates; the same tuple as long as the executor's is the same."""
+        """Numbers of the parameters that a fused step updates, cached while the executor's are the same."""
         if self._numbers[0] is not executor.updated:
             self._numbers = executor.updated, tuple(self.index[n] for n in executor.updated)
         return self._numbers[1]
@@ -220,23 +220,23 @@ class Training:
     # -- the loss scale ------------------------------------------------------------------------
 
     def _asked(self, binding: Binding) -> Asked | None:
-        """What an executor is bound with for the loss scale."""
+        """Loss scale request for binding an executor."""
         self.settle(binding)
         return None if self.scale is None else self.scale.asked()
 
     def _give(self, binding: Binding) -> None:
-        """After another executor came: it goes on where the one before was."""
+        """Pass the loss scale's state on to a new executor."""
         if self.scale is not None and binding.is_fused:
             self.scale.give(binding.executor)
 
     def follow(self, binding: Binding) -> None:
-        """Have a program without the update use the scale as it is: it may have moved with other shapes."""
+        """Set the current scale in a program without the update: it may have changed with other shapes."""
         has = binding.executor.loss_scale  # None: nothing of this network is in 16 bits
         if self.scale is not None and has not in (None, self.scale.value):
             binding.executor.loss_scale = self.scale.value
 
     def settle(self, binding: Binding) -> None:
-        """Where the last step decided by itself whether to update: learn what it did."""
+        """Learn the last step's decision whether to update, if it decided by itself."""
         if self.scale is None:
             return
         found = self.scale.settle(binding.executor if binding.is_fused else None)
@@ -246,12 +246,12 @@ class Training:
             self.logger.info("Gradients overflow: no update; the loss scale is %g now.", self.scale.value)
 
     def scale_state(self, binding: Binding) -> tuple[float, int] | None:
-        """The loss scale and its good steps, to go on from."""
+        """The loss scale and its count of good steps, for resuming."""
         self.settle(binding)
         return None if self.scale is None else (self.scale.value, self.scale.good_steps)
 
     def restore_scale(self, state: tuple[float, int] | None, binding: Binding) -> None:
-        """Go on from what `scale_state` gave."""
+        """Continue from the result of `scale_state`."""
         if self.scale is not None and state is not None:
             self.scale.value, self.scale.good_steps = state
             binding.executor.loss_scale = self.scale.value
@@ -260,14 +260,14 @@ class Training:
     # -- states in files -----------------------------------------------------------------------
 
     def packed_states(self, binding: Binding) -> Packed:
-        """The states as they go into a file."""
+        """The states in the form of a file."""
         self.settle(binding)
         return self.updater.packed()
 
     def restore_states(self, source: Source, binding: Binding) -> None:
-        """Take the states out of a file."""
+        """Restore the states from a file."""
         self.settle(binding)
-        if binding.is_fused:  # the arrays of the step stay, their values change
+        if binding.is_fused:  # the arrays of the step are kept, their values change
             self.updater.take_states(source, self.updater.states, self.parameters)
             binding.refresh_masters()
         else:

@@ -1,4 +1,4 @@
-"""attach_grad, grad and backward: how an array takes part in autograd."""
+"""The autograd part of NDArray: attach_grad, grad and backward."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Attachment(Storage):
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Ask for this array's gradient: `.grad`, now zeros, which backward writes, or adds to if 'add'.
 
-        On an array that was recorded, what came before it is forgotten: gradients end here. `stype` says how
-        the gradient is stored, None as the array is. A row_sparse one has the rows that Embedding with
-        `sparse_grad`, or `dot` of a csr array, have read; what other operators give has its rows that are
-        not 0.
+        On a recorded array the history before it is forgotten: gradients end here. `stype` is the gradient's
+        storage type, None for the array's. A row_sparse one stores the rows that Embedding with
+        `sparse_grad`, or `dot` of a csr array, have read; of other operators' gradients it stores the rows
+        that are not 0.
         """
         from .creation import zeros
 
@@ -44,7 +44,7 @@ class Attachment(Storage):
 
     @property
     def _fresh_grad(self) -> bool:
-        """Whether a backward pass has written `.grad` since this was set to False, as MXNet's trainers do."""
+        """True if a backward pass has written `.grad` since this was set to False, as MXNet's trainers do."""
         source = None if self.origin is None else self.origin[0]
         return isinstance(source, Leaf) and source.fresh
 

@@ -6,7 +6,7 @@
     y.backward()
     x.grad                              2 * x
 
-Modes belong to a thread. `tape.py` tells what is remembered, `differentiate.py` what backward does with it.
+Modes belong to a thread. `tape.py` says what is recorded, `differentiate.py` how backward uses it.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def predict_mode() -> AbstractContextManager[None]:
 
 
 def is_recording() -> bool:
-    """Whether this thread records."""
+    """True if this thread records."""
     return MODE.recording
 
 
 def is_training() -> bool:
-    """Whether this thread's calls run as for training."""
+    """True if this thread's calls run as for training."""
     return MODE.training
 
 
 def set_recording(is_recording: bool) -> bool:
-    """Record from now on, or no longer; returns what was before."""
+    """Turn recording on or off; returns the previous setting."""
     return MODE.switch(recording=is_recording)[0]
 
 
 def set_training(train_mode: bool) -> bool:
-    """Run as for training from now on, or as for inference; returns what was before."""
+    """Turn training mode on or off; returns the previous setting."""
     return MODE.switch(training=train_mode)[1]
 
 
@@ -87,8 +87,8 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> 
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
     """Gradients of the sum of `heads` for all arrays that asked for theirs, into their `.grad`.
 
-    `head_grads`: what to multiply each head's gradient with, None for ones. The graph is freed unless
-    `retain_graph`. What ran as for training is differentiated as such, whatever `train_mode` says.
+    `head_grads`: factors of each head's gradient, None for ones. The graph is freed unless
+    `retain_graph`. Calls that ran as for training are differentiated as such, whatever `train_mode` says.
     """
     arrays, grads = _heads(heads, head_grads)
     run_backward(arrays, grads, None, retain=retain_graph)
@@ -104,7 +104,7 @@ def grad(
 ) -> Any:
     """New arrays with the gradients of the sum of `heads` for `variables`; `.grad` stays as it is.
 
-    A list, for one variable as well: as MXNet 1.9.1 gives it, whatever its description says. With
+    A list, for one variable as well: as MXNet 1.9.1 returns it, contrary to its description. With
     `create_graph` the gradients are on the tape themselves, if this thread records: they can be
     differentiated, as far as the operators' derivatives are written with operators (DerivativeError where
     not); that of a gradient which does not depend on its variable, as relu's, is 0. `retain_graph` is as
@@ -119,13 +119,13 @@ def grad(
             raise StateError(f"variable {i} is not on the tape: it needs attach_grad() before it is used.")
         origins.append(origin)
     retain = create_graph if retain_graph is None else retain_graph
-    found = run_backward(arrays, grads, origins, retain=retain, create=create_graph)
+    gradients = run_backward(arrays, grads, origins, retain=retain, create=create_graph)
     seen: set[int] = {id(g) for g in grads}
     result: list[Any] = []
-    for i, g in enumerate(found):
+    for i, g in enumerate(gradients):
         if g is None:
             raise StateError(f"the heads do not depend on variable {i}; it has no gradient.")
-        if id(g) in seen:  # a gradient that is another one, or a head gradient
+        if id(g) in seen:  # a gradient that is the same array as another one, or a head gradient
             with scope(recording=create_graph):
                 g = g.copy()  # type: ignore[attr-defined]
         leaf = origins[i][0]
@@ -139,13 +139,13 @@ def grad(
 
 
 def _constant_in(variable: NDArray, value: Any) -> Any:
-    """`value` on the tape, as a function of `variable` whose derivative is 0, whatever that holds."""
+    """`value` on the tape, as a function of `variable` whose derivative is 0."""
     nowhere = invoke(call_of("zeros_like", {}), (variable,))
     return invoke(call_of("where", {}), (nowhere, variable, value))
 
 
 def recorded_graph(x: NDArray) -> Graph:
-    """The graph behind an array. Raises StateError if the tape has none."""
+    """The graph that computed an array. Raises StateError if the tape has none."""
     origin = origin_of(x)
     if origin is None:
         raise StateError("this array was not recorded, or its graph is freed.")
@@ -163,9 +163,9 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[NDArray | N
 
 
 def _listed(arrays: Any) -> list[Any]:
-    found = [arrays] if isinstance(arrays, NDArray) else arrays
-    wanted("What autograd works with", found, "an NDArray or a list of them", list, tuple)
-    for a in found:
+    listed = [arrays] if isinstance(arrays, NDArray) else arrays
+    wanted("What autograd works with", listed, "an NDArray or a list of them", list, tuple)
+    for a in listed:
         if a is not None:
             wanted("What autograd works with", a, "an NDArray or a list of them", NDArray)
-    return list(found)
+    return list(listed)

@@ -94,14 +94,14 @@ def lesser_equal(lhs: Any, rhs: Any) -> Any:
 
 
 def _compare(name: str, mirrored: str, plain: Callable[[Any, Any], bool], lhs: Any, rhs: Any) -> Any:
-    """`mirrored` is the comparison that says the same with its sides exchanged."""
+    """A comparison; `mirrored` is the operator for exchanged sides."""
     return _either(
         f"broadcast_{name}", f"_{name}_scalar", f"_{mirrored}_scalar", lambda x, y: int(plain(x, y)), lhs, rhs
     )
 
 
 def _either(arrays: str, right: str, left: str, plain: Callable[[Any, Any], Any], lhs: Any, rhs: Any) -> Any:
-    """By the operator `arrays`, or by `right` or `left` where the number stands, or by `plain`."""
+    """Apply the operator `arrays`, or `right` or `left` where a number stands there, or `plain`."""
     if isinstance(lhs, Storage):
         return combine(arrays, right, lhs, rhs)
     if isinstance(rhs, Storage):

@@ -1,4 +1,4 @@
-"""What an operation on arrays is called."""
+"""The names of operations on arrays, with facts for the profiler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CallName(str):
         return self
 
     def facts(self) -> Facts:
-        """What the call is and costs; the same object each time."""
+        """The operator, kernel and cost of the call; the same object each time."""
         if self._told is None:
             plan = self._plan
             nbytes = sum(prod(shape) * dtype.itemsize for shape, dtype in (*plan.kinds, *plan.makes))

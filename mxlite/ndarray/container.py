@@ -12,8 +12,8 @@ One array is written in one of four versions, told apart by the first u32:
 | V3      | 0xF993FACA | as V2, dense only; 0 axes mean a scalar and an axis may have length 0   |
 
 with shape = i32 ndim, i64 dims; context = i32 device type, i32 number; dtype = i32 flag; parts in brackets
-only in sparse arrays. All four are read. V2 is written, byte for byte as MXNet 1.9.1 does, and V3 where V2
-cannot say it (no axes, or an axis of length 0).
+only in sparse arrays. All four are read. V2 is written, byte for byte as MXNet 1.9.1 does, and V3 if V2
+cannot represent the array (no axes, or an axis of length 0).
 
 A file is untrusted: each size in it is compared with the bytes that are left before anything is allocated.
 
@@ -54,7 +54,7 @@ def write_container(
 ) -> None:
     """Write `arrays`, numpy's, NDArrays or Forms, and their `names` if there are any, at the file's position.
 
-    None is copied as a whole.
+    No array is copied as a whole.
     """
     if names and len(names) != len(arrays):
         raise FormatError(f"{len(arrays)} arrays need as many names or none, got {len(names)}.")
@@ -69,7 +69,7 @@ def write_container(
             struct.pack(
                 f"<Iii{len(shape)}qiii",
                 *(magic, _DENSE, len(shape), *shape),
-                *(1, 0, flag_of(dtype)),  # of cpu(0)
+                *(1, 0, flag_of(dtype)),  # device cpu(0), dtype
             )
         )
         _write_raw(file, array)
@@ -110,7 +110,7 @@ def read_container(
 
 
 class _Reader:
-    """A file, and how many of its bytes are left."""
+    """A file, and the number of bytes left in it."""
 
     def __init__(self, source: Source, allocate: Allocate | None) -> None:
         self.source = source
@@ -228,7 +228,7 @@ class _Reader:
         return array
 
     def elements(self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str) -> int:
-        """Where they begin; behind them the next part does."""
+        """The offset of an array's elements; the position moves past them."""
         nbytes, at = prod(shape) * dtype.itemsize, self.nbytes - self.left
         self.claim(nbytes, f"{part} of shape {shape} and dtype {dtype}")
         self.left -= nbytes

@@ -1,4 +1,4 @@
-"""mx.context: devices, and what is known of the GPUs among them."""
+"""mx.context: devices, and the memory of GPUs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
 def set_gpu_memory_limit(nbytes: int | str | None, device_id: int = 0) -> int | None:
     """Let this process take at most `nbytes` (a number or "8GiB") of a GPU, for arrays and programs together.
 
-    None: all there is. What is taken already and lies idle is given back if it is more. Returns the limit
-    before, which was MXLITE_GPU_MEMORY_LIMIT at first.
+    None: all there is. Unused memory beyond the limit is given back. Returns the previous limit, which is
+    MXLITE_GPU_MEMORY_LIMIT at first.
     """
     pool = gpu_backend(device_id).device.pool
     before = pool.limit

@@ -1,4 +1,4 @@
-"""mx.nd.contrib: `mx.nd.contrib.X` is the operator `_contrib_X`. Functions that are none go here."""
+"""mx.nd.contrib: `mx.nd.contrib.X` is the operator `_contrib_X`; other functions are here."""
 
 from ..core.namespace import namespace as _namespace
 from .contrib_updates import (

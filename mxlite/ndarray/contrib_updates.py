@@ -31,9 +31,9 @@ def adamw_update(
 ) -> NDArray:
     """Adam with decoupled weight decay: ``weight - eta * (lr*mean / (sqrt(var) + epsilon) + wd*weight)``.
 
-    weight, grad, mean, var: (...)  ->  out: (...), usually `weight`; `mean` and `var` are changed. An array
-    of one as `rescale_grad` is waited for. Where the scale is 0, inf or nan, as after an overflow in mixed
-    precision, everything stays as it is.
+    weight, grad, mean, var: (...)  ->  out: (...), usually `weight`; `mean` and `var` are changed. The call
+    waits for `rescale_grad` if it is an array of one. If the scale is 0, inf or nan, as after an overflow in
+    mixed precision, everything stays as it is.
 
     I. Loshchilov and F. Hutter, 2019, "Decoupled weight decay regularization".
     """
@@ -151,11 +151,11 @@ def _adamw(
     if len(etas) != len(own):
         raise OpAttributeError(f"etas must be {len(own)} numbers, one for each weight, got {len(etas)}.")
     if scale == 0 or not math.isfinite(scale):
-        made = [a[0].copy() for a in own] if out is None else list(out)
-        for a, o in zip(own, made):
+        targets = [a[0].copy() for a in own] if out is None else list(out)
+        for a, o in zip(own, targets):
             if o is not a[0]:
                 a[0].copyto(o)
-        return made
+        return targets
     operator = "_multi_mp_adamw_update" if len(own[0]) == 5 else "_multi_adamw_update"
     # eta is a factor of both rates, and the operator has one eta for all weights.
     lrs, wds = [r * e for r, e in zip(lrs, etas)], [r * e for r, e in zip(wds, etas)]
@@ -167,8 +167,8 @@ def _many(
 ) -> list[NDArray]:
     function: Callable[..., Any] = FUNCTIONS[operator]
     target = None if out is None else list(out)
-    made = function(*(a for arrays in own for a in arrays), num_weights=len(own), out=target, **rates)
-    return list(made) if isinstance(made, (list, tuple)) else [made]
+    results = function(*(a for arrays in own for a in arrays), num_weights=len(own), out=target, **rates)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
 def _by_weight(size: int, *lists: Sequence[NDArray]) -> list[tuple[NDArray, ...]]:

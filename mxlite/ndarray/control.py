@@ -50,8 +50,8 @@ def while_loop(
     if max_iterations is None:
         raise OpAttributeError("while_loop needs max_iterations: outputs are as long as that.")
     most = int(max_iterations.asscalar() if isinstance(max_iterations, NDArray) else max_iterations)
-    found, form = _arrays(loop_vars, "while_loop: loop_vars")
-    if not found:
+    variables, form = _arrays(loop_vars, "while_loop: loop_vars")
+    if not variables:
         raise OpAttributeError("while_loop: loop_vars must be one array or more, got an empty list.")
     alone = isinstance(loop_vars, NDArray)
     states = [loop_vars] if alone else list(loop_vars)
@@ -101,7 +101,7 @@ class _Steps:
         self.count += 1
 
     def stacked(self, rows: int) -> Any:
-        made = []
+        outputs = []
         for column in self.columns:
             parts = [FUNCTIONS["stack"](*column, axis=0)]
             if rows > self.count:
@@ -113,8 +113,8 @@ class _Steps:
                         ctx=first.context,
                     )
                 )
-            made.append(FUNCTIONS["concat"](*parts, dim=0) if len(parts) > 1 else parts[0])
-        return restore(iter(made), self.form)
+            outputs.append(FUNCTIONS["concat"](*parts, dim=0) if len(parts) > 1 else parts[0])
+        return restore(iter(outputs), self.form)
 
 
 def _arrays(value: Any, what: str) -> tuple[list[Any], Any]:

@@ -34,7 +34,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         values = np.asarray(source_array)
     except ValueError as error:
         raise ShapeError(f"cannot make an array of this {type(source_array).__name__}: {error}") from None
-    if values.dtype.kind == "U":  # numbers as a program reads them from a file
+    if values.dtype.kind == "U":  # numbers as text, as a program reads them from a file
         try:
             values = values.astype(kind)
         except ValueError as error:
@@ -97,8 +97,9 @@ def arange(
 ) -> NDArray:
     """start, start + step, ... as long as it is before `stop`, each `repeat` times.
 
-    With one number, `arange(n)` counts from 0. Of a whole-number dtype, `start` and `step` are cut towards 0,
-    as many numbers as there were. `infer_range` is accepted for MXNet's sake and must be False.
+    With one number, `arange(n)` counts from 0. For a whole-number dtype, `start` and `step` are cut towards
+    0, and the count stays. `infer_range` is accepted for MXNet's sake and must be False.
+    Keeps the dtype. While both share it, write through one side only, and wait before looking from the other.
     """
     if infer_range:
         raise ShapeError("arange cannot infer its range: an array by itself has no users to infer it from.")

@@ -1,9 +1,9 @@
 """mx.operator: operators in Python, `CustomOp` and `CustomOpProp`, and `mx.nd.Custom` that calls them.
 
-A CustomOpProp says what the operator is, a CustomOp computes. Its methods run inside an operation of the
+A CustomOpProp declares the operator, a CustomOp computes. Its methods run inside an operation of the
 engine, on a worker thread; the arrays they get are NDArrays around the memory of the call, to be used while
-it lasts. Whatever they call on arrays runs at once on the same thread (`engine.inline_engine`) and is not
-recorded. They compute on the host: of an operator on a GPU the arrays are copied there and back.
+it lasts. Their own calls on arrays run at once on the same thread (`engine.inline_engine`) and are not
+recorded. They compute on the host: for an operator on a GPU the arrays are copied there and back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 class CustomOp:
-    """The computation. One object serves one node: what `forward` leaves on it, `backward` finds."""
+    """The computation. One object serves one node: `backward` sees the attributes that `forward` has set."""
 
     def forward(
         self,
@@ -56,7 +56,7 @@ class CustomOp:
     ) -> None:
         """Write the gradient of every argument; one that is not written is 0, as losses leave a label's.
 
-        What was not declared as a dependency is None.
+        An array that was not declared as a dependency is None.
         """
         raise MissingMethodError(f"{type(self).__name__} has no backward.")
 
@@ -72,7 +72,7 @@ class CustomOp:
 
 
 class CustomOpProp:
-    """What the operator is. Parameters of the call arrive in `__init__` as text.
+    """The declaration. Parameters of the call arrive in `__init__` as text.
 
     need_top_grad: False for a loss, whose backward needs no gradient of its outputs.
     """
@@ -108,7 +108,7 @@ class CustomOpProp:
     def declare_backward_dependency(
         self, out_grad: list[int], in_data: list[int], out_data: list[int]
     ) -> list[int]:
-        """Which of these numbers `backward` reads: the arrays behind all others need not be kept for it."""
+        """The numbers, of these, of the arrays that `backward` reads: all others need not be kept for it."""
         return [*(out_grad if self.need_top_grad_ else ()), *in_data, *out_data]
 
     def create_operator(self, ctx: Context, in_shapes: list[list[int]], in_dtypes: list[Any]) -> CustomOp:
@@ -143,7 +143,7 @@ def _function(op: Any) -> Callable[..., Any]:
 
 
 class PropAdapter:
-    """A CustomOpProp class as `ops.custom` wants it."""
+    """A CustomOpProp class in the form that `ops.custom` expects."""
 
     def __init__(self, name: str, make: Callable[..., Any]) -> None:
         self.name = name
@@ -159,7 +159,7 @@ class PropAdapter:
             ) from error
 
     def describe(self, parameters: Parameters) -> Description:
-        """Names of arrays, and which of them backward reads."""
+        """Names of arrays, and the arrays that backward reads."""
         prop = self.prop(parameters)
         arguments, outputs = tuple(prop.list_arguments()), tuple(prop.list_outputs())
         states = tuple(prop.list_auxiliary_states() or ())
@@ -184,7 +184,7 @@ class PropAdapter:
         return ins, outs, rest[0] if rest else []
 
     def forward(self, call: KernelCall) -> None:
-        """Have the user's operator run forward on the arrays of a call."""
+        """Run the user's forward on the arrays of a call."""
         with _user_code(call, "forward"):
             kinds = self._kinds(call)
             outs = [self._wrap(a, k) for a, k in zip(call.outputs, kinds[1])]
@@ -207,14 +207,14 @@ class PropAdapter:
                 )
 
     def backward(self, call: KernelCall) -> None:
-        """Have the user's operator run backward; a head gradient that has not come is 0."""
+        """Run the user's backward; a head gradient that has not arrived is 0."""
         with _user_code(call, "backward"):
             kinds = self._kinds(call)
             heads = [_around(a) for a in call.d_outputs]
             for i, (n, head) in enumerate(zip(self.describe(call.parameters).outputs, heads)):
                 if head is None and f"d_{n}" in self.describe(call.parameters).reads:
                     shape, dtype = kinds[1][i]
-                    heads[i] = NDArray(np.zeros(shape, dtype))  # no gradient has come: it is 0
+                    heads[i] = NDArray(np.zeros(shape, dtype))  # no gradient has arrived: it is 0
             grads = [self._wrap(a, k) for a, k in zip(call.d_arguments, kinds[0])]
             _mark_unwritten(call.d_arguments)
             self._operator(call).backward(
@@ -231,14 +231,14 @@ class PropAdapter:
 
     def _operator(self, call: KernelCall) -> Any:
         """The node's CustomOp, made at its first call."""
-        found = call.state.get("operator")
-        if found is None:
+        operator = call.state.get("operator")
+        if operator is None:
             prop = self.prop(call.parameters)
             shapes = [list(s) for s in call.shapes[0][: len(call.arguments)]]
             dtypes = [d.type for _, d in self._kinds(call)[0]]
-            prop.infer_shape([list(s) for s in shapes])  # some remember shapes here for their operator
-            found = call.state["operator"] = prop.create_operator(cpu(), shapes, dtypes)
-        return found
+            prop.infer_shape([list(s) for s in shapes])  # some props store shapes here for their operator
+            operator = call.state["operator"] = prop.create_operator(cpu(), shapes, dtypes)
+        return operator
 
     def _kinds(self, call: KernelCall) -> tuple[list[Any], list[Any]]:
         """Shapes and dtypes of arguments and outputs; kept from forward, which has all arguments."""
@@ -253,7 +253,7 @@ class PropAdapter:
         return kinds
 
     def _wrap(self, array: Any, kind: tuple[Any, DType]) -> NDArray:
-        """An output that nobody wants is scratch, so that code which writes it anyway still works."""
+        """An NDArray around an array; an unused output is scratch, so that code may still write to it."""
         return NDArray(np.empty(*kind) if array is None else array)
 
 
@@ -261,7 +261,7 @@ _UNWRITTEN = 0xA5FF  # in the first, the middle and the last two bytes of an arr
 
 
 def _ends(array: Any) -> Any:
-    """(the array in pieces of two bytes, which of them are marked); None where there are no such pieces."""
+    """(the array as pairs of bytes, the indices of marked ones); None if it has none."""
     if array is None or not array.size or array.dtype.itemsize < 2 or not array.flags.c_contiguous:
         return None
     pieces = array.reshape(-1).view(np.uint16)
@@ -269,16 +269,16 @@ def _ends(array: Any) -> Any:
 
 
 def _mark_unwritten(arrays: Sequence[Any]) -> None:
-    """Put into each array what its user's code will hardly write at all three places."""
-    for found in map(_ends, arrays):
-        if found is not None:
-            found[0][list(found[1])] = _UNWRITTEN
+    """Write a mark at three places of each array, which the user's code is unlikely to write itself."""
+    for ends in map(_ends, arrays):
+        if ends is not None:
+            ends[0][list(ends[1])] = _UNWRITTEN
 
 
 def _is_unwritten(array: Any) -> bool:
-    """Whether the marks are all there still."""
-    found = _ends(array)
-    return found is not None and all(found[0][i] == _UNWRITTEN for i in found[1])
+    """True if all marks are still there."""
+    ends = _ends(array)
+    return ends is not None and all(ends[0][i] == _UNWRITTEN for i in ends[1])
 
 
 def _around(array: Any) -> Any:
@@ -287,7 +287,7 @@ def _around(array: Any) -> Any:
 
 @contextmanager
 def _user_code(call: KernelCall, method: str) -> Iterator[None]:
-    """A user's code as a part of an operation; its exceptions name operator and line."""
+    """A context for the user's code inside an operation: its exceptions name operator and line."""
     name = f"{call.name}.{method}"
     captured = MODE.capture(None)
     try:

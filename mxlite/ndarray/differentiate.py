@@ -1,13 +1,13 @@
-"""From the tape to gradients: the recorded steps become a graph, `graph.gradient` differentiates it, and what
-it adds is run call by call.
+"""Gradients from the tape: the recorded steps become a graph, `graph.gradient` differentiates it, and the new
+nodes are run call by call.
 
-The graph's variables are leaves, constants, and whatever the caller wants to stop at. Of the forward nodes
-nothing is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its
+The graph's variables are leaves, constants, and the arrays at which the caller wants to stop. No forward node
+is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its
 last reader, each step's arrays with its gradient call (unless the graph is retained), and a kernel that may
-work in place does so on a gradient that nobody else reads.
+work in place does so on a gradient that has no other reader.
 
 With `create`, forward values and gradients carry their origins and the calls are recorded like any others, so
-what comes out can be differentiated again.
+the results can be differentiated again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .transfer import push_fill, push_on
 
 @contextmanager
 def scope(recording: bool | None = None, training: bool | None = None) -> Iterator[None]:
-    """Modes of this thread inside a with statement."""
+    """A context that sets this thread's modes."""
     before = MODE.switch(recording, training)
     try:
         yield
@@ -42,7 +42,7 @@ def scope(recording: bool | None = None, training: bool | None = None) -> Iterat
 
 @dataclass
 class Traced:
-    """The part of the tape behind some arrays, as a graph."""
+    """The part of the tape that computed some arrays, as a graph."""
 
     graph: Graph
     steps: list[Step]
@@ -54,7 +54,7 @@ class Traced:
     owner: dict[Entry, tuple[str, str]] = field(default_factory=dict)  # operator and name, for errors
 
     def free(self) -> None:
-        """Let go of what its steps have kept."""
+        """Release the arrays that its steps have kept."""
         for step in self.steps:
             step.free()
 
@@ -63,9 +63,9 @@ _CONSTANT = variable("constant")
 
 
 def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool = False) -> Traced:
-    """Everything that `heads` come from, up to leaves and `stop`. Raises StateError for a part that is freed.
+    """The steps that `heads` depend on, up to leaves and `stop`. Raises StateError if a part is freed.
 
-    Constants that no gradient reads share one variable, unless they shall be `distinct`.
+    Constants that no gradient reads share one variable, unless `distinct`.
     """
     ends = set(stop)
     steps: dict[Step, None] = {}
@@ -95,8 +95,8 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
         nodes[node] = None
         for i in range(node.num_outputs):
             entry.setdefault((step, i), Entry(node, i))
-        for (name, made, i), kept in zip(step.plan.keeps, step.kept):
-            e = Entry(node, step.plan.places[i]) if made else node.inputs[i]
+        for (name, is_output, i), kept in zip(step.plan.keeps, step.kept):
+            e = Entry(node, step.plan.places[i]) if is_output else node.inputs[i]
             traced.kept[e] = kept
             traced.owner.setdefault(e, (step.plan.name, name))
     traced.origin = {e: o for o, e in entry.items()}
@@ -106,7 +106,9 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
 
 def _node(step: Step, number: int, traced: Traced, distinct: bool) -> Node:
     plan = step.plan
-    kept = set(range(len(step.inputs))) if distinct else {i for _, made, i in plan.keeps if not made}
+    kept = (
+        set(range(len(step.inputs))) if distinct else {i for _, is_output, i in plan.keeps if not is_output}
+    )
     inputs = tuple(
         traced.entry[o] if o is not None else variable(f"constant{number}_{i}") if i in kept else _CONSTANT
         for i, o in enumerate(step.inputs)
@@ -129,9 +131,9 @@ def run_backward(
     create: bool = False,
     stop: Iterable[Origin] = (),
 ) -> list[Storage | None]:
-    """Gradients of the sum of `heads` for `wrt`, None for what is not behind them.
+    """Gradients of the sum of `heads` for `wrt`, None for arrays that the heads do not depend on.
 
-    With `wrt` None: for all leaves, written where these want them; returns nothing.
+    With `wrt` None: for all leaves, written as these request; returns nothing.
     """
     traced = trace([_head_origin(h) for h in heads], stop)
     heads = [h.plain() for h in heads]
@@ -153,19 +155,21 @@ def run_backward(
             arrays[i] = grad if grad is not None else _filled(head, 1)
     entries = {i: variable(f"head_gradient{i}") for i in arrays}
     known = {o: traced.entry[o] for o in wrt if o in traced.entry}
-    graph, found = backward(traced.graph, list(known.values()), entries, again=find_op if create else None)
-    gradient_of = dict(zip(known, found))
+    graph, gradients = backward(
+        traced.graph, list(known.values()), entries, again=find_op if create else None
+    )
+    gradient_of = dict(zip(known, gradients))
     grads = [gradient_of.get(o) for o in wrt]
     forward = set(traced.graph.nodes)
-    made = [n for n in graph.nodes if n.op is not None and n not in forward]
-    run = _Run(traced, made, grads, retain, create, type(heads[0]), heads[0].context)
+    new_nodes = [n for n in graph.nodes if n.op is not None and n not in forward]
+    run = _Run(traced, new_nodes, grads, retain, create, type(heads[0]), heads[0].context)
     run.check_versions()
     run.values.update((e, arrays[i]) for i, e in entries.items())
     destination = {} if create else _destinations(leaves, grads, run)
     try:
-        for node in made:
+        for node in new_nodes:
             run.call(node, destination)
-    except BaseException:  # a Python function's own, an interrupt: some of what was kept is gone
+    except BaseException:  # a Python function's own, or an interrupt: some kept arrays are gone
         if not retain:
             traced.free()
         raise
@@ -205,23 +209,23 @@ def _check_head(head: Storage, grad: Storage) -> None:
 
 
 def _filled(like: Storage, value: float) -> Storage:
-    made = type(like).fresh(like.storage.shape, like.storage.dtype, like.context)
-    push_fill(made, value, name="full")
-    return made
+    filled = type(like).fresh(like.storage.shape, like.storage.dtype, like.context)
+    push_fill(filled, value, name="full")
+    return filled
 
 
 def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) -> dict[Entry, Storage]:
-    """Gradients that are computed right where they are wanted: those to be written, of which nobody reads
-    what was there before."""
+    """Memory of `.grad` for gradients that are computed in place there: those to be written, whose old
+    values nothing reads."""
     read = {kept[1] for e, kept in run.traced.kept.items() if e in run.uses}
     read |= {a.var for a in run.values.values()}
-    found: dict[Entry, Storage] = {}
+    destinations: dict[Entry, Storage] = {}
     for leaf, g in zip(leaves, grads):
-        if g is not None and leaf.req == "write" and g not in found and g.node.op is not None:
+        if g is not None and leaf.req == "write" and g not in destinations and g.node.op is not None:
             if leaf.grad.var not in read and leaf.grad.stype == "default" and not _is_host(g.node):
                 read.add(leaf.grad.var)
-                found[g] = leaf.grad
-    return found
+                destinations[g] = leaf.grad
+    return destinations
 
 
 def _is_host(node: Node) -> bool:
@@ -229,7 +233,7 @@ def _is_host(node: Node) -> bool:
 
 
 def _deliver(leaf: Leaf, result: Storage | None) -> None:
-    """Write or add a gradient that lies elsewhere. A leaf that was reached without one has the gradient 0."""
+    """Write or add a gradient to its leaf. A leaf that was reached without one has the gradient 0."""
     grad = leaf.grad
     if result is None:
         if leaf.req == "write":
@@ -241,7 +245,7 @@ def _deliver(leaf: Leaf, result: Storage | None) -> None:
 
 
 class _Run:
-    """The calls of one backward pass, and the arrays between them."""
+    """The calls of one backward pass, and their intermediate arrays."""
 
     def __init__(
         self,
@@ -259,8 +263,8 @@ class _Run:
         self.cls = cls
         self.context = context
         self.values: dict[Entry, Storage] = {}
-        # Made here: a kernel may write over its last use. What a Python function gave is not: it may be the
-        # gradient it got, one array for two arguments, or an array of the user's.
+        # Arrays allocated here: a kernel may overwrite one at its last use. Results of Python functions are
+        # not among them: one may be the head gradient itself, one array for two arguments, or a user's array.
         self.owned: set[Entry] = set()
         self.uses: dict[Entry, int] = {}
         self.mode = MODE.recording, MODE.training
@@ -276,7 +280,7 @@ class _Run:
         }
 
     def check_versions(self) -> None:
-        """Raise StateError if an array that is going to be read was written since it was recorded.
+        """Raise StateError if an array that will be read was written since it was recorded.
 
         The running averages that a gradient moves do not count.
         """
@@ -289,36 +293,36 @@ class _Run:
                 )
 
     def value(self, e: Entry) -> Storage:
-        """The array of an entry: made here, kept on the tape, or zeros where only the shape counts."""
-        found = self.values.get(e)
-        if found is not None:
-            return found
+        """The array of an entry: computed here, kept on the tape, or zeros if only the shape counts."""
+        storage = self.values.get(e)
+        if storage is not None:
+            return storage
         kept = self.traced.kept.get(e)
         if kept is not None:
             raw, var, _ = kept
         else:
             zeros = self.zeros(e)
             raw, var = zeros.storage, zeros.var
-        found = self.cls.adopt(raw, context_of(raw, self.context))
-        found.var = var
+        storage = self.cls.adopt(raw, context_of(raw, self.context))
+        storage.var = var
         if self.create:
-            found.origin = self.traced.origin.get(e)
-        self.values[e] = found
-        return found
+            storage.origin = self.traced.origin.get(e)
+        self.values[e] = storage
+        return storage
 
     def zeros(self, e: Entry) -> Storage:
         """Zeros like a forward entry."""
-        made = self.cls.fresh(*self.kind(e))
-        push_fill(made, 0, name="full")
-        return made
+        storage = self.cls.fresh(*self.kind(e))
+        push_fill(storage, 0, name="full")
+        return storage
 
     def result(self, e: Entry) -> Storage:
-        """The array of a gradient that was asked for, which nobody else has."""
-        found = self.values[e]
+        """The array of a requested gradient, shared with nothing else."""
+        storage = self.values[e]
         if not _is_host(e.node):
-            return found
+            return storage
         with scope(recording=self.create):
-            copied: Storage = found.copy()  # type: ignore[attr-defined]
+            copied: Storage = storage.copy()  # type: ignore[attr-defined]
         return copied
 
     def kind(self, e: Entry) -> tuple[Shape, DType, Context]:
@@ -341,7 +345,7 @@ class _Run:
         return gpu(place.index)
 
     def call(self, node: Node, destination: dict[Entry, Storage]) -> None:
-        """Run one node and forget what it read last."""
+        """Run one node and release the arrays that it read last."""
         op = node.op
         assert op is not None
         ins = [self.value(e) for e in node.inputs]
@@ -351,13 +355,13 @@ class _Run:
                     ins[i] = self.values[node.inputs[i]] = a.plain()
         outs = [Entry(node, i) for i in range(node.num_outputs)]
         if _is_host(node):
-            made = self._host(node, ins)
+            results = self._host(node, ins)
         elif node.forward is not None:
-            made = self._gradient(node, ins, outs, destination)
+            results = self._gradient(node, ins, outs, destination)
         elif self.create:
             with scope(True, self.mode[1]):
                 result = invoke(call_with(op, node.attrs), ins)
-            made = dict(zip(outs, [result] if isinstance(result, Storage) else result))
+            results = dict(zip(outs, [result] if isinstance(result, Storage) else result))
         else:
             target = next((destination[e] for e in outs if e in destination), None)
             if target is None:
@@ -365,10 +369,10 @@ class _Run:
                 target = None if donor is None else self.values[donor]
             with scope(False, False):
                 result = invoke(call_with(op, node.attrs), ins, target)
-            made = {outs[0]: result}
-        self.values.update((e, a) for e, a in made.items() if e in self.uses)
+            results = {outs[0]: result}
+        self.values.update((e, a) for e, a in results.items() if e in self.uses)
         if not self.create and not _is_host(node):
-            self.owned.update(e for e in made if e not in destination)
+            self.owned.update(e for e in results if e not in destination)
         for e in node.inputs:
             self.uses[e] -= 1
             if not self.uses[e]:
@@ -379,7 +383,7 @@ class _Run:
             self.step_of[node.forward].kept = ()
 
     def _donors(self, node: Node) -> list[Entry | None]:
-        """For the first output of an operator, the inputs whose memory it may take."""
+        """For the first output of an operator, the inputs whose memory it may reuse."""
         assert node.op is not None
         names = node.op.in_place_options(node.attrs).get(node.output_names[0], ())
         return [e for n, e in zip(node.input_names, node.inputs) if n in names and self._dying(e)]
@@ -390,7 +394,7 @@ class _Run:
     def _gradient(
         self, node: Node, ins: list[Storage], outs: list[Entry], destination: dict[Entry, Storage]
     ) -> dict[Entry, Storage]:
-        """A call of a gradient operator."""
+        """Run a call of a gradient operator."""
         assert node.forward is not None
         step = self.step_of[node.forward]
         wanted = [e for e in outs if e in self.uses]
@@ -411,7 +415,7 @@ class _Run:
         return dict(zip(wanted, arrays))
 
     def _taken(self, node: Node, plan: Plan, k: int) -> Storage | None:
-        """The memory of an input that output number `k` may write over."""
+        """The memory of an input that output number `k` may overwrite."""
         for i in plan.donors[k]:
             e = node.inputs[i]
             if self._dying(e) and plan.kinds[i] == plan.makes[k]:
@@ -420,7 +424,7 @@ class _Run:
         return None
 
     def _host(self, node: Node, ins: list[Storage]) -> dict[Entry, Storage]:
-        """The gradient of a Python function, which pushes its own calls."""
+        """The gradient of a Python function, which pushes calls itself."""
         assert node.forward is not None
         step = self.step_of[node.forward]
         have = dict(zip(node.input_names, ins))
@@ -429,9 +433,9 @@ class _Run:
         wanted = [n for i, n in enumerate(names) if Entry(node, i) in self.uses]
         with scope(self.create, self.mode[1]):
             for i, (shape, dtype) in enumerate(step.plan.outputs):
-                if heads[i] is None:  # no gradient has come: it is 0
+                if heads[i] is None:  # no gradient has arrived: it is 0
                     zeros = heads[i] = self.cls.fresh(shape, dtype, self.place(step.plan))
                     push_fill(zeros, 0, name="full")
             assert step.state is not None
-            found = step.state["call"].differentiate(heads, [n in wanted for n in names])
-        return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, found)) if n in wanted}
+            gradients = step.state["call"].differentiate(heads, [n in wanted for n in names])
+        return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, gradients)) if n in wanted}

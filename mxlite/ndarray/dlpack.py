@@ -20,7 +20,7 @@ from .transfer import push_copy
 
 
 class _Capsule:
-    """A bare capsule in the clothes of an object with `__dlpack__`."""
+    """An object with `__dlpack__` around a bare capsule."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -36,7 +36,7 @@ def from_dlpack(dlpack: Any) -> NDArray:
     """An NDArray over the memory of anything with `__dlpack__` (numpy, torch, CuPy, ...), or of a capsule.
 
     It is on the CPU or on a GPU, where the memory is. Nothing is copied if that is writable and C-ordered;
-    else the result is a copy. Raises DTypeError for a dtype that mxlite has not.
+    else the result is a copy. Raises DTypeError for a dtype that mxlite does not have.
     """
     source = dlpack if hasattr(dlpack, "__dlpack__") else _Capsule(dlpack)
     kind, number = (int(n) for n in source.__dlpack_device__())
@@ -54,7 +54,7 @@ def from_dlpack(dlpack: Any) -> NDArray:
 
 def _from_device(source: Any, ctx: Context) -> NDArray:
     backend = _gpu(ctx)
-    stream = backend.device.compute  # the giver makes it wait for what it still has to do
+    stream = backend.device.compute  # the producer makes it wait for its pending work
     try:
         capsule = source.__dlpack__(stream=stream, max_version=capsules.VERSION)
     except TypeError:  # older than versions
@@ -66,7 +66,7 @@ def from_cuda_array_interface(source: Any, ctx: Context | None = None) -> NDArra
     """An NDArray over the memory of anything with `__cuda_array_interface__`, on the GPU `ctx`.
 
     None: the current device if that is a GPU, else gpu(0); the interface does not say. The result is a copy
-    if the memory is read-only or not C-ordered. Our work comes after that of the stream that is named there.
+    if the memory is read-only or not C-ordered. Our work comes after that of the interface's stream.
     """
     told = source.__cuda_array_interface__
     if told.get("mask") is not None:

@@ -1,4 +1,4 @@
-"""Function: an operation of the user's, forward and backward written with arrays."""
+"""Function: a user's operation whose forward and backward are written with arrays."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Function:
                 (y,) = self.saved_tensors
                 return dy * (1 - y * y)
 
-    Both give one array or a tuple: forward the outputs, backward a gradient for each input, None for one that
-    has none; it is converted to the input's dtype and device. `forward` is not recorded. An object serves one
-    call; what that needs later may be kept on it.
+    Both return one array or a tuple: forward the outputs, backward a gradient for each input, None for one
+    that has none; it is converted to the input's dtype and device. `forward` is not recorded. An object
+    serves one call and may hold its state.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Function:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` has kept."""
+        """The arrays that `save_for_backward` has kept."""
         return self._saved
 
     def __call__(self, *inputs: Any) -> Any:
@@ -64,8 +64,8 @@ class Function:
             Function.__init__(self)
         self._used = True
         with scope(recording=False):
-            made = self.forward(*inputs)
-        outs = list(made) if isinstance(made, (tuple, list)) else [made]
+            outputs = self.forward(*inputs)
+        outs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         for i, out in enumerate(outs):
             if not isinstance(out, Storage):
                 raise ArgumentError(
@@ -78,15 +78,15 @@ class Function:
         if MODE.recording and any(o is not None for o in origins):
             self._inputs = tuple((*form_of(x), x.context) if isinstance(x, Storage) else None for x in inputs)
             note_python(type(self).__name__, self, origins, arrays, outs)
-        return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
+        return tuple(outs) if isinstance(outputs, (tuple, list)) else outs[0]
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        """`backward` with its result checked; for the backward pass."""
+        """Call `backward` and check its result; for the backward pass."""
         name = type(self).__name__
         if any(a.var.pushes != v for a, v in zip(self._saved, self._versions)):
             raise StateError(f"an array that {name} saved for backward was written after that.")
-        made = self.backward(*heads)
-        grads = list(made) if isinstance(made, (tuple, list)) else [made]
+        gradients = self.backward(*heads)
+        grads = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         if len(grads) != len(self._inputs):
             raise MXLiteError(
                 f"{name}.backward must return a gradient for each of {len(self._inputs)} inputs, "
@@ -106,7 +106,7 @@ class Function:
         return result
 
     def _checked(self, grad: Any, kind: tuple[Shape, DType, Context]) -> Any:
-        """A gradient that `backward` gave, as one of an input of this kind."""
+        """A gradient from `backward`, converted to an input's kind."""
         shape, dtype, context = kind
         name = type(self).__name__
         if not isinstance(grad, Storage):

@@ -120,7 +120,7 @@ def _array(op: type[Op], key: str, value: Any) -> Storage:
 
 
 def _in_order(call: Call, arrays: dict[str, Any]) -> list[Any]:
-    """The arrays as the kernel wants them: all that are in use, and no other."""
+    """The arrays in the kernel's order: all that are in use, and no other."""
     if missing := [n for n in call.inputs if n not in arrays]:
         raise OpAttributeError(
             f"{call.op.op_name} needs the array {missing[0]!r} ({', '.join(call.inputs)})."
@@ -172,7 +172,7 @@ def _help(op: type[Op]) -> str:
 
 
 class _Functions(Mapping[str, Callable[..., Any]]):
-    """The functions by name, each made when it is first asked for: few programs need many of them."""
+    """The functions by name, each built at its first use: few programs need many of them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = dict.fromkeys(names)

@@ -25,7 +25,7 @@ class Generator:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """Start again from `seed` (taken modulo 2**64), at step 0."""
+        """Restart from `seed` (taken modulo 2**64), at step 0."""
         with self._lock:
             self._seed = int(seed) % 2**64
             self._step = 0
@@ -38,12 +38,12 @@ class Generator:
             return self._seed, step
 
     def get_state(self) -> tuple[int, int]:
-        """(seed, next step): what a checkpoint keeps."""
+        """(seed, next step), for a checkpoint."""
         with self._lock:
             return self._seed, self._step
 
     def set_state(self, state: tuple[int, int]) -> None:
-        """Continue where `get_state` was called."""
+        """Continue from a state of `get_state`."""
         seed, step = state
         with self._lock:
             self._seed, self._step = int(seed) % 2**64, int(step)
@@ -54,7 +54,7 @@ _STEP = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: seeds of neighbouring
 
 
 class Generators:
-    """A generator for each device, made when first asked for."""
+    """A generator for each device, created at its first use."""
 
     def __init__(self) -> None:
         self._lock = forks.lock()
@@ -64,14 +64,14 @@ class Generators:
     def of(self, ctx: Context | None) -> Generator:
         """The generator of a device; None is cpu(0)."""
         ctx = ctx or _FIRST
-        found = self._of.get(ctx)
-        if found is None:
+        generator = self._of.get(ctx)
+        if generator is None:
             with self._lock:
-                found = self._of.setdefault(ctx, Generator(self._seed_of(ctx)))
-        return found
+                generator = self._of.setdefault(ctx, Generator(self._seed_of(ctx)))
+        return generator
 
     def seed(self, seed: int) -> None:
-        """Start all devices again: cpu(0) from `seed` itself, each other from one of its own made of it."""
+        """Restart all devices: cpu(0) from `seed` itself, each other from its own seed derived from it."""
         with self._lock:
             self._seed = int(wanted("seed", seed, "a number", has=("__int__",)))
             for ctx, generator in self._of.items():
@@ -83,11 +83,11 @@ class Generators:
 
 
 GENERATORS = Generators()
-"""Those that `mx.random.seed` seeds."""
+"""The generators that `mx.random.seed` seeds."""
 
 
 class _Draws(threading.local):
-    """What this thread's draws are noted in, and what they are taken from instead of the generator."""
+    """This thread's list for noting draws, and the steps to replay instead of the generator's."""
 
     noted: list[tuple[int, int]] | None = None
     replayed: Iterator[tuple[int, int]] | None = None
@@ -114,7 +114,7 @@ def next_step(ctx: Context | None = None) -> tuple[int, int]:
 
 @contextmanager
 def noting_draws() -> Iterator[list[tuple[int, int]]]:
-    """Gives a list of the steps that this thread takes inside."""
+    """A context that gives a list of the steps that this thread takes inside."""
     outer, mine = _DRAWS.noted, []  # type: ignore[var-annotated]
     _DRAWS.noted = mine
     try:
@@ -127,7 +127,7 @@ def noting_draws() -> Iterator[list[tuple[int, int]]]:
 
 @contextmanager
 def replaying_draws(steps: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """Hand `steps` out again, in their order, to what this thread does inside."""
+    """A context in which this thread takes `steps` again, in their order."""
     outer, _DRAWS.replayed = _DRAWS.replayed, iter(steps)
     noted, _DRAWS.noted = _DRAWS.noted, None
     try:

@@ -1,4 +1,4 @@
-"""`mx.nd.histogram`: how many elements lie between edges."""
+"""`mx.nd.histogram`: the number of elements between edges."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .ndarray import NDArray
 def histogram(a: NDArray, bins: int | NDArray = 10, range: Sequence[float] | None = None) -> list[NDArray]:
     """[counts, edges]: counts[i] elements of `a` are in [edges[i], edges[i+1]), the last edge included.
 
-    `bins` is a number of equal bins between the two ends in `range`, or the edges. What lies outside, and
-    nan, is left out. With neither range nor edges the ends are the smallest and the largest element, and both
-    results are float32, as MXNet's; that waits, and so does a look at given edges. There is no gradient.
+    `bins` is a number of equal bins between the two ends in `range`, or the edges. Elements outside, and
+    nan, are left out. With neither range nor edges the ends are the smallest and the largest element, and
+    both results are float32, as MXNet's; that waits, and so does a look at given edges. There is no gradient.
     """
     wanted("histogram: a", a, "an NDArray", NDArray)
     if isinstance(bins, NDArray):

@@ -1,7 +1,7 @@
 """A Python function as one step of the tape: what `autograd.Function` and `autograd.checkpoint` record.
 
-Its gradient is Python too. It runs when the backward pass comes to it, on the thread that asked for the
-backward pass, and pushes whatever operations it likes; nothing of it runs inside the engine.
+Its gradient is Python too. It runs when the backward pass reaches it, on the thread that asked for the
+backward pass, and may push any operations; nothing of it runs inside the engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .tape import note, Origin
 
 
 class PythonCall(Op):
-    """Outputs that a Python function made of its arguments."""
+    """An operator whose outputs a Python function computed from its arguments."""
 
     variadic = "args"
     variadic_outputs = "outs"
@@ -43,10 +43,10 @@ class PythonCall(Op):
 
 
 class Differentiable(Protocol):
-    """A call that can be differentiated."""
+    """Protocol of calls that can be differentiated."""
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> Sequence[Any]:
-        """The gradient of each argument from the gradients of all outputs; None where it is not wanted."""
+        """The gradient of each argument from the gradients of all outputs; None if it is not wanted."""
 
 
 def note_python(
@@ -56,7 +56,7 @@ def note_python(
     inputs: Sequence[Storage],
     outs: Sequence[Storage],
 ) -> None:
-    """Record that `call` made `outs` of `inputs`."""
+    """Record that `call` computed `outs` from `inputs`."""
     kinds = tuple((a.storage.shape, a.storage.dtype) for a in inputs)
     made = tuple((o.storage.shape, o.storage.dtype) for o in outs)
     attrs = PythonCall.Attrs(len(inputs), len(outs))

@@ -37,7 +37,7 @@ Key = tuple[Any, ...]
 
 
 def get_item(array: NDArray, key: Any) -> NDArray:
-    """The view or copy that the table above says."""
+    """The view or copy, by the table above."""
     if type(key) is int:  # a row: the loop `for row in a` lives here
         rows = array.storage
         if rows.ndim and -len(rows) <= key < len(rows):
@@ -77,7 +77,7 @@ def get_item(array: NDArray, key: Any) -> NDArray:
 
 
 def set_item(array: NDArray, key: Any, value: Any) -> None:
-    """Write a number, an NDArray or what numpy makes one of, broadcast and converted to `array`'s dtype."""
+    """Assign a number, an NDArray or an array-like, broadcast and converted to `array`'s dtype."""
     where, basic = _normal(key, array.storage.shape)
     if isinstance(value, Storage) and value.storage.device == "sparse":
         if basic and array.backend.part(array.storage, where).shape == array.storage.shape:
@@ -98,7 +98,7 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
             if value is not array and note_copy(value, array, "a[:] = value"):
                 return
         refuse_loss(value, "a[...] = value")
-    # What is left of the old value is read, in a way: if it is poisoned the array stays poisoned.
+    # The rest of the old value counts as read: if it is poisoned the array stays poisoned.
     reads = () if whole else (array.var,)
     if place is None:
         _put_at(array, where, source, value)
@@ -111,7 +111,7 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
 
 
 def _put_at(array: NDArray, where: Key, source: Any, value: Any) -> None:
-    """Push the assignment of `source`, a number or a bare array, that of `value` if this is an NDArray."""
+    """Push the assignment of `source`, a number or a bare array; that of `value` if it is an NDArray."""
     backend, target = array.backend, array.storage
     reads, others = [array.var], [*_vars(where)]
     sender = value.backend if isinstance(value, Storage) else backend
@@ -135,7 +135,7 @@ def _source(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
 
 
 def _fitting(source: RawArray, shape: Shape) -> RawArray:
-    """`source` without leading axes of length 1 that `shape` has not, if it then broadcasts to `shape`."""
+    """`source` without leading axes of length 1 that `shape` lacks, if it then broadcasts to `shape`."""
     have = source.shape
     while len(have) > len(shape) and have[0] == 1:
         have = have[1:]
@@ -148,9 +148,9 @@ def _fitting(source: RawArray, shape: Shape) -> RawArray:
 
 
 def _normal(key: Any, shape: Shape) -> tuple[Key, bool]:
-    """The key as a tuple of ints, slices, None, `...`, integer arrays and NDArrays; whether it has no arrays.
+    """The key as a tuple of ints, slices, None, `...`, integer arrays and NDArrays; True if it has no arrays.
 
-    Raises IndexingError for what is out of range or no index at all.
+    Raises IndexingError for indices out of range or objects that are no index.
     """
     items: list[Any] = []
     axis = 0
@@ -229,7 +229,7 @@ def _vars(where: Key) -> Sequence[Var]:
 
 
 def _resolve(where: Key) -> Key:
-    """The key with the values that NDArrays have by now."""
+    """The key with the current values of its NDArrays."""
     return tuple(
         item.backend.look(item.storage, item.var).astype("int64") if isinstance(item, Storage) else item
         for item in where

@@ -1,7 +1,7 @@
-"""An operator called on arrays, now: check, make the outputs, push; and, under `autograd.record()`, record.
+"""The imperative call of an operator: check, allocate outputs, push; and, under `autograd.record()`, record.
 
-What a call can know before it has arrays is worked out once and kept (`plan.py`), so that the second
-`a += 1` looks up two dicts and pushes. Training mode and recording (`tape.MODE`) take another road.
+The part of a call that does not depend on its arrays is computed once and cached (`plan.py`), so that the
+second `a += 1` looks up two dicts and pushes. Training mode and recording (`tape.MODE`) take another path.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _invoke_noted(
     ctx: Context | None,
     cls: type[A] | None,
 ) -> Any:
-    """`invoke` in training mode or under record."""
+    """`invoke` in training mode or while recording."""
     origins = tuple([origin_of(a) for a in inputs])
     if MODE.captured is not None:
         for a in inputs:
@@ -148,12 +148,12 @@ def _invoke_noted(
 
 
 def sparse_kind(inputs: Sequence[Storage]) -> Any:
-    """The class of the first input that is a sparse array, which knows what to do; None for dense ones."""
+    """The class of the first sparse input, which handles the call; None if all are dense."""
     return next((type(a) for a in inputs if a.storage.device == "sparse"), None)
 
 
 def capture(array: Storage) -> None:
-    """Inside `autograd.checkpoint`: remember that `array` is read, if it is on the tape."""
+    """Inside `autograd.checkpoint`: note that `array` is read, if it is on the tape."""
     origin = origin_of(array)
     if MODE.captured is not None and origin is not None and flows(origin) and origin not in MODE.captured:
         view = array.alias(array.storage)
@@ -162,7 +162,7 @@ def capture(array: Storage) -> None:
 
 
 def note_view(call: Call, array: Storage, view: Storage) -> None:
-    """Record that `view`, whose memory is there already, is what `call` makes of `array`."""
+    """Record that `view`, whose memory exists already, is the result of `call` on `array`."""
     capture(array)
     origin = origin_of(array)
     if not MODE.recording or origin is None:
@@ -176,7 +176,7 @@ def note_view(call: Call, array: Storage, view: Storage) -> None:
 
 
 def note_copy(array: A, other: A, name: str) -> bool:
-    """Copy `array` into all of `other` by an operator, if the tape has to know; else False."""
+    """Copy `array` into all of `other` by an operator, if the tape must record it; else return False."""
     capture(array)
     refuse_write(other, name)
     origin = origin_of(array)
@@ -195,7 +195,7 @@ def note_copy(array: A, other: A, name: str) -> bool:
 
 
 class _Carried:
-    """A copy to another device, as a call that can be differentiated: its gradient is carried back."""
+    """A copy to another device, as a differentiable call: its gradient is copied back."""
 
     def __init__(self, context: Context, dtype: Any) -> None:
         self.context = context
@@ -225,16 +225,18 @@ def _copied(
     ctx: Context | None,
     cls: type[A] | None,
 ) -> Any:
-    """`invoke` with outputs some of which are sparse: they get copies of dense results."""
-    made = invoke(call, inputs, None, ctx, cls)
-    pairs = [(made, out)] if isinstance(out, Storage) else zip([made] if len(out) == 1 else made, out)
+    """`invoke` with some sparse outputs: they get copies of dense results."""
+    results = invoke(call, inputs, None, ctx, cls)
+    pairs = (
+        [(results, out)] if isinstance(out, Storage) else zip([results] if len(out) == 1 else results, out)
+    )
     for result, target in pairs:
         result.copyto(target)
     return out
 
 
 def _are_dense(plan: Plan, outs: Sequence[Storage]) -> bool:
-    """Whether a kernel can write these outputs. Raises an error where the operator cannot give them."""
+    """True if a kernel can write these outputs. Raises an error if the operator cannot give them."""
     if len(outs) != plan.visible:
         raise ShapeError(f"{plan.name} has {plan.visible} outputs, but out has {len(outs)} arrays.")
     for o, (shape, dtype) in zip(outs, plan.makes):
@@ -259,18 +261,18 @@ def _into(
     stream: Any = None,
     state: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """The call into given outputs; through temporaries where it would overwrite what it still reads."""
+    """The call into given outputs; through temporaries if it would overwrite memory that it still reads."""
     ins = [a.storage for a in inputs]
-    made = [o.storage for o in outs]
+    storages = [o.storage for o in outs]
     backend = plan.backend
     unsafe = [j for j, o in enumerate(outs) if not _may_overwrite(o, inputs, plan.donors[j], backend)]
     if not unsafe:
-        return plan.bind(ins, made, stream, state)
-    finals = [made[j] for j in unsafe]
+        return plan.bind(ins, storages, stream, state)
+    finals = [storages[j] for j in unsafe]
     temporaries = [backend.array(f.shape, f.dtype) for f in finals]
     for j, temporary in zip(unsafe, temporaries):
-        made[j] = temporary
-    run = plan.bind(ins, made, stream, state)
+        storages[j] = temporary
+    run = plan.bind(ins, storages, stream, state)
 
     def run_and_copy() -> None:
         run()
@@ -281,9 +283,9 @@ def _into(
 
 
 def _may_overwrite(out: Storage, inputs: Sequence[Storage], donors: frozenset[int], backend: Backend) -> bool:
-    """Whether the kernel may write `out` while it reads `inputs`.
+    """True if the kernel may write `out` while it reads `inputs`.
 
-    Yes if they do not meet, or if exactly one does, is the very same memory, and is declared in place.
+    It may if they do not overlap, or if exactly one does, is the very same memory, and is declared in place.
     """
     var, array = out.var, out.storage
     met = False
@@ -303,7 +305,7 @@ def _same_memory(a: RawArray, b: RawArray, backend: Backend) -> bool:
 
 
 def _place_for(out: Any, ctx: Context | None) -> Context:
-    """Where a call without inputs runs: where `out` is, on `ctx`, on the current device."""
+    """The device of a call without inputs: that of `out`, else `ctx`, else the current device."""
     if out is None:
         return ctx or current_context()
     place: Context = (out if isinstance(out, Storage) else out[0]).context

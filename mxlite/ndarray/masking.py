@@ -1,4 +1,4 @@
-"""Functions whose result is as large as values say: no operators, as a graph knows its shapes before."""
+"""Functions whose result's size depends on values; operators cannot, as a graph's shapes are known first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .ndarray import NDArray
 
 
 def boolean_mask(data: NDArray, index: NDArray, axis: int = 0) -> NDArray:
-    """The slices of `data` along `axis` at whose place `index` is not 0.
+    """The slices of `data` along `axis` for which `index` is not 0.
 
-    data: (A..., K, B...) with K at `axis`;  index: (K,)  ->  (A..., n, B...), n the number of places that are
-    not 0. Waits for `index`. The gradient of `data` is 0 at what was left out.
+    data: (A..., K, B...) with K at `axis`;  index: (K,)  ->  (A..., n, B...), n the number of indices that
+    are not 0. Waits for `index`. The gradient of `data` is 0 at the slices left out.
     """
     if not -data.ndim <= axis < data.ndim or index.shape != (data.shape[axis],):
         raise ShapeError(

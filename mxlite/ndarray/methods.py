@@ -29,7 +29,7 @@ class Methods(OperatorMethods):
         return invoke(call_of(op, given), (self, *others), out)
 
     def _with_axes(self, shape: Sequence[int]) -> NDArray:
-        """This memory with other axes."""
+        """A view of this memory with other axes."""
         return self.reshape(tuple(shape))  # type: ignore[attr-defined]
 
     def tostype(self, stype: str) -> NDArray:
@@ -38,9 +38,9 @@ class Methods(OperatorMethods):
             return self._apply("_copy")
         from .sparse_array import form_of_dense, sparse_array
 
-        made = sparse_array(form_of_dense(stype, self.look().copy()))
-        made.origin = origin_of(self)
-        return made
+        result = sparse_array(form_of_dense(stype, self.look().copy()))
+        result.origin = origin_of(self)
+        return result
 
     def sum(
         self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
@@ -279,13 +279,13 @@ class Methods(OperatorMethods):
         )
 
     def take(self, indices: NDArray, axis: int = 0, mode: str = "clip", out: Any = None) -> NDArray:
-        """The parts along `axis` that `indices` tells; one out of range is clipped."""
+        """The slices along `axis` that `indices` selects; one out of range is clipped."""
         return self._apply("take", indices, axis=axis, mode=mode, out=out)
 
     def pick(
         self, index: NDArray, axis: int = -1, keepdims: bool = False, mode: str = "clip", out: Any = None
     ) -> NDArray:
-        """One element along `axis` for each place of the others."""
+        """One element along `axis` for each index of the others."""
         return self._apply("pick", index, axis=axis, keepdims=keepdims, mode=mode, out=out)
 
     def one_hot(

@@ -9,7 +9,7 @@ from .zipfian import sample_unique_zipfian
 
 
 class Namespace:
-    """Functions as attributes: operators whose names begin with `prefix`, and `others`, which are none."""
+    """Functions as attributes: operators whose names begin with `prefix`, and `others`, plain functions."""
 
     def __init__(self, public: str, prefix: str, others: Mapping[str, Callable[..., Any]]) -> None:
         self._public, self._prefix, self._others = public, prefix, others

@@ -1,8 +1,8 @@
 """NDArray: an array whose operations run later.
 
 Each method pushes its work to the engine and returns at once. Shapes, dtypes and parameters are checked
-before, at the call; what fails while running surfaces when somebody looks: `asnumpy`, `asscalar`, `print`,
-`bool`, `float`, `int`, `np.asarray`, `wait_to_read`. Those wait, nothing else does.
+before, at the call; an error of the running operation surfaces when the values are read: `asnumpy`,
+`asscalar`, `print`, `bool`, `float`, `int`, `np.asarray`, `wait_to_read`. Those wait, nothing else does.
 
     b = a + 1          pushed: reads a, writes b
     c = a[2:4]         no work: c is a view, with the Var of a
@@ -31,7 +31,7 @@ from .storage import form_of, RawArray, Shape, Storage
 from .tape import MODE
 from .transfer import push_copy, put
 
-py_slice = slice  # MXNet's name for Python's, which `slice` of arrays hides there
+py_slice = slice  # MXNet's name of Python's slice, which the operator `slice` hides there
 
 
 class NDArray(Arithmetic, Methods, Attachment):
@@ -40,7 +40,7 @@ class NDArray(Arithmetic, Methods, Attachment):
     __slots__ = ()
     __array_priority__ = 1000.0
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def shape(self) -> Shape:
@@ -75,7 +75,7 @@ class NDArray(Arithmetic, Methods, Attachment):
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))  # type: ignore[misc]
 
-    # -- looking: these wait -------------------------------------------------------------------------
+    # -- values: these wait ----------------------------------------------------------------------------
 
     def asnumpy(self) -> RawArray:
         """A numpy array with the values, copied. Waits. Raises OperatorError if they cannot be computed."""
@@ -122,7 +122,7 @@ class NDArray(Arithmetic, Methods, Attachment):
         return f"\n{self.asnumpy()}\n<{type(self).__name__} {dims} @{self.context}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> RawArray:
-        """For `np.asarray`: a copy, since the memory may be written later."""
+        """A copy for `np.asarray`, since the memory may be written later."""
         if copy is False:
             raise RangeError("an NDArray gives numpy a copy; use np.from_dlpack(a) to share its memory.")
         values = self.asnumpy()
@@ -138,8 +138,8 @@ class NDArray(Arithmetic, Methods, Attachment):
     ) -> Any:
         """Share the memory with another library. Waits for all pending reads and writes.
 
-        Afterwards both sides see each other's writes; the engine knows nothing of the other's. On a GPU what
-        waits is `stream`, the one that the other library uses.
+        Afterwards both sides see each other's writes; the engine knows nothing of the other's. On a GPU it is
+        `stream`, the other library's stream, that waits.
         """
         storage = self.storage
         get_engine().wait_to_write(self.var)
@@ -164,7 +164,7 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For libraries that share memory of a GPU by this protocol (version 3); waits as `__dlpack__`."""
+        """The protocol (version 3) by which libraries share a GPU's memory; waits as `__dlpack__`."""
         backend: Any = self.backend
         if not backend.is_remote or self.storage.dtype == bfloat16:
             raise AttributeError(f"an array of {self.storage.dtype} on {self.context} has no CUDA interface.")
@@ -236,8 +236,8 @@ class NDArray(Arithmetic, Methods, Attachment):
     def reshape(self, *shape: Any, reverse: bool = False, **keyword: Any) -> Self:
         """The same memory with other axes.
 
-        `shape`: ints, or one tuple, or `shape=`. 0 keeps an axis, -1 is what is left, -2 all axes that are
-        left, -3 two axes joined, -4 one axis split into the next two numbers. `reverse` matches from the
+        `shape`: ints, or one tuple, or `shape=`. 0 keeps an axis, -1 is inferred, -2 all remaining axes,
+        -3 two axes joined, -4 one axis split into the next two numbers. `reverse` matches from the
         right. Raises ShapeError if the number of elements would change.
         """
         if "shape" in keyword and not shape:
@@ -248,10 +248,10 @@ class NDArray(Arithmetic, Methods, Attachment):
         wanted("reshape: shape", lengths, "whole numbers", has=("__iter__",))
         call = call_of("Reshape", {"shape": tuple(lengths), "reverse": reverse})
         try:
-            _, (made,) = call.op.infer_shape(call.attrs, self.storage.shape)
+            _, (new_shape,) = call.op.infer_shape(call.attrs, self.storage.shape)
         except ShapeError as error:
             raise ShapeError(f"reshape: {error}") from None
-        view = self.alias(self.storage.reshape(made))
+        view = self.alias(self.storage.reshape(new_shape))
         if MODE.flags:
             note_view(call, self, view)
         return view

@@ -1,4 +1,4 @@
-"""`a[key]` on the tape: what `indexing.py` does with memory, said with operators.
+"""`a[key]` on the tape: the operators that express the memory accesses of `indexing.py`.
 
 a[1:3, 0]          slice(begin=(1, 0), end=(3, 1)), Reshape
 a[:, [2, 0]]       take(axis=1)
@@ -30,7 +30,7 @@ def note_part(array: Storage, where: Key, result: Storage) -> None:
     if not MODE.recording or not flows(origin_of(array)):
         return
     parts = _slices(where, array.storage.shape)
-    part = array.alias(array.backend.part(array.storage, parts))  # of which only shape and origin count
+    part = array.alias(array.backend.part(array.storage, parts))  # only its shape and origin are used
     if part.storage.shape == array.storage.shape and all(s.step in (None, 1) for s in parts):
         part = array
     else:
@@ -47,21 +47,21 @@ def note_part(array: Storage, where: Key, result: Storage) -> None:
 def _slices(where: Key, shape: Shape) -> tuple[slice, ...]:
     """One slice for each axis: the key without its new axes, an int as a slice of length 1."""
     used = sum(item is not None and item is not Ellipsis for item in where)
-    found: list[slice] = []
+    slices: list[slice] = []
     for item in where:
         if item is Ellipsis:
-            found += [slice(None)] * (len(shape) - used)
+            slices += [slice(None)] * (len(shape) - used)
         elif isinstance(item, slice):
-            found.append(item)
+            slices.append(item)
         elif isinstance(item, int):
-            found.append(slice(item, item + 1 or None))
+            slices.append(slice(item, item + 1 or None))
         elif item is not None:
-            found.append(slice(None))  # an array: looked up afterwards
-    return tuple(found + [slice(None)] * (len(shape) - len(found)))
+            slices.append(slice(None))  # an index array: taken afterwards
+    return tuple(slices + [slice(None)] * (len(shape) - len(slices)))
 
 
 def gather(array: NDArray, where: Key, shape: Shape) -> NDArray:
-    """`array[where]` for a key with index arrays, made of operators; `shape` is that of the result."""
+    """`array[where]` for a key with index arrays, composed of operators; `shape` is that of the result."""
     items = [item for item in where if item is not None]
     used = sum(item is not Ellipsis for item in items)
     at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
@@ -72,20 +72,20 @@ def gather(array: NDArray, where: Key, shape: Shape) -> NDArray:
     axes = [i for i, item in enumerate(items) if not isinstance(item, slice)]
     if len(axes) == 1:
         (axis,) = axes
-        found = _take(data, _indices(items[axis], array.shape[axis]), axis, array)
-        return found.reshape(shape)
+        taken = _take(data, _indices(items[axis], array.shape[axis]), axis, array)
+        return taken.reshape(shape)
     lengths = [array.shape[i] for i in axes]
     known = np.broadcast_arrays(*(_known(items[i], array.shape[i]) for i in axes))
     flat = np.ravel_multi_index(known, lengths) if known[0].size else known[0].astype("int64")
     others = [i for i in range(data.ndim) if i not in axes]
     lined = data.transpose((*axes, *others)).reshape((prod(lengths), *(data.shape[i] for i in others)))
-    found = _take(lined, flat, 0, array)
+    taken = _take(lined, flat, 0, array)
     if not _split(where):  # the arrays' axes go where the first of them stood
         first = sum(i < axes[0] for i in others)
         count = flat.ndim
-        order = [*range(count, count + first), *range(count), *range(count + first, found.ndim)]
-        found = found.transpose(tuple(order))
-    return found.reshape(shape)
+        order = [*range(count, count + first), *range(count), *range(count + first, taken.ndim)]
+        taken = taken.transpose(tuple(order))
+    return taken.reshape(shape)
 
 
 def _take(data: NDArray, indices: Any, axis: int, array: NDArray) -> NDArray:
@@ -98,7 +98,7 @@ def _take(data: NDArray, indices: Any, axis: int, array: NDArray) -> NDArray:
 
 
 def _indices(item: Any, length: int) -> Any:
-    """Indices along one axis; `take` reads negative ones of an array that is not known yet by wrapping."""
+    """Indices along one axis; `take` wraps negative indices of an array that is not known yet."""
     return item if isinstance(item, Storage) else _known(item, length)
 
 
@@ -112,7 +112,7 @@ def _known(item: Any, length: int) -> np.ndarray[Any, Any]:
 
 
 def _split(where: Key) -> bool:
-    """Whether a slice, a new axis or `...` stands between two index arrays; ints count as such."""
+    """True if a slice, a new axis or `...` stands between two index arrays; ints count as such."""
     state = "before"
     for item in where:
         between = item is None or item is Ellipsis or isinstance(item, slice)

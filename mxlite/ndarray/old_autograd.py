@@ -1,6 +1,6 @@
 """mx.contrib.autograd, the interface of autograd before `mx.autograd`; programs of that time still use it.
 
-What `train_section()` encloses is recorded and runs as for training; here these are one thing.
+Code inside `train_section()` is recorded and runs as for training; here the two always go together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .ndarray import NDArray
 
 
 def set_is_training(is_train: bool) -> bool:
-    """Record and run as for training from now on, or neither; returns which it was before."""
+    """Turn recording and training mode on or off together; returns the previous setting."""
     autograd.set_recording(is_train)
     return autograd.set_training(is_train)
 
@@ -33,12 +33,12 @@ def test_section() -> AbstractContextManager[None]:
 
 
 def compute_gradient(outputs: Sequence[NDArray]) -> None:
-    """`backward(outputs)`."""
+    """Call `backward(outputs)`."""
     backward(outputs)
 
 
 def grad_and_loss(func: Callable[..., Any], argnum: int | Sequence[int] | None = None) -> Callable[..., Any]:
-    """A function that gives (gradients of `func` for its arguments, what `func` gives).
+    """A function that returns (gradients of `func` for its arguments, the result of `func`).
 
     argnum: the number of the argument, or their numbers, if only these have gradients.
     """
@@ -58,7 +58,7 @@ def grad_and_loss(func: Callable[..., Any], argnum: int | Sequence[int] | None =
 
 
 def grad(func: Callable[..., Any], argnum: int | Sequence[int] | None = None) -> Callable[..., Any]:
-    """A function that gives the gradients of `func` for its arguments; see `grad_and_loss`."""
+    """A function that returns the gradients of `func` for its arguments; see `grad_and_loss`."""
     both = grad_and_loss(func, argnum)
 
     @functools.wraps(both)

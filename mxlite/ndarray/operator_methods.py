@@ -13,11 +13,11 @@ NAMES = """
     shape_array sinh size_array slice_like softmin sort space_to_depth take_along_axis tan topk tril triu
     trunc where
 """.split()
-"""MXNet's methods that only pass the array on, and a few more of the same kind."""
+"""MXNet's methods that only call the operator on the array, and a few more of the same kind."""
 
 
 class OperatorMethods(Storage):
-    """Mixin of NDArray: a method for each of NAMES, which takes what the operator's function takes."""
+    """Mixin of NDArray: a method for each of NAMES, with the arguments of the operator's function."""
 
     __slots__ = ()
 

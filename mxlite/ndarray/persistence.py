@@ -52,18 +52,18 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     Raises FormatError, naming file and byte, for a file that is truncated, corrupt or of another kind.
     """
     fname = wanted_path("load: fname", fname)
-    found: Arrays = _loaded(*read_container(Source.opened(fname), _allocate), fname)
-    return found
+    arrays: Arrays = _loaded(*read_container(Source.opened(fname), _allocate), fname)
+    return arrays
 
 
 def load_stored(fname: str | os.PathLike[str]) -> list[Stored] | dict[str, Stored]:
-    """`load`, but dense arrays stay in the file, which is open as long as one of them is there.
+    """`load`, but dense arrays stay in the file, which is open as long as one of them exists.
 
     It may be replaced meanwhile, as `save` does, but not be written into.
     """
     fname = wanted_path("load: fname", fname)
-    found: list[Stored] | dict[str, Stored] = _loaded(*read_container(Source.opened(fname), None), fname)
-    return found
+    arrays: list[Stored] | dict[str, Stored] = _loaded(*read_container(Source.opened(fname), None), fname)
+    return arrays
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Arrays:
@@ -71,13 +71,13 @@ def load_frombuffer(buf: bytes | bytearray | memoryview) -> Arrays:
     if not isinstance(buf, (bytes, bytearray, memoryview)):
         raise ArgumentError(f"load_frombuffer takes bytes, got {type(buf).__name__}.")
     what = "the buffer"
-    found: Arrays = _loaded(*read_container(Source.of(buf, what), _allocate), what)
-    return found
+    arrays: Arrays = _loaded(*read_container(Source.of(buf, what), _allocate), what)
+    return arrays
 
 
 def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    made: np.ndarray[Any, Any] = backend_of(cpu()).array(shape, as_dtype(dtype))
-    return made
+    array: np.ndarray[Any, Any] = backend_of(cpu()).array(shape, as_dtype(dtype))
+    return array
 
 
 def _loaded(raw: list[Any], names: list[str], what: str) -> Any:
@@ -88,8 +88,8 @@ def _loaded(raw: list[Any], names: list[str], what: str) -> Any:
     ]
     if not names:
         return arrays
-    found = dict(zip(names, arrays))
-    if len(found) < len(names):
+    named = dict(zip(names, arrays))
+    if len(named) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise FormatError(f"{what} has two arrays of the name {twice!r:.100}.")
-    return found
+    return named

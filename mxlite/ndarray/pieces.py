@@ -1,4 +1,4 @@
-"""The bytes of an array a piece at a time, so that writing them takes no second array."""
+"""The bytes of an array in pieces, so that writing them takes no second array."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LITTLE = sys.byteorder == "little"
 def pieces(array: Any) -> Iterator[memoryview]:
     """The elements of an NDArray or a numpy array in C order, little-endian, in parts of at most PIECE bytes.
 
-    Waits. Of an array in main memory each part is that very memory: use it before asking for the next.
-    A GPU's come to main memory one by one. Bytes in another order are copied a part at a time.
+    Waits. For an array in main memory each piece is that very memory: use it before asking for the next.
+    A GPU's pieces are copied to main memory one by one. Bytes in another order are copied a piece at a time.
     """
     if isinstance(array, NDArray):
         array = array.plain()

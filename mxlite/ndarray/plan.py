@@ -1,7 +1,7 @@
-"""What is known of a call before it has arrays: parsed once, planned once for each shape, bound many times.
+"""The array-independent part of a call: parsed once, planned for each shape, bound many times.
 
     Call   operator + parameters            parsed attributes        one for each spelling of the parameters
-    Plan   Call + shapes and dtypes         output shapes, kernel, where each array goes in its call
+    Plan   Call + shapes and dtypes         output shapes, kernel, the order of arrays in the kernel's call
 
 A Plan of a gradient operator is made by the Plan of the call it differentiates (`Plan.gradient`).
 """
@@ -36,7 +36,7 @@ from ..ops.random.philox import RandomStream
 from .call_name import CallName
 from .storage import RawArray, Shape, Storage
 
-_CACHE_LIMIT = 4096  # entries; a program that makes more than that gains nothing from keeping them
+_CACHE_LIMIT = 4096  # entries; a program with more different calls gains nothing from a cache
 
 Kind = tuple[Shape, DType]
 
@@ -45,7 +45,7 @@ _all_calls: weakref.WeakSet[Call] = weakref.WeakSet()
 
 
 def forget_plans() -> None:
-    """Choose kernels anew from the next call of each operator on: what the choice depends on has changed."""
+    """Choose kernels anew from the next call of each operator on, because settings have changed."""
     for call in list(_all_calls):
         call.plans.clear()
         call.noted.clear()
@@ -54,8 +54,8 @@ def forget_plans() -> None:
 class Call:
     """An operator with its parameters, and the plans for the shapes it has met.
 
-    `plans` are for inference without recording, `noted` for the other modes. `passes` says of each input
-    whether a gradient can flow to it, `by_rows` whether that of a table can be stored by rows.
+    `plans` are for inference without recording, `noted` for the other modes. `passes` says for each input
+    if a gradient can flow to it, `by_rows` if the gradient of a table can be stored by rows.
     """
 
     __slots__ = ("__weakref__", "attrs", "by_rows", "inputs", "noted", "op", "passes", "plans")
@@ -75,9 +75,9 @@ class Call:
     def plan(
         self, key: Any, arrays: Sequence[Storage], ctx: Context, train: bool = False, recorded: bool = False
     ) -> Plan:
-        """Make and keep the plan for arrays like these. Raises ShapeError and DTypeError.
+        """Create and cache the plan for arrays like these. Raises ShapeError and DTypeError.
 
-        One that is `recorded` also makes the hidden outputs that its gradient reads.
+        One that is `recorded` also computes the hidden outputs that its gradient reads.
         """
         if len(arrays) != len(self.inputs):
             raise MXLiteError(
@@ -98,13 +98,13 @@ class Call:
         visible = op.num_visible_outputs(attrs)
         read = kept_names(op, attrs) if recorded else ()
         wanted = [i < visible or n in read for i, n in enumerate(names)]
-        made = tuple(zip(shapes, dtypes))
+        outputs = tuple(zip(shapes, dtypes))
         plan = Plan(
             op,
             attrs,
             self.inputs,
             kinds,
-            [m if w else None for m, w in zip(made, wanted)],
+            [m if w else None for m, w in zip(outputs, wanted)],
             (tuple(k[0] for k in kinds), shapes),
             kinds[0][1] if kinds else dtypes[0] if dtypes else float32,
             backend,
@@ -118,7 +118,7 @@ class Call:
                 f"its scratch, more than the {backend.memory()} there are."
             )
         plan.visible = visible
-        plan.outputs = made
+        plan.outputs = outputs
         if recorded:
             plan.keeps = tuple((n, False, i) for i, n in enumerate(self.inputs) if n in read) + tuple(
                 (names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read
@@ -140,7 +140,7 @@ def kept_names(op: type[Op], attrs: Any) -> frozenset[str]:
 
 
 class _Slot:
-    """Stands for an array while the order of a kernel's arguments is found out."""
+    """A placeholder for an array while the order of a kernel's arguments is determined."""
 
     def __init__(self, number: int, made: bool) -> None:
         self.number = number
@@ -148,10 +148,10 @@ class _Slot:
 
 
 class Plan:
-    """All about one call that does not depend on which arrays it gets.
+    """Everything about one call that does not depend on its arrays.
 
     inputs: names of the arrays it is given, the first of `op.input_names` or all but some.
-    kinds: their shapes and dtypes.  makes: those of each of `op.output_names`, None for one nobody wants.
+    kinds: their shapes and dtypes.  makes: those of each of `op.output_names`, None for an unused one.
     shapes, dtype, dtypes: of the forward call, of its first and of all inputs, also on a gradient operator.
     """
 
@@ -179,7 +179,7 @@ class Plan:
         threads = backend.threads()
         kernel = backend.choose(op, attrs, *shapes, dtype, dtypes, used, train)
         names = op.output_names(attrs)
-        # bind_call is the one place that knows a kernel's parameters. Ask it once, with slots for arrays.
+        # bind_call is the only code that knows a kernel's parameters. Call it once, with slots for arrays.
         self.places = tuple(i for i, m in enumerate(makes) if m is not None)
         slots = {i: _Slot(k, True) for k, i in enumerate(self.places)}
         given = {n: _Slot(i, False) for i, n in enumerate(inputs)}
@@ -218,15 +218,15 @@ class Plan:
         self.state = "state" in kernel.signature.services
         self.makes = tuple(m for m in makes if m is not None)
         self.visible = len(self.makes)
-        self.outputs: tuple[Kind, ...] = ()  # of a forward call: all of them, also what it does not make
-        self.keeps: tuple[tuple[str, bool, int], ...] = ()  # name, is it made, its place among them
+        self.outputs: tuple[Kind, ...] = ()  # all outputs of a forward call, also those it does not compute
+        self.keeps: tuple[tuple[str, bool, int], ...] = ()  # name, True for an output, its index
         self.gradients: dict[Any, Plan] = {}
         options = op.in_place_options(attrs)
         self.donors = tuple(
             frozenset(inputs.index(d) for d in options.get(names[i], ()) if d in inputs) for i in self.places
         )
         self.mutated = tuple(inputs.index(n) for n in op.mutated(attrs) if n in inputs)
-        # The common case, bound without a look at templates: one output, each input in its place.
+        # The common case, bound without a look at templates: one output, and inputs in order.
         self.simple = (
             len(self.makes) == 1
             and not self.random
@@ -240,7 +240,7 @@ class Plan:
             )
         )
         self.constants = {k: v for k, v in self.keywords.items() if k != "out"}
-        # The commonest: `a += 1`, and `a += b` if b is another array.
+        # The most common case: `a += 1`, and `a += b` if b is another array.
         self.in_place = (
             self.simple
             and not self.constants
@@ -252,7 +252,7 @@ class Plan:
     def gradient(self, given: tuple[str, ...], wanted: tuple[bool, ...]) -> Plan:
         """The plan of this call's gradient operator.
 
-        given: which of its inputs there are.  wanted: for each of its outputs, whether it is read.
+        given: names of the inputs that exist.  wanted: for each of its outputs, True if it is read.
         """
         plan = self.gradients.get((given, wanted))
         if plan is None:
@@ -262,13 +262,13 @@ class Plan:
             kinds.update(zip(self.op.output_names(self.attrs), self.outputs))
             kinds |= {f"d_{n}": kind for n, kind in kinds.items()}
             names = grad_op.output_names(self.attrs)
-            made = [kinds[n] if w else None for n, w in zip(names, wanted)]
+            makes = [kinds[n] if w else None for n, w in zip(names, wanted)]
             plan = self.gradients[given, wanted] = Plan(
                 grad_op,
                 self.attrs,
                 given,
                 tuple(kinds[n] for n in given),
-                made,
+                makes,
                 self.shapes,
                 self.dtype,
                 self.backend,
@@ -309,11 +309,11 @@ def _fill(template: Any, ins: Sequence[RawArray], outs: Sequence[RawArray]) -> A
 
 
 _quiet = np.errstate(all="ignore")
-"""Decorator: 1 / 0 is inf without a word, on whatever thread runs it."""
+"""Decorator: 1 / 0 gives inf without a warning, on whatever thread runs it."""
 
 
 def _running(backend: Backend, threads: int, run: Callable[..., None]) -> Callable[..., None]:
-    """`run` on the threads that its kernel was chosen for."""
+    """Call `run` with the number of threads that its kernel was chosen for."""
 
     def on_threads(*args: Any, **keywords: Any) -> None:
         with backend.running(threads):
@@ -323,12 +323,12 @@ def _running(backend: Backend, threads: int, run: Callable[..., None]) -> Callab
 
 
 def _with_work(backend: Backend, nbytes: int, run: Callable[..., None]) -> None:
-    """Scratch lives while the kernel runs, not while it waits for its turn."""
+    """Call `run` with scratch that lives while the kernel runs, not while it waits for its turn."""
     run(work=backend.empty(nbytes))
 
 
 def _with_stream(backend: Backend, stream: Any, run: Callable[..., None], **services: Any) -> None:
-    """Random numbers from a stream whose seed and step lie where the kernel reads them."""
+    """Call `run` with random numbers from a stream whose seed and step lie in the kernel's memory."""
     if stream is not None and backend.is_remote:
         stream = RandomStream(backend.seeds(stream.state), stream.stream)
     run(rng=stream, **services)
@@ -358,10 +358,10 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         raise type(error)(_named(op, error)) from None
     try:
         wanted_types, made_types = op.infer_type(attrs, *dtypes)
-        for name, kind, found in zip(names, wanted_types, dtypes):
-            if kind is not None and kind != found:
+        for name, kind, dtype in zip(names, wanted_types, dtypes):
+            if kind is not None and kind != dtype:
                 raise DTypeError(
-                    f"{name!r} must be {kind}, but it is {found}; convert it with astype('{kind}')."
+                    f"{name!r} must be {kind}, but it is {dtype}; convert it with astype('{kind}')."
                 )
     except (DTypeError, OpAttributeError) as error:
         raise type(error)(_named(op, error)) from None
@@ -377,17 +377,17 @@ _calls: dict[Any, Call] = {}
 
 
 def call_of(op: type[Op] | str, given: Mapping[str, Any]) -> Call:
-    """The Call of an operator with parameters as a user writes them; parsed once for each spelling.
+    """The Call of an operator with parameters as a user writes them, cached for each spelling.
 
-    Raises OpAttributeError, and UnknownNameError for an operator that is not there.
+    Raises OpAttributeError, and UnknownNameError for an unknown operator.
     """
-    # 1, 1.0 and True are one dict key, and so are 0.0 and -0.0, but not one parameter: hence type and sign.
+    # 1, 1.0 and True are one dict key, as are 0.0 and -0.0, but different parameters: hence type and sign.
     if any(isinstance(v, np.ndarray) for v in given.values()):
         given = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in given.items()}
     key = (op, *((k, v if v else repr(v), type(v)) for k, v in given.items()))
     try:
         call = _calls.get(key)
-    except TypeError:  # a list, say: parsed each time, and looked up by what it means
+    except TypeError:  # an unhashable value such as a list: parsed each time, and looked up by its meaning
         key = (op, *((k, repr(v), type(v)) for k, v in given.items()))
         call = _calls.get(key)
     if call is None:
@@ -397,7 +397,7 @@ def call_of(op: type[Op] | str, given: Mapping[str, Any]) -> Call:
 
 
 def scalar_call(op: str, scalar: float) -> Call:
-    """The Call of `_plus_scalar` and its kind."""
+    """The Call of `_plus_scalar` or a similar operator."""
     key = (op, scalar or repr(scalar))
     call = _calls.get(key)
     if call is None:

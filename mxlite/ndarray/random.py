@@ -20,7 +20,7 @@ from .storage import check_shape
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
     """Start the random numbers of all devices, or of `ctx` alone, anew from `seed_state`.
 
-    Each device has numbers of its own: from one seed for all, no two draw the same.
+    Each device has its own numbers: from one seed for all, no two draw the same.
     """
     if ctx == "all":
         GENERATORS.seed(seed_state)
@@ -29,8 +29,8 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 
 
 def next_step(ctx: Context | None = None) -> tuple[int, int]:
-    """(seed, step), unique to this call: what one operation, or one run of a program, on a device draws
-    from.
+    """(seed, step), unique to this call: the key of the random numbers of one operation, or of one run of a
+    program, on a device.
     """
     return generator.next_step(ctx)
 
@@ -193,7 +193,7 @@ def multinomial(
 
 
 def bernoulli(data: NDArray, out: NDArray | None = None) -> NDArray:
-    """1 with the probability that each element of `data` says, else 0."""
+    """1 with the probability in each element of `data`, else 0."""
     return _like("bernoulli", data, out)
 
 

@@ -1,12 +1,12 @@
-"""checkpoint: a function whose intermediate arrays are computed again for the gradient instead of kept.
+"""checkpoint: a function whose intermediate arrays are recomputed for the gradient instead of kept.
 
 Forward runs without recording, and one step goes on the tape. Backward runs the function a second time, now
-recording, differentiates that, and forgets it: at no time does more than one checkpointed function have its
-intermediates alive. It is what the planner does for bound symbols, cut by hand (T. Chen et al., 2016,
+recording, differentiates that, and discards it: at no time does more than one checkpointed function have its
+intermediates alive. The planner does the same for bound symbols by itself (T. Chen et al., 2016,
 "Training deep nets with sublinear memory cost").
 
-The second run draws the same random numbers: forward notes which steps of the generator it took, and these
-are handed out again. Arrays on the tape that the function reads without having them as arguments, such as
+The second run draws the same random numbers: forward notes the steps that it took from the generator, and
+these are replayed. Arrays on the tape that the function reads without having them as arguments, such as
 weights, are found while it runs (`tape.Mode.captured`) and get their gradients too.
 """
 
@@ -25,10 +25,10 @@ from .tape import flows, MODE, Origin, origin_of
 
 
 def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
-    """`function(*arrays)`, keeping for the gradient only what it reads and not what it computes.
+    """`function(*arrays)`, of which the tape keeps only the arrays it reads, not those it computes.
 
-    `function` gives one NDArray or a tuple. It is called twice if a gradient is computed, so it must do the
-    same both times; BatchNorm and Dropout inside do. Gradients are bitwise those without checkpoint; where
+    `function` returns one NDArray or a tuple. It is called twice if a gradient is computed, so it must do the
+    same both times; BatchNorm and Dropout inside do. Gradients are bitwise those without checkpoint; if
     an array is read several times they are added in another order, those of the function first.
     """
     if not MODE.recording:
@@ -37,10 +37,10 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     before = MODE.capture(captured)
     try:
         with scope(recording=False), noting_draws() as draws:
-            made = function(*arrays)
+            outputs = function(*arrays)
     finally:
         MODE.capture(before)
-    outs = list(made) if isinstance(made, (tuple, list)) else [made]
+    outs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
     arguments = [_same(a) for a in arrays]
     inputs: dict[Origin, Storage] = {}
     for a in (*arguments, *captured.values()):
@@ -55,11 +55,11 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     if inputs:
         call = _Again(function, arguments, list(inputs.values()), draws)
         note_python("checkpoint", call, list(inputs), list(inputs.values()), outs)
-    return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
+    return tuple(outs) if isinstance(outputs, (tuple, list)) else outs[0]
 
 
 def _same(a: Any) -> Any:
-    """Another handle on an argument, on the tape where that is."""
+    """Another handle on an argument, on the tape if the argument is."""
     if not isinstance(a, Storage):
         return a
     view = a.alias(a.storage)
@@ -68,7 +68,7 @@ def _same(a: Any) -> Any:
 
 
 class _Again:
-    """What is needed to run a function a second time."""
+    """A recorded function call that can run a second time."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Again:
         self.versions = [a.var.pushes for a in self.watched]
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        """Run again, recording, and give the gradients of `inputs`."""
+        """Run the function again, recording, and return the gradients of `inputs`."""
         if any(a.var.pushes != v for a, v in zip(self.watched, self.versions)):
             raise StateError(
                 "an array that a checkpointed function reads was written after it ran, so it cannot run "
@@ -96,12 +96,12 @@ class _Again:
         origins = [a.origin for a in self.inputs]
         assert None not in origins
         with scope(recording=True, training=self.training), replaying_draws(self.draws):
-            made = self.function(*self.arguments)
-        outs = list(made) if isinstance(made, (tuple, list)) else [made]
+            outputs = self.function(*self.arguments)
+        outs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         pairs = [(o, h) for o, h in zip(outs, heads) if o.origin is not None]
-        found: list[Storage | None] = [None] * len(origins)
+        gradients: list[Storage | None] = [None] * len(origins)
         if pairs:
-            found = run_backward(
+            gradients = run_backward(
                 [o for o, _ in pairs],
                 [h for _, h in pairs],
                 origins,  # type: ignore[arg-type]
@@ -109,10 +109,10 @@ class _Again:
                 create=create,
                 stop=origins,  # type: ignore[arg-type]
             )
-        for i, (grad, want) in enumerate(zip(found, wanted)):
+        for i, (grad, want) in enumerate(zip(gradients, wanted)):
             if grad is None and want:
                 like = self.inputs[i]
                 zeros: Any = like.fresh(like.storage.shape, like.storage.dtype, like.context)
                 zeros[:] = 0
-                found[i] = zeros
-        return found
+                gradients[i] = zeros
+        return gradients

@@ -14,7 +14,7 @@ from .storage import Shape
 
 
 class _Present(RowSparseForm):
-    """What is stored now, looked up when it is asked for: many ask for the shape alone."""
+    """The currently stored rows, looked up on demand: many readers need only the shape."""
 
     def __init__(self, whole: NDArray, flags: NDArray) -> None:
         self.__dict__.update(shape=whole.shape, _whole=whole, _flags=flags)
@@ -38,7 +38,7 @@ class _Present(RowSparseForm):
 class RowGradient(RowSparseNDArray):
     """`whole` (R, ...) with the rows that are flagged in `flags`, (R,) uint8; all others are 0.
 
-    `of_sparse`: whether the weight was declared with stype='row_sparse'.
+    `of_sparse`: True if the weight was declared with stype='row_sparse'.
     """
 
     __slots__ = ("flags", "of_sparse", "whole")
@@ -52,7 +52,7 @@ class RowGradient(RowSparseNDArray):
 
     @property
     def storage(self) -> Any:
-        """What is stored now. Waits when somebody looks at it."""
+        """The currently stored rows. A reader of their values waits."""
         return _Present(self.whole, self.flags)
 
     @storage.setter
@@ -64,7 +64,7 @@ class RowGradient(RowSparseNDArray):
 
     @property
     def form(self) -> Any:
-        """What is stored now, for good."""
+        """A snapshot of the currently stored rows."""
         now = self.storage
         return RowSparseForm(now.shape, now.data, now.indices)
 

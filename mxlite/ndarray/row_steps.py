@@ -22,14 +22,14 @@ from .tape import flows, Leaf, MODE, Origin, origin_of
 
 
 def is_lookup(origins: Sequence[Origin | None]) -> bool:
-    """Whether an Embedding looks up rows of a leaf that wants a row_sparse gradient, alone on the tape."""
+    """True if an Embedding looks up rows of a leaf with a row_sparse gradient, and nothing else is taped."""
     data, weight = origins
     leaf = None if weight is None else weight[0]
     return not flows(data) and isinstance(leaf, Leaf) and leaf.grad.stype == "row_sparse"
 
 
 def is_product(call: Call, inputs: Sequence[NDArray]) -> bool:
-    """Whether `call` is ``dot(csr, weight)`` with the weight alone on the tape."""
+    """True if `call` is ``dot(csr, weight)`` and only the weight is on the tape."""
     return (
         call.op.op_name == "dot"
         and origin_of(inputs[0]) is None
@@ -40,40 +40,40 @@ def is_product(call: Call, inputs: Sequence[NDArray]) -> bool:
 
 
 def recorded(call: Call, inputs: Sequence[NDArray], step: type[_RowStep]) -> Any:
-    """The call, which is not seen by the tape, and `step` in its place."""
+    """The result of the call, which is recorded as `step` instead of as itself."""
     before = MODE.switch(recording=False)
     try:
-        made = invoke(call, inputs)
+        result = invoke(call, inputs)
     finally:
         MODE.switch(*before)
-    note_python(call.op.op_name, step(call, inputs), [origin_of(a) for a in inputs], inputs, (made,))
-    return made
+    note_python(call.op.op_name, step(call, inputs), [origin_of(a) for a in inputs], inputs, (result,))
+    return result
 
 
 class _RowStep:
-    """A call on what selects rows, and on a weight, whose gradient it makes."""
+    """A call with an input that selects rows and a weight, and the weight's gradient."""
 
     def __init__(self, call: Call, inputs: Sequence[NDArray]) -> None:
         self.attrs, self.selects, self.shape = call.attrs, inputs[0].copy(), inputs[1].shape
 
     def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        """None for what selects, and the weight's; dense if the gradient is to be differentiated again."""
-        made = self.gradient(heads[0].plain())
-        return [None, made.plain() if MODE.recording else made]
+        """None for the selecting input, and the weight's gradient; dense if it is to be differentiated."""
+        gradient = self.gradient(heads[0].plain())
+        return [None, gradient.plain() if MODE.recording else gradient]
 
     def gradient(self, head: NDArray) -> NDArray:
         raise NotImplementedError
 
 
 class Lookup(_RowStep):
-    """`Embedding`: the rows that were named, each with the sum of its gradients."""
+    """`Embedding`: the gradient has the selected rows, each with the sum of its gradients."""
 
     def gradient(self, head: NDArray) -> NDArray:
         if MODE.recording:
             nothing = zeros(self.shape, head.context, head.dtype)
             call = call_of("index_add", {"axis": 0, "mode": "clip"})
-            made: NDArray = invoke(call, (nothing, self.selects, head))
-            return made
+            result: NDArray = invoke(call, (nothing, self.selects, head))
+            return result
         named = np.clip(self.selects.look().ravel(), 0, self.shape[0] - 1).astype(index_type)
         order = named.argsort(kind="stable")
         rows, begins = np.unique(named[order], return_index=True)
@@ -83,9 +83,9 @@ class Lookup(_RowStep):
 
 
 class Product(_RowStep):
-    """`dot` of a csr matrix: the rows that it has columns for."""
+    """`dot` of a csr matrix: the gradient has the rows for which the matrix has columns."""
 
     def gradient(self, head: NDArray) -> NDArray:
         back = call_of("dot", {"transpose_a": not self.attrs.transpose_a})
-        made: NDArray = invoke(back, (self.selects, head))
-        return made.plain().transpose() if self.attrs.transpose_b else made
+        result: NDArray = invoke(back, (self.selects, head))
+        return result.plain().transpose() if self.attrs.transpose_b else result

@@ -1,6 +1,6 @@
 """mx.nd.sparse: arrays that store only some of their elements, and the operators under MXNet's names.
 
-What is stored, and which operators keep it so: `sparse_array.py` and `sparse_operators.py`.
+`sparse_array.py` says how they are stored, `sparse_operators.py` which operators keep the storage type.
 """
 
 from functools import partial as _partial

@@ -1,10 +1,10 @@
 """CSRNDArray and RowSparseNDArray: arrays that store only some of their elements.
 
-How many that are follows from values, so nothing of them can be pushed before it is known: **what is done
-with a sparse array waits for its inputs and is done at once**, by numpy on the CPU. An operator that keeps
-the storage type (`sparse_operators.py`) works on what is stored; any other gets dense arrays with the zeros
-written out, as in MXNet. A dense operator that reads a sparse array is an operation like any other, pushed
-and run later.
+The number of stored elements follows from values, so no operation can be pushed before it is known: **an
+operation on a sparse array waits for its inputs and is done at once**, by numpy on the CPU. An operator that
+keeps the storage type (`sparse_operators.py`) works on the stored elements; any other gets dense arrays with
+the zeros written out, as in MXNet. A dense operator that reads a sparse array is an operation like any other,
+pushed and run later.
 
 `storage` of such an array is its Form, which no dense kernel takes.
 """
@@ -31,7 +31,7 @@ from .transfer import push_on, put
 
 
 class BaseSparseNDArray(NDArray):
-    """What both kinds have."""
+    """Base of both kinds of sparse arrays."""
 
     __slots__ = ()
     storage: Any
@@ -53,7 +53,7 @@ class BaseSparseNDArray(NDArray):
 
     @property
     def form(self) -> Any:
-        """What is stored, as numpy arrays that nobody changes."""
+        """The stored elements and their indices, as numpy arrays that are never changed."""
         return self.storage
 
     @property
@@ -63,7 +63,7 @@ class BaseSparseNDArray(NDArray):
 
     @property
     def _num_aux(self) -> int:
-        """How many arrays tell where the elements are: 2 of a csr array, 1 of a row_sparse one."""
+        """The number of index arrays: 2 for csr, 1 for row_sparse."""
         return 2 if self.stype == "csr" else 1
 
     @property
@@ -77,20 +77,20 @@ class BaseSparseNDArray(NDArray):
         return dense_array(self.form.indices)
 
     def check_format(self, full_check: bool = True) -> None:
-        """Raise FormatError if indices are out of range or do not rise. Without `full_check` in O(1)."""
+        """Raise FormatError if indices are out of range or not ascending. Without `full_check` in O(1)."""
         self.form.check(full_check)
         if full_check:
             self.form.check_order()
 
-    # -- dense forms -------------------------------------------------------------------------------------
+    # -- dense copies ------------------------------------------------------------------------------------
 
     def plain(self) -> Any:
-        made = dense_array(self.form.dense(), self.context)
-        made.origin = origin_of(self)
-        return made
+        dense = dense_array(self.form.dense(), self.context)
+        dense.origin = origin_of(self)
+        return dense
 
     def tostype(self, stype: str) -> NDArray:
-        """A copy of another storage type: 'default', or this one's own."""
+        """A copy with another storage type: 'default', or this one's own."""
         if stype == self.stype:
             return self.copy()
         if stype != "default":
@@ -133,19 +133,19 @@ class BaseSparseNDArray(NDArray):
             other.take_over(self)
         elif MODE.flags or other.backend.is_remote:
             self.plain().copyto(other)
-        else:  # what a step is fed needs no dense copy on its way
+        else:  # the input of a step is written directly, without a dense copy
             run = partial(self.form.write_to, other.storage)
             push_on(other.backend, run, (other.var,) * other.partial, (other.var,), name="copyto")
         return other
 
     def take_over(self, source: NDArray) -> None:
-        """Have the values of `source`, converted."""
+        """Take over the values of `source`, converted."""
         mine = self.form
         if isinstance(source, BaseSparseNDArray) and source.stype == self.stype:
-            made = source.form
+            form = source.form
         else:
-            made = form_of_dense(self.stype, source.look())
-        self.storage = made.like(made.data.astype(mine.dtype, copy=False))
+            form = form_of_dense(self.stype, source.look())
+        self.storage = form.like(form.data.astype(mine.dtype, copy=False))
 
     def astype(self, dtype: Any, copy: bool = True) -> Self:
         kind = as_dtype(dtype)
@@ -186,7 +186,7 @@ class BaseSparseNDArray(NDArray):
 
     @staticmethod
     def call(call: Call, inputs: Any, out: Any) -> Any:
-        """The operator on arrays some of which are sparse."""
+        """Apply the operator to arrays some of which are sparse."""
         from .sparse_operators import run
 
         return run(call, inputs, out)
@@ -217,13 +217,13 @@ class BaseSparseNDArray(NDArray):
 
 
 class CSRNDArray(BaseSparseNDArray):
-    """A matrix stored by rows: the elements of each that are not 0, and their columns."""
+    """A matrix stored by rows: the elements of each row that are not 0, and their columns."""
 
     __slots__ = ()
 
     @property
     def indptr(self) -> NDArray:
-        """Where each row begins in `data`, and where the last ends; int64, copied."""
+        """Offset of each row in `data`, and the end of the last; int64, copied."""
         return dense_array(self.form.indptr)
 
     def __getitem__(self, key: Any) -> Any:
@@ -252,7 +252,7 @@ class CSRNDArray(BaseSparseNDArray):
 
 
 class RowSparseNDArray(BaseSparseNDArray):
-    """An array stored by rows along its first axis: those that are not 0, and their numbers."""
+    """An array stored by rows along its first axis: the rows that are not 0, and their numbers."""
 
     __slots__ = ()
 
@@ -285,14 +285,14 @@ def retain(data: RowSparseNDArray, indices: NDArray, out: Any = None) -> RowSpar
     if not isinstance(data, RowSparseNDArray):
         raise OpAttributeError(f"retain needs a row_sparse array, got {found(data)}.")
     rows = indices.look() if isinstance(indices, NDArray) else np.asarray(indices)
-    made = RowSparseNDArray.of(data.form.retained(rows.astype(index_type).ravel()), data.context)
+    retained = RowSparseNDArray.of(data.form.retained(rows.astype(index_type).ravel()), data.context)
     if MODE.recording and origin_of(data) is not None:
-        made.origin = invoke(call_of("_sparse_retain", {}), (data.plain(), array(rows))).origin
-    return made if out is None else made.copyto(out)
+        retained.origin = invoke(call_of("_sparse_retain", {}), (data.plain(), array(rows))).origin
+    return retained if out is None else retained.copyto(out)
 
 
 def cast_storage(data: NDArray, stype: str, out: Any = None) -> NDArray:
-    """A copy of `data` of the storage type 'default', 'csr' or 'row_sparse'. Waits where one is sparse."""
+    """A copy of `data` with the storage type 'default', 'csr' or 'row_sparse'. Waits if one is sparse."""
     made = data.tostype(stype)
     if out is None:
         return made
@@ -308,12 +308,12 @@ def dense_array(values: Array, ctx: Context | None = None) -> NDArray:
 
 
 def sparse_array(form: Form, ctx: Context | None = None) -> BaseSparseNDArray:
-    """The array of a form."""
+    """The sparse array with this form."""
     return (CSRNDArray if isinstance(form, CSRForm) else RowSparseNDArray).of(form, ctx)
 
 
 def form_of_dense(stype: str, values: Array) -> Form:
-    """What a sparse array of these values stores: what is not 0. OpAttributeError for an unknown `stype`."""
+    """The sparse form of an array: its elements that are not 0. OpAttributeError for an unknown `stype`."""
     if stype not in ("csr", "row_sparse"):
         raise OpAttributeError(f"stype must be 'default', 'csr' or 'row_sparse', got {stype!r}.")
     return csr_of(values) if stype == "csr" else row_sparse_of(values)

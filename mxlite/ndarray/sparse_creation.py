@@ -1,4 +1,4 @@
-"""mx.nd.sparse: arrays that store only some of their elements, from what they store, or from dense ones."""
+"""mx.nd.sparse: sparse arrays from their stored elements, or from dense arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .storage import check_shape
 def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> CSRNDArray:
     """A matrix stored by rows.
 
-    arg1: a shape (M, N), of zeros;  (data, indices, indptr);  (data, (row, column)) in any order, where a
-    place that comes twice has the sum;  a csr array, a scipy.sparse matrix;  or something dense, of which is
-    stored what is not 0. `shape` None: the smallest. `dtype` None: that of `data`, float32 for lists.
+    arg1: a shape (M, N), of zeros;  (data, indices, indptr);  (data, (row, column)) in any order, with
+    repeated positions summed;  a csr array, a scipy.sparse matrix;  or something dense, whose elements other
+    than 0 are stored. `shape` None: the smallest. `dtype` None: that of `data`, float32 for lists.
     """
     if isinstance(arg1, tuple) and len(arg1) == 3:
         form = _csr(_values(arg1[0], dtype), _places(arg1[1]), _places(arg1[2]), shape)
@@ -29,9 +29,9 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
         form = _from_pairs(_values(arg1[0], dtype), _places(arg1[1][0]), _places(arg1[1][1]), shape)
     elif isinstance(arg1, tuple) and len(arg1) == 2 and _is_shape(arg1):
         _require_shape("csr_matrix", shape, arg1)
-        made = zeros_of("csr", check_shape(arg1), ctx, dtype)
-        assert isinstance(made, CSRNDArray)
-        return made
+        result = zeros_of("csr", check_shape(arg1), ctx, dtype)
+        assert isinstance(result, CSRNDArray)
+        return result
     else:
         return _converted("csr", arg1, shape, ctx, dtype)  # type: ignore[return-value]
     return CSRNDArray.of(form, ctx)
@@ -47,9 +47,9 @@ def row_sparse_array(
     """
     if isinstance(arg1, tuple) and _is_shape(arg1):
         _require_shape("row_sparse_array", shape, arg1)
-        made = zeros_of("row_sparse", check_shape(arg1), ctx, dtype)
-        assert isinstance(made, RowSparseNDArray)
-        return made
+        result = zeros_of("row_sparse", check_shape(arg1), ctx, dtype)
+        assert isinstance(result, RowSparseNDArray)
+        return result
     if not isinstance(arg1, tuple):
         return _converted("row_sparse", arg1, shape, ctx, dtype)  # type: ignore[return-value]
     if len(arg1) != 2:
@@ -74,15 +74,15 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None,
 
 
 def empty(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """As `zeros`."""
+    """`zeros` of the storage type."""
     return zeros(stype, shape, ctx, dtype)
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> BaseSparseNDArray:
     """A copy of a sparse array, or of a scipy.sparse matrix as a csr one."""
     if isinstance(source_array, BaseSparseNDArray):
-        made = source_array.copyto(ctx) if ctx is not None else source_array.copy()
-        return made if dtype is None else made.astype(dtype, copy=False)
+        result = source_array.copyto(ctx) if ctx is not None else source_array.copy()
+        return result if dtype is None else result.astype(dtype, copy=False)
     if not hasattr(source_array, "tocsr"):
         raise ArgumentError(
             f"sparse.array copies a sparse array of mxlite or scipy, got {found(source_array)}; "
@@ -106,7 +106,7 @@ def _require_shape(name: str, shape: Any, given: Any) -> None:
 
 
 def _values(given: Any, dtype: Any) -> Array:
-    """A numpy array of its own."""
+    """A new numpy array with the given values."""
     if isinstance(given, NDArray):
         return np.array(given.asnumpy(), None if dtype is None else as_dtype(dtype))
     if dtype is None:
@@ -151,18 +151,18 @@ def _from_pairs(data: Array, rows: Array, columns: Array, shape: Any) -> CSRForm
 
 
 def _converted(stype: str, given: Any, shape: Any, ctx: Context | None, dtype: Any) -> BaseSparseNDArray:
-    """A sparse array of an array, sparse or dense."""
-    made: BaseSparseNDArray
+    """A sparse array with the values of an array, sparse or dense."""
+    result: BaseSparseNDArray
     if hasattr(given, "tocsr") and stype == "csr":
-        matrix = given.tocsr()  # in which a row may have its columns in any order, and one twice
+        matrix = given.tocsr()  # its rows may have their columns in any order, and one twice
         kind = as_dtype(matrix.dtype if dtype is None else dtype)
         rows = np.repeat(np.arange(matrix.shape[0], dtype=index_type), np.diff(matrix.indptr))
         places = rows, matrix.indices.astype(index_type)
-        made = CSRNDArray.of(_from_pairs(np.array(matrix.data, kind), *places, tuple(matrix.shape)), ctx)
+        result = CSRNDArray.of(_from_pairs(np.array(matrix.data, kind), *places, tuple(matrix.shape)), ctx)
     elif isinstance(given, BaseSparseNDArray) and given.stype == stype:
-        made = given.copy() if dtype is None else given.astype(dtype)
+        result = given.copy() if dtype is None else given.astype(dtype)
         if ctx is not None:
-            made = made.copyto(ctx)
+            result = result.copyto(ctx)
     else:
         if dtype is None and isinstance(given, np.ndarray):
             dtype = given.dtype
@@ -170,7 +170,7 @@ def _converted(stype: str, given: Any, shape: Any, ctx: Context | None, dtype: A
         wanted(f"sparse: {stype}", plain, "an array", NDArray)
         kind = as_dtype(plain.dtype if dtype is None else dtype)
         form = form_of_dense(stype, plain.asnumpy().astype(kind, copy=False))
-        made = (CSRNDArray if stype == "csr" else RowSparseNDArray).of(form, ctx)
-    if shape is not None and tuple(shape) != made.shape:
-        raise ShapeError(f"The array is {made.shape}, not {tuple(shape)}.")
-    return made
+        result = (CSRNDArray if stype == "csr" else RowSparseNDArray).of(form, ctx)
+    if shape is not None and tuple(shape) != result.shape:
+        raise ShapeError(f"The array is {result.shape}, not {tuple(shape)}.")
+    return result

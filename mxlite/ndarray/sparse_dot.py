@@ -1,4 +1,4 @@
-"""Products of csr matrices with dense ones, made of the operators of `ops/linalg/sparse_dot.py`."""
+"""Products of csr matrices with dense ones, composed of the operators of `ops/linalg/sparse_dot.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .ndarray import NDArray
 from .plan import call_of
 from .sparse_form import Array, CSRForm, RowSparseForm
 
-NARROW = 32  # columns up to which sums are added where they lie; above, elements are sorted first
+NARROW = 32  # the most columns for which sums are added in place; with more, elements are sorted first
 
 
 def times_dense(a: CSRForm, b: Array) -> Array:
@@ -22,7 +22,7 @@ def times_dense(a: CSRForm, b: Array) -> Array:
 
 
 def transposed_times_dense(a: CSRForm, b: Array) -> RowSparseForm:
-    """(N, K) ``a.T @ b``: the rows of those columns that `a` stores something in."""
+    """(N, K) ``a.T @ b``: the rows for columns in which `a` stores something."""
     columns = a.shape[1]
     if not a.data.size:
         empty = np.zeros((0, b.shape[1]), np.result_type(a.dtype, b.dtype))
@@ -31,9 +31,9 @@ def transposed_times_dense(a: CSRForm, b: Array) -> RowSparseForm:
         kind = np.result_type(a.dtype, b.dtype)
         data, b = a.data.astype(kind, copy=False), np.ascontiguousarray(b, kind)
         given = (data, a.indices, a.indptr, b)
-        made, touched = _called("_sums_by_columns", {"columns": columns}, given)
+        sums, touched = _called("_sums_by_columns", {"columns": columns}, given)
         found = np.flatnonzero(touched)
-        return RowSparseForm((columns, b.shape[1]), made[found], found)
+        return RowSparseForm((columns, b.shape[1]), sums[found], found)
     values, rows, starts = _called("_by_columns", {"columns": columns}, (a.data, a.indices, a.indptr))
     found = np.flatnonzero(starts[1:] > starts[:-1])
     ends = np.append(starts[found], starts[-1:])
@@ -46,11 +46,11 @@ def _sums(data: Array, lines: Array, ends: Array, b: Array) -> Array:
     if not data.size or 0 in shape:
         return np.zeros(shape, kind)
     data, b = data.astype(kind, copy=False), np.ascontiguousarray(b, kind)
-    (made,) = _called("_sums_of_rows", {}, (data, lines, ends, b))
-    return made
+    (sums,) = _called("_sums_of_rows", {}, (data, lines, ends, b))
+    return sums
 
 
 def _called(name: str, attrs: dict[str, Any], arrays: Sequence[Array]) -> list[Array]:
-    """The results of an operator on arrays that nobody writes to meanwhile."""
-    made = invoke(call_of(name, attrs), [NDArray.adopt(x, cpu()) for x in arrays])
-    return [x.look() for x in (made if isinstance(made, (list, tuple)) else [made])]
+    """The results of an operator on arrays that nothing else writes meanwhile."""
+    results = invoke(call_of(name, attrs), [NDArray.adopt(x, cpu()) for x in arrays])
+    return [x.look() for x in (results if isinstance(results, (list, tuple)) else [results])]

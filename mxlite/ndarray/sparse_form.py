@@ -1,10 +1,10 @@
-"""How sparse arrays are kept: the elements that are stored, and where they belong. numpy alone.
+"""The stored form of sparse arrays: elements and their indices. numpy alone.
 
     CSRForm         (M, N); row i has data[indptr[i]:indptr[i+1]] in the columns indices[same]
     RowSparseForm   (M, ...); row indices[k] is data[k], all others are 0
 
-Indices are int64. A form is never changed: an array that is written to gets another one. Where a form names a
-place twice the last element counts, as in MXNet; sums and products add both up, as in MXNet too.
+Indices are int64. A form is never changed: an array that is written to gets another one. If a form repeats a
+position the last element counts, as in MXNet; sums and products add all of them, as in MXNet too.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ index_type = np.dtype(np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What both have. `data` are the stored elements."""
+    """Base of both forms. `data` are the stored elements."""
 
     shape: Shape
     data: Array
     indices: Array
 
     stype: ClassVar[str]
-    device: ClassVar[str] = "sparse"  # no backend's: a bare array that no dense kernel takes
+    device: ClassVar[str] = "sparse"  # belongs to no backend, so no dense kernel takes it
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -59,28 +59,28 @@ class Form:
         raise NotImplementedError
 
     def like(self, data: Array) -> Form:
-        """Other elements in the same places."""
+        """A form with other elements at the same positions."""
         raise NotImplementedError
 
     def dense(self) -> Array:
-        """All elements. Raises OutOfMemoryError where the machine has not the memory for them: of a file's
-        array the shape is only what the file says, and a few bytes can say terabytes.
+        """All elements. Raises OutOfMemoryError if the machine does not have the memory: the shape of a
+        file's array is only a claim of the file, and a few bytes can claim terabytes.
 
-        What is not stored is not touched, so that a system gives memory only for what is, and what is read.
+        Zeros are not touched, so that the system gives memory only for elements that are stored or read.
         """
         nbytes = self.size * self.dtype.itemsize
         try:
             if nbytes > host_memory():
                 raise MemoryError
-            made = np.zeros(self.shape, self.dtype)
+            values = np.zeros(self.shape, self.dtype)
         except (MemoryError, ValueError):
             raise OutOfMemoryError(
                 f"A {self.stype} array of shape {self.shape} stores {self.nbytes} bytes; all its elements "
                 f"are {nbytes}: this machine has {host_memory()}, or gives no more of them."
             ) from None
         self.check()
-        self.scatter(made)
-        return made
+        self.scatter(values)
+        return values
 
     def write_to(self, dense: Array) -> None:
         """Write all elements into an array of this shape, converted."""
@@ -89,7 +89,7 @@ class Form:
         self.scatter(dense)
 
     def scatter(self, zeros: Array) -> None:
-        """Write what is stored into an array of zeros of this shape, converted. `check` comes first."""
+        """Write the stored elements into an array of zeros of this shape, converted. `check` comes first."""
         raise NotImplementedError
 
     def check(self, full: bool = True) -> None:
@@ -97,7 +97,7 @@ class Form:
         raise NotImplementedError
 
     def check_order(self) -> None:
-        """Raise FormatError if a place is stored twice, or after a later one. `check` comes first."""
+        """Raise FormatError if a position is stored twice, or after a later one. `check` comes first."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -105,7 +105,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class CSRForm(Form):
-    """See above."""
+    """A matrix stored by rows, as described above."""
 
     indptr: Array
     stype = "csr"
@@ -177,7 +177,7 @@ class CSRForm(Form):
 
 @dataclass(frozen=True, eq=False)
 class RowSparseForm(Form):
-    """See above."""
+    """An array stored by rows, as described above."""
 
     stype = "row_sparse"
 
@@ -204,20 +204,20 @@ class RowSparseForm(Form):
             raise FormatError("The row numbers of a row_sparse array rise, each being there once.")
 
     def retained(self, rows: Array) -> RowSparseForm:
-        """The rows with these numbers alone, stored even where they are 0."""
+        """The given rows alone, stored even if they are 0."""
         wanted = np.unique(rows)
         check_range(wanted, self.shape[0], "rows", "row")
         return RowSparseForm(self.shape, self.at(wanted), wanted)
 
     def at(self, rows: Array) -> Array:
-        """The rows with these numbers, which rise; 0 where none is stored."""
-        made = np.zeros((len(rows), *self.shape[1:]), self.dtype)
+        """The given rows, in ascending order; 0 for those that are not stored."""
+        values = np.zeros((len(rows), *self.shape[1:]), self.dtype)
         mine, theirs = np.isin(self.indices, rows), np.isin(rows, self.indices)
-        made[theirs] = self.data[mine]
-        return made
+        values[theirs] = self.data[mine]
+        return values
 
     def with_rows(self, rows: Array, data: Array) -> RowSparseForm:
-        """The same with `data` in the rows of these numbers."""
+        """The same array with `data` in the given rows."""
         every = np.union1d(self.indices, rows)
         values = self.at(every)
         values[np.searchsorted(every, rows)] = data
@@ -232,7 +232,7 @@ def check_range(indices: Array, limit: int, what: str, one: str) -> None:
 
 
 def csr_of(dense: Array) -> CSRForm:
-    """The elements that are not 0."""
+    """The csr form of the elements that are not 0."""
     if dense.ndim != 2:
         raise ShapeError(f"A csr array has 2 axes, got the shape {dense.shape}.")
     rows, columns = np.nonzero(dense)
@@ -240,7 +240,7 @@ def csr_of(dense: Array) -> CSRForm:
 
 
 def row_sparse_of(dense: Array) -> RowSparseForm:
-    """The rows in which something is not 0."""
+    """The row_sparse form of the rows that are not all 0."""
     if dense.ndim < 1:
         raise ShapeError(f"A row_sparse array has at least 1 axis, got the shape {dense.shape}.")
     rows = np.flatnonzero(dense.any(axis=tuple(range(1, dense.ndim))))
@@ -248,12 +248,12 @@ def row_sparse_of(dense: Array) -> RowSparseForm:
 
 
 def starts(rows: Array, count: int) -> Array:
-    """Where each of `count` rows begins, and where the last ends, in elements whose row numbers rise."""
+    """Offset of each of `count` rows, and the end of the last, in elements with ascending row numbers."""
     return np.searchsorted(rows, np.arange(count + 1)).astype(index_type)
 
 
 def empty_form(stype: str, shape: Shape, dtype: np.dtype[Any]) -> Form:
-    """An array of zeros, none of which is stored."""
+    """A form that stores nothing, of an array of zeros."""
     none = np.zeros(0, index_type)
     if stype == "csr":
         if len(shape) != 2:
@@ -265,7 +265,7 @@ def empty_form(stype: str, shape: Shape, dtype: np.dtype[Any]) -> Form:
 
 
 def stacked(parts: Sequence[CSRForm]) -> CSRForm:
-    """The rows of all, one after another."""
+    """The rows of all parts, concatenated."""
     ends = np.cumsum([0, *(len(x.data) for x in parts)])
     return CSRForm(
         (sum(x.shape[0] for x in parts), parts[0].shape[1]),
@@ -279,7 +279,7 @@ def stacked(parts: Sequence[CSRForm]) -> CSRForm:
 
 
 def united(a: Form, b: Form, ufunc: np.ufunc) -> Form:
-    """``ufunc(a, b)`` in every place that either stores; both are of one kind."""
+    """``ufunc(a, b)`` at every position that either stores; both are of one kind."""
     if all(np.array_equal(x, y) for x, y in zip(a.places, b.places)):
         return a.like(ufunc(a.data, b.data))
     if isinstance(a, CSRForm):
@@ -300,7 +300,7 @@ def united(a: Form, b: Form, ufunc: np.ufunc) -> Form:
 
 
 def in_both(a: CSRForm, b: CSRForm) -> CSRForm:
-    """``a * b`` in the places that both store."""
+    """``a * b`` at the positions that both store."""
     width = a.shape[1]
     one, other = (x.rows * width + x.indices for x in (a, b))
     both, mine, theirs = np.intersect1d(one, other, return_indices=True)

@@ -15,7 +15,7 @@
 | sum, mean, norm                             | any                                  | dense          |
 | updates of SGD, Adam, AdaGrad, Ftrl         | row_sparse gradient: its rows change |                |
 
-A rule gives a Form, a numpy array, or None where it does not hold; then everything is made dense.
+A rule returns a Form, a numpy array, or None if it does not apply; then all inputs are made dense.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Rule = Callable[[Call, list[Any]], Made]
 
 
 def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
-    """The operator on arrays some of which are sparse; waits for what they are. See the table above.
+    """Apply the operator to arrays some of which are sparse; waits for them. See the table above.
 
-    The tape gets the operator on dense arrays, but for products of a csr array (`row_steps.py`).
+    The tape records the operator on dense arrays, except for products of a csr array (`row_steps.py`).
     """
     on_tape = MODE.recording and any(origin_of(a) for a in inputs)
     if on_tape and out is None and is_product(call, inputs):
@@ -86,21 +86,21 @@ def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
 
 
 def _computed(call: Call, values: Array) -> Array:
-    """The operator, of one input, on stored elements."""
+    """The results of an operator with one input on stored elements."""
     if not values.size:
         return values
-    made: Array = invoke(call, (dense_array(values),)).look()
-    return made
+    result: Array = invoke(call, (dense_array(values),)).look()
+    return result
 
 
 def _kept(call: Call, ins: list[Any]) -> Made:
     (form,) = ins
-    made: Form = form.like(_computed(call, form.data))
-    return made
+    result: Form = form.like(_computed(call, form.data))
+    return result
 
 
 def _kept_at_zero(call: Call, ins: list[Any]) -> Made:
-    """Where the operator is 0 at 0, which its parameters decide."""
+    """The rule of an operator that is 0 at 0, if its parameters make it so."""
     zero = _computed(call, np.zeros(1, ins[0].dtype))
     return _kept(call, ins) if not zero.any() else None
 
@@ -129,12 +129,12 @@ def _product_of_two(call: Call, ins: list[Any]) -> Made:
 
 
 def _by_dense(form: Any, values: Array, ufunc: np.ufunc) -> Form:
-    """``ufunc(form, values)`` where the form stores something; `values` broadcasts."""
+    """``ufunc(form, values)`` at the positions that the form stores; `values` broadcasts."""
     values = np.broadcast_to(values, form.shape)
     where = (form.rows, form.indices) if isinstance(form, CSRForm) else form.indices
     with np.errstate(all="ignore"):
-        made: Form = form.like(ufunc(form.data, values[where]).astype(form.dtype, copy=False))
-    return made
+        result: Form = form.like(ufunc(form.data, values[where]).astype(form.dtype, copy=False))
+    return result
 
 
 def _broadcast(ufunc: np.ufunc) -> Rule:
@@ -172,19 +172,19 @@ def _reduced(call: Call, ins: list[Any]) -> Made:
     axes = sorted({x % 2 for x in axes})
     form.check()
     if len(axes) == 2:
-        made = form.data.sum(keepdims=True, dtype=form.dtype)
+        result = form.data.sum(keepdims=True, dtype=form.dtype)
     else:
-        made = np.zeros(form.shape[1 - axes[0]], form.dtype)
-        np.add.at(made, form.indices if axes[0] == 0 else form.rows, form.data)
+        result = np.zeros(form.shape[1 - axes[0]], form.dtype)
+        np.add.at(result, form.indices if axes[0] == 0 else form.rows, form.data)
     if call.op.op_name == "mean":
-        made = (made / np.prod([form.shape[x] for x in axes])).astype(form.dtype)
+        result = (result / np.prod([form.shape[x] for x in axes])).astype(form.dtype)
     if a.keepdims:
-        made = made.reshape([1 if x in axes else n for x, n in enumerate(form.shape)])
-    return made
+        result = result.reshape([1 if x in axes else n for x, n in enumerate(form.shape)])
+    return result
 
 
 def _norm(call: Call, ins: list[Any]) -> Made:
-    """Over everything: that of what is stored."""
+    """The norm over all elements, which is that of the stored ones."""
     (form,), a = ins, call.attrs
     if a.axis not in (None, ()) or a.keepdims or not form.data.size:
         return None
@@ -206,37 +206,37 @@ def _square_sum(call: Call, ins: list[Any]) -> Made:
 def _dot(call: Call, ins: list[Any]) -> Made:
     (left, right), a = ins, call.attrs
     call.op.infer_shape(a, left.shape, right.shape)
-    made: Any = None
+    result: Any = None
     if isinstance(left, CSRForm) and not isinstance(right, CSRForm) and right.ndim == 2:
         left.check()
         dense = right.dense() if isinstance(right, Form) else right
         dense = dense.T if a.transpose_b else dense
-        made = transposed_times_dense(left, dense) if a.transpose_a else times_dense(left, dense)
+        result = transposed_times_dense(left, dense) if a.transpose_a else times_dense(left, dense)
         if a.transpose_a and a.transpose_b:  # dense in MXNet
-            made = made.dense()
+            result = result.dense()
         elif a.transpose_a and isinstance(right, RowSparseForm):
-            filled = np.isin(made.indices, np.unique(left.indices[np.isin(left.rows, right.indices)]))
-            made = RowSparseForm(made.shape, made.data[filled], made.indices[filled])
+            filled = np.isin(result.indices, np.unique(left.indices[np.isin(left.rows, right.indices)]))
+            result = RowSparseForm(result.shape, result.data[filled], result.indices[filled])
     elif isinstance(left, np.ndarray) and left.ndim == 2 and isinstance(right, CSRForm):
         right.check()
         flat = left if a.transpose_a else left.T  # (K, M)
         product = times_dense(right, flat) if a.transpose_b else transposed_times_dense(right, flat).dense()
-        made = product.T
+        result = product.T
         if not a.transpose_a:
-            made = _full_columns(right, made, a.transpose_b)
-    if made is None:
+            result = _full_columns(right, result, a.transpose_b)
+    if result is None:
         if a.forward_stype in (None, "default"):
             return None
-        made = invoke(call_of("dot", dict(transpose_a=a.transpose_a, transpose_b=a.transpose_b)),
+        result = invoke(call_of("dot", dict(transpose_a=a.transpose_a, transpose_b=a.transpose_b)),
                       [dense_array(x.dense() if isinstance(x, Form) else x) for x in ins]).look()  # fmt: skip
-    if a.forward_stype is None or a.forward_stype == getattr(made, "stype", "default"):
-        return np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
-    dense = made.dense() if isinstance(made, Form) else np.ascontiguousarray(made)
+    if a.forward_stype is None or a.forward_stype == getattr(result, "stype", "default"):
+        return np.ascontiguousarray(result) if isinstance(result, np.ndarray) else result
+    dense = result.dense() if isinstance(result, Form) else np.ascontiguousarray(result)
     return dense if a.forward_stype == "default" else form_of_dense(a.forward_stype, dense)
 
 
 def _full_columns(right: CSRForm, product: Array, transposed: bool) -> CSRForm:
-    """The product with those columns stored that the right side stores something for."""
+    """The product, which stores the columns in which the right side stores something."""
     columns = np.flatnonzero(np.diff(right.indptr)) if transposed else np.unique(right.indices)
     rows = len(product)
     indptr = np.arange(rows + 1) * len(columns)
@@ -254,7 +254,7 @@ def _slice(call: Call, ins: list[Any]) -> Made:
 
 
 def _take(call: Call, ins: list[Any]) -> Made:
-    """Rows of a csr array; of others dense ones."""
+    """Rows of a csr array; dense ones for other arrays."""
     form, indices = ins
     if not isinstance(form, CSRForm) or call.attrs.axis != 0 or not isinstance(indices, np.ndarray):
         return None
@@ -276,18 +276,18 @@ LAZY = frozenset(
     "sgd_update sgd_mom_update adam_update mp_adam_update ftrl_update mp_ftrl_update adagrad_update "
     "mp_adagrad_update _contrib_group_adagrad_update".split()
 )
-"""Updates that leave those rows alone that a row_sparse gradient does not store; SGD's of 16-bit weights
+"""Updates that leave rows alone that a row_sparse gradient does not store; SGD's of 16-bit weights
 change all, as MXNet's do."""
 
 
 def _is_update(op: type[Op]) -> bool:
-    """Whether this is the step of one weight: of weight, gradient and states."""
+    """True if this is the update of one weight, with inputs weight, gradient and states."""
     return getattr(op, "form", "") in ("plain", "mixed") or op.op_name in LAZY
 
 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
     step = getattr(op, "step_of", op).op_name
-    if step == "ftrl_update":  # MXNet looks at the weight
+    if step == "ftrl_update":  # MXNet decides by the weight
         return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
     if step == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
         return not attrs.wd
@@ -295,13 +295,13 @@ def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
 
 
 def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:
-    """A step by a row_sparse gradient: on its rows where the update is lazy, else on all."""
+    """Apply a row_sparse gradient: to its rows if the update is lazy, else to all."""
     weight, grad, *states = inputs
     target = weight if out is None else out
     if not _is_lazy(call.op, call.attrs, weight, grad):
         plain = [a.plain() for a in inputs]
-        made = invoke(call, plain, plain[0] if target is weight else None)
-        for given, place in ((made, target), *zip(plain[2:], states)):
+        result = invoke(call, plain, plain[0] if target is weight else None)
+        for given, place in ((result, target), *zip(plain[2:], states)):
             if given is not place:
                 given.copyto(place)
         return target

@@ -1,4 +1,4 @@
-"""What an NDArray is made of: an engine Var, and the memory whose use it orders."""
+"""The parts of an NDArray: an engine Var, and the memory whose use it orders."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _CPU = cpu()
 
 
 class Away(Protocol):
-    """Where the elements of an array are that is away."""
+    """A handle on the elements of an array that is away."""
 
     shape: Shape
     dtype: np.dtype[Any]
 
     def back(self) -> RawArray:
-        """Push what brings the elements back, and give the bare array."""
+        """Push the copy that brings the elements back, and return the bare array."""
 
 
 class Storage:
     """A C-ordered array, its Var and its device.
 
-    `storage` is the bare array: look at it only after a wait, or inside an operation whose push names
-    `var`. On a GPU it is a DeviceArray, at whose elements nobody can look; what is done with elements besides
-    kernels is done by the methods of `backend`.
+    `storage` is the bare array: read it only after a wait, or inside an operation whose push names
+    `var`. On a GPU it is a DeviceArray, whose elements the host cannot read; operations on elements other
+    than kernels are methods of `backend`.
 
-    A view has the Var of its base, so what is done through either is in order. A write through a view leaves
+    A view has the Var of its base, so that uses of either are ordered. A write through a view leaves
     the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too and does not
-    declare a poisoned rest healthy. `origin` is where it comes from on the tape (`tape.py`).
+    declare a poisoned rest healthy. `origin` is its origin on the tape (`tape.py`).
 
-    An array may be **away**: its elements are kept in another order, and `storage` has no value until
-    somebody asks for it. `away` brings them back then, so nobody else need know of it. Look at `storage`
+    An array may be **away**: its elements are stored in another layout, and `storage` has no value until
+    it is read. `away` brings them back then, so no other code needs to know. Read `storage`
     before you wait.
     """
 
@@ -52,7 +52,7 @@ class Storage:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """What has no value comes here: `storage` of an array that is away, and what does not exist."""
+            """The value of a missing attribute: `storage` of an array that is away; others do not exist."""
             if name == "storage" and (away := getattr(self, "away", None)) is not None:
                 return away.back()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -70,7 +70,7 @@ class Storage:
 
     @classmethod
     def fresh(cls, shape: Shape, dtype: np.dtype[Any], ctx: Context) -> Self:
-        """An array of its own, aligned, holding garbage."""
+        """A new aligned array that holds garbage."""
         self = cls.__new__(cls)
         self.storage = backend_of(ctx).array(shape, dtype)
         self.context = ctx
@@ -81,7 +81,7 @@ class Storage:
 
     @classmethod
     def adopt(cls, storage: RawArray, ctx: Context) -> Self:
-        """An array of its own around C-ordered memory that nothing else uses."""
+        """A new array around C-ordered memory that nothing else uses."""
         self = cls.__new__(cls)
         self.storage = storage
         self.context = ctx
@@ -102,11 +102,11 @@ class Storage:
 
     @property
     def stype(self) -> str:
-        """How the elements are stored: 'default', which is dense; see `sparse_array.py` for the others."""
+        """The storage type: 'default', which is dense; see `sparse_array.py` for the others."""
         return "default"
 
     def plain(self) -> Any:
-        """The array itself; of a sparse one a dense copy, as far on the tape."""
+        """The array itself; for a sparse one a dense copy, also on the tape."""
         return self
 
     @property
@@ -115,7 +115,7 @@ class Storage:
         return backend_of(self.context)
 
     def wait_to_read(self) -> None:
-        """Return when all that was pushed to write this array is over.
+        """Wait until all pushed writes of this array are over.
 
         Raises OperatorError if its value comes from an operation that failed, and DeviceError if the device
         has failed since.
@@ -125,7 +125,7 @@ class Storage:
             self.backend.settle(self.var)
 
     def wait_to_write(self) -> None:
-        """Return when also all that was pushed to read this array is over."""
+        """Wait until all pushed reads of this array are over, too."""
         get_engine().wait_to_write(self.var)
         if self.var.fence:
             self.backend.settle(self.var)
@@ -138,11 +138,11 @@ class Storage:
 
 
 _bare = Storage.__dict__["storage"].__get__
-"""The bare array of a Storage; AttributeError where it is away."""
+"""The bare array of a Storage; AttributeError if it is away."""
 
 
 def form_of(array: Storage) -> tuple[Shape, np.dtype[Any]]:
-    """Shape and dtype, without bringing back what is away."""
+    """Shape and dtype, without bringing the elements back."""
     try:
         storage: RawArray = _bare(array)
     except AttributeError:
@@ -152,7 +152,7 @@ def form_of(array: Storage) -> tuple[Shape, np.dtype[Any]]:
 
 
 def context_of(storage: RawArray, like: Context = _CPU) -> Context:
-    """The device that a bare array is on; `like` where that is as good a name for it."""
+    """The device of a bare array; `like` if that names the same memory."""
     place: Any = storage.device
     if place == "cpu":
         return like if like.device_type != "gpu" else _CPU

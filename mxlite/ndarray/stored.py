@@ -1,6 +1,6 @@
-"""Arrays that still lie in a file: what they are is known, their bytes come a piece at a time.
+"""Arrays that still lie in a file: shape and dtype are known, their bytes are read in pieces.
 
-So a checkpoint goes into the arrays of a program that is bound, and no second copy of them is ever there:
+So a checkpoint is read into the arrays of a bound program without a second copy:
 
     file  |--head--|----- fc1_weight -----|-- fc2_weight --| ...
                      |piece|  ->  fc1_weight of the program
@@ -18,7 +18,7 @@ from typing import Any, IO
 import numpy as np
 
 from ..core import as_dtype, current_context
-from ..core.errors import FormatError
+from ..core.errors import file_error, FormatError
 from ..core.files import PIECE
 from .ndarray import NDArray
 
@@ -26,21 +26,21 @@ _LITTLE = sys.byteorder == "little"
 
 
 class _Raw(io.FileIO):
-    """Closed, without a warning, with the last who has it."""
+    """A file that is closed, without a warning, when the last reference is dropped."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class _File(io.BufferedReader):
-    """Closed with the last who has it: a checkpoint stays open between `load` and `bind`."""
+    """A file that is closed with its last reference: a checkpoint stays open between `load` and `bind`."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class Source:
-    """`nbytes` bytes of a file from `start` on, all there are unless given. `what` names them in errors."""
+    """`nbytes` bytes of a file from `start` on, by default to its end. `what` names them in errors."""
 
     def __init__(self, file: IO[bytes], what: str, start: int = 0, nbytes: int | None = None) -> None:
         self.what = what
@@ -50,26 +50,29 @@ class Source:
 
     @classmethod
     def of(cls, data: bytes | bytearray | memoryview, what: str) -> Source:
-        """Those of memory."""
+        """A Source over memory."""
         return cls(io.BytesIO(data), what)
 
     @classmethod
     def opened(cls, path: str) -> Source:
-        """Those of the file `path`, open as long as anybody has them or an array of them."""
-        return cls(_File(_Raw(path)), path)
+        """A Source over the file `path`, which is open as long as it or an array of it exists."""
+        try:
+            return cls(_File(_Raw(path)), path)
+        except OSError as error:
+            raise file_error(error) from None
 
     def part(self, offset: int, nbytes: int, what: str) -> Source:
-        """`nbytes` of them from `offset` on."""
+        """A Source over `nbytes` of these bytes from `offset` on."""
         return Source(self.file, what, self._start + offset, nbytes)
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """`nbytes` from `offset` on, fewer where they end."""
-        made = bytearray(min(nbytes, max(0, self.nbytes - offset)))
-        self.into(offset, memoryview(made))
-        return bytes(made)
+        """`nbytes` from `offset` on, fewer at the end."""
+        buffer = bytearray(min(nbytes, max(0, self.nbytes - offset)))
+        self.into(offset, memoryview(buffer))
+        return bytes(buffer)
 
     def into(self, offset: int, target: memoryview) -> None:
-        """Fill `target`, of bytes. FormatError where the file has become shorter."""
+        """Fill `target`, of bytes. FormatError if the file has become shorter."""
         self.file.seek(self._start + offset)
         done = 0
         while done < len(target):
@@ -103,26 +106,26 @@ class StoredArray:
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Its bytes in the file."""
+        """Size in the file, in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def bytes(self, what: str) -> Source:
-        """Its bytes, which may be those of a file within the file."""
+        """A Source over its bytes, which may contain another file format."""
         return self.source.part(self._offset, self.nbytes, what)
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
-        """The array, read."""
-        made = np.empty(self.shape, self.dtype)
+        """The array, read into memory."""
+        array = np.empty(self.shape, self.dtype)
         if self.nbytes:
-            raw = made.reshape(-1).view(np.uint8)
+            raw = array.reshape(-1).view(np.uint8)
             self.source.into(self._offset, raw.data)
             sound(raw, self.dtype)
-        return made
+        return array
 
     def array(self) -> NDArray:
         """The array, read to the current context."""
@@ -131,7 +134,7 @@ class StoredArray:
     def copyto(self, target: NDArray) -> NDArray:
         """Write the elements into an NDArray of the same shape, converted; returns it.
 
-        Waits, so that no more than a piece is on its way.
+        Waits, so that only one piece is in memory at a time.
         """
         if target.stype != "default":
             return self.array().copyto(target)
@@ -146,7 +149,7 @@ class StoredArray:
 
 
 def sound(raw: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Bytes of a file, changed in place to those of this machine, as elements."""
+    """Bytes of a file, converted in place to this machine's byte order, as elements."""
     if not _LITTLE:
         raw[:] = raw.reshape(-1, dtype.itemsize)[:, ::-1].reshape(-1)
     if dtype.kind == "b":

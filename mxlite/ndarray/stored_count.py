@@ -1,4 +1,4 @@
-"""How many elements a csr array stores."""
+"""The number of elements that a csr array stores."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def getnnz(data: CSRNDArray, axis: int | None = None, out: Any = None) -> Any:
         counts = np.array([len(form.data)])
     else:
         counts = np.diff(form.indptr) if axis == 1 else np.bincount(form.indices, minlength=form.shape[1])
-    made = dense_array(counts.astype("int64"), data.context)
-    return made if out is None else made.copyto(out)
+    result = dense_array(counts.astype("int64"), data.context)
+    return result if out is None else result.copyto(out)

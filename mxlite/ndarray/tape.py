@@ -1,21 +1,21 @@
-"""The tape: what is remembered of the calls made under `autograd.record()`, and the bytes that keeps alive.
+"""The tape: the record of calls made under `autograd.record()`, and the arrays that it keeps alive.
 
-There is no list anywhere. A recorded call is a **Step**, an array knows the step that made it (`origin`), and
-a step knows the origins of what it read. So the tape is a graph that hangs on the arrays a program still
-holds, and what nobody holds any more is gone:
+There is no list anywhere. A recorded call is a **Step**, an array refers to the step that computed it
+(`origin`), and a step refers to the origins of its inputs. So the tape is a graph that hangs on the arrays a
+program still holds, and the parts that nothing refers to any more are freed:
 
     x (Leaf) <---- Step mul <---- y.origin          `del y` frees the step and the two arrays that
     w (Leaf) <------'                               mul's gradient would have read
 
 **A step keeps exactly the arrays that the operator's `backward` reads** (and what `derivative` reads, if it
 has one), in `kept`. relu keeps its output, an addition nothing. Each is kept as memory, Var and the number of
-writes that the Var had seen: whether somebody has written the array since is one comparison, made when the
-gradient is computed. A call is recorded if it reads an array on the tape. One that no gradient flows through
-(argmax, a comparison), or none that leads further than to such calls, is a **constant** step, which keeps
-nothing: behind it all gradients are 0.
+writes that the Var had seen: one comparison, made when the gradient is computed, tells if the array was
+written since. A call is recorded if it reads an array on the tape. A call that no gradient flows through
+(argmax, a comparison), or whose inputs come only from such calls, is a **constant** step, which keeps
+nothing: all gradients before it are 0.
 
 A backward pass frees the steps it has been through, unless it is told to retain them. A freed step is a step
-without inputs: arrays that it made are then like any others.
+without inputs: its outputs are then like any other arrays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Mode(threading.local):
-    """What calls of this thread are to do besides computing.
+    """The modes of this thread: recording, training, capturing.
 
     `flags` is 0 for inference without recording: the one thing that a call looks at. `captured` is set
     inside `autograd.checkpoint`: it gathers the arrays on the tape that a function reads.
@@ -46,7 +46,7 @@ class Mode(threading.local):
     captured: dict[Origin, Storage] | None = None
 
     def switch(self, recording: bool | None = None, training: bool | None = None) -> tuple[bool, bool]:
-        """Change what is not None; returns what was before."""
+        """Change the modes that are not None; returns the previous modes."""
         before = self.recording, self.training
         if recording is not None:
             self.recording = bool(recording)
@@ -56,7 +56,7 @@ class Mode(threading.local):
         return before
 
     def capture(self, into: dict[Origin, Storage] | None) -> dict[Origin, Storage] | None:
-        """Gather arrays in `into` from now on; returns what gathered them before."""
+        """Gather arrays in `into` from now on; returns the previous target."""
         before, self.captured = self.captured, into
         self.switch()
         return before
@@ -66,7 +66,7 @@ MODE = Mode()
 
 
 class Leaf:
-    """An array that asked for its gradient: where that is written, and how ("write", "add", "null")."""
+    """An array that asked for its gradient: its `grad`, and how that is written ("write", "add", "null")."""
 
     __slots__ = ("__weakref__", "fresh", "grad", "req")
 
@@ -75,16 +75,16 @@ class Leaf:
     def __init__(self, grad: Any, req: str) -> None:
         self.grad = grad
         self.req = req
-        self.fresh = False  # whether a backward pass has written `grad` since somebody said it has not
+        self.fresh = False  # True if a backward pass has written `grad` since this was reset
 
 
 _numbers = count()
 
 
 class Step:
-    """One recorded call: its plan, where its inputs came from, and what its gradient will read.
+    """One recorded call: its plan, the origins of its inputs, and the arrays that its gradient reads.
 
-    constant: whether its gradient is 0 for all of them.
+    constant: True if its gradient is 0 for all inputs.
     inputs: the origin of each, None for one that is not on the tape.
     kept: memory, Var and pushes of that Var, for each of `plan.keeps`.
     stream, state: random stream and node state of the call, if it has them.
@@ -111,7 +111,7 @@ class Step:
         self.number = next(_numbers)
 
     def free(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.freed = True
         self.inputs = ()
         self.kept = ()
@@ -122,18 +122,18 @@ Origin = tuple[Step | Leaf, int]
 
 
 def origin_of(array: Storage) -> Origin | None:
-    """Where an array comes from, None if the tape does not reach it (any more)."""
+    """The origin of an array, None if it is not on the tape (any more)."""
     origin = array.origin
     return None if origin is None or origin[0].freed else origin
 
 
 def flows(origin: Origin | None) -> bool:
-    """Whether a gradient goes anywhere from there: not from a constant."""
+    """True if a gradient flows on from there, which it does not from a constant."""
     return origin is not None and not origin[0].constant
 
 
 def refuse_write(array: Storage, name: str) -> None:
-    """Raise StateError if a write to `array` would change what the tape has recorded. A constant leaves."""
+    """Raise StateError if a write to `array` would change a recorded value. A constant leaves the tape."""
     if not MODE.recording:
         return
     if not flows(origin_of(array)):
@@ -158,8 +158,8 @@ def note(
 ) -> None:
     """Record a call. `versions` are the pushes of the inputs' Vars before it."""
     kept = []
-    for _, made, i in plan.keeps:
-        if made:
+    for _, is_output, i in plan.keeps:
+        if is_output:
             kept.append((outs[i].storage, outs[i].var, outs[i].var.pushes))
         else:
             kept.append((inputs[i].storage, inputs[i].var, versions[i]))

@@ -1,4 +1,4 @@
-"""How many threads a kernel may use: `mx.set_num_threads`, `mx.get_num_threads`."""
+"""The number of threads that a kernel may use: `mx.set_num_threads`, `mx.get_num_threads`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def get_num_threads() -> int:
 def set_num_threads(count: int) -> int:
     """Let each kernel of oneDNN or of generated code use `count` threads; returns the number before.
 
-    That holds for programs bound, and operations on arrays called, from now on; what is bound keeps its
+    That holds for programs bound, and operations on arrays called, from now on; bound programs keep their
     number. numpy's own matrix products have MXLITE_BLAS_THREADS. Raises MXLiteError for anything but a whole
     number from 1 to 1024.
     """

@@ -1,7 +1,7 @@
-"""Operations that move elements and compute nothing: one value everywhere, and copies, also between devices.
+"""Fills and copies of elements, also between devices.
 
 A copy within a device is an operation of its lane. One between host and device, or between two devices, is an
-operation of kind "copy" on the device's lane: its worker waits until all is there, while others go on.
+operation of kind "copy" on the device's lane: its worker waits until the copy is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def push_on(
     kind: str = "compute",
     others: Sequence[Var] = (),
 ) -> None:
-    """Push a closure on a device's lane. `others` are read too, of arrays on another device."""
+    """Push a closure on a device's lane. `others` are also read: Vars of arrays on another device."""
     if backend.is_remote:
         run = backend.issue(run, (*reads, *writes))
         kind = "compute"
@@ -37,7 +37,7 @@ def push_on(
 def push_fill(
     into: Storage, value: float, *, name: str, place: Any = None, reads: Sequence[Var] = ()
 ) -> None:
-    """Push: every element of `into`, or of a part of it, becomes `value`."""
+    """Push a fill: every element of `into`, or of a part of it, becomes `value`."""
     backend = into.backend
     target = into.storage if place is None else place
     if into.partial:
@@ -60,10 +60,10 @@ def push_copy(
     reads: Sequence[Var] = (),
     kind: str = "copy",
 ) -> None:
-    """Push: elements of `source`, converted and broadcast, to `into`.
+    """Push a copy: elements of `source`, converted and broadcast, to `into`.
 
     `values` is the array of `source` if that is seen with other axes, `place` the part of `into` that is
-    written, with what is `read` besides `source`.
+    written; `read` are other Vars that are read.
     """
     backend, sender = into.backend, source.backend
     given = source.storage if values is None else values
@@ -82,7 +82,7 @@ def push_copy(
 def push_values(
     values: RawArray, into: Storage, *, name: str, place: Any = None, reads: Sequence[Var] = ()
 ) -> None:
-    """Push: elements of a numpy array, that nobody changes any more, to `into`, or to a part of it."""
+    """Push a copy of a numpy array, which must not change any more, to `into`, or to a part of it."""
     backend = into.backend
     target = into.storage if place is None else place
     if into.partial:
@@ -99,7 +99,7 @@ def push_values(
 
 
 def put(values: Any, into: Storage, *, name: str) -> None:
-    """Elements of what numpy makes an array of to all of a new array. What they come from may change then."""
+    """Push a copy of an array-like to all of a new array. The source may change afterwards."""
     if into.backend.is_remote:
         with np.errstate(all="ignore"):
             copied = np.array(values, dtype=into.storage.dtype, order="C")

@@ -7,7 +7,7 @@ from ..engine import get_engine
 
 
 def waitall() -> None:
-    """Return when everything pushed so far is over, on all devices. Raises the first failure that no wait has
+    """Wait until all work pushed so far is over, on all devices. Raises the first failure that no wait has
     raised yet.
     """
     get_engine().wait_all()

@@ -1,4 +1,4 @@
-"""Candidates for sampled losses, drawn by the order of their frequency."""
+"""Candidate classes for sampled losses, drawn from a log-uniform (Zipfian) distribution."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rand_zipfian(
 
 
 def sample_unique_zipfian(range_max: int, shape: tuple[int, int]) -> list[NDArray]:
-    """Classes as of `rand_zipfian`, drawn until there are so many different ones; waits.
+    """Classes as of `rand_zipfian`, drawn until there are enough different ones; waits.
 
     shape (N, K)  ->  samples: (N, K) int64, no class twice in a row; how many were drawn for it: (N,) int64.
     `mx.nd._internal._sample_unique_zipfian`, for MXNet's sake.
@@ -61,7 +61,7 @@ def log_range(num_sampled: int, range_max: int) -> float:
 
 
 def zipfian_of(drawn: Any, true_classes: Any, num_sampled: int, range_max: int) -> tuple[Any, Any, Any]:
-    """What `rand_zipfian` gives, of numbers uniform in [0, log(range_max + 1)); arrays or symbols."""
+    """The result of `rand_zipfian` for uniform numbers in [0, log(range_max + 1)); arrays or symbols."""
     samples = (drawn.exp() - 1).astype("int64") % range_max
     share = num_sampled / math.log(range_max + 1)
 

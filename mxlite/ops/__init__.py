@@ -23,7 +23,7 @@ FAMILIES: tuple[ModuleType, ...] = tuple(
 
 
 def _declared(module: ModuleType) -> Iterator[type[Op]]:
-    """The operators that `module` declares, in its order; families' bases and imported ones left out."""
+    """The operators that `module` declares, in its order, without base classes and imported ones."""
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__:
             if hasattr(value, "forward") and not value.__dict__.get("abstract"):
@@ -56,7 +56,7 @@ def find_op(name: str) -> type[Op]:
 
 
 _CLASSES: dict[str, type[Op]] = {op.__name__: op for op in ALL}
-globals().update(_CLASSES)  # over modules of the same name: `ops.norm` is the operator
+globals().update(_CLASSES)  # overrides modules of the same name: `ops.norm` is the operator
 
 
 def __getattr__(name: str) -> Any:

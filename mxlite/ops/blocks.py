@@ -1,7 +1,7 @@
-"""Working through large arrays in small blocks, so that no kernel allocates more than a cache's worth.
+"""Loops over large arrays in small blocks, so that no kernel allocates more than a cache's worth.
 
-Arrays that kernels get are in C order. What may be scratch of a fixed size is a local temporary of at
-most PIECE elements; what grows with the arrays is declared as workspace by the operator.
+Kernels get arrays in C order. Scratch of a fixed size is a local temporary of at most PIECE elements;
+scratch that grows with the arrays is declared as workspace by the operator.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..graph.opdef import DType
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 PIECE = 4096
-"""Elements of the largest temporary: 32 KiB of float64."""
+"""Size of the largest temporary in elements: 32 KiB of float64."""
 
 BLOCK = 16384
-"""Elements of `fold`'s product at a time, where one row is not larger."""
+"""Size of a block of `fold`'s product in elements, unless one row is larger."""
 
 
 def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
@@ -39,7 +39,7 @@ def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
 
 
 def copy(xp: Any, source: Any, target: Any) -> None:
-    """Copy `source` into `target` of as many elements, unless they are the same memory."""
+    """Copy `source` into `target`, which has as many elements, unless they are the same memory."""
     if not xp.may_share_memory(source, target):
         xp.copyto(target, source.reshape(target.shape))
 
@@ -84,8 +84,8 @@ def fold(
 
     fill(out, *parts): writes the expression of its operands into `out`.
     operands: arrays that broadcast to the shape of the first one, S.  target: an array that broadcasts to S.
-    work: `fold_bytes` of scratch. The expression is formed for a block of rows of S at a time.
-    by: the ufunc to reduce by, where it is not the sum.
+    work: `fold_bytes` of scratch. The expression is computed for a block of rows of S at a time.
+    by: the ufunc to reduce by, if it is not the sum.
     """
     rank = operands[0].ndim
     total = target.reshape((1,) * (rank - target.ndim) + target.shape)
@@ -128,7 +128,7 @@ def fold_bytes(shape: Shape, targets: Sequence[Shape], dtype: DType) -> int:
 
 
 def _fold_pieces(shape: Shape, target: Shape, dtype: DType) -> list[Piece]:
-    """A block of the expression, a part of the sum, and the sum where its type is wider than its target's."""
+    """A block of the expression, a partial sum, and the sum if its type is wider than its target's."""
     wide = accumulator(dtype)
     sums = target if wide != dtype else (0,)
     return [((min(shape[0], _rows(shape)), *shape[1:]), dtype), (target, wide), (sums, wide)]
@@ -145,7 +145,7 @@ def accumulate(
 ) -> None:
     """Reduce `source` over `axes` by `ufunc` into `target` of as many axes; two-byte floats in float32.
 
-    work: `accumulate_bytes` of scratch. finish(total): what is done, in place, before narrowing.
+    work: `accumulate_bytes` of scratch. finish(total): applied to the total, in place, before the cast.
     """
     wide = accumulator(target.dtype)
     total = target if wide == target.dtype else carve(work, [(target.shape, wide)])[0]
@@ -161,7 +161,7 @@ def accumulate_bytes(target: Shape, dtype: DType) -> int:
 
 
 def sum_to(xp: Any, source: Any, target: Any, work: Any) -> None:
-    """`source` summed over the axes along which `target` was stretched to its shape.
+    """Sum `source` over the axes along which `target` was broadcast to its shape.
 
     work: `sum_to_bytes` of scratch.
     """

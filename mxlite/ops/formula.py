@@ -1,7 +1,7 @@
-"""Formulas: functions of small float64 arrays that look at no value by themselves.
+"""Formulas: functions of small float64 arrays without control flow that depends on values.
 
-They are written for any `xp` that has numpy's functions: numpy and CuPy compute them, and where code is
-generated from what they do, `xp.formula(f, *arrays)` has it made once, however often a formula is used.
+They are written for any `xp` that has numpy's functions: numpy and CuPy compute them, and for backends that
+generate code, `xp.formula(f, *arrays)` generates it once, however often a formula is used.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 
 def formula(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates f(xp, *arrays, name=constant), which gives one array."""
+    """Decorator of f(xp, *arrays, name=constant), which returns one array."""
 
     @functools.wraps(f)
     def call(xp: Any, *arrays: Any, **constants: Any) -> Any:
-        made = getattr(xp, "formula", None)
-        return f(xp, *arrays, **constants) if made is None else made(f, *arrays, **constants)
+        generate = getattr(xp, "formula", None)
+        return f(xp, *arrays, **constants) if generate is None else generate(f, *arrays, **constants)
 
     return call

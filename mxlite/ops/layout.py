@@ -1,7 +1,7 @@
-"""Where the channel axis lies: behind the batch, as users see arrays, or last, as kernels like it.
+"""Layouts of the channel axis: after the batch, as users see arrays, or last, as kernels like it.
 
 A layout is no hidden state of an array. An array with its channels last is an array of shape (N, *S, C),
-made and unmade by the two operators here; a pass of a backend puts them in.
+converted by the two operators here; a pass of a backend puts them in.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..graph.opdef import Op, Shapes
 
 @record
 class LayoutAttrs:
-    """`moves` False: the spatial axes have length 1 or the channel axis has, so no byte changes its place."""
+    """`moves` False: the channel axis or all spatial axes have length 1, so no byte moves."""
 
     moves: bool = True
 
 
 class _Move(Op):
-    """Base: one axis goes to another place; the gradient goes back."""
+    """Base: one axis moves to another position; the gradient moves it back."""
 
     abstract = True
     inputs = ("data",)
@@ -39,7 +39,7 @@ class _Move(Op):
 
 
 class _channels_last(_Move):
-    """The channel axis made the last, ``out[n, ..., c] = data[n, c, ...]``.
+    """The channel axis moved to the end, ``out[n, ..., c] = data[n, c, ...]``.
 
     data: (N, C, *S)  ->  out: (N, *S, C).
     """
@@ -65,7 +65,7 @@ class _channels_last(_Move):
 
 
 class _channels_first(_Move):
-    """The last axis put behind the first, ``out[n, c, ...] = data[n, ..., c]``.
+    """The last axis moved after the first, ``out[n, c, ...] = data[n, ..., c]``.
 
     data: (N, *S, C)  ->  out: (N, C, *S).
     """
@@ -105,7 +105,7 @@ def first(shape: Shape) -> Shape:
 
 
 def moves(shape: Shape) -> bool:
-    """Whether the bytes of (N, C, *S) change their places when channels become the last."""
+    """True if the bytes of (N, C, *S) move when channels become the last axis."""
     return shape[1] > 1 and any(d > 1 for d in shape[2:])
 
 
@@ -116,5 +116,5 @@ def _require_still(a: Any, shape: Shape) -> None:
 
 def _copy(xp: Any, source: Any, target: Any) -> None:
     if target is None or (source.size and xp.shares_memory(source, target)):
-        return  # in place, where nothing moves
+        return  # in place, as no byte moves
     target[...] = source

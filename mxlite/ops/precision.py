@@ -1,11 +1,11 @@
-"""What mixed precision makes of each operator, by name; `graph/mixed_precision.py` tells the rest.
+"""The treatment of each operator by mixed precision; `graph/mixed_precision.py` has the pass.
 
-    NARROW      its numbers are read and written in 16 bits: products of matrices, added up in float32
-    WIDE        its numbers are float32: what squares, exponentiates, divides by little or adds up a lot
-    RESULT      computed in float32, and what it makes counts as 16-bit: rows of a table of parameters
-    USERS       16-bit where all that read it are, float32 where a user of the program or a WIDE operator is
+    NARROW      reads and writes 16 bits: products of matrices, summed in float32
+    WIDE        in float32: operators that square, exponentiate, divide by small numbers or sum many numbers
+    RESULT      computed in float32, and the result counts as 16-bit: rows of a table of parameters
+    USERS       16-bit if all readers are, float32 if a user of the program or a WIDE operator reads it
     EVERY       as its data, and inputs without a gradient count as data too
-    (no list)   as its data; inputs that have no gradient (labels, indices, lengths) stay what they are
+    (no list)   as its data; inputs that have no gradient (labels, indices, lengths) stay as they are
 
 Losses and loops are WIDE without being named, and so is a user's own operator, whose code may know one type.
 Whatever the list, an operator that refuses 16-bit types (`infer_type`) stays in float32.
@@ -75,7 +75,7 @@ WIDE_INPUTS = {
 
 
 def precision_of(op: type[Op]) -> Precision:
-    """How mixed precision treats `op`."""
+    """The class of `op` in mixed precision."""
     name = op.op_name
     if name in WIDE or op.is_loss or op.subgraphs or issubclass(op, Custom):
         return "wide"

@@ -1,4 +1,4 @@
-"""Scratch: pieces of a kernel's `work` array.
+"""Scratch memory: pieces of a kernel's `work` array.
 
 A kernel lists its pieces once, as (shape, dtype) pairs, in one function that both `workspace` and the kernel
 call; so the bytes asked for and the bytes used cannot drift apart.
@@ -20,7 +20,7 @@ from ..graph.opdef import DType
 Piece = tuple[Shape, DType]
 
 _ALIGN = 64  # bytes: a cache line
-BLOCK = 1 << 16  # elements that a kernel works on at a time where it needs scratch for each
+BLOCK = 1 << 16  # size in elements of a kernel's block, if it needs scratch for each element
 
 
 def scratch_bytes(pieces: Iterable[Piece]) -> int:
@@ -29,7 +29,7 @@ def scratch_bytes(pieces: Iterable[Piece]) -> int:
 
 
 def carve(work: Any, pieces: Iterable[Piece]) -> list[Any]:
-    """The pieces as arrays inside `work`, one behind the other. Their contents are garbage."""
+    """The pieces as arrays inside `work`, one after the other. Their contents are garbage."""
     arrays = []
     offset = 0
     for shape, dtype in pieces:
@@ -40,13 +40,13 @@ def carve(work: Any, pieces: Iterable[Piece]) -> list[Any]:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type to add up numbers of `dtype` in: float32 for the two-byte floats, else `dtype`."""
+    """The type in which numbers of `dtype` are summed: float32 for the two-byte floats, else `dtype`."""
     return float32 if dtype.itemsize == 2 else np.dtype(dtype)
 
 
 def in_accumulator(data: DType | None, names: Sequence[str], dtypes: Sequence[DType | None]) -> DType | None:
-    """The accumulator of `data`, None where that is unknown. Raises DTypeError for the first of `names` whose
-    type of `dtypes` is known, and another.
+    """The accumulator of `data`, None if that is unknown. Raises DTypeError for the first of `names` whose
+    type in `dtypes` is known and another.
     """
     if data is None:
         return None

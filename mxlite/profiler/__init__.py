@@ -1,4 +1,4 @@
-"""mx.profiler: which kernel takes how long, how near the machine's peak that is, and what memory is in use.
+"""mx.profiler: the time of each kernel, its share of the machine's peak, and the memory in use.
 
 mx.profiler.set_state("run")
 ...

@@ -1,4 +1,4 @@
-"""What a program marks in its own trace: tasks, frames, events, counters, markers; as in MXNet."""
+"""Marks of a program in its own trace: tasks, frames, events, counters, markers; as in MXNet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Domain:
 
 
 class _Stretch:
-    """From `start()` to `stop()`, again and again; also a `with` block."""
+    """A span from `start()` to `stop()`, any number of times; also a `with` block."""
 
     def __init__(self, category: str, name: str) -> None:
         self.name = name
@@ -76,7 +76,7 @@ class Task(_Stretch):
 
 
 class Frame(_Stretch):
-    """A piece of work that comes again and again, such as one image of a film."""
+    """A piece of work that is repeated, such as one image of a film."""
 
     def __init__(self, domain: Domain, name: str) -> None:
         super().__init__(f"{domain.name},frame", name)
@@ -104,19 +104,19 @@ class Counter:
         return self.name
 
     def set_value(self, value: float) -> None:
-        """Be `value` from now on."""
+        """Set the counter."""
         with self._lock:
             self._value = value
             self._note()
 
     def increment(self, delta: float = 1) -> None:
-        """Be more by `delta` from now on."""
+        """Add `delta` to the counter."""
         with self._lock:
             self._value += delta
             self._note()
 
     def decrement(self, delta: float = 1) -> None:
-        """Be less by `delta` from now on."""
+        """Subtract `delta` from the counter."""
         self.increment(-delta)
 
     def __iadd__(self, delta: float) -> Counter:
@@ -138,7 +138,7 @@ _SCOPES = {"global": "g", "process": "p", "thread": "t", "task": "t", "marker": 
 
 
 class Marker:
-    """A moment."""
+    """A moment in time."""
 
     def __init__(self, domain: Domain, name: str) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class Marker:
         return self.name
 
     def mark(self, scope: str = "process") -> None:
-        """Now. `scope`, how far the line in the trace reaches: global, process or thread."""
+        """Record the current moment. `scope`: its line's extent in the trace, global, process or thread."""
         if scope not in _SCOPES:
             raise MXLiteError(
                 f"mark: scope must be one of {tuple(_SCOPES)}, got {scope!r}.{nearest(str(scope), _SCOPES)}"

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: a matrix product and a copy, once in a process."""
+"""The peak of this machine, measured by a matrix product and a copy, once in a process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ROUNDS = 5
 
 @functools.cache
 def flops_per_s(dtype: str, threads: int) -> float:
-    """Of a product of square matrices by the kernel that FullyConnected has; the best of a few.
+    """Rate of a product of square matrices by FullyConnected's kernel; the best of a few.
 
-    `threads` is what that kernel uses now, given so that another number is measured anew.
+    `threads` is the number that the kernel uses now, a parameter so that another number is measured anew.
     """
     side = SIDE if threads else 0
     data = nd.ones((side, side), dtype=dtype)

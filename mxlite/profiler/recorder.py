@@ -1,7 +1,7 @@
-"""Recorder: what ran when, on which thread. It watches the engine, and writes down as little as it can.
+"""Recorder: which kernel ran when, on which thread. It watches the engine, and records as little as it can.
 
-A bound program's segment is written down as its clock readings, one for each kernel; which kernels these were
-is looked up when somebody reads the record (`Recorder.calls`). Workers append to lists, which happens wholly
+A bound program's segment is recorded as clock readings, one for each kernel; the kernels themselves are
+looked up when the record is read (`Recorder.calls`). Workers append to lists, which happens wholly
 or not at all, so there is no lock.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..backends import Facts
 
-SAMPLE_NS = 1_000_000  # resident memory is looked at no more often
+SAMPLE_NS = 1_000_000  # the least time between two looks at resident memory
 
 
 class Call(NamedTuple):
@@ -69,7 +69,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be recorded."""
+    """The kinds of calls to record."""
 
     programs: bool = True
     operators: bool = True
@@ -77,7 +77,7 @@ class Wanted:
 
 
 class Recorder:
-    """Everything recorded since it was made or `clear`ed. As a watcher of the engine it is a function."""
+    """Everything recorded since it was created or `clear`ed. As a watcher of the engine it is a function."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -98,8 +98,8 @@ class Recorder:
         if timed is not None:
             if not self.wanted.programs:
                 return fn
-            made: Callable[[], object] = timed(self._note_segment)
-            return made
+            run: Callable[[], object] = timed(self._note_segment)
+            return run
         if not self.wanted.operators:
             return fn
         facts = getattr(name, "facts", None)
@@ -122,7 +122,7 @@ class Recorder:
         self._sample(stamps[-1])
 
     def thread(self) -> int:
-        """The thread that asks; its name is remembered."""
+        """The calling thread; its name is remembered."""
         me = get_ident()
         if me not in self.threads:
             self.threads[me] = threading.current_thread().name

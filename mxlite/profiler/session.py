@@ -1,4 +1,4 @@
-"""`mx.profiler`: when to record, where to write, what to print."""
+"""`mx.profiler`: its settings, its state, and its output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = Log(__name__)
 
 @dataclass
 class Config:
-    """What `set_config` sets. Names and defaults are MXNet's; those not used here are accepted."""
+    """The settings of `set_config`. Names and defaults are MXNet's; those not used here are accepted."""
 
     filename: str = "profile.json"
     profile_all: bool = False
@@ -39,7 +39,7 @@ class Config:
     gpu_memory_profile_filename_prefix: str = ""
 
     def wanted(self) -> Wanted:
-        """What to record; everything, if nothing was named."""
+        """The kinds of calls to record; all of them, if none was named."""
         named = self.profile_symbolic or self.profile_imperative or self.profile_memory
         if self.profile_all or not named:
             return Wanted()
@@ -55,17 +55,17 @@ class Session:
         self.paused = False
         self.recorder = Recorder(Wanted())
         self.named = ""
-        """The file that the program has named, seen from the folder it was in then."""
+        """The file that the program has named, relative to the folder it was in then."""
         self.unwritten = False
-        """Whether a record has begun that is in no file yet."""
+        """True if a record has begun that is in no file yet."""
 
     @property
     def active(self) -> bool:
-        """Whether what happens now is recorded."""
+        """True while calls are recorded."""
         return self.state == "run" and not self.paused
 
     def watch(self) -> None:
-        """See to it that the engine shows what is pushed, or not."""
+        """Install or remove the engine's watcher, as the state wants."""
         watch(self.recorder if self.active else None)
 
 
@@ -73,7 +73,7 @@ SESSION = Session()
 
 
 def set_config(**kwargs: Any) -> None:
-    """Say what to record and where to write it; before `set_state("run")`.
+    """Set what to record and where to write it; before `set_state("run")`.
 
     filename: the trace that `dump` writes ("profile.json"); named here, it is also written when the program
     ends without a dump.  profile_all, profile_symbolic (bound programs), profile_imperative (operations on
@@ -85,7 +85,7 @@ def set_config(**kwargs: Any) -> None:
     for name in kwargs:
         if name not in names:
             raise MXLiteError(f"set_config has no parameter {name!r}.{nearest(name, names)}")
-    if "filename" in kwargs:  # wherever the program is when it ends
+    if "filename" in kwargs:  # absolute, as the program may change its folder
         kwargs["filename"] = os.path.abspath(wanted_path("set_config: filename", kwargs["filename"]))
     SESSION.config = Config(**(asdict(SESSION.config) | kwargs))
     if "filename" in kwargs:
@@ -94,7 +94,7 @@ def set_config(**kwargs: Any) -> None:
 
 
 def set_state(state: str = "stop", profile_process: str = "worker") -> None:
-    """Record from now on ("run"), or no longer ("stop"). What is pushed while it runs is recorded.
+    """Record from now on ("run"), or no longer ("stop"). A call is recorded if it is pushed while "run".
 
     "run" after "stop" starts a new record.
     """
@@ -121,7 +121,7 @@ def stop() -> None:
 
 
 def pause(profile_process: str = "worker") -> None:
-    """Record nothing until `resume`; what there is stays."""
+    """Record nothing until `resume`; the record so far stays."""
     SESSION.paused = True
     SESSION.watch()
 
@@ -135,7 +135,7 @@ def resume(profile_process: str = "worker") -> None:
 def dump(finished: bool = True, profile_process: str = "worker") -> None:
     """Write the trace to the file of `set_config`, for chrome://tracing or ui.perfetto.dev.
 
-    Waits for what has been pushed. `finished`: stop recording.
+    Waits for all pushed work. `finished`: stop recording.
     """
     get_engine().rest()
     if finished:
@@ -147,7 +147,7 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
 
 
 def _at_exit() -> None:
-    """Write what a program recorded into a file that it named, but never asked to be written.
+    """Write an unwritten record into the file that the program has named.
 
     MXNet does so, and its older programs have no `dump`.
     """
@@ -159,16 +159,16 @@ def _at_exit() -> None:
             _log.warning("The profile was not written to %s: %s", SESSION.config.filename, error)
 
 
-# After the engine's own, so that it runs before: the engine is still there.
+# Registered after the engine's handler, so it runs before it: the engine still exists.
 atexit.register(_at_exit)
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
-    """What was recorded, a row for each kernel of each operator, as a table or as JSON.
+    """The record, a row for each kernel of each operator, as a table or as JSON.
 
-    Waits for what has been pushed. The first call also measures what the machine can do (a tenth of a
-    second), to tell how near to that each kernel comes. `sort_by`: one of total, avg, min, max, count.
-    `reset` forgets what was recorded.
+    Waits for all pushed work. The first call also measures the machine's peak (a tenth of a second), to
+    report the share that each kernel reaches. `sort_by`: one of total, avg, min, max, count. `reset` clears
+    the record.
     """
     for what, value, known in (("format", format, ("table", "json")), ("sort_by", sort_by, SORTS)):
         if value not in known:
@@ -208,8 +208,8 @@ def _dumps(format: str, sort_by: str, ascending: bool) -> str:
     rows = rows_of(calls, ideal)
     if format == "json":
         peaks = {"threads": threads, "bytes_per_s": copied, "flops_per_s": reached}
-        found = {**summary_of(rows, sort_by, ascending), "Kernels": data_of(rows, sort_by, ascending)}
-        return json.dumps({**found, "Peak": peaks}, indent=4)
+        summary = {**summary_of(rows, sort_by, ascending), "Kernels": data_of(rows, sort_by, ascending)}
+        return json.dumps({**summary, "Peak": peaks}, indent=4)
     rates = ", ".join(f"{v / 1e9:.1f} GFLOP/s ({t})" for t, v in reached.items())
     note = (
         f"\n\nPeak of this machine with {threads} threads, measured: {rates + ', ' if rates else ''}"

@@ -1,4 +1,4 @@
-"""The record added up: time, rates and share of the machine's peak for each kernel."""
+"""Sums over the record: time, rates and share of the machine's peak for each kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row:
         return sum(self.seconds)
 
     def rank(self, by: str) -> float:
-        """What a table is sorted by."""
+        """The sort key of a table."""
         return {
             "total": self.total,
             "avg": self.total / len(self.seconds),
@@ -101,7 +101,7 @@ def _cells(row: Row, whole: float) -> tuple[str, ...]:
 
 
 def summary_of(rows: list[Row], sort_by: str, ascending: bool) -> dict[str, Any]:
-    """MXNet's form: of each kind of call, by the operator's name, how often and how long, in milliseconds.
+    """MXNet's form: number and times of calls, in milliseconds, by kind and operator name.
 
     Memory is planned here, not allocated by operators: there is nothing to list.
     """

@@ -1,7 +1,7 @@
 """The record as a trace for Chrome's chrome://tracing and for Perfetto.
 
 The form is the "Trace Event Format" (Google, 2016), as a JSON object: complete events ("X") in rows of
-threads, asynchronous ones ("b", "e") for what the user named, as these may overlap in any way, counters
+threads, asynchronous ones ("b", "e") for the user's spans, as these may overlap in any way, counters
 ("C"), instants ("i") and names of processes and threads ("M"). Times are microseconds.
 """
 
@@ -68,7 +68,7 @@ def events_of(recorder: Recorder) -> list[Event]:
 
 
 def trace_of(recorder: Recorder, about: Mapping[str, Any]) -> Event:
-    """The whole file. `about` is kept beside the events and shown by none of the viewers."""
+    """The content of the file. `about` is stored beside the events; no viewer shows it."""
     return {"traceEvents": events_of(recorder), "displayTimeUnit": "ms", "otherData": dict(about)}
 
 

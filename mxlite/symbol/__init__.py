@@ -1,4 +1,4 @@
-"""`mx.sym`: symbols, and a function for every operator of `mxlite.ops.TABLE`, made when first asked for."""
+"""`mx.sym`: symbols, and a function for every operator of `mxlite.ops.TABLE`, built at its first use."""
 
 import sys as _sys
 from typing import Any
@@ -27,7 +27,7 @@ from .symbol import (
 )
 from .variable import var as var, Variable as Variable
 
-# Where MXNet also keeps its operators.
+# Modules in which MXNet also keeps its operators.
 op = _internal = _sys.modules[__name__]
 
 

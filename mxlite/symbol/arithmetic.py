@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Names(NamedTuple):
-    """What a Python operator becomes: (operator, name hint) for two symbols, a number right, or left."""
+    """A Python operator's operators: (operator, name hint) for two symbols, a number right, or left."""
 
     both: tuple[str, str]
     right: tuple[str, str]
@@ -37,7 +37,7 @@ _MUL = _Names(("elemwise_mul", "_mul"), ("_mul_scalar", "_mulscalar"), ("_mul_sc
 _DIV = _Names(("elemwise_div", "_div"), ("_div_scalar", "_divscalar"), ("_rdiv_scalar", "_rdivscalar"))
 _MOD = _Names(("_mod", "_mod"), ("_mod_scalar", "_modscalar"), ("_rmod_scalar", "_rmodscalar"))
 _POW = _Names(("_power", "_power"), ("_power_scalar", "_powerscalar"), ("_rpower_scalar", "_rpower_scalar"))
-_POWER = _POW._replace(left=("_rpower_scalar", "_rpowerscalar"))  # the function; MXNet names them apart
+_POWER = _POW._replace(left=("_rpower_scalar", "_rpowerscalar"))  # the function `power` has another hint
 _MAX = _Names(("_maximum", "_maximum"), *(("_maximum_scalar", "_maximumscalar"),) * 2)
 _MIN = _Names(("_minimum", "_minimum"), *(("_minimum_scalar", "_minimumscalar"),) * 2)
 

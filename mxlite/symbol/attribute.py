@@ -1,4 +1,4 @@
-"""What is said about nodes besides their parameters: `AttrScope`, and the keys with two spellings."""
+"""Attributes of nodes besides their parameters: `AttrScope`, and the keys with two spellings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def stored_key(key: str) -> str:
 
 
 def is_annotation(key: str) -> bool:
-    """Whether an operator may carry `key` without having such a parameter."""
+    """True if an operator may carry `key` without having such a parameter."""
     return key in HIDDEN or (key.startswith("__") and key.endswith("__") and len(key) > 4)
 
 
 def both_spellings(stored: Mapping[str, str]) -> dict[str, str]:
-    """What a user is shown: hidden keys under `key` as well as `__key__`."""
+    """Attributes as a user sees them: hidden keys under `key` as well as `__key__`."""
     plain = {k: stored[f"__{k}__"] for k in HIDDEN if f"__{k}__" in stored}
     return {**stored, **plain}
 
@@ -42,7 +42,7 @@ class _Current(type):
 
     @current.setter
     def current(cls, scope: AttrScope) -> None:
-        """Set, as MXNet's older programs do: what this thread uses from now on, inside this `with` block."""
+        """Set, as MXNet's older programs do, the scope of this thread, inside the present `with` block."""
         stack = getattr(_local, "stack", None)
         if stack is None:
             _local.stack = [scope]
@@ -51,7 +51,7 @@ class _Current(type):
 
 
 class AttrScope(metaclass=_Current):
-    """Attributes for every variable and operator made inside a `with` block; inner scopes win.
+    """Attributes for every variable and operator created inside a `with` block; inner scopes win.
 
     >>> with mx.AttrScope(ctx_group="stage1"):
     ...     fc = mx.sym.FullyConnected(data, num_hidden=10)
@@ -67,7 +67,7 @@ class AttrScope(metaclass=_Current):
 
     @property
     def _attr(self) -> dict[str, str]:
-        """The attributes; private in MXNet, too, and read all the same."""
+        """The attributes; private in MXNet, too, and read by programs all the same."""
         return self._all
 
     def get(self, attr: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and what was recorded as a Symbol."""
+"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and recorded code as a Symbol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .symbol import Symbol
 
 
 def get_symbol(x: Any) -> Symbol:
-    """What was recorded to compute `x`; arrays that were not recorded are its variables.
+    """The recorded computation of `x` as a symbol; arrays that were not recorded are its variables.
 
     Raises StateError for an array that is not on the tape, MXLiteError if a Python function or a gradient is
     part of the graph, which no symbol can hold.

@@ -1,4 +1,4 @@
-"""What a symbol is made to run with: plans, executors."""
+"""Methods of a symbol that make plans and executors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Bindable:
-    """The methods of `Symbol` that plan and bind; the executor's layer is above, so each asks for it."""
+    """The methods of `Symbol` that plan and bind; the executor's layer is above, so each imports it."""
 
     __slots__ = ()
 
@@ -44,10 +44,10 @@ class Bindable:
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
 
-        `kwargs` are the shapes of inputs. `device` is what seconds are reckoned for: a `mx.memplan.Device`,
-        text such as "20TFLOP/s,900GB/s", or "measured" (see `calibrate`); it decides what is worth
-        recomputing. A plan for a GPU that is not here counts what mxlite's own kernels need; libraries may
-        want scratch on top. Raises MemoryBudgetError if no plan is found that fits the budget.
+        `kwargs` are the shapes of inputs. `device` is the device for which times are estimated: a
+        `mx.memplan.Device`, text such as "20TFLOP/s,900GB/s", or "measured" (see `calibrate`); it decides
+        what is worth recomputing. A plan for a GPU that is absent counts the needs of mxlite's own kernels;
+        libraries may want more scratch. Raises MemoryBudgetError if no plan is found that fits the budget.
         The rest is as in `simple_bind`.
         """
         from ..executor import memory_plan
@@ -70,9 +70,9 @@ class Bindable:
     def amp_types(
         self, amp: Any, type_dict: Mapping[str, Any] | None = None, **kwargs: Shape
     ) -> dict[str, Any]:
-        """The arguments that mixed precision reads in 16 bits alone, with that type: for `type_dict`.
+        """The arguments that mixed precision reads only in 16 bits, with that type: for `type_dict`.
 
-        Stored so they take half the bytes, and nothing is kept of them twice: data in training, parameters
+        Stored that way they take half the bytes and need no second copy: data in training, parameters
         too in inference. `kwargs` are the shapes of inputs.
         """
         from ..executor import amp_types
@@ -93,11 +93,12 @@ class Bindable:
     ) -> Calibration:
         """Time each kernel call of a step on scratch arrays, for plans with `device="measured"`.
 
-        The times are kept on disk; `again`: measure also what is known. Such plans make this call
-        themselves; it is here for those who want to choose when, and to see what was measured.
-        budgets: of these (bytes, or text such as "512MiB") and of none the plans are tried in turns, so that
-        others on the machine meet each alike: that says best how much time which budget takes. As many bytes
-        are taken as the step without a budget has. Raises MemoryBudgetError where there is no plan for one.
+        The times are kept on disk; `again`: measure known ones anew. Such plans make this call
+        themselves; a direct call chooses the moment, and shows the times.
+        budgets: the plans of these budgets (bytes, or text such as "512MiB") and the plan without one run in
+        turns, so that other load on the machine affects all of them equally: this measures best the extra
+        time of each. It takes as many bytes as the step without a budget. Raises MemoryBudgetError if a
+        budget has no plan.
         """
         from ..executor import calibrate
 
@@ -141,15 +142,15 @@ class Bindable:
         optimizer: its update becomes part of the step, and gradients die at once.
         shared_exec: an executor whose arrays are used where shapes agree.
         amp: 'bfloat16' or 'float16' for mixed precision: parameters, statistics, losses and outputs stay
-        float32, what lies between is computed in 16 bits where that is harmless. An argument that `type_dict`
+        float32, activations are computed in 16 bits where that is harmless. An argument that `type_dict`
         gives this type is stored in it; see `amp_types`.
-        loss_scale: what 16-bit gradients are multiplied with while they are; float16 needs it, bfloat16 not.
-        device: what seconds are reckoned for, as in `memory_plan`.
-        plan: the plan to run, as from `MemoryPlan.from_json`, instead of a new one. The judge sees it first;
-        PlanError if it is not sound, or made for another step: then it names the first difference.
+        loss_scale: the factor of 16-bit gradients; float16 needs it, bfloat16 does not.
+        device: the device for which times are estimated, as in `memory_plan`.
+        plan: the plan to run, as from `MemoryPlan.from_json`, instead of a new one. The judge checks it
+        first; PlanError if it is not sound, or made for another step: then it names the first difference.
         offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
         many bytes. On mx.cpu() that is a simulation, and saves nothing.
-        streams: of kernels that a GPU may run side by side, where the plan leaves them unordered.
+        streams: streams of kernels that a GPU may run in parallel, where the plan leaves them unordered.
         group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
         on_one_device(group2ctx, ctx or current_context())
@@ -158,7 +159,7 @@ class Bindable:
             raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
         from ..executor import simple_bind
 
-        made = simple_bind(
+        executor = simple_bind(
             self.graph,
             ctx,
             kwargs,
@@ -174,8 +175,8 @@ class Bindable:
             offload=offload,
             streams=streams,
         )
-        label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
-        return made
+        label(self.graph.variables, (executor.arg_dict, executor.grad_dict, executor.aux_dict), group2ctx)
+        return executor
 
     def bind(
         self,

@@ -1,6 +1,6 @@
 """One call of an operator becomes one node: names, text and annotations settled, missing inputs created.
 
-Everything here works on entries; `Symbol` is a handle on what comes out.
+Everything here works on entries; `Symbol` is a handle on the result.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def typed_attrs(op: type[Op], given: Mapping[str, Any], who: str) -> Any:
 
 
 def parameter_text(value: Any) -> str:
-    """A parameter as it is written in a file; what the operator gets is this text read back."""
+    """A parameter as it is written in a file; the operator gets this text read back."""
     if isinstance(value, np.ndarray):
         value = tuple(value.tolist()) if value.ndim else value[()]
     if isinstance(value, np.generic):
@@ -93,7 +93,7 @@ def created_input(
 def _match(
     op: type[Op], attrs: Any, positional: Sequence[Entry | None], named: Mapping[str, Entry], who: str
 ) -> dict[str, Entry | None]:
-    """Input name -> what was given for it, in the operator's order."""
+    """Input name -> the entry given for it, in the operator's order."""
     names = op.input_names(attrs)
     if len(positional) > len(names):
         raise MXLiteError(f"{who} takes {len(names)} inputs, {_listed(names)}; {len(positional)} were given.")
@@ -120,7 +120,7 @@ def substitute(
 ) -> tuple[Entry, ...]:
     """`outputs` with some variables replaced by entries, and some nodes renamed.
 
-    Only nodes that read a replaced variable, directly or not, are made anew; all others are shared
+    Only nodes that read a replaced variable, directly or not, are created anew; all others are shared
     with the original. O(nodes).
     """
     fresh: dict[Node, Node] = {}
@@ -143,7 +143,7 @@ def substitute(
 
 
 def duplicate(graph: Graph) -> Graph:
-    """A graph of new nodes, equal to `graph`; what one node is told afterwards the other does not hear."""
+    """A graph of new nodes, equal to `graph`: annotations of one are then independent of the other's."""
     fresh: dict[Node, Node] = {}
     for node in graph.nodes:  # forward nodes come before their backward nodes: see `graph_of`
         inputs = tuple(Entry(fresh[e.node], e.index) for e in node.inputs)
@@ -160,8 +160,8 @@ def _like(node: Node, inputs: tuple[Entry, ...], name: str, forward: Node | None
 def graph_of(outputs: Iterable[Entry]) -> Graph:
     """The graph held by `outputs`.
 
-    Shapes of gradients follow from the inputs of the node they differentiate, so where there are backward
-    nodes their forward nodes belong to the graph and come before them, also if nothing reads them.
+    Shapes of gradients follow from the inputs of the node they differentiate, so the forward nodes of all
+    backward nodes belong to the graph and come before them, also if nothing reads them.
     """
     graph = Graph(tuple(outputs))
     forwards = {n.forward: None for n in graph.nodes if n.forward is not None}

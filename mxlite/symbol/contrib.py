@@ -1,4 +1,4 @@
-"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`. Functions that are none go here."""
+"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`; other functions are here."""
 
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ from .random import uniform as _uniform
 
 
 def boolean_mask(data: Any, index: Any, axis: int = 0, name: str | None = None) -> NoReturn:
-    """Refused: its result is as large as values say, and a graph knows all shapes before it runs."""
+    """Refused: its result's size depends on values, and a graph knows all shapes before it runs."""
     raise _ShapeError(
         "boolean_mask: the shape of the result depends on values, so it cannot be part of a graph; use "
         "mx.nd.contrib.boolean_mask on arrays, or mx.sym.where, which keeps the shape."

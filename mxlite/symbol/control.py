@@ -1,7 +1,7 @@
 """`mx.sym.contrib.foreach`, `while_loop` and `cond`: a Python function is traced once and becomes a subgraph.
 
-While the function runs, an AttrScope marks every operator it makes with `__subgraph_name__`. What the outputs
-are made of and does not bear the mark is outside: such an entry becomes an input of the subgraph, a variable
+While the function runs, an AttrScope marks every operator it creates with `__subgraph_name__`. An entry that
+the outputs depend on and that lacks the mark is outside: it becomes an input of the subgraph, a variable
 of its own, and an argument of the node. So a body may use any symbol that Python can see, weights and results
 alike.
 """
@@ -35,10 +35,10 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
     states in the form of `init_states`. It may use symbols from outside; outputs may be [].
     data: a symbol, or nested lists, of one length along axis 0. A row of a vector is of shape (1,).
     init_states: a symbol, or nested lists; [] for none.
-    name: a part of the names of what the body makes.
+    name: a part of the names of the body's nodes.
 
     Returns (outputs stacked along axis 0, last states), in the body's form.
-    Training keeps the states before each iteration and computes the body again in backward.
+    Training keeps the states before each iteration and recomputes the body in backward.
     """
     rows, row_form = _symbols(data, "foreach: data")
     states, state_form = _symbols(init_states, "foreach: init_states")
@@ -71,8 +71,8 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
         in_state_locs=first[len(rows) :],
         remain_locs=[i for i in range(len(sub.inputs)) if i not in first],
     )
-    found = _node("_foreach", {"body": sub}, inputs, parameters)
-    return restore(iter(found[: len(outs)]), out_form), restore(iter(found[len(outs) :]), new_form)
+    outputs = _node("_foreach", {"body": sub}, inputs, parameters)
+    return restore(iter(outputs[: len(outs)]), out_form), restore(iter(outputs[len(outs) :]), new_form)
 
 
 def while_loop(
@@ -85,12 +85,12 @@ def while_loop(
     """A loop as long as ``cond(*loop_vars)`` is not 0: ``out, loop_vars = func(*loop_vars)``.
 
     cond, func: each called once, with symbols; func returns (step outputs, new loop_vars), either may be []
-    or None where there is nothing to say. They may use symbols from outside.
+    or None if there is nothing to return. They may use symbols from outside.
     loop_vars: a list of symbols (nested lists are possible), or one symbol.
     max_iterations: the most iterations, and the length of the outputs. Training keeps so many states.
-    name: a part of the names of what the functions make.
+    name: a part of the names of the functions' nodes.
 
-    Returns (outputs stacked along axis 0, last loop_vars). Rows of iterations that were not made are 0 (MXNet
+    Returns (outputs stacked along axis 0, last loop_vars). Rows of iterations that did not run are 0 (MXNet
     leaves them undefined).
     """
     if max_iterations is None:
@@ -143,19 +143,19 @@ def while_loop(
         func_input_locs=func_locs,
         func_var_locs=[place[v.entries[0].node] for v in func_vars],
     )
-    found = _node("_while_loop", {"cond": cond_sub, "func": sub}, inputs, parameters)
-    return restore(iter(found[: len(outs)]), out_form), restore(iter(found[len(outs) :]), new_form)
+    outputs = _node("_while_loop", {"cond": cond_sub, "func": sub}, inputs, parameters)
+    return restore(iter(outputs[: len(outs)]), out_form), restore(iter(outputs[len(outs) :]), new_form)
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
-    """`then_func()` where `pred` is not 0, else `else_func()`; only that one is computed.
+    """`then_func()` if `pred` is not 0, else `else_func()`; only that one is computed.
 
     pred: a symbol of one number.
     then_func, else_func: called once each, without arguments; return a symbol, or nested lists of symbols, of
-    the same form, shapes and types. What they use comes from outside.
-    name: a part of the names of what the functions make.
+    the same form, shapes and types. Their inputs come from outside.
+    name: a part of the names of the functions' nodes.
 
-    Returns the outputs in the form that `then_func` gave. No gradient goes through `pred`.
+    Returns the outputs in the form of `then_func`'s. No gradient goes through `pred`.
     """
     if not isinstance(pred, Symbol) or len(pred.entries) != 1:
         raise OpAttributeError(f"cond: pred must be a symbol of one output, got {describe(pred)}.")
@@ -181,12 +181,12 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], 
         then_input_locs=locs[1],
         else_input_locs=locs[2],
     )
-    found = _node("_cond", dict(zip(("cond", "then_branch", "else_branch"), subs)), inputs, parameters)
-    return restore(iter(found), forms[1])
+    outputs = _node("_cond", dict(zip(("cond", "then_branch", "else_branch"), subs)), inputs, parameters)
+    return restore(iter(outputs), forms[1])
 
 
 class _Trace:
-    """One run of a user's function: its mark, and what it takes from outside."""
+    """One run of a user's function: its mark, and the entries it takes from outside."""
 
     def __init__(self, name: str) -> None:
         outer = AttrScope.current.get(None).get(_MARK)
@@ -195,18 +195,18 @@ class _Trace:
         self.scope = AttrScope(**{_MARK: self.name})
         self._names: Counter[str] = Counter()
         self._own: dict[Node, None] = {}
-        self._outer: dict[Entry, Node] = {}  # from outside -> its variable here
+        self._outer: dict[Entry, Node] = {}  # outside entry -> its variable here
         self._entry_of: dict[Node, Entry] = {}
 
     def variables(self, symbols: Sequence[Symbol]) -> list[Symbol]:
         """A variable for each row or state."""
-        found = []
+        created = []
         for symbol in symbols:
             entry = symbol.entries[0]
             node = self._variable(f"{entry.node.name}-{entry.index}", {})
             self._own[node] = None
-            found.append(Symbol((Entry(node),)))
-        return found
+            created.append(Symbol((Entry(node),)))
+        return created
 
     def _variable(self, name: str, about: dict[str, str]) -> Node:
         self._names[name] += 1
@@ -215,7 +215,7 @@ class _Trace:
         return Node(None, None, (), name, annotations={**about, _MARK: self.name})
 
     def subgraph(self, outputs: Sequence[Symbol], who: str) -> Subgraph:
-        """The graph of these outputs, with a variable for whatever comes from outside."""
+        """The graph of these outputs, with a variable for each entry from outside."""
         entries, seen = [], set()
         if not outputs:
             raise OpAttributeError(f"{who} must return one symbol or more.")
@@ -225,7 +225,7 @@ class _Trace:
                     f"{who} returned {symbol!r} of {len(symbol.entries)} outputs; choose one of them."
                 )
             entry = symbol.entries[0]
-            if not self._is_inside(entry.node) or entry in seen:  # an output is made inside, and only once
+            if not self._is_inside(entry.node) or entry in seen:  # each output comes from inside, and once
                 entry = operator_function("identity")(symbol).entries[0]
             seen.add(entry)
             entries.append(entry)
@@ -270,7 +270,7 @@ class _Trace:
     def locations(
         self, sub: Subgraph, inputs: dict[Any, Entry], keys: dict[Node, tuple[Any, Entry]] | None = None
     ) -> list[int]:
-        """For each input of `sub` its place among `inputs`, which gets those that it lacks."""
+        """The index of each input of `sub` in `inputs`, to which missing ones are appended."""
         places = []
         for node in sub.inputs:
             if node in (keys or {}):
@@ -278,14 +278,14 @@ class _Trace:
             elif node in self._entry_of:
                 key = entry = self._entry_of[node]
             else:
-                continue  # a row or a state, which has its place
+                continue  # a row or a state, which has its index
             inputs.setdefault(key, entry)
             places.append(list(inputs).index(key))
         return places
 
 
 def _keys(symbols: Sequence[Symbol], variables: Sequence[Symbol]) -> dict[Node, tuple[Any, Entry]]:
-    """Rows and states have places of their own, even where one symbol is given twice."""
+    """Keys of rows and states, which are distinct even if one symbol is given twice."""
     return {v.entries[0].node: (("own", k), s.entries[0]) for k, (s, v) in enumerate(zip(symbols, variables))}
 
 

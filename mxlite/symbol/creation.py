@@ -37,7 +37,7 @@ def arange(
 ) -> Symbol:
     """start, start + step, ... as long as it is before `stop`, each `repeat` times; one number counts from 0.
 
-    With `infer_range` and no `stop` as many as what it is used with has, from `start`.
+    With `infer_range` and no `stop`: as many as the array has that it is used with, from `start`.
     """
     given = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": infer_range}
     return _constant("_arange", given, dtype, {"name": name})

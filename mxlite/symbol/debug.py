@@ -1,4 +1,4 @@
-"""A graph as text to read: what `Symbol.debug_str` gives."""
+"""A graph as text to read, for `Symbol.debug_str`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .symbol import Symbol
 
 
 class _Required:
-    """Stands in a signature for the default that a parameter does not have."""
+    """The default, in a signature, of a parameter that has none."""
 
     def __repr__(self) -> str:
         return "<required>"
@@ -105,14 +105,14 @@ def _signature(op: type[Op]) -> inspect.Signature:
 
 def _defaults(op: type[Op]) -> dict[str, Any]:
     fields = dataclasses.fields(op.Attrs)
-    found = {f.name: f.default if f.default is not dataclasses.MISSING else _Required() for f in fields}
+    defaults = {f.name: f.default if f.default is not dataclasses.MISSING else _Required() for f in fields}
     if op.variadic:
-        found.pop("num_args", None)  # counted
-    return found
+        defaults.pop("num_args", None)  # it is the number of inputs
+    return defaults
 
 
 def arguments_of(op: type[Op], one: str = "NDArray-or-Symbol", many: str = "[]") -> dict[str, str]:
-    """What each input and parameter takes, in words; `one` is an input, `many` goes behind it for several."""
+    """The type of each input and parameter, in words; `one` is an input, `many` is appended for several."""
     told = {op.variadic: one + many} if op.variadic else dict.fromkeys(op.inputs, one)
     kinds = attr_fields(op)
     for key, default in _defaults(op).items():

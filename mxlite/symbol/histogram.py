@@ -1,4 +1,4 @@
-"""`mx.sym.histogram`: how many elements lie between edges."""
+"""`mx.sym.histogram`: the number of elements between edges."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .symbol import Symbol
 def histogram(
     a: Symbol, bins: int | Symbol = 10, range: Sequence[float] | None = None, **options: Any
 ) -> Symbol:
-    """Counts and edges, as those of `mx.nd.histogram`: of `bins` equal bins in `range`, or between the edges
-    that the symbol `bins` gives. OpAttributeError for a number of bins without a range."""
+    """Counts and edges, as those of `mx.nd.histogram`: for `bins` equal bins in `range`, or between the edges
+    in the symbol `bins`. OpAttributeError for a number of bins without a range."""
     count = operator_function("_histogram")
     if isinstance(bins, Symbol):
-        made: Symbol = count(a, bins, **options)
-        return made
+        result: Symbol = count(a, bins, **options)
+        return result
     if range is None:
         raise OpAttributeError("histogram: a symbol knows no smallest element; give range=(lowest, highest).")
-    made = count(a, bin_cnt=whole("histogram: bins", bins, 1), range=tuple(range), **options)
-    return made
+    result = count(a, bin_cnt=whole("histogram: bins", bins, 1), range=tuple(range), **options)
+    return result

@@ -16,7 +16,7 @@ TypeLists = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
 def known_by_name(
     graph: Graph, positional: Sequence[Any], named: Mapping[str, Any], what: str
 ) -> dict[str, Any]:
-    """Argument name -> what is known; values of None are left out."""
+    """Argument name -> known shape or type; values of None are left out."""
     if positional and named:
         raise MXLiteError(f"infer_{what} takes its arguments all by position or all by name, not mixed.")
     names = [n.name for n in graph.arguments]
@@ -43,18 +43,20 @@ def shapes(graph: Graph, known: Mapping[str, Any], partial: bool) -> ShapeLists:
     """
     given = {k: checked_shape(k, v) for k, v in known.items()}
     wanted = {k: from_user(s) for k, s in given.items() if s or is_np_shape()}
-    found = infer_shapes(graph, wanted).shapes
+    inferred = infer_shapes(graph, wanted).shapes
     unknown: Any = None if is_np_shape() else ()
-    lists = [[to_user(found[e]) if e in found else unknown for e in part] for part in _parts(graph)]
-    if not partial and any(e not in found or UNKNOWN in found[e] for part in _parts(graph) for e in part):
+    lists = [[to_user(inferred[e]) if e in inferred else unknown for e in part] for part in _parts(graph)]
+    if not partial and any(
+        e not in inferred or UNKNOWN in inferred[e] for part in _parts(graph) for e in part
+    ):
         return None, None, None
     return lists[0], lists[1], lists[2]
 
 
 def types(graph: Graph, known: Mapping[str, Any], partial: bool) -> TypeLists:
     """(arguments, outputs, auxiliary states) as numpy types; None where unknown, as in `shapes`."""
-    found = infer_types(graph, known).dtypes
-    lists = [[found[e].type if e in found else None for e in part] for part in _parts(graph)]
+    inferred = infer_types(graph, known).dtypes
+    lists = [[inferred[e].type if e in inferred else None for e in part] for part in _parts(graph)]
     if not partial and any(t is None for part in lists for t in part):
         return None, None, None
     return lists[0], lists[1], lists[2]

@@ -1,8 +1,8 @@
 """From the text of MXNet's Symbol JSON, of any version since 0.8, to a graph.
 
 The text is not trusted: every index is checked, inputs must lie before their node (so there is no
-cycle), and nothing is allocated because a number in the file says so. What older versions wrote
-differently is put right on the way, in `upgrade.py`.
+cycle), and nothing is allocated because a number in the file says so. Differences of older versions are
+corrected while reading, in `upgrade.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _read(top: dict[str, Any]) -> Graph:
 
 
 def _open_zeros(nodes: Sequence[Node]) -> None:
-    """Write -1 for 0 in the shapes of variables: in a file of old shapes it stands for an open length."""
+    """Write -1 for 0 in the shapes of variables: a file with old shapes means an open length by it."""
     for node in nodes:
         if node.op is None and "__shape__" in node.annotations:
             node.annotations["__shape__"] = re.sub(r"(?<![\d-])0(?!\d)", "-1", node.annotations["__shape__"])
@@ -173,7 +173,7 @@ def _operator(
 
 
 def _parameters(attrs: Mapping[str, str]) -> dict[str, str]:
-    """Those of the operator's own."""
+    """The operator's own parameters among `attrs`."""
     return {k: v for k, v in attrs.items() if not is_annotation(k)}
 
 
@@ -212,21 +212,21 @@ def _known(raw: Mapping[str, Any], fields: tuple[str, ...], who: str) -> None:
 def _list(raw: Mapping[str, Any], field: str, who: str) -> list[Any]:
     value = raw.get(field)
     if not isinstance(value, list):
-        found = "it is missing" if field not in raw else f"got {_short(value)}"
-        raise FormatError(f"{who} must have a list {field!r}; {found}.")
+        problem = "it is missing" if field not in raw else f"got {_short(value)}"
+        raise FormatError(f"{who} must have a list {field!r}; {problem}.")
     return value
 
 
 def _text(raw: Mapping[str, Any], field: str, who: str) -> str:
     value = raw.get(field)
     if not isinstance(value, str):
-        found = "it is missing" if field not in raw else f"got {_short(value)}"
-        raise FormatError(f"{who} must have text as {field!r}; {found}.")
+        problem = "it is missing" if field not in raw else f"got {_short(value)}"
+        raise FormatError(f"{who} must have text as {field!r}; {problem}.")
     return _encodable(value, who)
 
 
 def _encodable(text: str, who: str) -> str:
-    """`text`, if it can be written to a file: JSON's escapes can say what no text has, half a character."""
+    """`text`, if it can be encoded: JSON's escapes can express half a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

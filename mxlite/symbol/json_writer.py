@@ -24,7 +24,7 @@ VERSION = 10901
 _LONGEST_LINE = 10  # items of an array that stays on one line
 _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 
-# Outputs that MXNet's own implementation has, hidden ones included, where they are not ours. Only
+# Outputs of MXNet's own implementation, hidden ones included, where their number differs from ours. Only
 # `node_row_ptr` shows them, and no reader needs it; written so that equal graphs give equal files.
 _OUTPUTS_IN_MXNET: dict[str, Callable[[Any], int]] = {
     "BatchNorm": lambda a: 3,

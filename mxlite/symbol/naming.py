@@ -1,4 +1,4 @@
-"""Names of nodes that the user does not name: `convolution0`, `convolution1`, ..."""
+"""Automatic names of nodes: `convolution0`, `convolution1`, ..."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Current(type):
 
     @current.setter
     def current(cls, manager: NameManager) -> None:
-        """Set, as MXNet's older programs do: what this thread uses from now on, inside this `with` block."""
+        """Set, as MXNet's older programs do, the manager of this thread, inside the present `with` block."""
         stack = getattr(_local, "stack", None)
         if stack is None:
             _local.stack = [manager]

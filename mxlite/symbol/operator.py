@@ -31,7 +31,7 @@ def Custom(*args: Symbol, op_type: str, **kwargs: Any) -> Symbol:
 
 
 class OperatorArguments(NamedTuple):
-    """What `get_operator_arguments` tells: how many inputs and parameters, their names, what each takes."""
+    """Inputs and parameters of an operator: their number, names and types."""
 
     narg: int
     names: list[str]
@@ -59,7 +59,7 @@ class PythonOp:
             def backward(self, out_grad, in_data, out_data, in_grad): ...
         net = Softmax()(data=fc, name="softmax")
 
-    A symbol made of it cannot be loaded by another process, which knows nothing of the object.
+    A symbol with such a node cannot be loaded by another process, which does not have the object.
     """
 
     _numbers = count()
@@ -99,7 +99,7 @@ class PythonOp:
         return ["data"]
 
     def need_top_grad(self) -> bool:
-        """Whether backward reads the gradients of the outputs."""
+        """True if backward reads the gradients of the outputs."""
         return self.need_top_grad_
 
     def declare_backward_dependency(

@@ -1,6 +1,6 @@
 """mx.sym.sparse: MXNet's operators on sparse arrays; `mx.sym.sparse.dot(a, b)` is `mx.sym.dot(a, b)`.
 
-The arrays of a bound program are dense; see `executor/row_gradients.py` for what stays sparse in it.
+The arrays of a bound program are dense; `executor/row_gradients.py` tells which gradients stay sparse in it.
 """
 
 from ..core.namespace import namespace as _namespace

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from ..core import read_at_most, replacing
 from ..core.errors import FormatError, IndexingError, MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.files import opened
 from ..core.wanted import wanted, wanted_path
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
@@ -23,7 +24,7 @@ from .json_writer import dumps
 
 
 class Symbol(Arithmetic, Bindable):
-    """Outputs of a graph: what operators take and give, what is bound, saved and differentiated.
+    """Outputs of a graph: operators take and return symbols, which can be bound, saved and differentiated.
 
     A symbol never changes (but for `_set_attr`), and shares its nodes with the symbols it was made from.
     Python's operators make nodes: `a + b` for two symbols of one shape, `a + 1`, `a > b`.
@@ -62,7 +63,7 @@ class Symbol(Arithmetic, Bindable):
         return [n.name for n in self.graph.arguments]
 
     def list_auxiliary_states(self) -> list[str]:
-        """Names of the variables that operators keep up to date by themselves, in graph order."""
+        """Names of the variables that operators update by themselves, in graph order."""
         return [n.name for n in self.graph.auxiliary]
 
     def list_inputs(self) -> list[str]:
@@ -70,7 +71,7 @@ class Symbol(Arithmetic, Bindable):
         return [n.name for n in self.graph.variables]
 
     def list_outputs(self) -> list[str]:
-        """NODE_output, or NODE_mean and the like where a node has several; a variable's own name."""
+        """NODE_output, or NODE_mean and the like for a node with several; a variable's own name."""
         return [output_name(e) for e in self.entries]
 
     def get_internals(self) -> Symbol:
@@ -79,7 +80,7 @@ class Symbol(Arithmetic, Bindable):
         return Symbol([Entry(n, i) for n in nodes for i in range(n.num_visible_outputs)])
 
     def get_children(self) -> Symbol | None:
-        """A group of what this symbol's nodes read; None for variables."""
+        """A group of the inputs of this symbol's nodes; None for variables."""
         nodes = dict.fromkeys(e.node for e in self.entries)
         children = [e for n in nodes for e in n.inputs]
         return Symbol(children) if children else None
@@ -162,7 +163,7 @@ class Symbol(Arithmetic, Bindable):
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """`list_attr` of every node in the graph that has any, by name."""
-        return {n.name: found for n in self.graph.nodes if (found := _attributes(n))}
+        return {n.name: attributes for n in self.graph.nodes if (attributes := _attributes(n))}
 
     def _set_attr(self, **attributes: str) -> None:
         """Set attributes of the node in place: all symbols that hold the node see it.
@@ -297,7 +298,7 @@ def load_json(json_str: str) -> Symbol:
 def load(fname: str | os.PathLike[str]) -> Symbol:
     """The symbol in a file of `save` or of MXNet 0.8 to 1.9. Raises FormatError, naming file and node."""
     fname = wanted_path("load: fname", fname)
-    with open(fname, "rb") as file:
+    with opened(fname) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LONGEST_TEXT:
             raise FormatError(

@@ -1,6 +1,6 @@
-"""What older versions of MXNet wrote differently, put right node by node while a file is read.
+"""Corrections of files from older versions of MXNet, applied node by node while a file is read.
 
-Versions are numbers: major * 10000 + minor * 100 + patch. A file that says none is from 0.8.
+Versions are numbers: major * 10000 + minor * 100 + patch. A file without a version is from 0.8.
 """
 
 from __future__ import annotations

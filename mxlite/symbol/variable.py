@@ -1,4 +1,4 @@
-"""`mx.sym.Variable`: what a graph is given from outside."""
+"""`mx.sym.Variable`: the inputs of a graph."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def Variable(
 
 
 def _dumped(name: str, init: Any) -> str:
-    made: str = wanted(f"Variable {name!r}: init", init, "an Initializer or its text", has=("dumps",)).dumps()
-    return made
+    text: str = wanted(f"Variable {name!r}: init", init, "an Initializer or its text", has=("dumps",)).dumps()
+    return text
 
 
 var = Variable

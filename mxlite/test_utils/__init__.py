@@ -1,4 +1,4 @@
-"""mx.test_utils: what authors of operators test with, on mxlite's executors. Names are MXNet's."""
+"""mx.test_utils: checks for authors of operators, on mxlite's executors. Names are MXNet's."""
 
 # MXNet's module has the names of these modules, and tests of its users get them by `from mxnet.test_utils
 # import *`.

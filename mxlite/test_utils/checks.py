@@ -73,9 +73,9 @@ def check_symbolic_forward(
     names = sym.list_outputs()
     wanted = [expected[n] for n in names] if isinstance(expected, Mapping) else list(expected)
     outputs = sym.bind(ctx, args, grad_req="null", aux_states=aux).forward(is_train=False)
-    for name, want, found in zip(names, wanted, outputs):
+    for name, want, output in zip(names, wanted, outputs):
         assert_almost_equal(
-            want, found, rtol, atol, (f"EXPECTED_{name}", f"FORWARD_{name}"), equal_nan=equal_nan
+            want, output, rtol, atol, (f"EXPECTED_{name}", f"FORWARD_{name}"), equal_nan=equal_nan
         )
     return outputs
 
@@ -96,7 +96,7 @@ def check_symbolic_backward(
 ) -> dict[str, NDArray]:
     """AssertionError unless backward at `location` gives `expected`; returns the gradients by name.
 
-    Gradients hold garbage before: with grad_req "add" that is taken off again, with "null" it must stay.
+    Gradients hold garbage before: with grad_req "add" it is subtracted again, with "null" it must stay.
     grad_stypes: the storage types of gradients that are sparse arrays.
     """
     ctx = ctx or default_context()
@@ -142,7 +142,7 @@ def _compare(
     equal_nan: bool,
     what: str,
 ) -> None:
-    """A gradient against what it should be, as its request says."""
+    """Compare a gradient with its expected value, as its request says."""
     if request not in ("write", "add", "null"):
         raise BindError(f"grad_req of {name!r} is 'write', 'add' or 'null', got {request!r}.")
     if request == "null":
@@ -234,10 +234,12 @@ def check_numeric_gradient(
     if np.dtype(dtype).itemsize < 8 and eps < _SMALLEST_STEP:
         raise RangeError(f"Steps of {eps:g} are lost in {np.dtype(dtype)}; take float64, or at least 1e-5.")
     exe.backward()
-    found = {k: v.copy() for k, v in grads.items()}
+    gradients = {k: v.copy() for k, v in grads.items()}
     values = {k: v.asnumpy() for k, v in args.items()}
     differences = numeric_grad(
         exe, {k: values[k] for k in requests}, aux_values, eps, use_forward_train, dtype
     )
     for name, request in requests.items():
-        _compare(request, name, differences[name], found[name], before[name], rtol, atol, False, "NUMERICAL")
+        _compare(
+            request, name, differences[name], gradients[name], before[name], rtol, atol, False, "NUMERICAL"
+        )

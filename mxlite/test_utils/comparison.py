@@ -1,4 +1,4 @@
-"""Arrays compared. Both sides may be NDArrays, numpy arrays or numbers."""
+"""Comparisons of arrays. Both sides may be NDArrays, numpy arrays or numbers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _host(value: Any) -> np.ndarray:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether shapes and all elements are equal."""
+    """True if shapes and all elements are equal."""
     return np.array_equal(_host(a), _host(b))
 
 
 def same_array(array1: NDArray, array2: NDArray) -> bool:
-    """Whether two NDArrays share their memory: what is added to one shows in the other. Both are put back."""
+    """True if two NDArrays share memory: a change of one shows in the other. Both are restored."""
     before = array1.asnumpy()
     array1[:] = array1 + 1
     shared = same(array1, array2)
@@ -39,7 +39,7 @@ def almost_equal(
     equal_nan: bool = False,
     use_broadcast: bool = True,
 ) -> bool:
-    """Whether |a - b| <= atol + rtol * |b| everywhere; by default with the tolerances of float64."""
+    """True if |a - b| <= atol + rtol * |b| everywhere; by default with the tolerances of float64."""
     a, b = _host(a), _host(b)
     if not use_broadcast:
         _check_shapes(a, b)
@@ -52,7 +52,7 @@ def _check_shapes(a: np.ndarray, b: np.ndarray) -> None:
 
 
 def find_max_violation(a: Any, b: Any, rtol: float, atol: float) -> tuple[tuple[int, ...], float]:
-    """Where |a - b| / (atol + rtol * |b|) is largest, and that number."""
+    """The index at which |a - b| / (atol + rtol * |b|) is largest, and that number."""
     a, b = np.broadcast_arrays(_host(a), _host(b))
     a, b = (v.astype(np.float64) for v in (a, b))
     with np.errstate(invalid="ignore"):
@@ -74,8 +74,8 @@ def assert_almost_equal(
 ) -> None:
     """AssertionError, with the worst places, unless `|a - b| <= atol + rtol * |b|` everywhere.
 
-    Tolerances that are not given are those of the less precise dtype. `mismatches`: how many places are
-    named at most; the second number is not used.
+    Tolerances that are not given are those of the less precise dtype. `mismatches`: the most positions that
+    are named; the second number is not used.
     """
     relative, absolute = get_tols(a, b, rtol, atol)
     x, y = _host(a), _host(b)
@@ -155,7 +155,7 @@ def assert_exception(
 
 
 def retry(n: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """A test by chance that fails only when it fails `n` times in a row."""
+    """Decorator of a random test, which then fails only if it fails `n` times in a row."""
     if n < 1:
         raise RangeError(f"A test is tried at least once, got {n}.")
 

@@ -1,4 +1,4 @@
-"""One symbol on several devices and in several dtypes: the same results; and how long it takes."""
+"""Comparison of one symbol on several devices and in several dtypes; and its speed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check_consistency(
 ) -> Mapping[str, Any]:
     """AssertionError unless outputs and gradients agree in every entry of `ctx_list`; returns the truth.
 
-    An entry is what `simple_bind` takes: {"ctx": mx.cpu(), "data": (2, 3), "type_dict": {"data": "float16"}}.
-    The truth is `ground_truth`, or what the first entry of the most precise dtype gives. Arguments that are
+    An entry has the arguments of `simple_bind`: {"ctx": mx.cpu(), "data": (2, 3), "type_dict": {"data":
+    "float16"}}. The truth is `ground_truth`, or the result of the most precise dtype's first entry. Arguments
     not in `arg_params` are random. Tolerances are those of the less precise side. Without `raise_on_err`
     disagreements are logged.
     """
@@ -56,11 +56,11 @@ def check_consistency(
     truth_at = max(range(len(dtypes)), key=lambda i: (dtypes[i].itemsize, -i))
 
     def compare(part: str, values: Sequence[Mapping[str, Any]], truth: Mapping[str, Any]) -> None:
-        for i, found in enumerate(values):
-            for name in found if i != truth_at or ground_truth is not None else ():
+        for i, value in enumerate(values):
+            for name in value if i != truth_at or ground_truth is not None else ():
                 _agree(
                     f"{part} {name!r} of entry {i} (truth: {truth_at})",
-                    found[name],
+                    value[name],
                     truth.get(name),
                     dtypes[i],
                 )
@@ -68,7 +68,7 @@ def check_consistency(
     def _agree(what: str, found: Any, truth: Any, dtype: np.dtype[Any]) -> None:
         if found is None or truth is None:
             return
-        # An array more precise than what was computed is held to the precision of that.
+        # An expected array that is more precise than the result is compared at the result's precision.
         least = min((np.dtype(found.dtype), dtype, dtypes[truth_at]), key=lambda d: d.itemsize)
         tolerances = get_tols(np.empty(0, least), truth, rtol, atol)
         try:

@@ -1,4 +1,4 @@
-"""Data sets that programs ask for. Nothing is downloaded: MXNet's old addresses answer no more."""
+"""Data sets that programs ask for. Nothing is downloaded: MXNet's old addresses do not answer any more."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import MissingFileError
 from ..io import DataBatch, DataIter, MNISTIter, read_idx
 
 _PARTS = (
@@ -22,10 +23,10 @@ def _mnist_files(path: str | os.PathLike[str] | None) -> list[Path]:
     """The four files of MNIST, plain or .gz, in `path`, or else here or in ./data."""
     folders = [Path(p) for p in ((".", "data") if path is None else (path,))]
     for folder in folders:
-        found = [next((f for f in (folder / n, folder / f"{n}.gz") if f.is_file()), None) for n in _PARTS]
-        if all(found):
-            return [f for f in found if f is not None]
-    raise FileNotFoundError(
+        files = [next((f for f in (folder / n, folder / f"{n}.gz") if f.is_file()), None) for n in _PARTS]
+        if all(files):
+            return [f for f in files if f is not None]
+    raise MissingFileError(
         f"MNIST is not in {' or '.join(str(f) for f in folders)}, and nothing is downloaded. Put its four "
         f"files there, plain or .gz ({', '.join(_PARTS)}); or use mx.io.load_digits() or "
         f"mx.io.load_fashion_mnist(), which need no download."
@@ -35,7 +36,7 @@ def _mnist_files(path: str | os.PathLike[str] | None) -> list[Path]:
 def get_mnist(path: str | os.PathLike[str] | None = None) -> dict[str, np.ndarray]:
     """MNIST: train_data (60000, 1, 28, 28) float32 in [0, 1], train_label, test_data, test_label.
 
-    Out of the four idx files in `path`, or else in the current folder or ./data; FileNotFoundError says how
+    From the four idx files in `path`, or else in the current folder or ./data; MissingFileError says how
     to get them.
     """
     images, labels, test_images, test_labels = _mnist_files(path)
@@ -75,7 +76,7 @@ def get_mnist_iterator(
 
 
 class DummyIter(DataIter):
-    """Gives the first batch of another iterator again and again, without end; to measure speed."""
+    """An endless iterator that repeats the first batch of another one; to measure speed."""
 
     def __init__(self, real_iter: Any) -> None:
         super().__init__(real_iter.batch_size)

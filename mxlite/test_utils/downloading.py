@@ -1,4 +1,4 @@
-"""Files from the network: over https only, whole or not at all, and never larger than said."""
+"""Downloads: over https only, atomic, and of bounded size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def download(
 ) -> str:
     """Fetch `url` into a file and return its name: `fname` (the address's last part) in `dirname`.
 
-    A file that is there is kept, and nothing is fetched, unless `overwrite`. After a failure of the network
+    An existing file is kept, and nothing is fetched, unless `overwrite`. After a failure of the network
     it is tried again, `retries` times. MXLiteError for an address that is not https, and for more than
     `most_bytes`; then there is no file. `timeout`: seconds to wait for an answer.
     """

@@ -16,8 +16,8 @@ def environment(*args: Any) -> Iterator[None]:
     """`with environment(name, value):` or `with environment({name: value, ...}):` variables have those
     values.
 
-    None stands for a variable that is not set; other values are written as text. Behind the block, however it
-    ends, each is as it was. ArgumentError for other arguments.
+    None stands for a variable that is not set; other values are written as text. After the block, however it
+    ends, each has its old value. ArgumentError for other arguments.
     """
     if len(args) == 2:
         values: Mapping[str, Any] = {args[0]: args[1]}
@@ -42,7 +42,7 @@ def _set(values: Mapping[str, Any]) -> None:
 
 
 def set_env_var(key: str, val: str, default_val: str = "") -> str:
-    """Set an environment variable; gives what it was, `default_val` if it was not set."""
+    """Set an environment variable; returns its previous value, `default_val` if it was not set."""
     before = os.environ.get(key, default_val)
     os.environ[key] = val
     return before
@@ -50,7 +50,7 @@ def set_env_var(key: str, val: str, default_val: str = "") -> str:
 
 @contextmanager
 def discard_stderr() -> Iterator[None]:
-    """Inside, nothing that this process writes to its error stream is seen, native code's lines neither."""
+    """A context that discards the error stream of this process, also that of native code."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""Whether random numbers follow the distribution that they should."""
+"""Statistical tests of random number generators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ndarray import NDArray
 Bucket = tuple[float, float]
 """[low, high) of a continuous distribution."""
 Generator = Callable[[int], Any]
-"""The number of samples -> so many of them, as an NDArray or of numpy."""
+"""The number of samples -> that many of them, as an NDArray or of numpy."""
 
 
 def gen_buckets_probs_with_ppf(
@@ -35,15 +35,15 @@ def _drawn(generator: Generator, nsamples: int) -> np.ndarray:
 
 
 def mean_check(generator: Generator, mu: float, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the mean of samples is within three of its standard deviations, sigma / sqrt(n), of `mu`."""
-    found = float(_drawn(generator, nsamples).astype(np.float64).mean())
-    return bool(abs(found - mu) < 3 * sigma / math.sqrt(nsamples))
+    """True if the mean of samples is within three of its standard deviations, sigma / sqrt(n), of `mu`."""
+    mean = float(_drawn(generator, nsamples).astype(np.float64).mean())
+    return bool(abs(mean - mu) < 3 * sigma / math.sqrt(nsamples))
 
 
 def var_check(generator: Generator, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the variance of normal samples is within three of its standard deviations of sigma**2."""
-    found = float(_drawn(generator, nsamples).astype(np.float64).var(ddof=1))
-    return bool(abs(found - sigma**2) < 3 * math.sqrt(2 * sigma**4 / (nsamples - 1)))
+    """True if the variance of normal samples is within three of its standard deviations of sigma**2."""
+    variance = float(_drawn(generator, nsamples).astype(np.float64).var(ddof=1))
+    return bool(abs(variance - sigma**2) < 3 * math.sqrt(2 * sigma**4 / (nsamples - 1)))
 
 
 def chi_square_check(
@@ -61,12 +61,12 @@ def chi_square_check(
         raise ArgumentError(f"{len(buckets)} buckets have {len(probs)} probabilities.")
     samples = _drawn(generator, nsamples)
     if isinstance(buckets[0], (tuple, list)):
-        found = np.array([np.count_nonzero((samples >= low) & (samples < high)) for low, high in buckets])  # type: ignore[misc]
+        counts = np.array([np.count_nonzero((samples >= low) & (samples < high)) for low, high in buckets])  # type: ignore[misc]
     else:
-        found = np.array([np.count_nonzero(samples == value) for value in buckets])
+        counts = np.array([np.count_nonzero(samples == value) for value in buckets])
     expected = np.asarray(probs, np.float64) * nsamples
-    distance = float(np.sum((found - expected) ** 2 / expected))
-    return _chi_square_above(distance, len(buckets) - 1), found, expected
+    distance = float(np.sum((counts - expected) ** 2 / expected))
+    return _chi_square_above(distance, len(buckets) - 1), counts, expected
 
 
 def verify_generator(
@@ -84,11 +84,11 @@ def verify_generator(
     tests = [chi_square_check(generator, buckets, probs, nsamples) for _ in range(nrepeat)]
     passed = sum(p > alpha for p, _, _ in tests)
     if passed < nrepeat * success_rate:
-        _, found, expected = tests[-1]
+        _, counts, expected = tests[-1]
         raise AssertionError(
             f"{passed} of {nrepeat} chi-square tests passed, wanted {nrepeat * success_rate:g}: p = "
             f"{[p for p, _, _ in tests]}. Of {nsamples} samples the buckets {list(buckets)} have "
-            f"{found.tolist()}, expected {expected.tolist()}."
+            f"{counts.tolist()}, expected {expected.tolist()}."
         )
     return [p for p, _, _ in tests]
 

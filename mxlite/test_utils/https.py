@@ -1,4 +1,4 @@
-"""An answer from the network, over https from the first address to the last."""
+"""Requests over https, also after redirections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .downloading import require_https
 
 
 class HttpsOnly(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection to anything but https."""
+    """A handler that follows no redirection to anything but https."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         require_https(newurl)
@@ -17,5 +17,5 @@ class HttpsOnly(urllib.request.HTTPRedirectHandler):
 
 
 def open_https(url: str, timeout: float) -> Any:
-    """What is at `url`, to be read; waits `timeout` seconds for an answer."""
+    """The response of `url`, open for reading; waits `timeout` seconds for an answer."""
     return urllib.request.build_opener(HttpsOnly).open(url, timeout=timeout)

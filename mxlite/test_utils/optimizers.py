@@ -1,4 +1,4 @@
-"""Whether two optimizers do the same."""
+"""Comparison of two optimizers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compare_ndarray_tuple(t1: Any, t2: Any, rtol: float | None = None, atol: flo
 
 
 def _pair(shape: Shape, dtype: Any, stype: str, density: float | None) -> tuple[NDArray, NDArray]:
-    """The same numbers twice: dense, and as `stype` has them."""
+    """The same numbers twice: dense, and with storage type `stype`."""
     if stype == "default":
         second = random.uniform(shape=shape, ctx=default_context(), dtype=dtype)
         return second.copyto(default_context()), second

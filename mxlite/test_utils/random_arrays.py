@@ -1,4 +1,4 @@
-"""Shapes and arrays by chance, from numpy's global generator, and small helpers for expected values."""
+"""Random shapes and arrays, from numpy's global generator, and small helpers for expected values."""
 # ruff: noqa: NPY002  # MXNet's generator, so that its seed counts
 
 from __future__ import annotations
@@ -95,17 +95,14 @@ def rand_sparse_ndarray(
     shuffle_csr_indices: bool = False,
     ctx: Any = None,
 ) -> tuple[NDArray, tuple[np.ndarray, ...]]:
-    """A sparse array of numbers in [0, 1), and what it stores: (data, indices), of csr (indptr, indices,
-    data).
+    """A sparse array of numbers in [0, 1), and its arrays: (data, indices), for csr (indptr, indices, data).
 
     `density` is the share of elements, of rows if `stype` is 'row_sparse', that are stored; a random one if
-    None. Of csr exactly that share is, at places drawn at random, or with `distribution` 'powerlaw' one
-    element
-    in the first row, two in the next, four, ... `rsp_indices` names the rows instead. `data_init` is what all
-    stored elements are, `modifier_func` what each becomes. `shuffle_csr_indices`: the columns of a row
-    stand in
-    no order. The numbers are not those of MXNet's function. OpAttributeError for another `distribution`, or a
-    density that is too small for a power law (fewer than two elements a row).
+    None. A csr array stores exactly that share, at random positions, or with `distribution` 'powerlaw' one
+    element in the first row, two in the next, four, ... `rsp_indices` names the rows instead. `data_init` is
+    the value of all stored elements, and `modifier_func` is applied to each. `shuffle_csr_indices`: the
+    columns of a row are in no order. The numbers are not those of MXNet's function. OpAttributeError for
+    another `distribution`, or a density that is too small for a power law (fewer than two elements a row).
     """
     share = float(np.random.rand()) if density is None else density
     values = np.random.rand(*shape)
@@ -120,8 +117,8 @@ def rand_sparse_ndarray(
             if rsp_indices is None
             else np.array(rsp_indices, np.int64)
         )
-        made: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
-        return made, (made.data.asnumpy(), made.indices.asnumpy())
+        array: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
+        return array, (array.data.asnumpy(), array.indices.asnumpy())
     if stype != "csr":
         raise OpAttributeError(f"stype is 'csr' or 'row_sparse', got {stype!r}.")
     rows, columns = np.nonzero(_stored_of_csr(shape, share, distribution))
@@ -129,12 +126,12 @@ def rand_sparse_ndarray(
     if shuffle_csr_indices:
         for begin, end in itertools.pairwise(indptr):
             np.random.shuffle(columns[begin:end])
-    made = sparse.csr_matrix((values[rows, columns], columns, indptr), tuple(shape), ctx)
-    return made, (made.indptr.asnumpy(), made.indices.asnumpy(), made.data.asnumpy())
+    array = sparse.csr_matrix((values[rows, columns], columns, indptr), tuple(shape), ctx)
+    return array, (array.indptr.asnumpy(), array.indices.asnumpy(), array.data.asnumpy())
 
 
 def _stored_of_csr(shape: Sequence[int], share: float, distribution: str | None) -> np.ndarray:
-    """Which elements a csr matrix stores."""
+    """A mask of the elements that a csr matrix stores."""
     rows, columns = shape
     stored = np.zeros((rows, columns), bool)
     total = round(rows * columns * share)
@@ -148,14 +145,14 @@ def _stored_of_csr(shape: Sequence[int], share: float, distribution: str | None)
             f"a power law stores at least two elements a row; density {share} of {rows}x{columns} stores "
             f"{total}."
         )
-    stored[:, 0] = True  # then the rows in turn get twice as many as the one before
+    stored[:, 0] = True  # then each row in turn gets twice as many as the one before
     left, length = total - rows, 2
     for row in range(rows):
         more = min(length - 1, columns - 1, left)
         stored[row, 1 : 1 + more] = True
         left -= more
         length *= 2
-    for row in reversed(range(rows)):  # what is left
+    for row in reversed(range(rows)):  # the remaining elements
         free = np.flatnonzero(~stored[row])[:left]
         stored[row, free] = True
         left -= len(free)
@@ -218,7 +215,7 @@ def create_sparse_array(
     """A sparse array with all elements of its stored rows, or half of those of a csr matrix; see
     `rand_sparse_ndarray`.
     """
-    made, _ = rand_sparse_ndarray(
+    array, _ = rand_sparse_ndarray(
         shape,
         stype,
         density=density,
@@ -228,7 +225,7 @@ def create_sparse_array(
         modifier_func=modifier_func,
         shuffle_csr_indices=shuffle_csr_indices,
     )
-    return made
+    return array
 
 
 def create_sparse_array_zd(

@@ -1,4 +1,4 @@
-"""How near numbers must be, by their dtype; and what tests run on."""
+"""Tolerances by dtype, and the device and dtype of tests."""
 
 from __future__ import annotations
 

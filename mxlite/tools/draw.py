@@ -1,7 +1,7 @@
-"""Networks to look at: `print_summary`, a table of layers, and `plot_network`, a drawing by graphviz.
+"""Drawings of networks: `print_summary`, a table of layers, and `plot_network`, a drawing by graphviz.
 
-Weights and states are no layers of their own. Which variables are weights follows from the shapes given
-for the data; without shapes, a variable is one if its operator infers its shape from the other inputs. What a
+Weights and states are not layers. The shapes of the data decide which variables are weights; without
+shapes, a variable is one if its operator infers its shape from the other inputs. A variable that a
 loss compares with is a label.
 """
 
@@ -143,15 +143,15 @@ def _shapes(graph: Graph, shape: Mapping[str, Shape] | None) -> dict[Entry, Shap
         return infer_shapes(graph, {}).shapes
     wanted("shape", shape, "a dict of names and shapes", Mapping)
     known = known_by_name(graph, (), shape, "shape")
-    found = infer_shapes(graph, {k: from_user(checked_shape(k, v)) for k, v in known.items()}).shapes
-    open_ = [n.name for n in graph.variables if UNKNOWN in found.get(Entry(n), (UNKNOWN,))]
+    inferred = infer_shapes(graph, {k: from_user(checked_shape(k, v)) for k, v in known.items()}).shapes
+    open_ = [n.name for n in graph.variables if UNKNOWN in inferred.get(Entry(n), (UNKNOWN,))]
     if open_:
         raise ShapeError(f"The given shapes do not suffice: {', '.join(open_[:5])} stay unknown.")
-    return found
+    return inferred
 
 
 def _weights(graph: Graph, data: Mapping[str, Shape] | None) -> set[Node]:
-    """Variables to be learned: all but data, labels and states; by their operators if data is None."""
+    """Trainable variables: all but data, labels and states; by their operators if data is None."""
     others = set(graph.auxiliary) | _labels(graph)
     if data is not None:
         return {n for n in graph.variables if n.name not in data and n not in others}
@@ -188,7 +188,7 @@ def _row(fields: Sequence[object], ends: Sequence[int]) -> str:
 
 
 def _ids(graph: Graph) -> dict[Node, str]:
-    """Names as graphviz can tell them apart; it reads a colon as a port of a node."""
+    """Names that graphviz can tell apart; it reads a colon as a port of a node."""
     ids: dict[Node, str] = {}
     taken: set[str] = set()
     for i, node in enumerate(graph.nodes):
@@ -215,7 +215,7 @@ def _colour(node: Node) -> str:
 
 
 def _label(node: Node) -> str:
-    """A layer's kind and the few parameters that tell it from others of that kind; else its name."""
+    """A layer's kind and the few parameters that distinguish it from others of the kind; else its name."""
     if node.op is None:
         return node.name
     a, kind = node.attrs, node.op.op_name

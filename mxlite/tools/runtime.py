@@ -1,9 +1,9 @@
-"""`mx.runtime`: what this installation can do, under the names that MXNet has for it.
+"""`mx.runtime`: the features of this installation, under MXNet's names.
 
     mx.runtime.Features().is_enabled("CUDA")
 
-MXNet fixed most of them when it was compiled. Here those are on that hold in this process, and those of
-libraries that mxlite does not have are off.
+MXNet fixed most of them when it was compiled. Here a feature is on if it works in this process, and the
+features of libraries that mxlite does not have are off.
 """
 
 from __future__ import annotations
@@ -80,9 +80,7 @@ class Features(Mapping[str, Feature]):
         return f"[{', '.join(map(repr, self.values()))}]"
 
     def is_enabled(self, feature_name: str) -> bool:
-        """Whether the feature is on; in capitals or not. UnknownFeatureError where no feature is called
-        so.
-        """
+        """True if the feature is on; case does not matter. UnknownFeatureError if there is none."""
         name = feature_name.upper()
         if name not in self:
             raise UnknownFeatureError(f"No feature is called {feature_name!r}.{nearest(name, tuple(self))}")

@@ -1,4 +1,4 @@
-"""The sections of device_check.py: what is run, in which order, and for how long."""
+"""The sections of device_check.py: contents, order and time limits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Section:
-    """`module` here has a function `run(checks)`. `seconds`: at most; `least`: with less it is not begun.
+    """A group of checks: `run(checks)` of `module`. `seconds`: limit; `least`: not started with less.
 
-    `shards`: how many processes share its work. `tuning`: seconds for measuring kernels in each, since
-    cuDNN compiles for seconds what may not be chosen then.
+    `shards`: number of processes that share its work. `tuning`: seconds for timing kernels in each process,
+    limited because cuDNN spends seconds on compiling candidates.
     """
 
     name: str
@@ -49,8 +49,8 @@ SECTIONS = (
 
 
 def run_section(args: argparse.Namespace) -> int:
-    """In a process of its own: one section, its rows into a file."""
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # to say where it hangs
+    """Run one section in this process, and write its rows to a file."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # to show where it hangs
     from .checks import Checks
 
     root = Path(__file__).resolve().parents[2]

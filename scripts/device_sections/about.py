@@ -1,4 +1,4 @@
-"""Machine, versions, properties of the device: also those that cuDNN's deviceless plans want to know."""
+"""Machine, versions, properties of the device, including those that cuDNN's deviceless plans need."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(checks: Checks) -> None:
             raise Skip("it is not installed")
         found["version"], found["architectures"] = nvrtc.version(), nvrtc.architectures()
         made, _ = nvrtc.compile(Source('extern "C" __global__ void nothing() {}'), "sm_90")
-        found["bytes of a kernel"] = len(made)  # that it finds what it needs besides
+        found["bytes of a kernel"] = len(made)  # shows that the compiler finds its headers
     with checks.check("the device opens") as found:
         device = backend_of(mx.gpu(0)).device
         found["name"], found["architecture"] = device.name, device.architecture
@@ -65,7 +65,7 @@ def run(checks: Checks) -> None:
 
 
 def cuda(checks: Checks) -> None:
-    """What a GPU says of itself."""
+    """Versions and properties reported by CUDA."""
     with checks.check("CUDA's versions and all properties") as found:
         from cupy_backends.cuda.api import runtime
 

@@ -1,4 +1,4 @@
-"""Other programs, asked with a limit that holds even where one waits for a driver that never answers."""
+"""Runs programs with a time limit that holds even if one waits forever for the driver."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-GOING = 2.0  # seconds that a program which was killed has to be gone; a driver may hold it for ever
+GOING = 2.0  # seconds for a killed program to end; a driver may hold it forever
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program said. `code` is None where it did not end in time."""
+    """Result of a program. `code` is None if it did not end in time."""
 
     code: int | None
     out: str
@@ -20,7 +20,7 @@ class Answer:
 
     @property
     def end(self) -> str:
-        """How it ended, and its last words."""
+        """How it ended, and the end of its output."""
         how = "did not end in time" if self.code is None else f"ended with {self.code}"
         return f"{how}: {(self.err or self.out).strip()[-800:]}"
 
@@ -28,9 +28,9 @@ class Answer:
 def ask(
     command: Sequence[str], seconds: float, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> Answer:
-    """Run `command` for so many seconds at most. Raises OSError where there is no such program.
+    """Run `command` for at most so many seconds. Raises OSError if there is no such program.
 
-    `subprocess.run` waits for what it has killed, and so for ever for what the kernel does not let go.
+    `subprocess.run` waits for the process it has killed, and so forever if the kernel does not release it.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -43,7 +43,7 @@ def ask(
         process.kill()
     try:
         return Answer(None, *process.communicate(timeout=GOING))
-    except subprocess.TimeoutExpired as gone:  # not gone, or what it has started holds its output
+    except subprocess.TimeoutExpired as gone:  # not ended, or a child holds its output
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()

@@ -1,4 +1,4 @@
-"""The quick part of benchmarks/gpu.py; its table lies beside this script's."""
+"""The quick part of benchmarks/gpu.py; its table is written next to this script's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from .checks import Checks
 
-ENDING = 16  # seconds that it may take beyond its time
+ENDING = 16  # seconds that it may exceed its limit
 
 
 def run(checks: Checks) -> None:
     root = Path(__file__).resolve().parents[2]
     with checks.check("benchmarks/gpu.py --quick") as found:
         command = [sys.executable, str(root / "benchmarks" / "gpu.py"), "--quick"]
-        # No column may take the time of all others, and ours has kernels to compile and to measure first.
+        # No column may use the time of the others, and ours must compile and time kernels first.
         limit = checks.left if checks.emulated else 90  # the emulator's compiler is slow
         command += [
             "--output",
@@ -29,7 +29,7 @@ def run(checks: Checks) -> None:
         command += ["--emulated"] if checks.emulated else []
         paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": paths}
-        process = subprocess.Popen(command, env=environment)  # what it prints is in our log
+        process = subprocess.Popen(command, env=environment)  # its output goes to our log
         try:
             code = process.wait(max(1.0, checks.left))
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Gradients within ever smaller budgets: bit for bit those without one."""
+"""Gradients within decreasing budgets: bit for bit those without one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(checks: Checks) -> None:
                 least = error.least_feasible_bytes
             found["least feasible"], found["lower bound"] = least, low
         if plan is None or least is None or least >= plan.peak_bytes:
-            continue  # no plan takes less
+            continue  # no plan is smaller
         for share in SHARES:
             budget = int(least + share * (plan.peak_bytes - least))
             with checks.check(f"{name}: within {budget} bytes") as found:
@@ -45,7 +45,7 @@ def run(checks: Checks) -> None:
             continue
         with checks.check(f"{name}: within a budget, some of it in host memory") as found:
             checks.need(8)
-            # A link on which copies cost next to nothing, so that the plan has some of them.
+            # A link with almost free copies, so that the plan contains some of them.
             budget, link = (least + plan.peak_bytes) // 2, HostLink(1e13, 1e13)
             other = bound(net, shapes, gpu, memory_budget=budget, offload=link)
             made = other.memory_plan

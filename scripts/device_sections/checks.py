@@ -1,4 +1,4 @@
-"""What a section is given: where its rows go, how much there is to do, and the GPU."""
+"""Context of a section: destination of its rows, amount of work, and the GPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-AGAIN = 8  # seconds for which it is worth to begin anew behind a fault
+AGAIN = 8  # least seconds left for a restart after a fault
 
 
 class Skip(Exception):
-    """A check that cannot be made here; the message says why."""
+    """A check that cannot be made here; the message gives the reason."""
 
 
 class Checks:
-    """Rows of one section, written as they are found."""
+    """Rows of one section, written as they arrive."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Checks:
         shards: int,
         after: str = "",
     ) -> None:
-        """after: what the process before this one has come to, see `begin_again`."""
+        """after: the last check of the process before this one, see `begin_again`."""
         self.rows, self.out, self.small, self.emulated = rows, out, small, emulated
         self.shard, self.shards, self.after = shard, shards, after
         self.seconds = seconds
@@ -41,11 +41,11 @@ class Checks:
 
     @property
     def left(self) -> float:
-        """Seconds until this section should be over."""
+        """Seconds left for this section."""
         return self.end - time.monotonic()
 
     def need(self, seconds: float) -> None:
-        """Raise Skip where less time is left: what is not looked at is told apart from what failed."""
+        """Raise Skip if less time is left, so that an omitted check is distinguished from a failed one."""
         if self.left < seconds:
             raise Skip(f"{max(0.0, self.left):.0f} s are left of {self.seconds:.0f}, it may need {seconds:g}")
 
@@ -56,7 +56,7 @@ class Checks:
 
     @contextlib.contextmanager
     def check(self, name: str) -> Iterator[dict[str, Any]]:
-        """One check: what is put into the dict is its finding, an exception its failure."""
+        """Run one check: entries of the dict are its findings, an exception its failure."""
         found: dict[str, Any] = {}
         start = time.monotonic()
         verdict = "PASS"
@@ -68,13 +68,13 @@ class Checks:
             lines = traceback.format_exception(error)
             place = [s for s in "".join(lines).splitlines() if s.startswith("  File")][-1:]
             said = {"error": f"{type(error).__name__}: {error}"[:1500], "at": "".join(place).strip()}
-            found = {**said, **found}  # what is cut off in a table is the end
+            found = {**said, **found}  # tables cut off the end
             verdict = "FAIL"
             traceback.print_exc()
         self.row(name, found, verdict, time.monotonic() - start)
 
     def is_done(self, name: str) -> bool:
-        """Whether the process before this one has come to that check; each is asked about in turn."""
+        """True if the process before this one has made that check; must be called for each check in order."""
         if not self.after:
             return False
         if name == self.after:
@@ -82,19 +82,19 @@ class Checks:
         return True
 
     def go_on(self, device: Any, after: str) -> None:
-        """Where the check `after` has lost the GPU, begin again behind it, if there is time for more."""
+        """If the check `after` has lost the GPU, restart after it, if there is enough time."""
         if device.fault is not None and self.left > AGAIN:
             self.begin_again(after)
 
     def begin_again(self, after: str) -> None:
-        """Go on behind `after` in a new process, since this one has lost its GPU. Does not return."""
+        """Continue after `after` in a new process, since this one has lost its GPU. Does not return."""
         command = [sys.executable, *sys.argv, "--after", after, "--seconds", f"{self.left:.0f}"]
         sys.stdout.flush()
         os.execv(sys.executable, command)
 
     @contextlib.contextmanager
     def device(self) -> Iterator[None]:
-        """Inside, mx.gpu(0) is what is to be checked."""
+        """Inside, mx.gpu(0) is the device to check."""
         if not self.emulated:
             yield
             return

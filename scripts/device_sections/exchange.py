@@ -1,4 +1,4 @@
-"""Arrays handed to CuPy and PyTorch and back, without a copy and in the order of streams."""
+"""Arrays exchanged with CuPy and PyTorch, without a copy and in the order of streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(checks: Checks) -> None:
         seen = torch.from_dlpack(a)
         found["device"] = str(seen.device)
         assert np.array_equal(seen.cpu().numpy(), np.arange(1000, dtype=np.float32))
-        a += 1  # put on our stream; a fresh look waits for it
+        a += 1  # queued on our stream; a new view waits for it
         assert float(torch.from_dlpack(a)[0]) == 1.0
         found["same memory"] = seen.data_ptr() == torch.from_dlpack(a).data_ptr()
         assert found["same memory"]
@@ -42,7 +42,7 @@ def run(checks: Checks) -> None:
         torch.cuda.synchronize()
         assert b.asnumpy()[0] == 5
         del x
-        assert (b * 2).asnumpy()[0] == 10  # the memory lives on
+        assert (b * 2).asnumpy()[0] == 10  # the memory is still alive
     with checks.check("CuPy sees an array, and gives one") as found:
         cupy = module(checks, "cupy")
         a = mx.nd.arange(0, 100, ctx=gpu)

@@ -1,4 +1,4 @@
-"""Faults and refusals: what is said, and who goes on."""
+"""Faults and rejected operations: error messages, and which work continues."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def run(checks: Checks) -> None:
 
 
 UNSEEN = 120
-"""What a process ends with where an operation failed that nobody waited for."""
+"""Exit code of a process in which an operation failed that nobody waited for."""
 
 
 def child(checks: Checks, what: Callable[[bool], None], found: dict[str, Any], *codes: int) -> str:
-    """Call one of the functions below in a process of its own, which must end with 0, or one of `codes`; its
+    """Call one of the functions below in a new process, which must end with 0 or one of `codes`; returns its
     error output."""
     root = Path(__file__).resolve().parents[2]
     paths = [str(root / "scripts"), str(root), str(root / "tests")]
@@ -73,7 +73,7 @@ def child(checks: Checks, what: Callable[[bool], None], found: dict[str, Any], *
 
 
 def hosted(gpu: Any) -> tuple[list[str], str]:
-    """What an operator without a kernel of its own is called in a plan, and why it is no part of a graph."""
+    """Name of an operator without a GPU kernel in a plan, and the reason why it is not captured."""
     x = mx.sym.var("data")
     net = mx.sym.sum(mx.sym.khatri_rao(x * 2, x + 1))
     executor = net.simple_bind(gpu, data=(4, 9), grad_req="null")
@@ -89,7 +89,7 @@ def hosted(gpu: Any) -> tuple[list[str], str]:
 
 
 def _gpus(emulated: bool) -> AbstractContextManager[Any]:
-    """Inside, mx.gpu(0) is what is to be checked."""
+    """Inside, mx.gpu(0) is the device to check."""
     if not emulated:
         return nullcontext()
     from emulated_driver import emulated_gpus
@@ -99,9 +99,9 @@ def _gpus(emulated: bool) -> AbstractContextManager[Any]:
 
 
 def leave(emulated: bool) -> None:
-    """Push steps, and end while streams, a graph, an arena and pinned memory are still in use."""
+    """Push steps, and exit while streams, a graph, an arena and pinned memory are still in use."""
     guard = _gpus(emulated)
-    guard.__enter__()  # and nothing is left: that would wait
+    guard.__enter__()  # never exited: that would wait
     net, shapes = mlp()
     executor = bound(net, shapes, mx.gpu(0))
     for _ in range(50):
@@ -111,11 +111,11 @@ def leave(emulated: bool) -> None:
     print("50 steps were pushed")
 
 
-kept: list[Any] = []  # what is there until the interpreter takes its modules apart
+kept: list[Any] = []  # objects that live until the interpreter's shutdown
 
 
 def fault(emulated: bool) -> None:
-    """Make one, and print what every later use says. Ends with 0 if that is clear and the CPU still works."""
+    """Provoke a fault, and print later uses' errors. Exits with 0 if they are clear and the CPU works."""
     with _gpus(emulated):
         backend = backend_of(mx.gpu(0))
         device = backend.device

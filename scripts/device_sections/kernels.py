@@ -1,6 +1,6 @@
-"""Each row of the operator conformance table on the device: its rules, its numbers against the reference.
+"""Each row of the operator conformance table on the device: its rules, and its numbers against the reference.
 
-A row whose kernel faults takes the GPU from its process; a new one goes on behind it.
+A row whose kernel faults takes the GPU from its process; a new process continues after it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from mxlite.ops.random.philox import RandomStream
 
 from .checks import AGAIN, Checks
 
-GUARD = 1024  # bytes around scratch on the device
+GUARD = 1024  # bytes around workspace on the device
 TOLERANCE = {"float64": 1e-12, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 FEW = 12  # rows of an emulated run
 
 
 class Remote(Backend):
-    """Kernels of a GPU for numpy's arrays: each call takes them there and back."""
+    """GPU kernels applied to numpy arrays: each call copies them to the device and back."""
 
     there: Any
 
@@ -97,7 +97,7 @@ def run(checks: Checks) -> None:
     for name in names:
         if checks.left < 2 or (checks.emulated and len(passed) >= FEW):
             break
-        print(name, flush=True)  # the last line of the log, if this is where it hangs
+        print(name, flush=True)  # the last output, if this is where it hangs
         try:
             if row(CASES[name], remote, 1.0 if name in NOTHING_BUT_ROUNDINGS else 1e-30):
                 passed.append(name)
@@ -121,7 +121,7 @@ def run(checks: Checks) -> None:
 
 
 def row(case: Any, remote: Remote, least: float) -> bool:
-    """Whether a stage of the row has a kernel on the device, and then it keeps the rules. Raises.
+    """True if a stage of the row has a kernel on the device; checks the rules in that case. Raises.
 
     least: see `close`.
     """
@@ -141,7 +141,7 @@ def row(case: Any, remote: Remote, least: float) -> bool:
 
 
 def stages_of(call: Call, case: Any) -> list[Any]:
-    """The operator and its gradient, with inputs from the reference: nothing on the device yet."""
+    """The operator and its gradient, with inputs from the reference: nothing is on the device yet."""
     from mxlite.backends.cpu.backend import CPU
 
     with kernels_of(CPU):
@@ -154,7 +154,7 @@ def _kernel(backend: Backend, call: Call, op: Any) -> ChosenKernel:
 
 
 def compare(case: Any, dtype: str | None, remote: Remote, least: float) -> None:
-    """The row on both kernels, in its own types or with `dtype` in the place of float64; see `close`."""
+    """Compare both kernels on the row, in its own types or with float64 replaced by `dtype`; see `close`."""
     call = Call.of(case, dtype=dtype)
     for op, inputs in stages(call, case.inputs(dtype=dtype)):
         want, wanted_after = call.execute(op, inputs)
@@ -168,7 +168,7 @@ def compare(case: Any, dtype: str | None, remote: Remote, least: float) -> None:
 
 
 def close(got: Any, want: Any, what: str, least: float) -> None:
-    """Whole numbers exactly; others to a few roundings of the largest, or of `least`."""
+    """Check equality: integers exactly; others to a few roundings of the largest element, or of `least`."""
     if want is None:
         assert got is None, what
         return

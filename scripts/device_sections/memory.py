@@ -1,4 +1,4 @@
-"""Bytes that a plan names against bytes that the device says are gone."""
+"""Planned bytes compared with the device memory actually used."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mxlite.core import MemoryBudgetError, OutOfMemoryError
 from .checks import Checks
 from .nets import bound, networks, steps
 
-PAGE = 2 * 2**20  # bytes; the driver gives memory in pieces of it
+PAGE = 2 * 2**20  # bytes; the driver allocates memory in multiples of it
 
 
 def run(checks: Checks) -> None:
     gpu = mx.gpu(0)
     device = backend_of(gpu).device
     with checks.check("what the driver takes for an arena of so many bytes") as found:
-        # What is free falls by whole pieces, and `Room` counts bytes.
+        # Free memory falls in multiples of a page, and `Room` counts bytes.
         for nbytes in (PAGE, PAGE + 512, 32 * PAGE + 512):
             device.pool.trim()
             before = device.memory()[0]
@@ -49,7 +49,7 @@ def run(checks: Checks) -> None:
             before, taken = device.memory()[0], device.pool.taken
             executor = bound(net, shapes, gpu)
             plan = executor.memory_plan
-            steps(executor, 2)  # modules are loaded, graphs made
+            steps(executor, 2)  # modules are loaded, graphs captured
             device.synchronize()
             after = device.memory()[0]
             found["planned"], found["measured"] = plan.peak_bytes, executor.measured_bytes

@@ -1,4 +1,4 @@
-"""Networks of the sections, with the same values wherever they are bound."""
+"""Networks of the sections, with the same values on every device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def residual(size: int, channels: int, batch: int, blocks: int) -> tuple[Any, Sh
 
 
 def networks(checks: Checks) -> dict[str, tuple[Any, Shapes]]:
-    """By name; larger ones where there is a GPU."""
+    """Networks by name; larger ones on a real GPU."""
     if checks.small:
         return {"mlp": mlp(), "residual": residual(6, 4, 4, 2)}
     found = {"mlp": mlp(), "residual": residual(32, 32, 32, 8)}
@@ -48,14 +48,14 @@ def networks(checks: Checks) -> dict[str, tuple[Any, Shapes]]:
 
 
 def bound(net: Any, shapes: Shapes, ctx: Any, **options: Any) -> Any:
-    """An executor with the same values for every device; random numbers begin anew."""
+    """An executor with the same values on every device; random generators are reseeded."""
     mx.random.seed(3, ctx)
     executor = net.simple_bind(ctx, **shapes, **options)
     rng, are_tokens = np.random.default_rng(0), '"Embedding"' in net.tojson()
     for name, array in executor.arg_dict.items():
         if "label" in name:
             array[:] = rng.integers(0, 5, array.shape)
-        elif name.endswith("_count"):  # of tokens in a line
+        elif name.endswith("_count"):  # number of tokens in a row
             array[:] = rng.integers(20, 100, array.shape)
         elif are_tokens and name in shapes:
             array[:] = rng.integers(0, 50, array.shape)
@@ -67,7 +67,7 @@ def bound(net: Any, shapes: Shapes, ctx: Any, **options: Any) -> Any:
 
 
 def steps(executor: Any, count: int = 3) -> list[list[np.ndarray]]:
-    """Outputs, gradients and auxiliary states after each of so many steps."""
+    """Outputs, gradients and auxiliary states after each of `count` steps."""
     seen = []
     for _ in range(count):
         executor.forward(is_train=True)
@@ -82,14 +82,14 @@ def steps(executor: Any, count: int = 3) -> list[list[np.ndarray]]:
 
 
 def same(a: list[list[np.ndarray]], b: list[list[np.ndarray]]) -> bool:
-    """Bit for bit."""
+    """True if the results are equal bit for bit."""
     return all(
         x.tobytes() == y.tobytes() for i, j in zip(a, b, strict=True) for x, y in zip(i, j, strict=True)
     )
 
 
 def difference(a: list[list[np.ndarray]], b: list[list[np.ndarray]]) -> float:
-    """The largest, of any array relative to its largest element."""
+    """The largest difference, relative to the largest element of each array."""
     worst = 0.0
     for i, j in zip(a, b, strict=True):
         for x, y in zip(i, j, strict=True):

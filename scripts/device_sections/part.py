@@ -1,4 +1,4 @@
-"""One process of a section: started, watched, stopped."""
+"""One process of a section: start, observe, stop."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from . import Section
 
 PROGRAM = Path(__file__).resolve().parent.parent / "device_check.py"
-TELLING = 1.0  # seconds that a process has to say where it is, before it is killed
-ENDING = 5.0  # seconds that all have to be gone that were killed
+TELLING = 1.0  # seconds for a process to print where it is, before it is killed
+ENDING = 5.0  # seconds for all killed processes to end
 
 
 class Part:
-    """`shard` is as "2/12". `path`, with .rows and .log, is where it writes its rows, and what it says.
+    """`shard` is as "2/12". `path`, with .rows and .log, is where it writes its rows and its output.
 
-    `code` is what it ended with, once it has: 0, a number, or words.
+    `code` is how it ended: 0, another exit code, or a text; None before that.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Part:
         command += ["--seconds", f"{limit * 0.9 - 5:.0f}"]
         command += [f"--{flag}" for flag in ("emulated", "small") if getattr(args, flag)]
         with open(self._log, "w") as log:
-            # A session of its own: what it has started itself ends with it.
+            # A session of its own, so that its children can be killed with it.
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 env={
@@ -59,7 +59,7 @@ class Part:
         return self._process.poll() is None
 
     def new_rows(self) -> Iterator[Row]:
-        """What it has written since the last time."""
+        """Rows written since the last call."""
         if not self._rows.exists():
             return
         with open(self._rows, encoding="utf-8", errors="replace") as file:
@@ -69,19 +69,19 @@ class Part:
                 yield _row(line)
 
     def tell(self, number: int) -> None:
-        """Send a signal to it and to what it has started."""
+        """Send a signal to the process and its children."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, number)
 
     def close(self, until: float) -> None:
-        """Wait for it until then."""
+        """Wait for the process until then."""
         try:
             self._process.wait(max(0.01, until - time.monotonic()))
-        except subprocess.TimeoutExpired:  # it waits for the driver, and that for nobody
+        except subprocess.TimeoutExpired:  # it is blocked in the driver
             self.code = "stopped, and not gone"
 
     def end(self, limit: float) -> str:
-        """How it ended, and what it said last: where it was, if it was stopped."""
+        """How it ended, and the end of its output: its position, if it was stopped."""
         code = f"{self.code} after {limit:.0f} s" if isinstance(self.code, str) else self.code
         try:
             lines = self._log.read_text(errors="replace")[-20000:].splitlines()
@@ -95,7 +95,7 @@ class Part:
 
 
 def stop(parts: Sequence[Part]) -> None:
-    """End all that still runs of them, and of what they have started, in a few seconds together."""
+    """End all that still run and their children, in a few seconds altogether."""
     running = [p for p in parts if p.is_running]
     for part in parts:
         part.code = "stopped" if part in running else part._process.returncode
@@ -111,7 +111,7 @@ def stop(parts: Sequence[Part]) -> None:
 
 
 def _row(line: str) -> Row:
-    """A row as it was written, or one that says that it cannot be read."""
+    """The row that was written, or one that says that it cannot be read."""
     try:
         row = json.loads(line)
         return {"check": row["check"], "verdict": row["verdict"], "found": row["found"],

@@ -1,4 +1,4 @@
-"""Which roundings products of float32 have, with TF32 allowed and without: against float64."""
+"""Rounding errors of float32 products, with TF32 allowed and without, against float64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(checks: Checks) -> None:
                 found["error"], found["of gradients"] = errors[0], errors[1:]
                 rounded = {"float32": ROUNDED if allowed else EXACT, "float16": 1e-3, "bfloat16": 8e-3}
                 found["allowed"] = rounded[dtype]
-                # An attention rounds its weights, too, and its gradients are sums of what was rounded.
+                # An attention rounds its weights, too, and its gradients are sums of rounded values.
                 assert errors[0] < rounded[dtype] * (2 if what == "attention" else 1), found
                 assert max(errors[1:]) < rounded[dtype] * (4 if what == "attention" else 1), found
                 if dtype == "float32":
@@ -48,7 +48,7 @@ def run(checks: Checks) -> None:
 
 
 def with_gradients(call: Callable[..., Any], inputs: list[Any]) -> list[np.ndarray]:
-    """What `call` makes of arrays, and the gradients of its sum in them."""
+    """Result of `call` for arrays, and the gradients of its sum with respect to them."""
     for x in inputs:
         x.attach_grad()
     with mx.autograd.record():

@@ -1,4 +1,4 @@
-"""Bound programs: captured as graphs, replayed with the same bits, near what the CPU computes."""
+"""Bound programs: captured as graphs, replayed with the same bits, close to the CPU's results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(checks: Checks) -> None:
     with checks.check("fit with metrics that the step computes, beside the CPU") as found:
         a, b = fit(mx.gpu(0)), fit(mx.cpu())
         found["the GPU's"], found["the CPU's"] = a, b
-        assert all(abs(a[n] - b[n]) < 0.02 for n in b), found  # one of 64 may fall to another class
+        assert all(abs(a[n] - b[n]) < 0.02 for n in b), found  # one of 64 may be classified differently
     with checks.check("float16 with a loss scale that the step decides, beside the CPU") as found:
         a, b = scaled(mx.gpu(0)), scaled(mx.cpu())
         found["the GPU's"], found["the CPU's"] = a[0], b[0]
@@ -43,7 +43,7 @@ def run(checks: Checks) -> None:
 
 
 def nets(checks: Checks, which: dict[str, tuple[Any, Any]]) -> None:
-    """What is looked at in each of these networks; in small ones, more."""
+    """Check each of these networks; small ones more thoroughly."""
     gpu = mx.gpu(0)
     for name, (net, shapes) in which.items():
         with checks.check(f"{name}: replayed and bound anew, the same bits") as found:
@@ -88,25 +88,25 @@ def nets(checks: Checks, which: dict[str, tuple[Any, Any]]) -> None:
 
 
 def _without_states(executor: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Outputs and gradients: what is the same in each step as long as weights are."""
+    """Outputs and gradients, which are the same in each step as long as weights are."""
     return arrays[: len(arrays) - len(executor.aux_arrays)]
 
 
 def graphs_of(executor: Any) -> dict[str, Any]:
-    """How many CUDA graphs a step is, and what is outside of them."""
+    """Number of CUDA graphs of a step, and tasks outside of them."""
     program = executor._training_program()
     return {"graphs": program.graphs, "outside": program.why_not}
 
 
 def without_dropout(name: str, checks: Checks) -> tuple[Any, Any]:
-    """Each device draws its own masks, so that a comparison of two has none."""
+    """The network without dropout, as masks differ between devices."""
     net, shapes = networks(checks)[name]
     text = net.tojson().replace('"p": "0.2"', '"p": "0.0"')
     return mx.sym.load_json(text), shapes
 
 
 def module_of(ctx: Any, **options: Any) -> tuple[Any, Any]:
-    """A Module of two layers with values, and batches for it."""
+    """A Module of two layers with values, and its batches."""
     rng = np.random.default_rng(0)
     x, y = rng.random((64, 12), np.float32), rng.integers(0, 5, 64).astype(np.float32)
     batches = mx.io.NDArrayIter(x, y, 16)
@@ -123,7 +123,7 @@ def module_of(ctx: Any, **options: Any) -> tuple[Any, Any]:
 
 
 def fit(ctx: Any) -> dict[str, float]:
-    """Metrics of the last of three epochs, in which rates change: batches go up while steps run."""
+    """Metrics of the last of three epochs with changing learning rates: batches are uploaded during steps."""
     module, batches = module_of(ctx)
     metric = mx.metric.create(["acc", "ce"])
     rates = mx.lr_scheduler.FactorScheduler(step=3, factor=0.9)
@@ -150,7 +150,7 @@ def scaled(ctx: Any) -> tuple[list[float], list[np.ndarray]]:
 
 
 def profiled(checks: Checks) -> tuple[float, int]:
-    """Seconds between the first and the last event around the calls of one step, and how many there were."""
+    """Seconds between the first and the last event around the calls of one step, and their number."""
     executor = bound(*mlp(), mx.gpu(0))
     steps(executor, 1)
     executor.forward_backward()

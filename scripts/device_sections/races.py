@@ -1,4 +1,4 @@
-"""Random programs of imperative operations, copies and threads, against numpy: whole numbers, so exactly."""
+"""Random programs of imperative operations, copies and threads, compared with numpy: integers, so exactly."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def run(checks: Checks) -> None:
 
 
 def beside_a_capture(found: dict[str, Any]) -> None:
-    """One call after the other, each beside a capture of its own, so that it is known which CUDA refuses, or
-    which ends the capture.
+    """Make each call during a separate capture, to find out which calls CUDA refuses, or which invalidate the
+    capture.
     """
     backend: Any = backend_of(mx.gpu(0))
     device = backend.device
@@ -104,7 +104,7 @@ def beside_a_capture(found: dict[str, Any]) -> None:
 
 
 def calls_of(backend: Any) -> dict[str, Callable[[], object]]:
-    """What the engine's threads, finalizers and binding may call at any time, by name."""
+    """Calls that the engine's threads, finalizers and binding may make at any time, by name."""
     device = backend.device
     values, there = np.arange(1000.0), backend.array((1000,), np.dtype("float64"))
     graph = [device.capture([lambda: device.fill_bytes(there)])]
@@ -148,7 +148,7 @@ def calls_of(backend: Any) -> dict[str, Callable[[], object]]:
 
 
 def broken_captures(found: dict[str, Any]) -> None:
-    """What ends a capture, and what CUDA says; the steps go on, and are one graph in the end."""
+    """Provoke invalidated captures and CUDA's errors; steps must go on, and become one graph in the end."""
     backend: Any = backend_of(mx.gpu(0))
     device = backend.device
     array = device.empty(1 << 10)
@@ -183,7 +183,7 @@ def broken_captures(found: dict[str, Any]) -> None:
                 left.pop()()
 
         graph = Graph(device, [call, call], order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
-        for _ in range(4):  # call by call, broken off, captured if that has failed, replayed
+        for _ in range(4):  # call by call, invalidated, captured again, replayed
             try:
                 with device.active():
                     device.fill_bytes(array)
@@ -195,7 +195,7 @@ def broken_captures(found: dict[str, Any]) -> None:
 
 
 def captured_beside(checks: Checks, found: dict[str, Any]) -> None:
-    """Programs are bound, captured and replayed on one thread, to the same bits, while others are busy."""
+    """Bind, capture and replay programs on one thread, with the same bits, while other threads are busy."""
     net, shapes = mlp()
     want = steps(bound(net, shapes, mx.gpu(0)), 3)
     over, errors = threading.Event(), []
@@ -229,7 +229,7 @@ def captured_beside(checks: Checks, found: dict[str, Any]) -> None:
 
 
 def program(r: random.Random, checks: Checks) -> None:
-    """About forty operations on a few arrays, on both devices and between them."""
+    """Run about forty operations on a few arrays, on both devices and between them."""
     n = r.choice([1, 7, 1000, 4096] if checks.small else [1, 1000, 100_003, 1_000_000])
     host = [np.arange(n, dtype=np.float32) % 17 + i for i in range(ARRAYS)]
     devices = [mx.gpu(0) if r.random() < 0.8 else mx.cpu() for _ in range(ARRAYS)]

@@ -1,4 +1,4 @@
-"""What was found, as lines on the screen, device_check.json and device_check.md."""
+"""Results as printed lines, device_check.json and device_check.md."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 """check, verdict (PASS, FAIL or SKIP), found (text or a dict), seconds."""
 
-OFTEN = 5.0  # seconds between two writings, at least, while a section goes on
+OFTEN = 5.0  # least seconds between two writes during a section
 
 
 class Result:
-    """Sections with their rows, in files of a folder. `about` is of the machine."""
+    """Sections with their rows, in files of a folder. `about` describes the machine."""
 
     def __init__(self, out: Path, emulated: bool, about: Mapping[str, str]) -> None:
         self.out, self.emulated, self.about = out, emulated, dict(about)
@@ -31,12 +31,12 @@ class Result:
         self.write()
 
     def begin(self, section: Section) -> None:
-        """What is added from now on is that section's."""
+        """Start a section, which the following rows belong to."""
         self._began = time.monotonic()
         self.sections.append({"section": section.name, "title": section.title, "seconds": 0.0, "rows": []})
 
     def add(self, row: Row) -> None:
-        """A row of the present section."""
+        """Add a row to the present section."""
         now, present = time.monotonic(), self.sections[-1]
         present["rows"].append(row)
         found = short(row["found"])
@@ -46,13 +46,13 @@ class Result:
             self.write()
 
     def counts(self) -> dict[str, int]:
-        """How many rows passed, failed, were skipped."""
+        """Numbers of rows that passed, failed, were skipped."""
         verdicts = [row["verdict"] for section in self.sections for row in section["rows"]]
         names = {"passed": "PASS", "failed": "FAIL", "skipped": "SKIP"}
         return {what: verdicts.count(v) for what, v in names.items()}
 
     def write(self) -> None:
-        """Both files, each as a whole."""
+        """Write both files completely."""
         now = time.monotonic()
         self._written, seconds = now, now - self._start
         if self.sections:
@@ -76,12 +76,12 @@ class Result:
         try:
             part.write_text(text, encoding="utf-8")
             os.replace(part, self.out / name)
-        except OSError as error:  # a full disk: what was found is on the screen
+        except OSError as error:  # a full disk: the results have been printed
             print(f"{name} cannot be written: {error}", flush=True)
 
 
 def short(found: Any, most: int = 160) -> str:
-    """On one line, of so many characters at most."""
+    """`found` on one line of at most `most` characters."""
     text = found if isinstance(found, str) else json.dumps(found, default=str)
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -1,10 +1,9 @@
-"""Every way to compute a convolution or a product, not only the one that was fastest, against float64; and
-cuDNN's batch normalization against ours.
+"""All candidates for convolutions and products against float64; cuDNN's batch normalization against ours.
 
-Each way that is on offer for a case is run twice, then captured and replayed: the same bits, near what numpy
-makes of the same numbers in float64. So tensor cores, cuDNN's engines and cuBLASLt's algorithms are all
-looked at, and whether a graph can have them. A way that faults takes the GPU from its process; a new one goes
-on behind its case.
+Each candidate that is offered for a case is run twice, then captured and replayed: the bits must be equal,
+and close to numpy's result in float64. So tensor cores, cuDNN's engines and cuBLASLt's algorithms are all
+tested, and whether they can be captured. A candidate that faults takes the GPU from its process; a new
+process continues after its case.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .checks import Checks, Skip
 
 DTYPES = ("float32", "float16", "bfloat16")
 ALLOWED = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
-"""Of the largest result: roundings of a long sum, or one of the result."""
+"""Tolerances relative to the largest result: roundings of a long sum, or one of the result."""
 TF32 = 3e-3
 
 CONVOLUTIONS: dict[str, tuple[Any, ...]] = {  # n, c, size, f, kernel, stride, pad, dilate, groups
@@ -53,7 +52,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {  # n, c, size, f, kernel, stride, p
     "a row": (4, 32, (100,), 32, (5,), 1, 2, 1, 1),
 }
 NORMS = {"alone": {}, "rectified": {"relu": True}, "with a sum": {"relu": True, "add": True}}
-SMALL = ("1x1", "depthwise", "a vector")  # of an emulated run
+SMALL = ("1x1", "depthwise", "a vector")  # cases of an emulated run
 
 PRODUCTS = {
     "plain": Product(256, 384, 512, ""),
@@ -93,7 +92,7 @@ def run(checks: Checks) -> None:
                          groups=8 if checks.emulated and case[8] > 1 else case[8])  # fmt: skip
             for kind in (OUT, DATA, WEIGHT):
                 tails = [Tail()]
-                if kind == DATA:  # a gradient in data may be added to another
+                if kind == DATA:  # a data gradient may be accumulated
                     tails += [Tail(addend=True)]
                 elif kind == OUT and name == "3x3":
                     tails += [Tail(True, False, True), Tail(True, True, True)]
@@ -148,7 +147,7 @@ def allowed(dtype: str) -> float:
 
 
 def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str, Any]) -> None:
-    """One direction, in all ways, with the channels last. What is added lies where the result will."""
+    """Check one direction with all candidates, channels last. The addend lies where the result is written."""
     rng, last = np.random.default_rng(0), (0, *range(2, len(g.size) + 2), 1)
     first = (0, len(g.size) + 1, *range(1, len(g.size) + 1))
     data, out = (g.n, g.c, *g.size), (g.n, g.f, *g.out)
@@ -190,7 +189,7 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
 
 
 def reference(kind: str, g: Geometry, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """In float64, tap by tap. a, b: data and weight, the output's gradient and weight, or data and it."""
+    """Reference in float64, tap by tap. a, b: data and weight, output gradient and weight, or data and it."""
     c, f = g.c // g.groups, g.f // g.groups
     weight = (g.f, c, *g.kernel)
     padded = np.zeros((g.n, g.c, *(s + 2 * p for s, p in zip(g.size, g.pad))))
@@ -214,7 +213,7 @@ def reference(kind: str, g: Geometry, a: np.ndarray, b: np.ndarray) -> np.ndarra
 
 
 def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
-    """A product by every algorithm that cuBLASLt offers, and by our own kernel."""
+    """Check a product with every algorithm that cuBLASLt offers, and with our own kernel."""
     rng, dtype, count = np.random.default_rng(0), np.dtype(as_dtype(p.dtype)), p.batch[1]
     a = rng.standard_normal((count, *((p.k, p.m) if p.trans_a else (p.m, p.k)))).astype(dtype)
     b = rng.standard_normal((count, *((p.n, p.k) if p.trans_b else (p.k, p.n)))).astype(dtype)
@@ -262,7 +261,7 @@ def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
 
 
 def norm_case(dtype: str, shape: tuple[int, ...], gradient: bool, **more: bool) -> Case:
-    """A batch normalization in training with the channels last, or its gradient."""
+    """A training batch normalization with channels last, or its gradient."""
     wide, narrow, add = np.dtype(as_dtype(dtype)), shape[-1:], more.get("add", False)
     a = _norm_act.Attrs(fix_gamma=False, axis=-1, **more)
     shapes = (shape, *[narrow] * 4, *([shape] if add else []))
@@ -271,7 +270,7 @@ def norm_case(dtype: str, shape: tuple[int, ...], gradient: bool, **more: bool) 
 
 
 def norm(device: Any, cudnn: Session | None, case: Case, found: dict[str, Any]) -> None:
-    """All that cuDNN makes, beside what our kernels make of the same arrays."""
+    """Compare all of cuDNN's norm plans with our kernels on the same arrays."""
     assert cudnn is not None and case.plan(cudnn) is not None, "cuDNN has no plan"
     rng, arrays = np.random.default_rng(0), {}
     for name in {*case.reads, *case.makes, "beta", "old_mean", "old_var"} - {"new_mean", "new_var"}:
@@ -297,12 +296,12 @@ def norm(device: Any, cudnn: Session | None, case: Case, found: dict[str, Any]) 
 
 
 def placed(device: Any, nbytes: int, start: int = ALIGN) -> Any:
-    """Bytes that begin at an odd multiple of `start`, which is what an arena promises of a buffer."""
+    """Device bytes at an odd multiple of `start`, the only alignment that an arena guarantees."""
     return device.empty(nbytes + start)[start:]
 
 
 def sent(device: Any, values: np.ndarray) -> Any:
-    """An array on the device."""
+    """Copy of an array on the device."""
     made = placed(device, values.nbytes).view(values.dtype).reshape(values.shape)
     device.upload(made, values)
     return made
@@ -315,14 +314,14 @@ def fetched(device: Any, array: Any) -> np.ndarray:
 
 
 def thrice(device: Any, call: Run, made: Any, before: np.ndarray | None = None) -> np.ndarray:
-    """What `call` makes: run twice and as a captured graph, each time over nan, or what `made` has `before`.
+    """Result of `call`: run twice and as a captured graph, each time with `made` set to nan, or to `before`.
 
-    The same bits.
+    Checks that the bits are equal.
     """
     seen = []
     with device.active():
         for step in (call, call, None):
-            step = step or device.capture([call])  # when all that it needs is loaded
+            step = step or device.capture([call])  # after everything it needs is loaded
             if before is None:
                 device.fill_bytes(made, 0xFF)
             else:
@@ -335,7 +334,7 @@ def thrice(device: Any, call: Run, made: Any, before: np.ndarray | None = None) 
 
 
 class Each:
-    """What is found of each way of one case: none that fails hides the others."""
+    """Results of each candidate of one case, so that a failure does not hide the others."""
 
     def __init__(self, dtype: str, found: dict[str, Any]) -> None:
         self.dtype, self.found = dtype, found
@@ -350,7 +349,7 @@ class Each:
             self.found[name] = f"{type(error).__name__}: {error}"[:300]
 
     def compare(self, name: str, got: np.ndarray, want: np.ndarray) -> None:
-        """Note the error, relative to the largest result. Raises AssertionError where it is too large."""
+        """Record the error relative to the largest result. Raises AssertionError if it is too large."""
         error = float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
         self.found[name] = f"{error:.1e}"
         assert error < allowed(self.dtype), f"error {error:.1e}"

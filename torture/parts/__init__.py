@@ -1,8 +1,8 @@
-"""The parts of the torture: each module here is one.
+"""The parts of the torture, one per module.
 
-Its docstring's first line says what is done, for the table. It has
+The first line of a module's docstring describes it in the table. It has
 
-    CASES: int                               how many cases a full run has
-    SMALL: int                               how many of them `make test` runs, in 5 seconds at most
+    CASES: int                               number of cases of a full run
+    SMALL: int                               number of cases in `make test`, in 5 seconds at most
     def run(allowance: Allowance) -> Outcome
 """

@@ -1,10 +1,10 @@
-"""Random programs on the threaded engine, held against `naive`; threads, forks, signals, ends of processes
+"""Random programs on the threaded engine, compared with `naive`; threads, forks, signals, ends of processes
 
 Most cases are one program (torture/engine_programs.py) on an engine with 1, 2, 4 or 64 workers. Some are one
 of `UNUSUAL` instead: 64 threads on one engine; a fork while other threads push, after which parent and child
-run programs; a storm of SIGINT in a forked child; an engine that is stopped, or a process that ends, with
+run programs; a storm of SIGINT in a forked child; an engine that is stopped, or a process that exits, with
 work pending. A case that does not end in `PATIENCE_S` is a failure, with the stacks of all threads on stderr.
-Memory must not grow: what Python has allocated and what is resident are compared over the run.
+Memory leaks are detected by comparing Python's allocated blocks and resident memory over the run.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _chosen(seed: int) -> tuple[int, Callable[[int, ThreadedEngine], None]]:
 
 
 def _memory() -> tuple[int, int]:
-    """Resident bytes, and blocks that Python has allocated."""
+    """Resident bytes, and the number of blocks allocated by Python."""
     gc.collect()
     statm = Path("/proc/self/statm")
     pages = int(statm.read_text().split()[1]) if statm.exists() else 0
@@ -100,16 +100,16 @@ def _agree(seed: int, found: dict[str, Any], expected: dict[str, Any], keys: tup
 
 
 def programs(seed: int, engine: ThreadedEngine) -> None:
-    """One program."""
+    """Run one program."""
     program = seeded_program(seed)
     _agree(seed, run_program(program, engine), run_program(program, NaiveEngine()))
 
 
-_OWN = ("state", "versions", "waits")  # of a program beside others
+_OWN = ("state", "versions", "waits")  # compared for a program that shares the engine
 
 
 def threads(seed: int, engine: ThreadedEngine) -> None:
-    """64 threads, each with a program of its own and with a Var that all of them write."""
+    """64 threads, each with its own program and a Var that all of them write."""
     rng = random.Random(seed)
     shared, count, wrong = Var("shared"), [0], []
 
@@ -145,10 +145,10 @@ def threads(seed: int, engine: ThreadedEngine) -> None:
 
 
 def _in_child(check: Callable[[], None]) -> None:
-    """`check()` in a forked child; AssertionError with what it said where it failed or hung."""
+    """`check()` in a forked child; raises AssertionError with its output if it failed or hung."""
     told, tell = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: a process of many threads forks
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: a multi-threaded process forks
         child = os.fork()
     if not child:
         os.close(told)
@@ -163,7 +163,7 @@ def _in_child(check: Callable[[], None]) -> None:
     os.close(tell)
     with os.fdopen(told, "rb") as pipe:
         if not select.select([pipe], [], [], PATIENCE_S / 2)[0]:
-            os.kill(child, signal.SIGUSR1)  # its stacks
+            os.kill(child, signal.SIGUSR1)  # prints its stacks
             time.sleep(1)
             os.kill(child, signal.SIGKILL)
         said = pipe.read().decode(errors="replace")
@@ -172,7 +172,7 @@ def _in_child(check: Callable[[], None]) -> None:
 
 
 def forks(seed: int, engine: ThreadedEngine) -> None:
-    """A fork at some moment of three threads that push; child and parent go on with programs."""
+    """A fork at some moment while three threads push; child and parent continue with programs."""
     rng = random.Random(seed)
     over, wrong = threading.Event(), []
 
@@ -207,7 +207,7 @@ def forks(seed: int, engine: ThreadedEngine) -> None:
 
 
 def signals(seed: int, engine: ThreadedEngine) -> None:
-    """SIGINT at random moments of pushes and waits, in a child; what was pushed happens once and in order."""
+    """SIGINT at random moments of pushes and waits, in a child; pushed operations run once and in order."""
 
     def storm() -> None:
         rng = random.Random(seed)
@@ -254,7 +254,7 @@ def signals(seed: int, engine: ThreadedEngine) -> None:
 
 
 def stops(seed: int, engine: ThreadedEngine) -> None:
-    """An engine that is stopped while threads push: what was taken has run, the rest is refused."""
+    """An engine that is stopped while threads push: accepted operations have run, the rest is rejected."""
     rng = random.Random(seed)
     mine = ThreadedEngine(workers=rng.choice([1, 3]), max_pending=rng.choice([5, 4096]))
     ran: list[int] = []
@@ -278,7 +278,7 @@ def stops(seed: int, engine: ThreadedEngine) -> None:
     for thread in started:
         thread.join()
     for index in range(3):
-        # A push that was under way when the engine stopped may be the last that runs, or one that does not.
+        # A push in progress when the engine stopped may be the last that runs, or one that does not.
         assert abs(ran.count(index) - pushed[index]) <= 1, (ran.count(index), pushed[index])
     assert all("stop" in text for text in raised), raised
 
@@ -311,7 +311,7 @@ if how == 3: os.kill(os.getpid(), 2)
 
 
 def ends(seed: int, engine: ThreadedEngine) -> None:
-    """A process that ends with work pending: by its last line, by sys.exit, by SIGINT. All of it is done."""
+    """A process that exits with work pending (at its end, by sys.exit, by SIGINT): all of it is done."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
@@ -336,4 +336,4 @@ UNUSUAL: tuple[tuple[int, Callable[[int, ThreadedEngine], None]], ...] = (
     (100, forks),
     (50, stops),
 )
-"""Every so many cases one of this kind, the rarest first."""
+"""Cases of these kinds are run once in so many, the rarest first."""

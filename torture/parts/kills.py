@@ -1,4 +1,4 @@
-"""Trainings killed, interrupted and robbed of their disk at random moments, then resumed, bit by bit."""
+"""Trainings killed, interrupted or with a full disk at random moments, then resumed, equal bit by bit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from torture.allowance import Allowance, Outcome
 
 CASES = 200
 SMALL = 3
-LONGEST_S = 120.0  # of one training; then it hangs
+_OF_FILES = ("FileError", "MissingFileError")
+LONGEST_S = 120.0  # of one training; a longer one hangs
 SETTINGS = 24  # networks and optimizers
 KINDS = ("kill", "write", "interrupt", "full", "read-only", "deleted")
 _TREE = Path(__file__).resolve().parents[2]
 
 
 class Whole(NamedTuple):
-    """A training that nobody stopped: the digest of its weights, the bytes of its checkpoint, its seconds."""
+    """An uninterrupted training: the digest of its weights, the bytes of its checkpoint, its seconds."""
 
     digest: str
     nbytes: int
@@ -51,7 +52,7 @@ class Trainings:
         )
 
     def run(self, folder: Path, seed: int, stop: tuple[int, float] | None = None, fault: Any = None) -> str:
-        """Train; `stop`: a signal after so many seconds. Gives "done", "killed", "hangs", or an error."""
+        """Train; `stop`: a signal after so many seconds. Returns "done", "killed", "hangs", or an error."""
         process, errors = self.process, folder.parent / "error"
         assert process.stdin is not None and process.stdout is not None
         errors.unlink(missing_ok=True)
@@ -95,8 +96,8 @@ def _send(child: int, number: int) -> None:
 
 
 def run(allowance: Allowance) -> Outcome:
-    """A case is one training, stopped one to three times: SIGKILL by the clock and at calls that write,
-    Ctrl-C, a full disk, one that became read-only, a folder that was deleted."""
+    """A case is one training, stopped one to three times: SIGKILL at some time or at calls that write,
+    Ctrl-C, a full disk, one that becomes read-only, a deleted folder."""
     failures: list[str] = []
     stops: Counter[str] = Counter()
     cases = 0
@@ -106,7 +107,7 @@ def run(allowance: Allowance) -> Outcome:
             with TemporaryDirectory() as folder:
                 try:
                     found = _case(trainings, Path(folder), seed, whole, stops)
-                except OSError as error:  # one that this process met
+                except OSError as error:  # raised by this process itself
                     found = [repr(error)]
             failures += [f"{line} (seed {seed})" for line in found]
             cases += 1
@@ -146,9 +147,9 @@ def _case(
         ended = trainings.run(cut, setting, stop, fault)
         stops[kind] += ended != "done"
         expected = {"interrupt": ("KeyboardInterrupt", "killed"), "kill": ("killed",), "write": ("killed",)}
-        if ended != "done" and not ended.startswith(expected.get(kind, ("OSError", "FileNotFoundError"))):
+        if ended != "done" and not ended.startswith(expected.get(kind, _OF_FILES)):
             found.append(f"{kind} {stop or fault}: the training ended with {ended}")
-        elif ended.startswith(("OSError", "FileNotFoundError")) and str(cut / "run.") not in ended:
+        elif ended.startswith(_OF_FILES) and str(cut / "run.") not in ended:
             found.append(f"{kind}: the error does not name the file: {ended}")
         cut.mkdir(exist_ok=True)
         try:

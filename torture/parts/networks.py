@@ -1,4 +1,4 @@
-"""Whole networks drawn at random, under drawn settings, against reference kernels and PyTorch in float64."""
+"""Random networks with random settings, compared with reference kernels and PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _fails_so(judge: Callable[..., Any], failure: str, case: Any) -> bool:
 
 
 def run(allowance: Allowance) -> Outcome:
-    """A case is a network with its setting; `--seed N --cases 1` brings network N back."""
+    """A case is a network with its settings; `--seed N --cases 1` reproduces network N."""
     tests = str(Path(__file__).resolve().parents[2] / "tests")
     if tests not in sys.path:
         sys.path.insert(0, tests)

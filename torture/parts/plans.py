@@ -1,10 +1,10 @@
-"""Plans of random problems and networks, judged, run in poisoned memory in many orders, read back from text.
+"""Plans of random problems and networks: verified, run in poisoned memory in many orders, reparsed
 
-Problems have several results a task, work in place, scratch, copies to the host, recomputation; budgets lie
-between the least and the most. Each plan's bytes are run with kernels that hash (`torture/bytes.py`), its
-text is read back, mutants of it are refused by the judge or run right, and no budget is below the proven
-bound. Every tenth case is a network: bound within a budget with guards around all arrays and free
-memory of NaN, by the threaded engine, it gives the same bits as without a budget.
+Problems have several results per task, in-place tasks, workspace, copies to the host, recomputation; budgets
+lie between the minimum and the maximum. Each plan is executed with hashing kernels (`torture/bytes.py`), its
+text is read back, mutants of it are rejected by the checker or run correctly, and no budget is below the
+proven bound. Every tenth case is a network: bound within a budget with guards around all arrays and free
+memory set to NaN, by the threaded engine, it gives the same bits as without a budget.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(allowance: Allowance) -> Outcome:
 
 
 def drawn(seed: int, rng: random.Random) -> Problem:
-    """A problem of one of four shapes, some with a way to host memory."""
+    """A random problem of one of four kinds, some with a link to host memory."""
     kind = rng.randrange(4)
     if kind == 0:
         found = several_results(seed)
@@ -66,7 +66,7 @@ def drawn(seed: int, rng: random.Random) -> Problem:
 
 
 def plans_of(found: Problem, rng: random.Random) -> list[MemoryPlan]:
-    """Without a budget, within some, and with choices that no search would make."""
+    """Plans without a budget, within some, and with random choices that no search would make."""
     keep_all = plan_memory(found)
     least = keep_all
     if rng.random() < 0.3:
@@ -95,7 +95,7 @@ def problem(seed: int, seen: Counter[str]) -> None:
             seen["orders run"] += 1
         seen["recomputing"] += plan.recomputed > 0
         seen["with copies"] += plan.offloaded > 0
-    # A plan may have no buffer at all: then there is nothing to break.
+    # A plan may have no buffer at all: then there is nothing to mutate.
     for name, mutant, given in mutants(plan, rng) if plan.offsets else ():
         waits = plan.predecessors if given is None else given
         steps = range(len(mutant.schedule.task))
@@ -116,7 +116,7 @@ def problem(seed: int, seen: Counter[str]) -> None:
 
 
 def net_of(rng: random.Random) -> mx.sym.Symbol:
-    """A small network with branches, several results a node, and a loss."""
+    """A small network with branches, nodes with several results, and a loss."""
     width = rng.choice([4, 6, 8])
     ends = [mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=width, name="first")]
     for n in range(rng.randint(3, 9)):
@@ -160,7 +160,7 @@ def network(seed: int, seen: Counter[str]) -> None:
 
 
 def bits(net, seed, budget, guarded, shapes, train):
-    """What two steps and a forward pass give, and what all arrays hold then."""
+    """Results of two steps and a forward pass, and the contents of all arrays afterwards."""
     was, guard.on = guard.on, guarded
     try:
         mx.random.seed(seed)

@@ -1,6 +1,6 @@
-"""harmed files in 10 s and 20 x file + 200 MB: errors of mxlite's own, or a result that can be used
+"""corrupted files in 10 s and 20 x file + 200 MB: errors of mxlite's own, or a usable result
 
-Readers: see torture/readers/kinds/. `python -m torture.readers.worker READER SEED` runs one case again.
+Readers: see torture/readers/kinds/. `python -m torture.readers.worker READER SEED` reproduces one case.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torture.allowance import Allowance, Outcome
 
 CASES = 1_000_000
 SMALL = 48
-PATIENCE = 90  # seconds of the clock, on a machine that has other things to do
-STRETCH = 200  # cases of a reader before the next one has its turn
+PATIENCE = 90  # seconds by the wall clock, on a busy machine
+STRETCH = 200  # cases of a reader before the next one's turn
 _TREE = Path(__file__).resolve().parents[2]
-CHEAP = ("arrays", "csv", "libsvm", "mnist", "timings", "embedding")  # of which `make test` has some cases
+CHEAP = ("arrays", "csv", "libsvm", "mnist", "timings", "embedding")  # some cases of these run in `make test`
 
 
 class Worker:
-    """A process of `torture.readers.worker`; a new one where the last has ended."""
+    """A process of `torture.readers.worker`; restarted if it has ended."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def judge(self, reader: str, seed: int) -> dict:
-        """What became of the case: `verdict`, and `cpu` seconds, `bytes` of the file."""
+        """Result of the case: `verdict`, and `cpu` seconds, `bytes` of the file."""
         process = self._started()
         assert process.stdin is not None
         try:
@@ -88,7 +88,7 @@ class Worker:
 
 
 def run(allowance: Allowance, readers: Sequence[str] = ()) -> Outcome:
-    """Cases of one reader after those of another; in a short run of the cheap ones alone."""
+    """Run cases of the readers in turn; in a short run only those of the cheap ones."""
     if not readers:
         from torture.readers.kinds import READERS
 
@@ -103,7 +103,7 @@ def run(allowance: Allowance, readers: Sequence[str] = ()) -> Outcome:
         for number, seed in enumerate(allowance):
             name = readers[number // stretch % len(readers)]
             answer = worker.judge(name, seed)
-            if answer.get("late"):  # or the machine stood still: only what is late twice is
+            if answer.get("late"):  # or the machine stalled: only repeated timeouts count
                 answer = worker.judge(name, seed)
             counts[name] += 1
             cpu[name] += answer["cpu"]
@@ -113,7 +113,7 @@ def run(allowance: Allowance, readers: Sequence[str] = ()) -> Outcome:
                 read[name] += not verdict
                 continue
             where = verdict.rpartition(" at ")[2]
-            if (name, where) not in seen:  # one line a place in the code
+            if (name, where) not in seen:  # one line per place in the code
                 seen.add((name, where))
                 failures.append(f"{name} {seed}: {verdict}")
     finally:

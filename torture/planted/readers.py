@@ -50,8 +50,8 @@ FAULTS = [
     Fault(
         "a file of the cache is looked at by its name, and then opened",
         "mxlite/core/kept.py",
-        "        found = os.fstat(file.fileno())",
-        '        found = os.fstat(file.fileno())\n        file = stack.enter_context(open(path, "rb"))',
+        "        status = os.fstat(file.fileno())",
+        '        status = os.fstat(file.fileno())\n        file = stack.enter_context(open(path, "rb"))',
         f"{_FORGED}::test_a_file_replaced_after_it_was_looked_at_is_not_read",
     ),
     Fault(
@@ -106,8 +106,8 @@ FAULTS = [
     Fault(
         "a sparse array's declared shape takes memory all over",
         "mxlite/ndarray/sparse_form.py",
-        "made = np.zeros(self.shape, self.dtype)",
-        "made = np.full(self.shape, 0, self.dtype)",
+        "values = np.zeros(self.shape, self.dtype)",
+        "values = np.full(self.shape, 0, self.dtype)",
         f"{_HOSTILE}::test_a_dense_form_takes_memory_for_what_is_stored",
     ),
     Fault(

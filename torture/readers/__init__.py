@@ -1,1 +1,1 @@
-"""Files that anybody may have written: how they are harmed, which reader gets them, where its limits are."""
+"""Corrupted files: how they are made, the readers they are given to, and limits of time and memory."""

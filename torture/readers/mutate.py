@@ -1,6 +1,6 @@
-"""Harm done to a file: to its bytes, and to what it means where that is known.
+"""Corruption of files: of their bytes, and of their fields where the format is known.
 
-Everything follows from a `random.Random`, so that a seed brings a file back.
+All choices come from a `random.Random`, so that a seed reproduces a file.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _VALUES: tuple[Any, ...] = (
 
 
 def harmed(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
-    """`data` with one to eight wounds; `others` are files of the same kind."""
+    """`data` with one to eight corruptions; `others` are files of the same kind."""
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 5, 8))):
         data = random.choice(_WOUNDS)(data, random, others)
     return data
 
 
 def _at(data: bytes, random: Random) -> int:
-    """A place, often near the beginning, where formats say what follows."""
+    """A random position, often near the beginning, where formats have their headers."""
     return random.randrange(min(len(data), random.choice((16, 64, 256, 1 << 30))) or 1)
 
 
@@ -119,7 +119,7 @@ def _spliced(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
 
 
 def _number(data: bytes, random: Random, _: Sequence[bytes]) -> bytes:
-    """An integer field at an extreme, or a little beside what it was."""
+    """Replace an integer field by an extreme value, or one close to it."""
     form = random.choice(("<H", "<I", "<Q", ">H", ">I", ">Q", "<I", "<Q"))
     size = struct.calcsize(form)
     if len(data) < size:
@@ -133,7 +133,7 @@ def _number(data: bytes, random: Random, _: Sequence[bytes]) -> bytes:
 
 
 def _token(data: bytes, random: Random, _: Sequence[bytes]) -> bytes:
-    """A run of digits, in text, that becomes something else."""
+    """Replace a run of digits in text."""
     digits = [i for i in range(len(data)) if 48 <= data[i] < 58] if len(data) < 20_000 else []
     if not digits:
         return _put_in(data, random, _)
@@ -150,11 +150,11 @@ _WOUNDS: tuple[Callable[[bytes, Random, Sequence[bytes]], bytes], ...] = (
 
 
 def harmed_tree(tree: Any, random: Random) -> Any:
-    """A JSON value with one to five of its values others, gone, twice or somewhere else. `tree` is not
+    """A JSON value with one to five of its values changed, removed, duplicated or moved. `tree` is not
     changed.
     """
     tree = json.loads(json.dumps(tree))
-    if random.random() < 0.6:  # one number or word another, and all the rest sound
+    if random.random() < 0.6:  # change one number or string only
         leaves = [(holder, key) for holder, key in _places(tree) if not isinstance(holder[key], (list, dict))]
         for holder, key in random.sample(leaves, min(len(leaves), random.choice((1, 1, 1, 2)))):
             holder[key] = _another(holder[key], random)
@@ -194,12 +194,12 @@ def harmed_tree(tree: Any, random: Random) -> Any:
 
 
 def _value(random: Random) -> Any:
-    """One of _VALUES, and nobody else's: whoever has it may change it."""
+    """A new copy of one of _VALUES, which the caller may change."""
     return copy.deepcopy(random.choice(_VALUES))
 
 
 def _another(value: Any, random: Random) -> Any:
-    """A value of the same kind, mostly."""
+    """A random value, mostly of the same kind."""
     if isinstance(value, bool) or value is None or random.random() < 0.2:
         return _value(random)
     if isinstance(value, int):

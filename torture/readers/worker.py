@@ -1,8 +1,8 @@
-"""A process that reads harmed files, within bounds of its own: python -m torture.readers.worker [NAME SEED …]
+"""A process that reads corrupted files within limits: python -m torture.readers.worker [NAME SEED …]
 
-Answers each line `NAME SEED` of its input by one line of JSON. A case has SECONDS of processor time, after
-which the system ends the process, and as much address space beside what the process has as the file's size
-times TIMES and SPARE bytes.
+Answers each line `NAME SEED` of its input with one line of JSON. A case is limited to SECONDS of CPU time,
+after which the system ends the process, and to additional address space of the file's size times TIMES plus
+SPARE bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _serve(folder: Path, lines: Iterable[str]) -> None:
     for line in lines:
         name, seed = line.split()
         reader = READERS[name]
-        if name not in begun:  # code is compiled and pools of threads are begun for a sound file
+        if name not in begun:  # compile code and start thread pools with a sound file first
             begun.add(name)
             for data in reader.seeds()[:6]:
                 judged(reader, data, folder / "sound", spare=2**40)
@@ -62,7 +62,7 @@ def _serve(folder: Path, lines: Iterable[str]) -> None:
 
 
 def judged(reader: Any, data: bytes, folder: Path, spare: int = SPARE) -> str:
-    """Nothing if it was read and used, "refused", or what came instead."""
+    """Empty if it was read and used, "refused", or the unexpected error."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

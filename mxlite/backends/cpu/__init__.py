@@ -1,1 +1,1 @@
-"""The CPU's kernels: oneDNN's and generated ones. `backend.py` has the backend that is made of them."""
+"""The CPU's kernels: oneDNN's and generated ones. `backend.py` assembles the backend from them."""

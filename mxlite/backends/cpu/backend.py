@@ -1,4 +1,4 @@
-"""The CPU: numpy's reference kernels, and oneDNN's and generated ones where they are better."""
+"""The CPU backend: numpy's reference kernels, and oneDNN's and generated ones where they are faster."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
 """Threads of the BLAS inside numpy.
 
 OpenBLAS starts as many threads as there are cores, for every product, and lets them spin while they wait for
-each other. Next to engine workers that are busy themselves this is ruinous (a training step of many small
-products was seen to take ten times as long), so workers and BLAS threads share the cores. And while kernels
-run that have threads of their own, OpenBLAS gets one: the two pools would fight for the cores.
+each other. Beside engine workers that are busy themselves this is ruinous (a training step of many small
+products was seen to take ten times as long), so workers and BLAS threads share the cores. And while
+multithreaded kernels run, OpenBLAS gets one thread: the two pools would compete for the cores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMES = (
 
 @functools.cache
 def share_cores() -> None:
-    """Give BLAS `config.blas_threads()` threads, once; nothing where the user or another BLAS decides."""
+    """Give BLAS `config.blas_threads()` threads, once; do nothing if the user or another BLAS decides."""
     threads = config.blas_threads()
     if threads is not None:
         set_blas_threads(threads)
@@ -50,22 +50,22 @@ def set_blas_threads(threads: int) -> bool:
 
 
 def blas_threads() -> int | None:
-    """Threads of numpy's own OpenBLAS now; None if numpy has another BLAS."""
+    """Current number of threads of numpy's own OpenBLAS; None if numpy has another BLAS."""
     found = _functions()
     return None if found is None else found[1]()
 
 
-_before = 1  # the number to go back to
+_before = 1  # the number to restore
 
 
 def hold_back() -> None:
-    """OpenBLAS has one thread from here until this thread has called `let_go` as often as this."""
+    """Give OpenBLAS one thread until this thread has called `let_go` as often as this."""
     if _functions() is not None:
         _alone.enter()
 
 
 def let_go() -> None:
-    """The end of what `hold_back` began."""
+    """End the effect of one `hold_back`."""
     if _functions() is not None:
         _alone.leave()
 
@@ -91,12 +91,12 @@ _alone = Together(_begin, _end)
 
 @functools.cache
 def _functions() -> tuple[Callable[[int], object], Callable[[], int]] | None:
-    """OpenBLAS's setter and getter in the library that numpy's wheel brings, loaded already by numpy."""
+    """OpenBLAS's setter and getter in the library of numpy's wheel, which numpy has loaded."""
     package = os.path.dirname(np.__file__)
     for pattern in (f"{package}.libs/*openblas*", f"{package}/.dylibs/*openblas*"):
         for path in sorted(glob.glob(pattern)):
             try:
-                library = ctypes.PyDLL(path)  # both only look at or set a number: the GIL may be kept
+                library = ctypes.PyDLL(path)  # both only get or set a number: the GIL may be kept
             except OSError:
                 continue
             for name in _NAMES:

@@ -1,9 +1,9 @@
-"""Who gets the cores.
+"""Sharing of the cores between thread pools.
 
 numpy's OpenBLAS has a pool of threads of its own, and while these wait they take the cores from OpenMP's:
-the one alternating with the other is several times slower than either alone. So while kernels of oneDNN or
+alternating between the two is several times slower than either alone. So while kernels of oneDNN or
 of generated code run, OpenBLAS has one thread; and as such a kernel has all cores, the segments of a program
-that has some of them run one at a time. A program of reference kernels alone leaves everything as it is.
+that has some of them run one at a time. A program of only reference kernels leaves everything as it is.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from .threads import here, num_threads
 
 
 def prepare() -> None:
-    """Before a program is bound: engine workers and threads of OpenBLAS share the cores."""
+    """Prepare for a program to be bound: engine workers and threads of OpenBLAS share the cores."""
     blas.share_cores()
 
 
 class running:
-    """`with running(n):` what this thread makes, connects or runs inside has `n` threads, and OpenBLAS one.
+    """Context `with running(n):` in which this thread creates, connects or runs kernels with `n` threads.
 
-    Outside everything is as it was before, the number of OpenMP too: PyTorch may be using the same library.
+    OpenBLAS has one thread meanwhile. Afterwards everything is restored, OpenMP's number of threads too,
+    since PyTorch may be using the same library.
     """
 
     __slots__ = ("before", "openmp", "threads")
@@ -53,7 +54,7 @@ class running:
 
 def with_threads(kernel: ChosenKernel, threads: int) -> ChosenKernel:
     """`kernel`, chosen for so many threads, for programs that run with another number: it is connected inside
-    `running(threads)`, and each of its calls begins and ends with a word to OpenMP.
+    `running(threads)`, and each of its calls sets and restores OpenMP's number of threads.
     """
 
     def link(run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -70,5 +71,5 @@ def with_threads(kernel: ChosenKernel, threads: int) -> ChosenKernel:
 
 
 def in_turn(threads: int) -> bool:
-    """Whether two kernels of so many threads would fight for the cores."""
+    """True if two kernels of so many threads would compete for the cores."""
     return threads > 1

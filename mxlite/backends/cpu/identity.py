@@ -1,4 +1,4 @@
-"""What the times of kernels depend on besides the call: the processor, and the libraries that serve it."""
+"""Facts on which kernel times depend besides the call: the processor, and the libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 200  # characters of a processor's name
 
 @functools.cache
 def identity() -> tuple[str, ...]:
-    """Facts of this machine, as `name=value`; equal facts, equal times as far as can be known."""
+    """Facts of this machine, as `name=value`; equal facts mean equal times, as far as is known."""
     onednn = find().library
     return (
         f"system={platform.system()}",
@@ -31,7 +31,7 @@ def identity() -> tuple[str, ...]:
 
 @functools.cache
 def processor() -> str:
-    """The processor's own name, else its kind."""
+    """The processor's model name, else its kind."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -1,15 +1,15 @@
-"""How long the threads of OpenMP look for work before they sleep.
+"""Spin time of OpenMP threads before they sleep.
 
 A team's threads wait for each other at every kernel. libgomp lets them spin 300,000 times, which is longer
-than the slice of a core that another process gets. So where cores are shared, a thread whose partner has lost
-its core spins away its own slice, then loses its core as well, and the partner spins for it: two busy
-processes on two cores made the step of a small network 20 times as long. To sleep at once makes it twice as
+than the time slice that another process gets on a core. So where cores are shared, a thread whose partner was
+preempted spins through its own slice, is then preempted as well, and the partner spins for it: two busy
+processes on two cores made the step of a small network 20 times as long. Sleeping at once makes it twice as
 long on an idle machine, as waking takes longer than most kernels wait. SPINS are tenths of a millisecond:
-several times what waking takes, and a small part of a slice. `benchmarks/busy.py` measures both.
+several times the wake-up time, and a small part of a slice. `benchmarks/busy.py` measures both.
 
-libgomp reads its settings when it is loaded, from the environment and nowhere else. There the number stands
-only while that happens, unseen by `os.environ` and by processes that are started later. What the user says
-holds, and a libgomp that somebody else has loaded before (PyTorch brings one) stays as it is.
+libgomp reads its settings when it is loaded, and only from the environment. The number is set there
+only while that happens, invisible to `os.environ` and to processes that are started later. A user's setting
+has precedence, and a libgomp that was loaded before (PyTorch brings one) is left alone.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NAME = b"GOMP_SPINCOUNT"
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Inside, who loads libgomp for the first time in this process gets one whose threads soon sleep."""
+    """Context in which a first load of libgomp in this process gets threads that soon sleep."""
     if not sys.platform.startswith("linux") or config.openmp_waits() or _is_loaded():
         yield
         return
-    system = ctypes.PyDLL(None)  # keeps the interpreter's lock: no other thread of Python looks meanwhile
+    system = ctypes.PyDLL(None)  # holds the GIL, which keeps other threads of Python out
     system.setenv(_NAME, str(SPINS).encode(), 1)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Convolutions whose weights lie ready in the layout of their kernel: for inference, where weights stay."""
+"""Convolutions with prepacked weights, for inference, where weights do not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .convolution.direct import Forward
 
 @dataclass(frozen=True)
 class PackedAttrs:
-    """`of`: the attributes of the convolution; `way`: how it is computed; `shape`: of the weight."""
+    """`of`: the attributes of the convolution; `way`: its algorithm; `shape`: that of the weight."""
 
     of: Any
     way: Forward
@@ -22,7 +22,7 @@ class PackedAttrs:
 
 
 class _pack_weight(Op):
-    """The weight of a convolution as its kernel wants it: bytes that only that kernel can read.
+    """The weight of a convolution in the layout of its kernel: bytes that only that kernel can read.
 
     weight: (F, C/G, *K)  ->  out: (bytes,) uint8.
     """

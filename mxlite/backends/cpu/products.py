@@ -1,7 +1,7 @@
-"""Kernels that are matrix products and little else: which to make, and how to call them.
+"""Kernels that consist mainly of matrix products: the products to compute, and their calls.
 
-An operator says for each output which `Term`s make it; the kernel is the calls of those outputs that are
-wanted, one behind the other.
+An operator lists for each output the `Term`s that compute it; the kernel is the sequence of calls for the
+requested outputs.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .onednn.product import Layout, Product, product
 
 _bfloat16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = 1 << 21
-"""Multiplications below which an operation called by hand runs on the reference kernel: to make a call of
-oneDNN takes as long as those. A bound program makes its calls once. Also those below which products of 16
-bits are not generated: blocks for them would be larger than the matrices."""
+"""Multiplications below which an imperative operation runs the reference kernel: creating a call of
+oneDNN takes as long as those. A bound program creates its calls once. Products of 16 bits below it are not
+generated either: blocks for them would be larger than the matrices."""
 
 
 class Term(NamedTuple):
-    """out = alpha * x @ y: names of arrays, and how they lie. `view(array)` finds the first element.
+    """out = alpha * x @ y: names of arrays, and their layouts. `view(array)` finds the first element.
 
-    bias: the name of a row that is added. adds: times this what `out` holds. alpha: None for a number that is
-    known when it runs, `factor` of `Product`.
+    bias: the name of a row that is added. adds: factor of the old content of `out` (beta). alpha: None for a
+    number that is known at run time, `factor` of `Product`.
     """
 
     x: str
@@ -47,7 +47,7 @@ class Term(NamedTuple):
 
     @property
     def work(self) -> int:
-        """Multiplications."""
+        """Number of multiplications."""
         x, y, _ = self.layouts
         return prod(x.shape) * y.shape[-1]
 
@@ -58,10 +58,10 @@ def products(
     before: Callable[[Any, Mapping[str, Any]], Sequence[Run]] | None = None,
     least: int = 0,
 ) -> ChosenKernel | None:
-    """The kernel of a request whose outputs are those of `terms`; None where oneDNN is no better.
+    """The kernel of a request whose outputs are those of `terms`; None if oneDNN is no better.
 
-    `before(xp, arrays)`: calls that come first, for what is no product; arrays by name, None if not wanted,
-    and "work", of `least` bytes or more.
+    `before(xp, arrays)`: calls that come first, for work that is no product; arrays by name, None if not
+    wanted, and "work", of `least` bytes or more.
     """
     if len(set(r.dtypes)) != 1:
         return None
@@ -107,10 +107,10 @@ def product_of(
     kinds: tuple[DType, DType, DType] | None = None,
     any_width: bool = False,
 ) -> Product | None:
-    """How to compute a term of arrays of one type; None where there is no good way.
+    """Product for a term of arrays of one type; None if there is no good one.
 
     work: multiplications of all terms that one call computes in turn, if this is one of several. kinds: the
-    types of x, y and what the term makes, of 16 bits or float32, if not all are `dtype`. any_width: as of
+    types of x, y and the result, of 16 bits or float32, if not all are `dtype`. any_width: as in
     `onednn.product`.
     """
     has_bias = bool(term.bias)
@@ -123,18 +123,18 @@ def product_of(
             return found
     if dtype.itemsize != 2 or term.alpha != 1 or term.adds not in (0, 1):
         return None
-    if max(term.work, work) < SMALL:  # they need less scratch without
+    if max(term.work, work) < SMALL:  # they need less scratch without generated code
         return None
     return compiled.product(x, y, out, dtype if has_bias else None, bool(term.adds))
 
 
 def multiplies(dtype: DType) -> bool:
-    """Whether oneDNN multiplies numbers of this type of 16 bits here, and fast."""
+    """True if oneDNN multiplies numbers of this 16-bit type natively, and fast."""
     lib = library()
     return dtype == _bfloat16 and lib is not None and lib.has_bf16
 
 
 def _by_reference(op: type[Op], xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> None:
-    """What `op` computes, by its own kernel, which needs no scratch for float32."""
+    """Run `op`'s reference kernel, which needs no scratch for float32."""
     services = {"work": work} if "work" in op.signature.services else {}
     op.forward(xp, a, *inputs, **outs, **services)

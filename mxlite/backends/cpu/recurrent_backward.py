@@ -1,7 +1,7 @@
-"""RNN backward: the calls that go back through all layers.
+"""RNN backward: the calls of one pass through all layers in reverse.
 
-As the reference kernel (`rnn_gradient.py`) it goes back stretch by stretch. What gates were is read where
-forward kept it, or computed again, a stretch at a time.
+Like the reference kernel (`rnn_gradient.py`) it goes back segment by segment. Gates are read if
+forward kept them, or recomputed, a segment at a time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _bool = as_dtype("bool")
 
 
 class BackwardLayers(Layers):
-    """The backward call. kept: whether forward has kept the gates. leaves: whether it leaves the gradients of
-    the gates' sums, and of the parameters none.
+    """The backward call. kept: True if forward has kept the gates. leaves: True if it outputs the gradients
+    of the gates' sums, and none of the parameters.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class BackwardLayers(Layers):
         s = self.s
         self.leaves = leaves
         self.plain = s.G == 1
-        self.kept = kept or self.plain  # results are all that a plain cell needs
+        self.kept = kept or self.plain  # a plain cell needs only its results
         for k in self.lengths_of_stretches():
             rows = k * s.B
             for layer in range(s.L):
@@ -52,15 +52,15 @@ class BackwardLayers(Layers):
     # -- products --------------------------------------------------------------------------------------
 
     def _part(self, rows: int, first: int, count: int) -> Layout:
-        """Some columns of H numbers of an array of gates; `first` says at which its address is."""
+        """Some columns of H numbers of an array of gates; `first` is the offset of its address."""
         return Layout((rows, count * self.s.H), (self.columns, 1))
 
     def _hidden(self) -> list[tuple[int, int, int]]:
-        """(column of the gates, row of the weights, how many), for products with hidden states."""
+        """(column of the gates, row of the weights, count), for products with hidden states."""
         return [(0, 0, 2), (3, 2, 1)] if self.a.mode == "gru" else [(0, 0, self.s.G)]
 
     def _to_weights(self, rows: int, width: int, adds: bool) -> tuple[Any, list[tuple[Any, int, int]]]:
-        """Products d_weight = d_gates.T @ x, and those with the hidden states before."""
+        """Products d_weight = d_gates.T @ x, and those with the previous hidden states."""
         s = self.s
         of_input = self.multiply(
             self._part(rows, 0, s.G).turned, Layout.dense(rows, width), Layout.dense(self.gates, width),
@@ -87,7 +87,7 @@ class BackwardLayers(Layers):
         if not self.kept:
             packed.append(recurrent.packed_numbers(self.form, False))
         apart = self.narrow or (s.D == 2 and self.drops)
-        more: Pieces = {"x": ((0,), float32)} if self.leaves else {}  # of data nothing is read then
+        more: Pieces = {"x": ((0,), float32)} if self.leaves else {}  # data is not read then
         return (
             self.common_pieces()
             | more
@@ -111,7 +111,7 @@ class BackwardLayers(Layers):
 
     @property
     def _needs_befores(self) -> bool:
-        """Whether hidden states are read: by gradients of weights, by gates made again, by a GRU's steps."""
+        """True if hidden states are read: by weight gradients, by recomputed gates, by a GRU's steps."""
         return not self.leaves or not self.kept or self.a.mode == "gru"
 
     def work_bytes(self) -> int:
@@ -123,7 +123,7 @@ class BackwardLayers(Layers):
         self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, layers: Any, cells: Any,
         gates: Any, heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None, d_biases: Any = None,
     ) -> Run:  # fmt: skip
-        """See `run_of`; d_gates may be the same bytes as gates."""
+        """The calls of the whole pass, see `run_of`; d_gates may alias gates."""
         s = self.s
         pieces = self.pieces()
         self.have = have = dict(zip(pieces, carve(work, pieces.values())))
@@ -222,7 +222,7 @@ class BackwardLayers(Layers):
             yield partial(xp.copyto, target, source, casting="unsafe")
         if (
             ends is not None and d == 1
-        ):  # a sequence that ends within T begins its way back from the first state
+        ):  # a sequence that ends within T starts its reverse pass from the first state
             off = self.have["off"]
             for j in range(end - begin):
                 yield partial(xp.less_equal, ends, begin + j + 1, out=off[:, 0])
@@ -231,7 +231,7 @@ class BackwardLayers(Layers):
     def _gates_again(
         self, xp: Any, w: Weights, x: Any, d: int, begin: int, end: int, start: Any
     ) -> Iterator[Run]:
-        """The gates of a stretch, with the calls that forward made them with, and so its bits."""
+        """Recompute the gates of a segment, with the calls that forward used, and so with its bits."""
         s, have = self.s, self.have
         yield from add_bias(xp, w, s.H, GATES_WITH_HIDDEN_BIAS[self.a.mode], have["bias"])
         gates, k = have["gates"], end - begin
@@ -259,7 +259,7 @@ class BackwardLayers(Layers):
         yield self._call(code, "forward", slots, (have["packed"], gates, w.bh))
 
     def _start(self, xp: Any, calls: list[Run], number: int, n: int, first: Any, cells: Any) -> Any:
-        """The cell states before a stretch."""
+        """The cell states before a segment."""
         if not self.lstm:
             return None
         source = cells[number, n - 1] if n else first[number]
@@ -272,7 +272,7 @@ class BackwardLayers(Layers):
         self, code: Any, d: int, number: int, begin: int, end: int, results: Any, known: Any, start: Any,
         head: Any, made: Any, work: Any,
     ) -> Run:  # fmt: skip
-        """The steps of a stretch, the last first: gradients of the gates' sums into `made`."""
+        """The steps of a segment, the last first: gradients of the gates' sums into `made`."""
         s, have = self.s, self.have
         k = end - begin
         step, first = (1, 0) if d == 0 else (-1, k - 1)
@@ -318,7 +318,7 @@ class BackwardLayers(Layers):
     def _input(
         self, xp: Any, layer: int, d: int, begin: int, w: Weights, below: Any, made: Any, rows: int, rng: Any
     ) -> Iterator[Run]:
-        """below = d_gates @ weight, plus what the other direction has put there; dropout undone."""
+        """below = d_gates @ weight, accumulated over directions; then dropout's gradient."""
         s, have = self.s, self.have
         adds = s.D == 2 and d == 0
         target = below.reshape(rows, -1)
@@ -335,7 +335,7 @@ class BackwardLayers(Layers):
             yield partial(xp.copyto, target, into, casting="unsafe")
 
     def _biases(self, xp: Any, dw: Weights, sums: Any) -> Iterator[Run]:
-        """Sums over all steps: of the input's bias, and of the hidden state's, for a GRU partly others."""
+        """Sums over all steps for the biases of input and hidden state, which differ in part for a GRU."""
         h, gates = self.s.H, self.gates
         yield partial(xp.copyto, dw.bx, sums[:gates])
         yield partial(xp.copyto, dw.bh, sums[:gates])

@@ -1,8 +1,8 @@
 """RNN forward: the calls of one pass over all layers.
 
-What belongs to all steps of a stretch at once is a product of oneDNN, the steps themselves are generated code
-(`compiled/recurrent.py`). Layers, directions and stretches come in the order of the reference kernel, and
-what is kept for backward is the same; see `ops/rnn/rnn_run.py`.
+Work for all steps of a segment at once is a product of oneDNN, the steps themselves are generated code
+(`compiled/recurrent.py`). Layers, directions and segments come in the order of the reference kernel, and
+the arrays kept for backward are the same; see `ops/rnn/rnn_run.py`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _int64, _float64, _byte = (np.dtype(n) for n in ("int64", "float64", "uint8"))
 
 
 class Missing(Exception):
-    """There is no product for these sizes."""
+    """Signal that there is no product for these sizes."""
 
 
 class Layers:
-    """Sizes of a call, what its code depends on, and its products."""
+    """Base of both passes: sizes of a call, parameters of its code, and its products."""
 
     def __init__(self, a: Any, data: tuple[int, ...], dtypes: Sequence[DType], train: bool) -> None:
-        """`dtypes`: of data and parameters."""
+        """`dtypes`: those of data and parameters."""
         self.a, self.dtype = a, dtypes[0]
         self.s = s = Sizes.of(a, data)
         self.narrow = self.dtype != float32
@@ -50,11 +50,11 @@ class Layers:
 
     @property
     def threads(self) -> int:
-        """Of the steps: each multiplies the hidden state of all samples with all weights."""
+        """Threads of the steps: each multiplies the hidden state of all samples with all weights."""
         return threads_for(4 * self.gates * self.s.H)
 
     def spans(self, layered: bool) -> Iterator[tuple[int, int, int]]:
-        """(layer, direction, stretch) in order; `layered`: one layer to its end, then the next."""
+        """(layer, direction, segment) in order; `layered`: one layer to its end, then the next."""
         s = self.s
         if not layered:
             return s.order()
@@ -65,7 +65,7 @@ class Layers:
         return {s.K, s.T - (s.stretches - 1) * s.K}
 
     def multiply(self, x: Layout, y: Layout, out: Layout, bias: bool = False, adds: bool = False) -> Product:
-        """A product; its scratch is counted. Raises Missing."""
+        """A product, whose scratch is added to the total. Raises Missing."""
         made = product(x, y, out, bias, 1.0, adds, True)
         if made is None:
             raise Missing
@@ -73,14 +73,14 @@ class Layers:
         return made
 
     def inputs(self, rows: int, width: int) -> Product:
-        """pre (rows, columns) = x (rows, width) @ weight.T + bias, of the gates that the weights have."""
+        """pre (rows, columns) = x (rows, width) @ weight.T + bias, for the gates that the weights have."""
         pre = Layout((rows, self.gates), (self.columns, 1))
         return self.multiply(
             Layout.dense(rows, width), Layout.dense(self.gates, width).turned, pre, bias=True
         )
 
     def common_pieces(self) -> Pieces:
-        """Scratch that forward and backward both need."""
+        """Scratch of both forward and backward."""
         s = self.s
         copied = s.widest if self.narrow else s.D * s.P if self.drops else 0
         ends = self.form.ends
@@ -96,8 +96,8 @@ class Layers:
     def input_of(
         self, xp: Any, layer: int, begin: int, source: Any, rng: Any, have: Mapping[str, Any]
     ) -> tuple[Any, list[Run]]:
-        """What a layer reads in a stretch that starts at step `begin`, (k*B, width) in float32, and the calls
-        that make it. source: the steps of the stretch, in the type of the data.
+        """A layer's input in a segment that starts at step `begin`, (k*B, width) in float32, and the calls
+        that compute it. source: the steps of the segment, in the type of the data.
         """
         rows = source.reshape(-1, source.shape[-1])
         drops = layer and self.drops and rng is not None
@@ -109,12 +109,12 @@ class Layers:
         return x, [partial(xp.copyto, x, rows, casting="unsafe")]
 
     def dropped(self, x: Any, into: Any, layer: int, begin: int, rng: Any) -> Run:
-        """The call that drops elements of what `layer` reads from step `begin` on, or of its gradient."""
+        """The call that drops elements of the input of `layer` from step `begin` on, or of its gradient."""
         return dropped(x, into, whole_run(x.size), rng, self.a.p, drop_start(self.s, layer, begin))
 
 
 def add_bias(xp: Any, w: Any, hidden: int, gates: int, into: Any) -> Iterator[Run]:
-    """into = what is added to the gates' sums beforehand: all of the input's bias, some of the hidden
+    """into = bias of the gates' sums: all of the input's bias, some of the hidden
     state's.
     """
     yield partial(xp.copyto, into, w.bx)
@@ -123,7 +123,7 @@ def add_bias(xp: Any, w: Any, hidden: int, gates: int, into: Any) -> Iterator[Ru
 
 
 def lengths(xp: Any, given: Any, have: Mapping[str, Any]) -> Iterator[Run]:
-    """Whole numbers of steps: a step takes place if it comes before the length."""
+    """Sequence lengths as integers: a step takes place if it comes before the length."""
     if given is None:
         return
     if given.dtype.kind == "f":
@@ -137,7 +137,7 @@ GATES_WITH_HIDDEN_BIAS = {"lstm": 4, "gru": 2}
 
 
 class ForwardLayers(Layers):
-    """The forward call. keeps: whether it has an output for gates."""
+    """The forward call. keeps: True if it has an output for gates."""
 
     def __init__(
         self, a: Any, data: tuple[int, ...], dtypes: Sequence[DType], train: bool, keeps: bool
@@ -166,7 +166,7 @@ class ForwardLayers(Layers):
         self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, last: Any, layers: Any,
         cells: Any, gates: Any, work: Any, rng: Any,
     ) -> Run:  # fmt: skip
-        """See `run_forward`; `gates`: (passes, T, B, columns), or None."""
+        """The calls of the whole pass, see `run_forward`; `gates`: (passes, T, B, columns), or None."""
         s, a, form = self.s, self.a, self.form
         pieces = self.pieces()
         have = dict(zip(pieces, carve(work, pieces.values())))
@@ -193,7 +193,7 @@ class ForwardLayers(Layers):
             return buffers[0, : end - begin] if s.D == 1 else buffers[layer % len(buffers), begin:end]
 
         packed = -1
-        now = [0] * s.passes  # which of both hidden states is the present one
+        now = [0] * s.passes  # which of the two hidden states is the current one
         for layer, d, n in self.spans(layers is not None or s.L == 1):
             number = layer * s.D + d
             w = weights[number]

@@ -1,4 +1,4 @@
-"""Threads inside one kernel of oneDNN or of generated code: OpenMP's, their number fixed when it is made."""
+"""Number of OpenMP threads in one kernel of oneDNN or of generated code, fixed when it is created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _threads: int | None = None
 
 
 class _Here(threading.local):
-    """`threads`: how many a kernel made or run by this thread just now has; None: what all others have."""
+    """`threads`: number for kernels that this thread creates or runs at present; None: the global number."""
 
     threads: int | None = None
 
@@ -21,14 +21,14 @@ here = _Here()
 
 
 def num_threads() -> int:
-    """Threads that a kernel made from now on uses."""
+    """Number of threads of kernels created from now on."""
     if here.threads is not None:
         return here.threads
     return config.num_threads() if _threads is None else _threads
 
 
 def set_num_threads(threads: int) -> int:
-    """Use `threads` threads in each kernel made from now on; returns the number before.
+    """Use `threads` threads in each kernel created from now on; returns the number before.
 
     Raises MXLiteError for a number below 1 or above 1024.
     """

@@ -1,4 +1,4 @@
-"""Dense layers joined with activations, for every backend whose products do more than multiply.
+"""Dense layers fused with activations, for every backend whose products have epilogues.
 
-`operators` says what is computed; `passes.dense_epilogue` puts it into a graph.
+`operators` defines the operators; `passes.dense_epilogue` puts them into a graph.
 """

@@ -1,18 +1,18 @@
-"""Dense layers that apply a function to what they read: the array between the two is never made.
+"""Dense layers with an elementwise prologue: the array between the two is never stored.
 
     h -> gelu -> g -> FullyConnected -> out           h -> _loaded_dense -> out
     d_out, g -> gradient in the weight                d_out, weight, h -> _loaded_dense_gradient
     d_out, weight -> d_g;  d_g, h -> d_h                  -> d_h, gradient in the weight
 
-A training step keeps h for the gradient of the function. The gradient in the weight needs g, which is made
-of h a band of columns at a time, in scratch, where the slope at h is made as well. The references make g in
+A training step keeps h for the gradient of the function. The weight gradient needs g, which is recomputed
+from h a band of columns at a time, in scratch, together with the slope at h. The references compute g in
 scratch as a whole.
 
-An optimizer's step that changes each element by itself follows in the same bands, so that the gradient in the
-weight is never there as a whole: `_loaded_dense_update`. In mixed precision it reads the float32 weight and
-rounds it to the type of the data, and what it adds up for the gradient in it stays float32.
+An optimizer's step that is elementwise follows in the same bands, so that the weight gradient
+is never stored as a whole: `_loaded_dense_update`. In mixed precision it reads the float32 weight and
+rounds it to the type of the data, and accumulates the weight gradient in float32.
 
-They come in where a step is combined (`passes/loaded_dense.py`); no user and no file ever sees them.
+The pass `passes/loaded_dense.py` inserts them into a step; no user and no file ever sees them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _byte = np.dtype("uint8")
 
 @dataclass(frozen=True)
 class LoadedAttrs(FullyConnected.Attrs):
-    """As of FullyConnected. `function` is an operator that makes each element of `out` from that of `data`,
+    """Attributes of FullyConnected, and `function`, the elementwise operator from `data` to `out`, with
     `given` its attributes.
     """
 
@@ -46,7 +46,7 @@ class LoadedAttrs(FullyConnected.Attrs):
 
 
 class _loaded_dense(FullyConnected):
-    """A dense layer of what a function makes, ``out = function(data) @ weight.T + bias``.
+    """A dense layer of a function's result, ``out = function(data) @ weight.T + bias``.
 
     Shapes and attributes are FullyConnected's.
     """
@@ -133,8 +133,8 @@ class _loaded_dense_gradient(Op):
 
 @dataclass(frozen=True)
 class LoadedUpdateAttrs:
-    """`layer` are the attributes of the dense layer; `op` is the fused form of a step that is made element by
-    element, `attrs` its parameters.
+    """`layer` are the attributes of the dense layer; `op` is the fused form of an elementwise step,
+    `attrs` its parameters.
     """
 
     layer: LoadedAttrs
@@ -145,8 +145,8 @@ class LoadedUpdateAttrs:
 class _loaded_dense_update(JoinedUpdate):
     """A `_loaded_dense_gradient` and the optimizer's step on its weight.
 
-    d_out, data: as there;  weight, states: (M, K);  then `hyper`, as of the step  ->  d_data: as data, and
-    may lie over it. Weight and states are changed. A weight of a wider type than data counts as rounded.
+    d_out, data: as there;  weight, states: (M, K);  then `hyper`, as in the step  ->  d_data: as data, and
+    may overwrite it. Weight and states are updated. A float32 weight of 16-bit data is read as rounded.
     """
 
     makers = ("d_out", "data")
@@ -189,8 +189,8 @@ class _loaded_dense_update(JoinedUpdate):
 
 
 def loadable(op: type[Op] | None, attrs: Any) -> bool:
-    """Whether `op` can be what a dense layer applies: one array in, one out, and a gradient made of `data`
-    that may lie over the gradient that arrives.
+    """True if `op` can be the prologue of a dense layer: one array in, one out, and a gradient computed from
+    `data` that may overwrite the incoming gradient.
     """
     if op is None or op.grad_op is None or op.input_names(attrs) != ("data",):
         return False
@@ -206,7 +206,7 @@ def _apply(xp: Any, a: Any, data: Any, out: Any, work: Any) -> None:
 
 
 def _pieces(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> list[Piece]:
-    """What the function makes, and scratch of the function and of the product."""
+    """Scratch: the function's result, and scratch of the function and of the product."""
     own = a.function.workspace(a.given, inputs[:1], inputs[:1], dtype)
     return [
         (inputs[0], dtype),
@@ -215,7 +215,7 @@ def _pieces(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> list[Piece
 
 
 def _update_pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
-    """The gradient in the weight, the weight as data's type has it, and scratch of what makes the gradient
+    """Scratch: the weight gradient, the weight in data's type, and scratch of the gradient
     and of the step.
     """
     d_out, data, weight = inputs[:3]
@@ -225,7 +225,7 @@ def _update_pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
 
 
 def _gradient_pieces(a: Any, d_out: Shape, weight: Shape, data: Shape, dtype: DType) -> list[Piece]:
-    """What the function makes, the gradient in it, and scratch of everything."""
+    """Scratch: the function's result, its gradient, and scratch of all parts."""
     op, (m, k), n = a.function, weight, prod(d_out) // weight[0]
     nbytes = max(
         op.workspace(a.given, (data,), (data,), dtype),

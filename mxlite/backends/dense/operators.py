@@ -1,6 +1,6 @@
-"""The operators that stand for a dense layer and an activation beside it, forwards and backwards.
+"""Operators that fuse a dense layer with a neighbouring activation, forward and backward.
 
-They come in where a step is combined, after differentiation; no user and no file ever sees them. So they
+Passes insert them into a step, after differentiation; no user and no file ever sees them. So they
 have no gradient, and live here rather than among `mxlite.ops`.
 """
 
@@ -24,12 +24,12 @@ ACTIVATIONS: Mapping[str, tuple[type[Op], Any]] = {
     "gelu": (gelu, gelu.Attrs()),
     "gelu_tanh": (gelu, gelu.Attrs("tanh")),
 }
-"""Operator and attributes of each."""
+"""Operator and attributes of each activation."""
 
 
 @dataclass(frozen=True)
 class DenseActivationAttrs(FullyConnected.Attrs):
-    """As of FullyConnected; `activation`: what is applied to the result."""
+    """Attributes of FullyConnected, and `activation`, the function applied to the result."""
 
     activation: Name = "relu"
 
@@ -37,7 +37,7 @@ class DenseActivationAttrs(FullyConnected.Attrs):
 class _dense_activation(FullyConnected):
     """A dense layer and its activation, ``out = activation(data @ weight.T + bias)``.
 
-    Shapes and attributes are FullyConnected's. What the activation is given is not stored.
+    Shapes and attributes are FullyConnected's. The activation's input is not stored.
     """
 
     Attrs = DenseActivationAttrs
@@ -66,7 +66,7 @@ class _dense_activation(FullyConnected):
 
 @dataclass(frozen=True)
 class DenseSlopeAttrs:
-    """`activation`: whose slope it is."""
+    """`activation`: the activation whose gradient it is."""
 
     activation: Name = "relu"
 
@@ -75,7 +75,7 @@ class _dense_slope(Op):
     """The gradient through a dense layer and the activation before it: (d_out @ weight) * slope(known).
 
     d_out: (..., M);  weight: (M, K);  known: N * K numbers where d_out has N * M  ->  out: as known.
-    `known` is what the rectifier made, or what another activation was given. Cost: 2 * N * M * K flops.
+    `known` is the rectifier's output, or another activation's input. Cost: 2 * N * M * K flops.
     """
 
     inputs = ("d_out", "weight", "known")

@@ -1,5 +1,5 @@
 """Elementwise operators as expressions, for every backend that generates code.
 
-What an operator computes for one element is written once, in `rules`; `chains` makes one node of several.
-How an expression becomes code is the backend's.
+The computation of one element is defined once per operator, in `rules`; `chains` fuses several nodes into
+one. Each backend generates its own code from expressions.
 """

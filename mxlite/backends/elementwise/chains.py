@@ -1,16 +1,16 @@
-"""Elementwise operators that follow each other become one, which reads and writes memory once.
+"""Fusion of consecutive elementwise operators into one node, which reads and writes memory once.
 
     conv -> bn -> add -> relu -> conv         conv -> bn -> [add, relu] -> conv
                   ^                     =>                  ^
               shortcut                                  shortcut
 
-A group grows while the nodes are walked in their order. A node joins the groups that made its inputs (they
-become one with it), or one that reads what it reads; the group then stands where its last member stood. That
-is right as long as nobody outside has read a value of the group before: who does closes it. What is read
-outside, or kept by the user, is an output of the fused node.
+A group grows while the nodes are walked in their order. A node joins the groups that produced its inputs
+(they are merged), or one that reads the same inputs; the group then takes the position of its last member.
+That is correct as long as no node outside has read a value of the group before: such a reader closes it. A
+value read outside, or kept by the user, is an output of the fused node.
 
-Groups hold nodes of one shape, on one side of the border between forward and backward, and with the same
-annotations. A group that would move past other nodes must not keep more alive meanwhile than it saves: see
+Groups contain nodes of one shape, on one side of the border between forward and backward, and with the same
+annotations. A group that would move past other nodes must not keep more live meanwhile than it saves: see
 `_Chains._costs`.
 """
 
@@ -31,7 +31,7 @@ from .rules import RULES, view_of, write
 
 LEAST = 1024  # elements; below, calls cost more than memory
 MOST_MEMBERS = 48
-MOST_ARRAYS = 12  # that a node needs at once: more would raise the least budget there is a plan for
+MOST_ARRAYS = 12  # that a node needs at once: more would raise the least feasible budget
 
 
 def chains(
@@ -49,7 +49,7 @@ def chains(
 
 @dataclass(eq=False)
 class _Group:
-    """Members in their order, `last` the position of the last; `until`: where a node writes what it reads."""
+    """Members in order, `last` the last one's position; `until`: that of a node that overwrites an input."""
 
     key: Any
     members: list[Node]
@@ -60,7 +60,7 @@ class _Group:
     into: _Group | None = field(default=None)
 
     def found(self) -> _Group:
-        """The group that this one has become part of."""
+        """The group that this one has been merged into."""
         group = self
         while group.into is not None:
             group = group.into
@@ -92,7 +92,7 @@ class _Chains:
         self.reader: dict[Entry, _Group] = {}  # the last group that reads an entry from outside
 
     def groups(self) -> list[_Group]:
-        """The groups of two nodes and more."""
+        """The groups of two or more nodes."""
         found: list[_Group] = []
         for node in self.number:
             key = self._key(node)
@@ -109,7 +109,7 @@ class _Chains:
         return [g for g in found if g.into is None and len(g.members) > 1]
 
     def _key(self, node: Node) -> Any:
-        """What members of a group have in common; None for a node that cannot be in one."""
+        """Key common to all members of a group; None for a node that cannot be in one."""
         if node.op not in RULES or not self._is_large(node):
             return None
         request = request_of(self.graph, node, self._wanted(node))
@@ -122,7 +122,7 @@ class _Chains:
         return p.shape, forward, tuple(sorted(node.annotations.items()))
 
     def _is_large(self, node: Node) -> bool:
-        """Whether there is an array of LEAST elements: quicker to see than how they broadcast."""
+        """True if there is an array of LEAST elements: faster to check than how they broadcast."""
         forward = node.forward or node
         made = (Entry(forward, i) for i in range(forward.num_outputs))
         return any(prod(self.graph.shapes[e]) >= LEAST for e in (*forward.inputs, *made))
@@ -131,7 +131,7 @@ class _Chains:
         return [i for i in range(node.num_outputs) if Entry(node, i) in self.last_use]
 
     def _joined(self, node: Node, key: Any) -> _Group | None:
-        """The group that `node` joins, made of all that it connects."""
+        """The group that `node` joins, merged from all that it connects."""
         near: dict[_Group, None] = {}
         for e in node.inputs:
             beside = self.reader.get(e) if self.graph.shapes[e] == key[0] else None
@@ -163,14 +163,14 @@ class _Chains:
         return members < MOST_MEMBERS and arrays + members // 2 <= MOST_ARRAYS
 
     def _costs(self, groups: list[_Group], node: Node) -> int:
-        """Bytes that live longer, less those that live shorter, if the groups wait until `node`."""
+        """Bytes that are live longer, less those that are live shorter, if the groups wait until `node`."""
         at = self.number[node]
         inside = {m for g in groups for m in g.members}
         longer = 0
         for group in groups:
             own = sum(self.number[m] > group.last for m in inside)
             if at - group.last - 1 == own:
-                continue  # nothing else happens meanwhile
+                continue  # nothing runs in between
             for e in group.inputs:
                 if e.node.op is not None and self.last_use[e] < at and e not in self.kept:
                     longer += self.graph.nbytes(e)
@@ -193,7 +193,7 @@ class _Chains:
 
 
 def request_of(graph: Graph, node: Node, wanted: Iterable[int]) -> Request | None:
-    """What a backend is asked for a node of which the outputs `wanted` are."""
+    """A backend's request for a node of which the outputs `wanted` are read."""
     forward = node.forward or node
     assert node.op is not None and forward.op is not None
     if not forward.inputs or forward.absent:
@@ -216,7 +216,7 @@ def _rewritten(
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """The graph with one node for each group."""
     of_node = {m: g for g in groups for m in g.members}
-    read: dict[Entry, set[_Group | None]] = {}  # by which groups an entry is read, and whether by others
+    read: dict[Entry, set[_Group | None]] = {}  # groups that read an entry; None if others do
     for node in graph.nodes:
         for e in node.inputs:
             read.setdefault(e, set()).add(of_node.get(node))
@@ -249,11 +249,11 @@ def _fused(
     kept: frozenset[Entry],
     entry_of: Mapping[Entry, Entry],
 ) -> tuple[Node, dict[Entry, int]]:
-    """The node that stands for a group, and which of its outputs stands for which entry."""
+    """The node that replaces a group, and the index of its output for each entry."""
     shape: Shape = group.key[0]
     w = Writer()
-    values: dict[Entry, Value] = {}  # what members make
-    inputs: dict[tuple[Entry, Shape], Value] = {}  # what they read, under each shape that it takes
+    values: dict[Entry, Value] = {}  # results of members
+    inputs: dict[tuple[Entry, Shape], Value] = {}  # their inputs, under each shape in use
     for node in group.members:
         assert node.op is not None
         ignored = node.op.shape_only_names(node.attrs)

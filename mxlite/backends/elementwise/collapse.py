@@ -1,4 +1,4 @@
-"""The fewest axes under which arrays that broadcast can be walked."""
+"""Axis collapsing: the fewest axes that suffice to walk arrays that broadcast."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ...graph.ir import Shape
 
 
 def collapsed(shape: Shape, inputs: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
-    """(lengths of the fewest axes, strides of each input along them in elements, 0 where it is stretched)."""
+    """(lengths of the fewest axes, strides of each input along them in elements, 0 where it is broadcast)."""
     rank = len(shape)
     aligned = [(1,) * (rank - len(s)) + tuple(s) for s in inputs]
     lengths: list[int] = []
-    there: list[tuple[bool, ...]] = []  # for each axis that is left: which inputs have it
+    there: list[tuple[bool, ...]] = []  # for each remaining axis: which inputs have it
     for axis, n in enumerate(shape):
         if n == 1:
             continue

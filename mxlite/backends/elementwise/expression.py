@@ -1,14 +1,15 @@
-"""What is computed for every element, as a list of steps.
+"""Expressions: the computation of one element, as a list of steps.
 
-An expression has inputs, constants (numbers that are no part of the code, as a learning rate), steps and
-outputs; each has a number, in that order, and a step names the numbers it works on:
+An expression has inputs, constants (numbers that are no part of the code, such as a learning rate), steps and
+outputs; each has a number, in that order, and a step names the numbers of its operands:
 
     out = max(data, 0) * scale        inputs 0 data, constants 1 scale,
                                       steps 2 number 0.0, 3 max 0 2, 4 mul 3 1, outputs (4,)
 
-The steps that there are, and what each computes, are in `NUMPY`; comparisons make truth values, which only
-`select(condition, where it holds, elsewhere)` reads. Equal steps are written once, so that what two operators
-have in common is computed once. `evaluate` is the meaning of an expression; backends write the same as code.
+The available steps, and what each computes, are in `NUMPY`; comparisons give booleans, which only
+`select(condition, where it holds, elsewhere)` reads. Equal steps are written once (value numbering), so that
+common subexpressions of several operators are computed once. `evaluate` is the reference semantics; backends
+generate code with the same meaning.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Step = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Expression:
-    """See above. ("number", x) is a step that is a number itself."""
+    """An expression; see above. ("number", x) is a step that is a literal."""
 
     num_inputs: int
     num_constants: int
@@ -60,7 +61,7 @@ class Expression:
         )
 
     def of_needed_inputs(self) -> tuple[Expression, tuple[int, ...]]:
-        """The expression without the inputs that nothing reads, and which of its inputs are left."""
+        """The expression without unused inputs, and the indices of the remaining inputs."""
         read = {x for step in self.steps if step[0] != "number" for x in step[1:]} | set(self.outputs)
         places = tuple(i for i in range(self.num_inputs) if i in read)
         rest = range(self.num_inputs, self.first_step + len(self.steps))
@@ -71,7 +72,7 @@ class Expression:
 
 
 class Value(StandIn):
-    """One number in a `Writer`, with Python's arithmetic."""
+    """One value in a `Writer`, with Python's arithmetic."""
 
     __slots__ = ("number", "w")
 
@@ -83,31 +84,31 @@ class Value(StandIn):
 
 
 class Writer:
-    """Writes an expression. `w("exp", x)` is a step on values and plain numbers."""
+    """Builder of an expression. `w("exp", x)` is a step on values and plain numbers."""
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []  # inputs and constants among them, in the order they came
+        self._steps: list[Step] = []  # including inputs and constants, in the order of creation
         self._known: dict[Step, Value] = {}
         self.inputs: list[int] = []
         self.constants: list[float] = []
         self._constants_at: list[int] = []
-        self.dtype: Any = None  # of the arrays that the operator being written works on
+        self.dtype: Any = None  # that of the arrays of the operator being written
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def input(self) -> Value:
-        """One more input."""
+        """A new input."""
         self.inputs.append(len(self._steps))
         return self._new(("input",))
 
     def constant(self, x: float) -> Value:
-        """A number that is handed to the code. It takes the type of the arrays it meets."""
+        """A number that is an argument of the code. It takes the type of the arrays it is combined with."""
         x = float(x)
         if self.dtype is not None and self.dtype.itemsize == 2:
             with np.errstate(all="ignore"):
                 x = float(np.asarray(x).astype(self.dtype))
-        key = ("constant", repr(x))  # 0.0 is not -0.0, and nan is itself
+        key = ("constant", repr(x))  # 0.0 is not -0.0, and nan equals itself
         if key not in self._known:
             self._constants_at.append(len(self._steps))
             self.constants.append(x)
@@ -115,11 +116,11 @@ class Writer:
         return self._known[key]
 
     def number(self, x: float) -> Value:
-        """A number that is part of the code."""
+        """A literal in the code."""
         return Value(self, self._number(x))
 
     def __call__(self, name: str, *operands: Value | float) -> Value:
-        """The value of one more step, or of the same step before."""
+        """The value of a new step, or of an equal step before."""
         step: Step = (name, *(self._number(x) for x in operands))
         if name in _COMMUTE and step[1] > step[2]:
             step = (name, step[2], step[1])
@@ -136,7 +137,7 @@ class Writer:
         return self("select", self(how, a, b), 0.0, 1.0)
 
     def expression(self, outputs: Sequence[Value]) -> tuple[Expression, tuple[float, ...]]:
-        """What has been written, as far as `outputs` need it, and the constants of that."""
+        """The expression written so far, as far as `outputs` need it, and its constants."""
         needed = {v.number for v in outputs}
         for at in range(len(self._steps) - 1, -1, -1):
             step = self._steps[at]
@@ -175,7 +176,7 @@ _LEAVES = ("input", "constant", "number")
 _COMMUTE = frozenset({"add", "mul"})
 
 
-# -- what steps mean
+# -- semantics of steps
 
 
 def _sigmoid(x: Any) -> Any:
@@ -210,7 +211,7 @@ NUMPY: Mapping[str, Callable[..., Any]] = {
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "erf": _in_float64(lambda x: erf_values(np, x)),
-    "normal": _in_float64(lambda x: normal_values(np, x)),  # the share of the normal distribution below x
+    "normal": _in_float64(lambda x: normal_values(np, x)),  # the normal distribution function
     "bell": lambda x: np.exp(x * x * x.dtype.type(-0.5)),
     "sign": np.sign,
     "floor": np.floor,
@@ -233,7 +234,7 @@ def evaluate(
 ) -> list[Any]:
     """The outputs for arrays that broadcast, computed in `dtype` by numpy; whole temporaries for every step.
 
-    An output that nothing stretches has the shape of what it was made from.
+    An output that is not broadcast has the shape of its operands.
     """
     real = np.dtype(dtype).type
     values: list[Any] = [None if x is None else np.asarray(x).astype(dtype) for x in inputs]

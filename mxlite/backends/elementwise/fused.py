@@ -1,6 +1,6 @@
-"""The operators that stand for several elementwise ones: an expression, and arrays that broadcast.
+"""Operators that replace several elementwise ones: an expression on arrays that broadcast.
 
-They come in where a step is combined, after differentiation; no user and no file ever sees them. So they
+Passes insert them into a step, after differentiation; no user and no file ever sees them. So they
 have no gradient, and live here rather than among `mxlite.ops`.
 """
 
@@ -34,8 +34,8 @@ class _fused_elementwise(Op):
     """Several elementwise operators in one pass over memory.
 
     args: arrays that broadcast, reshaped to `views`, to `shape`  ->  output0, ...: `shape`, of `dtypes`.
-    Computed in float32 whatever the arrays hold (float64 where there is such an input); only what is stored
-    is rounded.
+    Computed in float32 whatever the types of the arrays (float64 if there is such an input); only stored
+    results are rounded.
     """
 
     variadic = "args"
@@ -53,7 +53,7 @@ class _fused_elementwise(Op):
 
     @classmethod
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        # A vector of all inputs is read before one of any output is written.
+        # All inputs are read, vector by vector, before an output is written.
         whole = tuple(f"arg{i}" for i, v in enumerate(a.views) if v == a.shape)
         return dict.fromkeys(cls.output_names(a), whole)
 
@@ -99,7 +99,7 @@ def _blocks(shape: Shape) -> Any:
 
 
 class _fused_elementwise_gradient(_fused_elementwise):
-    """The same among gradient operators: not computed a second time."""
+    """The same as a gradient operator: never recomputed."""
 
     recomputable = False
     cheap = False

@@ -1,16 +1,17 @@
-"""What only the backward pass reads of a chain is made there, so that the rest can be kept without it.
+"""Splitting of chains: outputs that only backward reads are computed there, and the rest is kept alone.
 
     total, c0 -> chain -> gates, c, h                 total, c0 -> chain -> c, h
     ...                                               ...
     gates, c0, d_h -> gradient                        total, c0 -> chain -> gates
                                                       gates, c0, d_h -> gradient
 
-A plan keeps all results of a node or runs it again. Of a cell of a recurrent network unrolled over time the
-next step reads c and h, for which the gates would be kept at every step; and what crosses from one step to
-the next, which a plan keeps so that others can run again, would be most of what there is.
+A plan keeps all results of a node or recomputes it. The next step of an unrolled recurrent network reads c
+and h of a cell, for which the gates would be kept at every step; and the values that cross from one step to
+the next, which a plan keeps so that others can be recomputed, would be most of all.
 
-The chain is computed twice then, of which each time does a part: a step that holds less from the outset and
-takes longer, to plan with besides the other one. Both parts are of the same expression, and so are the bits.
+So the chain is computed twice, each time in part: a step that holds less even without recomputation and
+takes longer, offered to the planner as an alternative. Both parts are of the same expression, and so the
+bits are equal.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ..passes.ways import is_stage, Reads
 from .fused import _fused_elementwise, FusedAttrs
 
 LEAST_SHARE = 1 / 8
-"""Of the bytes that backward reads of the forward pass, without which a step of another kind is of no use."""
+"""Least share of the bytes that backward reads of the forward pass for which the other step is offered."""
 
 
 def is_of_use(graph: Graph, kept: frozenset[Entry], num_forward: int) -> bool:
-    """Whether `late_results` would be made of a large part of what the forward pass keeps. O(inputs)."""
+    """True if `late_results` would free a large part of what the forward pass keeps. O(inputs)."""
     reads = Reads(graph, num_forward)
     found = _late(graph, reads, kept.union(graph.outputs))
     forward = frozenset(reads.forward)
@@ -39,7 +40,7 @@ def is_of_use(graph: Graph, kept: frozenset[Entry], num_forward: int) -> bool:
 def late_results(
     graph: Graph, kept: frozenset[Entry], num_forward: int
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with chains in two; as `Backend.combine`. O(inputs)."""
+    """`graph` with chains split in two; a pass as in `Backend.combine`. O(inputs)."""
     reads = Reads(graph, num_forward)
     found = _late(graph, reads, kept.union(graph.outputs))
     if not found:
@@ -47,7 +48,7 @@ def late_results(
     made = Rewriter(graph)
 
     def add(old: Node, new: Node, outputs: Sequence[int]) -> None:
-        """`new` makes these outputs of `old`."""
+        """Replace these outputs of `old` by those of `new`."""
         for i, k in enumerate(outputs):
             made.put(Entry(old, k), Entry(new, i))
         made.order.append(new)
@@ -60,7 +61,7 @@ def late_results(
             add(node, first, rest)
             continue
         for source in dict.fromkeys(e.node for e in node.inputs if e.node in found and e not in made.moved):
-            # Of forward results alone it could be made any time: it waits for another array of its reader.
+            # With only forward inputs it could run at any time: it is tied to another input of its reader.
             after = made.all_of([e for e in node.inputs if e.node in reads.backward][:1])
             late = replace(_part(source, made.inputs(source), found[source]), after=after)
             add(source, replace(late, name=f"{source.name}_late"), found[source])
@@ -69,7 +70,7 @@ def late_results(
 
 
 def _late(graph: Graph, reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
-    """Chains of the forward pass of which backward alone reads these outputs, and others more."""
+    """Chains of the forward pass with the outputs that only backward reads, if they have others too."""
     found: dict[Node, list[int]] = {}
     for node in reads.forward:
         if node.op is not _fused_elementwise or is_stage(node):
@@ -85,7 +86,7 @@ def _late(graph: Graph, reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]
 
 
 def _part(node: Node, inputs: Sequence[Entry], outputs: Sequence[int]) -> Node:
-    """A chain that makes these of the outputs of `node`, of those of `inputs` that they need."""
+    """A chain that computes these outputs of `node`, from those of `inputs` that they need."""
     a: FusedAttrs = node.attrs
     expression, places = a.expression.only(outputs).of_needed_inputs()
     attrs = replace(

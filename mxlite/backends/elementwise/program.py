@@ -16,7 +16,7 @@ FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 
 class Program(NamedTuple):
-    """One call of an operator as an expression. `inputs` and `outputs` are names, `views` shapes."""
+    """An operator call as an expression. `inputs` and `outputs` are names, `views` shapes."""
 
     expression: Expression
     constants: tuple[float, ...]
@@ -27,10 +27,10 @@ class Program(NamedTuple):
 
 
 def program(r: Request, known: frozenset[str], floats: frozenset[str] = FLOATS) -> Program | None:
-    """The expression for a request; None where there is none.
+    """The expression for a request; None if there is none.
 
-    Wanted are outputs of one shape, inputs that broadcast to it, and dtypes that are `known`: those that
-    the backend's code can load and store. It stores `floats` only, in which it computes.
+    It requires outputs of one shape, inputs that broadcast to it, and dtypes that are `known`: those that
+    the backend's code can load and store. Only `floats` are stored, which are also the compute types.
     """
     return _program(r, repr(r.attrs), known, floats)
 
@@ -61,7 +61,7 @@ def _program(r: Request, spelled: str, known: frozenset[str], floats: frozenset[
 
 
 def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
-    """Shape and dtype of everything that the request's operator may name; None where some are absent."""
+    """Shape and dtype of every array that the request's operator may name; None if some are absent."""
     forward = r.op.forward_op or r.op
     ins, outs = forward.input_names(r.attrs), forward.output_names(r.attrs)
     if len(ins) != len(r.inputs):
@@ -78,12 +78,12 @@ def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
 def can_store(
     inputs: Sequence[DType], outputs: Sequence[DType], known: frozenset[str], floats: frozenset[str] = FLOATS
 ) -> bool:
-    """Whether arrays of these types can be read and made."""
+    """True if arrays of these types can be read and written."""
     return all(str(d) in known for d in inputs) and all(str(d) in known & floats for d in outputs)
 
 
 def broadcasts(shape: Shape, whole: Shape) -> bool:
-    """Whether `shape` stretches to `whole`, which has elements, over few enough axes."""
+    """True if `shape` broadcasts to `whole`, which has elements, over few enough axes."""
     if len(shape) > len(whole) or 0 in whole:
         return False
     return all(d in (1, n) for d, n in zip(reversed(shape), reversed(whole)))

@@ -1,4 +1,4 @@
-"""Operators as expressions: what each computes for one element.
+"""Operators as expressions: the computation of one element for each.
 
 `RULES[op]` is a function (w, attributes, **values of the inputs by name) that writes steps with Writer `w`
 and gives the value of the output, or a dict of values by output name; None where these attributes have no
@@ -26,9 +26,9 @@ RULES: dict[type[Op], Rule] = {}
 def write(
     w: Writer, op: type[Op], attrs: Any, inputs: Mapping[str, Value], dtype: DType
 ) -> Mapping[str, Value] | None:
-    """Write one call of `op`: values by output name, of those there may be an array for; None: no rule.
+    """Write one call of `op`: values by output name, for possible outputs; None: no rule.
 
-    `dtype` is that of the forward call's first input. Inputs of which only the shape counts are left out.
+    `dtype` is that of the forward call's first input. Inputs of which only the shape matters are left out.
     """
     rule = RULES.get(op)
     if rule is None:
@@ -39,7 +39,7 @@ def write(
 
 
 def view_of(op: type[Op], attrs: Any, name: str, shape: Shape, whole: Shape) -> Shape:
-    """The shape under which an input broadcasts to `whole`: its own but for the few that count from the
+    """The shape under which an input broadcasts to `whole`: its own except for the few that align at the
     front.
     """
     if name == "gamma" and len(shape) == 1 and len(whole) > 1 and shape != (1,):
@@ -76,7 +76,7 @@ def _where(how: str) -> Callable[[Writer, Any, Any], Value]:
     return lambda w, x, y: w.one_where(how, x, y)
 
 
-# -- functions of one array
+# -- unary functions
 
 _ROOT = math.sqrt(2 / math.pi)
 _CUBE = 0.044715
@@ -105,7 +105,7 @@ def _gelu_tanh_slope(w: Writer, a: Any, x: Value) -> Value:
 
 
 def _gelu_tanh_share(w: Writer, x: Value) -> Value:
-    """(1 + tanh(y)) / 2 as sigmoid(2 y), which keeps the digits where tanh is near -1."""
+    """(1 + tanh(y)) / 2 as sigmoid(2 y), which is accurate where tanh is near -1."""
     return w("sigmoid", (x * x * _CUBE + 1) * x * (2 * _ROOT))
 
 
@@ -193,7 +193,7 @@ def _leaky_gradient(
     known = out if data is None else data
     if a.act_type in ("elu", "selu"):
         slope = w("select", w("gt", known, 0.0), above, below)
-    else:  # nan counts as above: its gradient is not lost where the slope is 0
+    else:  # nan counts as above: its gradient is not masked where the slope is 0
         slope = w("select", w("le", known, 0.0), below, above)
     made = {"d_data": d_out * slope}
     if a.act_type == "prelu":
@@ -247,7 +247,7 @@ _add("zeros_like", lambda w, a: w.number(0.0))
 RULES[_ones_like] = lambda w, a: w.number(1.0)
 
 
-# -- an array and a number
+# -- an array and a scalar
 
 
 def _scalar(f: Callable[[Writer, Value, Value], Value]) -> Rule:
@@ -255,7 +255,7 @@ def _scalar(f: Callable[[Writer, Value, Value], Value]) -> Rule:
 
 
 def _scalar_gradient(f: Callable[..., Value]) -> Rule:
-    """f(w, d_out, scalar, data or out)."""
+    """Rule of a gradient by f(w, d_out, scalar, data or out)."""
 
     def rule(w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None) -> Mapping[str, Value]:
         return {"d_data": f(w, d_out, w.constant(a.scalar), data if out is None else out)}
@@ -323,7 +323,7 @@ def _huber_gradient(w: Writer, a: Any, d_out: Value, x: Value) -> Mapping[str, V
     return {"d_data": d_out * w("min", w("max", x * w.constant(a.scalar**2), -1.0), 1.0)}
 
 
-# -- two arrays
+# -- binary functions
 
 
 def _add_binary(kind: str, f: Callable[[Writer, Value, Value], Value], gradient: Rule | None = None) -> None:
@@ -342,7 +342,7 @@ def _div_gradient(
 
 
 def _kept(other: str) -> Rule:
-    """All of the gradient to `lhs` but where `rhs` is `other`: so a nan among them does not lose it."""
+    """Pass the whole gradient to `lhs` except where `rhs` is `other`: so a nan does not mask it."""
     return lambda w, a, d_out, lhs, rhs: {
         "d_lhs": d_out * w.zero_where(other, lhs, rhs),
         "d_rhs": d_out * w.one_where(other, lhs, rhs),
@@ -391,7 +391,7 @@ def _cast(w: Writer, a: Any, data: Value) -> Value | None:
 
 
 def narrowed(w: Writer, x: Value, dtype: str) -> Value | None:
-    """x as `dtype` has it; None for what is no floating type."""
+    """x cast to `dtype`; None if that is no floating type."""
     if dtype in ("float16", "bfloat16"):
         return w(f"to_{dtype}", x)
     return x if dtype == "float32" else None

@@ -1,12 +1,12 @@
 """An optimizer's step as an expression, traced from its formula.
 
-`Update.step` says a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this
-file it writes an expression instead: an array is the element in hand, `out=` says which of them changes. So
-code made from it does the same arithmetic in the same order, with the same roundings, in one pass over
+`Update.step` defines a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this
+file it writes an expression instead: an array stands for one element, `out=` says which of them changes. So
+generated code does the same arithmetic in the same order, with the same roundings, in one pass over
 weight, gradient and states.
 
-Numbers that the attributes hold are constants of the expression. Rates are inputs, since a program reads them
-when it runs; so is what follows from the number of updates, `t`, which numpy's caller computes in double:
+Numbers in the attributes are constants of the expression. Rates are inputs, since a program reads them
+when it runs; so are values derived from the number of updates, `t`, which numpy's caller computes in double:
 
     inputs     weight, grad, *states, lr, wd, then one for each of `counted`
     outputs    the new weight, *states
@@ -26,11 +26,11 @@ from .expression import Expression, Value, Writer
 from .tracer import Numpy, StandIn
 
 Form = tuple[Any, ...]
-"""A double made from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""
+"""A double derived from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""
 
 
 class Traced(NamedTuple):
-    """An expression for one element, and its constants; forms of its counted inputs, and their numbers."""
+    """An expression for one element with its constants; forms of its counted inputs with their numbers."""
 
     expression: Expression
     constants: tuple[float, ...]
@@ -44,8 +44,8 @@ def traced(
 ) -> Traced:
     """The expression of `formula(xp, attrs, rates, scratch arrays, arrays) -> arrays that it changed`.
 
-    dtype: what numpy would compute in; with 16 bits, every operation is rounded as numpy rounds it.
-    decays: whether the weight decay is another number than 0.
+    dtype: the type numpy would compute in; with 16 bits, every operation is rounded as numpy rounds it.
+    decays: True if the weight decay is not 0.
     """
     pen = _Pen(dtype)
     given = [_Array(pen, pen.w.input()) for _ in range(arrays)]
@@ -62,7 +62,7 @@ def trace(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
 
 
 def trace_rest(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
-    """The same of its `rest`, which has no gradient among its inputs."""
+    """`traced` of an `Update` class's `rest`, which has no gradient among its inputs."""
     return traced(_rest(step), attrs, len(step.inputs) - 1, step.scratch, dtype, decays)
 
 
@@ -87,7 +87,7 @@ def _rest(step: Any) -> Callable[..., Sequence[Any]]:
 
 
 class _Pen:
-    """Writes the expression of one trace, rounding as numpy does."""
+    """Writer of one trace's expression, which rounds as numpy does."""
 
     def __init__(self, dtype: DType) -> None:
         self.w = Writer()
@@ -97,7 +97,7 @@ class _Pen:
         self._inputs: dict[Form, Value] = {}
 
     def value(self, x: Any) -> Value:
-        """What a stand-in holds, or a number as numpy hands it to a loop: in the arrays' type."""
+        """Value of a stand-in, or of a number in the arrays' type, as numpy passes it to a loop."""
         if isinstance(x, (_Array, _Rate)):
             assert x.value is not None, "scratch was read before it was written"
             return x.value
@@ -119,7 +119,7 @@ class _Pen:
         return self.w(f"to_{self.dtype.name}", found) if rounds else found
 
     def widens(self, x: Any) -> bool:
-        """Whether numpy computes in float32 because of `x`: Python's floats do that to bfloat16."""
+        """True if `x` makes numpy compute in float32: Python's floats do that to bfloat16."""
         return self.dtype.name == "bfloat16" and isinstance(x, (float, _Count))
 
 
@@ -127,14 +127,14 @@ _ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt"})
 
 
 class _Array:
-    """An array, of which one element is in hand; None: nothing has been written to it."""
+    """Stand-in for an array, by one of its elements; None: nothing has been written to it."""
 
     def __init__(self, pen: _Pen, value: Value | None = None) -> None:
         self.dtype, self.value = pen.dtype, value
 
 
 class _Rate(StandIn):
-    """A rate, in the arrays' type: a number that is known when the code runs."""
+    """Stand-in for a rate, in the arrays' type: a number that is known at run time."""
 
     def __init__(self, pen: _Pen, value: Value, there: bool) -> None:
         self.pen, self.value, self.there = pen, value, there
@@ -148,7 +148,7 @@ class _Rate(StandIn):
 
 
 class _Count(StandIn):
-    """A double that follows from the number of updates."""
+    """Stand-in for a double derived from the number of updates."""
 
     def __init__(self, pen: _Pen, form: Form) -> None:
         self.pen, self.form = pen, form
@@ -163,7 +163,7 @@ class _Count(StandIn):
 
 
 class _Numpy(Numpy):
-    """Stands for numpy: the functions that steps are made of."""
+    """Stand-in for numpy: the functions that steps use."""
 
     def __init__(self, pen: _Pen) -> None:
         self.pen = pen

@@ -1,4 +1,4 @@
-"""A GPU that is not here: enough of one to plan for it."""
+"""Stand-in for a GPU that is not present: enough of one to plan for it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .driver import Driver
 
 
 class AbsentDriver:
-    """See Driver. It has the properties of an H200 (NVIDIA, H200 data sheet) and refuses all work.
+    """Driver with the properties of an H200 (NVIDIA, H200 data sheet) that refuses all work.
 
     Kernels are chosen by what they compute and for which architecture, so a plan for it has their layouts and
-    their scratch. What cuBLASLt and cuDNN would ask for is known where they run only.
+    their scratch. What cuBLASLt and cuDNN would request is known only where they run.
     """
 
     name = "a GPU that is not here"
@@ -45,7 +45,7 @@ class AbsentDriver:
 
 
 class AbsentDevice(CudaDevice):
-    """The device of an AbsentDriver, on which nothing is measured: ways to compute are taken by rules."""
+    """The device of an AbsentDriver, on which nothing is measured: kernels are chosen by rules."""
 
     def __init__(self) -> None:
         super().__init__(cast(Driver, AbsentDriver()), 0)

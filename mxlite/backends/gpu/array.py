@@ -1,4 +1,4 @@
-"""Arrays in a device's memory, of which the host sees everything but the elements."""
+"""Arrays in device memory: the host knows everything about them but the elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Memory(Protocol):
 
 
 class Flags(NamedTuple):
-    """As numpy's, as far as anybody asks."""
+    """The subset of numpy's array flags that is used."""
 
     c_contiguous: bool = True
     writeable: bool = True
@@ -36,8 +36,8 @@ _FLAGS = Flags()
 class DeviceArray:
     """Elements of one dtype in C order at `address`, inside `memory`.
 
-    It has shape, dtype, views and reshapes as a numpy array, and no elements: whoever wants some asks its
-    device for a copy. A part that is not in C order is refused; kernels make such as copies.
+    It has shape, dtype, views and reshapes as a numpy array, but no elements: to read some, ask its
+    device for a copy. A view that is not in C order is refused; kernels copy such views.
     """
 
     __slots__ = ("__weakref__", "address", "dtype", "memory", "ndim", "shape", "size")
@@ -53,7 +53,7 @@ class DeviceArray:
 
     @property
     def device(self) -> Any:
-        """The device in whose memory it is."""
+        """The device whose memory holds it."""
         return self.memory.device
 
     @property
@@ -108,7 +108,7 @@ class DeviceArray:
         return DeviceArray(self.memory, self.address, (*self.shape[:-1], last // kind.itemsize), kind)
 
     def __getitem__(self, key: Any) -> DeviceArray:
-        """A part that is in C order: numbers, then at most one slice of step 1, then all of the rest."""
+        """A view in C order: indices, then at most one slice of step 1, then all of the rest."""
         items = list(key) if isinstance(key, tuple) else [key]
         if Ellipsis in items:
             at = items.index(Ellipsis)
@@ -117,7 +117,7 @@ class DeviceArray:
             raise IndexError(f"too many indices for an array of {self.ndim} axes: {key!r}")
         items += [slice(None)] * (self.ndim - len(items))
         start, shape, step = 0, [], self.size
-        cut = False  # whether an axis before this one is longer than 1 and not whole
+        cut = False  # true once an axis before this one is longer than 1 and not whole
         for item, n in zip(items, self.shape):
             step = step // n if n else 0
             if isinstance(item, slice):
@@ -142,8 +142,8 @@ class DeviceArray:
         return DeviceArray(self.memory, address, made, self.dtype)
 
     def part(self, key: tuple[Any, ...]) -> DeviceArray | Part:
-        """What a key of ints, slices, None and ... means; an axis may be walked in steps, or backwards."""
-        # numpy knows the arithmetic: an array over the same addresses, at whose elements nobody looks.
+        """View for a key of ints, slices, None and ...; an axis may have a step, or run backwards."""
+        # numpy does the arithmetic: on an array over the same addresses whose elements are never read.
         there = np.asarray(_Addresses(self.address, self.shape, self.dtype.itemsize))
         found = there[key if any(item is Ellipsis for item in key) else (*key, ...)]
         start = found.__array_interface__["data"][0] if found.size else self.address
@@ -177,7 +177,7 @@ class DeviceArray:
 
 
 class Part(NamedTuple):
-    """Elements of a DeviceArray that are not in C order: for `assign` and `fill`, which walk by strides."""
+    """View of a DeviceArray that is not in C order: for `assign` and `fill`, which walk by strides."""
 
     memory: Memory
     address: int
@@ -203,13 +203,13 @@ class Part(NamedTuple):
 
 
 def overlap(a: DeviceArray | Part, b: DeviceArray | Part) -> bool:
-    """Whether a byte lies between the first and the last of both."""
+    """True if the extents of both, from first to last byte, intersect."""
     (low, high), (start, stop) = extent(a), extent(b)
     return low < stop and start < high
 
 
 def extent(array: DeviceArray | Part) -> tuple[int, int]:
-    """Where its bytes begin and end; twice the same if it has none."""
+    """Half-open address range of its bytes; empty if it has none."""
     if not array.size:
         return 0, 0
     ends = [(n - 1) * s for n, s in zip(array.shape, array.strides)]
@@ -218,7 +218,7 @@ def extent(array: DeviceArray | Part) -> tuple[int, int]:
 
 
 def is_dense(array: DeviceArray | Part) -> bool:
-    """Whether its elements lie in C order without gaps."""
+    """True if its elements are contiguous in C order."""
     step = array.dtype.itemsize
     for n, s in zip(reversed(array.shape), reversed(array.strides)):
         if n != 1 and s != step and array.size:
@@ -228,7 +228,7 @@ def is_dense(array: DeviceArray | Part) -> bool:
 
 
 class _Addresses:
-    """What numpy makes an array of: bytes that it will not touch as long as it only cuts."""
+    """An `__array_interface__` that numpy can slice, at addresses that it never reads."""
 
     def __init__(self, address: int, shape: Shape, itemsize: int) -> None:
         self.__array_interface__ = {

@@ -1,12 +1,12 @@
-"""Attention and its gradient by kernels of our own that never hold the scores in memory.
+"""Attention and its gradient by kernels of our own that never store the scores in memory.
 
 A block of threads takes a tile of queries and goes along the keys (for the gradients of keys and values: a
 tile of keys, along the queries). Backward first writes delta = sum(d_out * out) of each query to scratch and
-makes each gradient with a launch of its own, in which every block makes the weights again: one product more
+computes each gradient with a launch of its own, in which every block recomputes the weights: one product more
 than the seven that a fused kernel would take, but no sums across blocks, so the same bits every time.
 
-Reads queries once for each 64 (128 where values are wider) columns of the result, keys and values once for
-each tile of queries; writes each result once.
+It reads queries once for each 64 (128 where values are wider) columns of the result, keys and values once for
+each tile of queries; it writes each result once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DELTA_THREADS = 256
 
 
 class Sizes(ctypes.Structure):
-    """The struct of that name in attention.cuh."""
+    """The struct of this name in attention.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_int) for n in "batch groups shared queries keys width values".split()),
@@ -46,7 +46,7 @@ class Sizes(ctypes.Structure):
 def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Source:
     """The kernels of a `part`: "forward", "gradient" (with that of delta), "mask" or "zero".
 
-    columns: of a tile of the result. drops: whether weights are dropped.
+    columns: those of a tile of the result. drops: True if weights are dropped.
     """
     if part == "zero":
         body = ["MX_EACH(at, count) made[at] = 0;"]
@@ -85,7 +85,7 @@ def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Sou
 
 @dataclass(frozen=True)
 class Attention:
-    """The calls of one operator for arrays of these types. `p`: the share of weights dropped in training."""
+    """The calls of one operator for arrays of these types. `p` is the dropout probability of weights."""
 
     device: Device
     plan: Plan
@@ -97,7 +97,7 @@ class Attention:
 
     @classmethod
     def of(cls, device: Device, a: Any, shapes: Any, dtypes: tuple[DType, ...]) -> Attention | None:
-        """None for types or sizes that the kernels do not take."""
+        """The calls for these shapes and types; None if the kernels do not support them."""
         names = [str(d) for d in dtypes]
         mask = tuple(shapes[3]) if a.use_mask else None
         mask_type = names[3] if a.use_mask else ""
@@ -117,7 +117,7 @@ class Attention:
 
     @property
     def item(self) -> int:
-        """Bytes of a number that is added up."""
+        """Size in bytes of an accumulator."""
         return 8 if self.dtype == "float64" else 4
 
     @property
@@ -133,7 +133,7 @@ class Attention:
         return train and self.p > 0
 
     def sizes(self, rng: Any, train: bool, addresses: tuple[int, ...]) -> Sizes:
-        """addresses: of arrays whose rows are queries, keys or values; packs are read where all allow it."""
+        """addresses: of arrays whose rows are queries, keys or values; packs are read if all are aligned."""
         z = self.plan
         drop = self.p if self._drops(train) else 0.0
         strides = [0, 0, 0, 0]
@@ -150,7 +150,7 @@ class Attention:
         )  # fmt: skip
 
     def columns(self, width: int) -> int:
-        """Of a tile of a result that is so wide."""
+        """Columns of a tile for a result of this width."""
         return 128 if width > 64 and self.item == 4 else 64
 
     def state(self, rng: Any, train: bool) -> Any:

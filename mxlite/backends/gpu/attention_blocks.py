@@ -1,10 +1,9 @@
-"""Attention on tensor cores: products of cuBLASLt, with rows of scores between.
+"""Attention on tensor cores: products by cuBLASLt, with a kernel for rows of scores in between.
 
-Of two-byte floats, and of float32 where TF32 is allowed. The scores of a few key heads at a time are in
+It serves two-byte floats, and float32 where TF32 is allowed. The scores of a few key heads at a time are in
 scratch, about as much as the second-level cache holds: as float32 for the softmax. Two-byte floats are
-rounded once for the product that follows, as kernels do that keep them on the chip; float32 stays where it
-is.
-Everything else is as in `attention.py`, which does what this cannot: other types, very long sequences,
+rounded once for the product that follows, as in kernels that keep scores on the chip; float32 is not.
+Everything else is as in `attention.py`, which handles what this cannot: other types, very long sequences,
 gradients of masks.
 
     forward    scores = query @ key.T;  weights = softmax(scores);  out = weights @ value
@@ -27,7 +26,7 @@ from .gemm import kernel_name, Product, product, workspace
 from .scratch import padded
 from .source import kernel, NAMES, shared, Source
 
-MOST_SCRATCH = 64 << 20  # bytes of scores and what is made of them, unless one head takes more
+MOST_SCRATCH = 64 << 20  # bytes of scores and values derived from them, unless one head takes more
 MOST_OF_A_HEAD = 128 << 20
 PITCH = 8  # rows of scores are a multiple of so many elements: 16 bytes of two-byte floats
 
@@ -54,7 +53,7 @@ def source(dtype: str, length: str, drops: bool) -> Source:
 
 
 def _scratch(dtype: str, backward: bool) -> dict[str, int]:
-    """Bytes for each score, by what they are for."""
+    """Bytes for each score, by purpose."""
     made = {"scores": 4, "d_weights": 4} if backward else {"scores": 4}
     if dtype != "float32":
         made |= {"weights": 2, "d_scores": 2} if backward else {"weights": 2}
@@ -71,7 +70,7 @@ class Blocks:
 
     @classmethod
     def of(cls, whole: Attention | None, backward: bool) -> Blocks | None:
-        """None where products would not be cuBLASLt's on tensor cores, or a head's scores are too many."""
+        """None if cuBLASLt cannot run the products on tensor cores, or if a head has too many scores."""
         if whole is None or whole.dtype not in ("float16", "bfloat16", "float32"):
             return None
         if whole.dtype == "float32" and not config.allow_tf32():
@@ -90,7 +89,7 @@ class Blocks:
 
     @property
     def rows(self) -> int:
-        """Queries that meet one key head."""
+        """Number of queries that meet one key head."""
         return self.whole.plan.shared * self.whole.plan.queries
 
     @property
@@ -98,7 +97,7 @@ class Blocks:
         return -(-self.whole.plan.keys // PITCH) * PITCH
 
     def products(self, count: int) -> dict[str, Product]:
-        """By name of what they make, for `count` key heads."""
+        """Products for `count` key heads, by the name of their result."""
         z, dtype = self.whole.plan, self.whole.dtype
         m, n, e, v, pitch = self.rows, z.keys, z.width, z.values, self.pitch
 
@@ -150,14 +149,14 @@ class Blocks:
         for name, nbytes in self.pieces().items():
             places[name] = work
             work += padded(nbytes)
-        # Of float32 a weight takes the place of its score: whoever writes it is who has read that.
+        # With float32 a weight overwrites its score: the thread that writes it has read the score.
         places.setdefault("weights", places["scores"])
         if self.backward:
             places.setdefault("d_scores", places["d_weights"])
         return places
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """(first key head, how many)."""
+        """(first key head, number of heads) of each block."""
         total = self.whole.plan.batch * self.whole.plan.groups
         for first in range(0, total, self.heads):
             yield first, min(self.heads, total - first)

@@ -1,13 +1,13 @@
-"""Which of several ways to compute the same is fastest on this GPU: measured once, kept on disk.
+"""Autotuning: which of several equivalent kernels is fastest on this GPU, measured once and kept on disk.
 
 A choice is one small file in the user's cache, named by what was chosen for and on what (GPU, library
-versions, shape, types). What a file says is only a name, which must be one of those on offer: nothing else of
-it is believed. Without measurements the first way that runs is taken, so that results do not depend on the
-clock.
+versions, shape, types). The file holds only a name, which must be one of the candidates: nothing else in
+it is trusted. Without measurements the first candidate that runs is taken, so that results do not depend on
+the clock.
 
-To measure takes time: cuDNN compiles a plan of a normalization for seconds. `MXLITE_GPU_TUNING_SECONDS` is a
-limit; what is asked for later gets the first way that runs as long as the process lives, and is left to
-another one.
+Measuring takes time: cuDNN compiles a plan of a normalization for seconds. `MXLITE_GPU_TUNING_SECONDS` limits
+it; later requests of the process get the first candidate that runs, and are left to
+another process.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ FOLDER = "gpu-choices"
 MOST_FILE = 4096  # bytes
 MOST_BYTES = 16 << 20  # of all files
 NOTICEABLE = 0.97
-"""Of the time of the first way, below which another is taken: what differs less is noise."""
+"""Share of the first candidate's time below which another is taken: smaller differences are noise."""
 
 
 class Timer(Protocol):
-    """What a device measures with."""
+    """A device as a stopwatch."""
 
     def time(self, run: Run, repeats: int = 5) -> float:
         """Seconds of device time of one `run`."""
@@ -43,14 +43,14 @@ class Timer(Protocol):
 
 _known: dict[str, str] = {}
 _spent = 0.0  # seconds, by measurements
-_lock = forks.rlock()  # what is measured may have a choice to make itself
+_lock = forks.rlock()  # reentrant: a measurement may itself make a choice
 
 
 def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> int:
-    """The index of the fastest of the ways `names`, for the purpose `key`.
+    """The index of the fastest of the candidates `names`, for the purpose `key`.
 
-    seconds(i): a measurement of way i, infinite where it cannot be run; only called where neither this
-    process nor an earlier one has chosen. Where the time for measuring is over: `first_that_runs`. The same
+    seconds(i): a measurement of candidate i, infinite if it cannot be run; only called if neither this
+    process nor an earlier one has chosen. When the time for measuring is used up: `first_that_runs`. The same
     answer for the same key as long as the process lives.
     """
     global _spent
@@ -71,7 +71,7 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
 
 
 def first_that_runs(names: Sequence[str], seconds: Callable[[int], float]) -> int:
-    """The index of the first of the ways `names` that can be run, which is tried; 0 where none can."""
+    """The index of the first of the candidates `names` that can be run, found by trial; 0 if none can."""
     for i, name in enumerate(names):
         if _time(name, seconds, i) < float("inf"):
             return i
@@ -79,7 +79,7 @@ def first_that_runs(names: Sequence[str], seconds: Callable[[int], float]) -> in
 
 
 def chosen(key: str) -> str | None:
-    """What was chosen for the purpose `key`, by this process or an earlier one; None: nothing yet."""
+    """Name chosen for the purpose `key`, by this process or an earlier one; None if there is none yet."""
     with _lock:
         return _known.get(key) or _read(key)
 
@@ -91,7 +91,7 @@ def _measured(names: Sequence[str], seconds: Callable[[int], float]) -> int:
 
 
 def _time(name: str, seconds: Callable[[int], float], i: int) -> float:
-    """Seconds of way i, infinite where it fails."""
+    """Seconds of candidate i, infinite if it fails."""
     try:
         return seconds(i)
     except MXLiteError as error:
@@ -100,7 +100,7 @@ def _time(name: str, seconds: Callable[[int], float], i: int) -> float:
 
 
 def forget() -> None:
-    """Choices of this process are gone, and the time they took; those on disk stay."""
+    """Forget the choices of this process and the time they took; those on disk stay."""
     global _spent
     with _lock:
         _known.clear()

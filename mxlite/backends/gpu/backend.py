@@ -95,7 +95,7 @@ class GPUBackend(Backend):
             with SWITCHING, device.active():
                 try:
                     run()
-                finally:  # what was launched before a failure is under way, too
+                finally:  # launches before a failure are under way, too
                     ticket = device.mark()
                     for var in vars:
                         var.fence = ticket
@@ -107,7 +107,7 @@ class GPUBackend(Backend):
         self.device.checks.look(var.fence)
 
     def settle_all(self) -> None:
-        if self.device.fault is None:  # else somebody has been told
+        if self.device.fault is None:  # otherwise it has been reported
             ticket = self._all()
             self.device.synchronize()
             self.device.pool.held()  # gives back what was borrowed
@@ -206,8 +206,8 @@ class GPUBackend(Backend):
     def show(self, array: Any, var: Var, stream: int | None) -> None:
         """Let another library see an array, whose operations have all been issued.
 
-        What comes on its `stream` from now on comes after them: a handle, None or 1 for the default stream, 2
-        for that of the thread, -1 for one that is ordered already (array API standard, `__dlpack__`).
+        Later work on its `stream` comes after them. The stream is a handle, None or 1 for the default stream,
+        2 for that of the thread, -1 for one that is ordered already (array API standard, `__dlpack__`).
         """
         if stream == 0:
             raise BufferError("stream 0 may mean two streams of CUDA; say 1 or 2.")
@@ -231,7 +231,7 @@ class GPUBackend(Backend):
         return max(self._all() if var is None else var.fence, target.memory.since)
 
     def _all(self) -> int:
-        """The ticket of everything that was put on the compute stream by now."""
+        """The ticket of everything issued to the compute stream so far."""
         with self.device.active():
             return self.device.mark()
 

@@ -1,7 +1,7 @@
 """A product of `gemm.py` as calls of cuBLASLt: one, or one for each of a few outer batches.
 
-What cuBLASLt's epilogues lack (the exact GELU, the slope of a rectifier that is read off what it made, a bias
-for each row, any for doubles) is done by a pass of our own over the result.
+Epilogues that cuBLASLt lacks (the exact GELU, the slope of a rectifier taken from its output, a bias
+for each row, any for doubles) are run as a separate pass over the result.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _log = logging.getLogger("mxlite")
 MOST_SCRATCH = 32 << 20
 """Bytes that one call may use, which is what NVIDIA recommends for sm_90."""
 SHARE, LEAST_SCRATCH = 4, 256 << 10
-"""It may use a quarter of what its matrices have, if that is less, but always so many bytes: in a small
-network scratch would be more than all else."""
+"""Scratch may be a quarter of the bytes of the matrices, if that is less, but always at least this: in a
+small network scratch would otherwise exceed all else."""
 MOST_CALLS = 8  # of one product: more are left to our own kernel, which takes them all together
 MOST_BATCH = 65535
 """Matrices of one call: algorithms that count them along a grid's third axis cannot do more, and the
 heuristic does not always know (tensorflow/tensorflow, pull request 44175, 2020)."""
-MOST_ALIGNED = 16  # bytes: what vector loads and copies by hardware ask for
+MOST_ALIGNED = 16  # bytes: the alignment that vector loads and hardware copies need
 
 
 class Addresses(NamedTuple):
-    """Where the matrices of a product begin, and what goes with them; 0 where there is none.
+    """Addresses of a product's matrices and vectors; 0 if absent.
 
-    `added`: what beta multiplies, 0 where that is c.
+    `added`: the operand of beta, 0 if that is c.
     """
 
     a: int
@@ -51,9 +51,9 @@ class Addresses(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """`calls` products of one form, each `steps` (of a, b, c) elements behind the one before.
+    """`calls` products of one form, successive ones `steps` elements (of a, b, c) apart.
 
-    `finish`: what is left to a pass of our own.
+    `finish`: the epilogue that is left to a pass of our own.
     """
 
     form: Multiplication
@@ -64,7 +64,7 @@ class Plan:
 
 
 def merged(p: Product) -> Product:
-    """The same product with `summed` and `batch` as small as they can be: neighbours in memory are one."""
+    """The same product with `summed` and `batch` as small as they can be: contiguous ones are merged."""
     if p.summed > 1 and p.trans_a and not p.trans_b:
         if p.more_a == p.k * p.pitch_a and p.more_b == p.k * p.pitch_b:
             p = replace(p, k=p.k * p.summed, summed=1, more_a=0, more_b=0)
@@ -81,7 +81,7 @@ def merged(p: Product) -> Product:
 
 
 def divided(p: Product) -> Product:
-    """A merged product with at most MOST_BATCH matrices in a call, where few equal calls have all of them."""
+    """A merged product split into few equal calls of at most MOST_BATCH matrices, if that is possible."""
     calls, count = p.batch
     if calls > 1 or count <= MOST_BATCH:
         return p
@@ -94,7 +94,7 @@ def divided(p: Product) -> Product:
 
 
 def _aligned(item: int, *strides: int) -> int:
-    """Bytes, a power of two, that all these distances are a multiple of; an address, with item 1."""
+    """Largest power of two in bytes that divides all these distances; for an address, with item 1."""
     bits = MOST_ALIGNED
     for s in strides:
         bits |= s * item
@@ -117,10 +117,10 @@ def _form(p: Product, fused: bool) -> Multiplication:
 
 @functools.lru_cache(maxsize=4096)
 def _choices(device: Any, form: Multiplication, limit: int) -> tuple[Choice, ...]:
-    """Algorithms for a form. What the library refuses to hear of is left to our own kernel, and logged.
+    """Algorithms for a form. If the library refuses the form, our own kernel takes it, and this is logged.
 
-    They are asked for while nobody captures a graph: then cuBLASLt 13.3 fails (mudler/vllm.cpp, issue 1732,
-    2026).
+    They are queried while no graph is captured: in a capture cuBLASLt 13.3 fails (mudler/vllm.cpp, issue
+    1732, 2026).
     """
     if not form.is_known:
         return ()
@@ -133,7 +133,7 @@ def _choices(device: Any, form: Multiplication, limit: int) -> tuple[Choice, ...
 
 
 def plans(device: Any, p: Product) -> list[Plan]:
-    """Ways to compute it, the one that should be fastest first; none where cuBLASLt cannot."""
+    """Candidate plans, the one that should be fastest first; none if cuBLASLt cannot compute it."""
     lib: Library | None = getattr(device, "blas", None)  # only a real GPU has it, and not each of those
     if lib is None or p.dtype not in SIZES or not (p.m and p.n and p.k and p.batch[0] and p.batch[1]):
         return []
@@ -151,7 +151,7 @@ def plans(device: Any, p: Product) -> list[Plan]:
     finishes = bool(p.bias or p.activation or p.slope)
     if (made and not p.row_sums) or not (finishes or p.row_sums):
         return made
-    # Whether sums are better made beside the product than apart from it is for measurements to say.
+    # Measurements decide if sums are better fused with the product or computed apart.
     form = _form(q, fused=False)
     return made + [Plan(form, c, calls, steps, p if finishes else None) for c in _found(device, form)]
 
@@ -165,8 +165,8 @@ def _found(device: Any, form: Multiplication) -> tuple[Choice, ...]:
 def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
     """The call for matrices at these addresses; `work` is `room` bytes, at least the plan's.
 
-    None where they are less aligned than they should be, and no algorithm takes them so. Sums of rows are
-    made where the plan's form makes them.
+    None if they are less aligned than required, and no algorithm accepts them. Sums of rows are
+    computed if the plan's form includes them.
     """
     lib: Library = device.blas
     handle = lib.handle(device.index)
@@ -179,7 +179,7 @@ def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> 
         aligned[2] = min(aligned[2], _aligned(1, known))
     promised = (form.align_a, form.align_b, form.align_c, form.align_bias if form.has_vector else 0)
     if aligned[3] < promised[3] or (form.slope and _aligned(1, known) < MOST_ALIGNED):
-        return None  # of vectors algorithms are not all true to what the heuristic was told
+        return None  # for vectors, some algorithms do not keep what the heuristic promised
     if any(x < y for x, y in zip(aligned, promised)):
         least = [min(x, y) if y else MOST_ALIGNED for x, y in zip(aligned, promised)]
         form = replace(form, align_a=least[0], align_b=least[1], align_c=least[2], align_bias=least[3])

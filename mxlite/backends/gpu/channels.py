@@ -1,4 +1,4 @@
-"""How sums over samples and positions are shared out among blocks; see cuda/channels.cuh."""
+"""Work split of sums over samples and positions among blocks; see cuda/channels.cuh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AT_ONCE_ROUNDS = 32  # packs of a thread, up to which one block has all of a cha
 
 @dataclass(frozen=True)
 class Split:
-    """Which block does what: threads of a block, and how the samples and positions become parts."""
+    """Work of each block: its threads, and how samples and positions are split into parts."""
 
     shape: tuple[int, int, int]
     pack: int
@@ -32,12 +32,12 @@ class Split:
 
     @property
     def numbers(self) -> list[Any]:
-        """What kernels are told: SIZE of channels.cuh."""
+        """Kernel arguments of the split: SIZE of channels.cuh."""
         return [ctypes.c_int64(x) for x in (*self.shape, *self.steps, self.parts[1])]
 
 
 def split(shape: tuple[int, int, int], pack: int, parts: int, rounds: int) -> Split:
-    """At most `parts` blocks over all, a thread of which goes `rounds` times through its loop at least."""
+    """Split into at most `parts` blocks in total, with at least `rounds` loop iterations of each thread."""
     i, c, p = shape
     last = p == 1
     columns = -(-(c if last else p) // pack)
@@ -55,7 +55,7 @@ def split(shape: tuple[int, int, int], pack: int, parts: int, rounds: int) -> Sp
 
 
 def split_at_once(shape: tuple[int, int, int], pack: int) -> Split | None:
-    """One part, if threads can go through it in a few rounds."""
+    """Split with one part, if threads can go through it in a few rounds."""
     i, c, p = shape
     last = p == 1
     columns = -(-(c if last else p) // pack)

@@ -1,14 +1,14 @@
-"""What kernels find wrong with numbers they are given: noted in device memory, told where the host waits.
+"""Errors that kernels find in their data: noted in device memory, raised where the host waits.
 
-A kernel cannot raise. One that finds an index or a label out of range goes on with something harmless and
-writes what it found to its **slot**, three words in device memory, all ones as long as nothing is wrong:
+A kernel cannot raise. One that finds an index or a label out of range continues with something harmless and
+writes the finding to its **slot**, three words in device memory, all ones as long as nothing is wrong:
 
     first wrong    smallest of place << 32 | value, by atomicMin    -, -
     out of range   0                                                least, most index
 
-What is noted follows from the data alone, not from the order of threads. Nobody waits for a slot. Where the
-host waits for a ticket of the compute stream, it fetches all slots of the device, if there are any, and
-raises what was found first in the order of binding; then those slots are as new.
+The content of a slot follows from the data alone, not from the order of threads. Nothing waits for a slot.
+When the host waits for a ticket of the compute stream, it fetches all slots of the device, if there are any,
+and raises the first finding in the order of binding; then those slots are reset.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ CHUNK = 256  # slots that are allocated at a time
 NOTHING = 2**64 - 1
 
 Describe = Callable[[tuple[int, int, int]], str]
-"""The text about what a slot holds."""
+"""Function from a slot's content to the error text."""
 
 
 @dataclass
 class Note:
-    """What is known of a slot, also when its Check is gone and its kernel is still to run.
+    """Metadata of a slot; it survives its Check while the kernel is still to run.
 
-    `operation` is the operator's name, `name` that of the node, once somebody knows it. `serial` counts slots
-    in the order in which they were made.
+    `operation` is the operator's name, `name` that of the node, once known. `serial` counts slots
+    in the order in which they were created.
     """
 
     serial: int
@@ -51,7 +51,7 @@ class Note:
     name: str = ""
 
     def error(self, words: tuple[int, int, int]) -> OperatorError:
-        """What the host's kernel would have raised."""
+        """The error that the host's kernel would have raised."""
         text = self.describe(words)
         if self.name and not text.startswith(f"{self.name}:"):
             text = f"{self.name!r} failed with {self.kind.__name__}: {text}"
@@ -61,7 +61,7 @@ class Note:
 
 
 class Check:
-    """A slot that is in use: `address` is for the kernel."""
+    """A slot that is in use; kernels write to `address`."""
 
     def __init__(self, address: int, note: Note, release: Callable[[int], None]) -> None:
         self.address, self.note = address, note
@@ -84,7 +84,7 @@ class Checked:
 
 
 def name_checks(run: Any, name: str) -> None:
-    """Let what is found by the kernels of `run` be told under the name of its node."""
+    """Report errors found by the kernels of `run` under the name of their node."""
     for part in getattr(run, "runs", (run,)):
         if isinstance(part, Checked):
             part.check.note.name = name
@@ -97,16 +97,16 @@ class Checks:
         self._device = device
         self._lock = forks.lock()
         self._serial = itertools.count()
-        self._chunks: list[tuple[Any, np.ndarray]] = []  # on the device, and where the host reads
+        self._chunks: list[tuple[Any, np.ndarray]] = []  # on the device, and its copy on the host
         self._free: list[int] = []
         self._notes: dict[int, Note] = {}  # by address
         self._left: list[
             tuple[int, int]
         ] = []  # slots without a Check, and the last ticket that may write there
-        self._seen = 0  # a ticket up to which everything has been looked at
+        self._seen = 0  # a ticket up to which all slots have been examined
 
     def slot(self, operation: str, describe: Describe, kind: type[OperatorError] = OperatorError) -> Check:
-        """A new one, which holds nothing. Not while a graph is captured."""
+        """A new slot, empty. Not while a graph is captured."""
         with self._lock:
             if not self._free:
                 self._grow()
@@ -115,7 +115,7 @@ class Checks:
         return Check(address, note, self._leave)
 
     def look(self, ticket: int) -> None:
-        """Raise what was found by kernels before `ticket`, which is over. Raises OperatorError."""
+        """Raise OperatorError for errors found by kernels up to `ticket`, which is done."""
         if not self._notes or ticket <= self._seen:
             return
         device, driver = self._device, self._device.driver
@@ -150,17 +150,17 @@ class Checks:
         chunk = device.empty(CHUNK * SLOT_BYTES)
         with device.active():
             device.driver.fill(chunk.address, 0xFF, chunk.nbytes, device.compute)
-            device.wait_for(device.mark())  # before anybody looks
+            device.wait_for(device.mark())  # before the slot is first examined
         self._chunks.append((chunk, device.pinned(chunk.nbytes)))
         self._free += [chunk.address + i * SLOT_BYTES for i in reversed(range(CHUNK))]
 
     def _leave(self, address: int) -> None:
-        """Its call is gone; what it launched may still be under way."""
+        """Retire the slot of a call that is gone; what it launched may still be under way."""
         self._left.append((address, self._device.issued + 1))
 
 
 def first_wrong(words: tuple[int, int, int]) -> tuple[int, int]:
-    """(place, value) that a kernel has noted as the first that is wrong; values beyond int32 are cut off."""
+    """(position, value) of the first error that a kernel has noted; values beyond int32 are cut off."""
     value = words[0] & 0xFFFFFFFF
     return words[0] >> 32, value - 2**32 if value >= 2**31 else value
 

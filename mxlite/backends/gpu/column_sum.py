@@ -1,6 +1,6 @@
-"""Sums of the columns of a matrix, as the gradient of a bias is: each number is read once.
+"""Column sums of a matrix, such as the gradient of a bias: each number is read once.
 
-A block adds up a slab of rows for 32 columns; where there are several slabs, their sums go to scratch and a
+A block adds up a slab of rows for 32 columns; if there are several slabs, their sums go to scratch and a
 second launch adds them up in order. Slabs depend on the shape alone.
 """
 
@@ -18,7 +18,7 @@ MOST_SLABS = 64
 
 
 def _slabs(rows: int, columns: int) -> int:
-    """How many blocks share a column."""
+    """Number of blocks that share a column."""
     wanted = max(1, 528 // max(1, -(-columns // COLUMNS)))
     return max(1, min(wanted, -(-rows // SLAB), MOST_SLABS))
 
@@ -56,7 +56,7 @@ def source(given: str, made: str, compute: str) -> Source:
 
 
 def launches(rows: int, columns: int) -> int:
-    """Kernels of a call."""
+    """Number of kernels of a call."""
     return 1 if _slabs(rows, columns) == 1 else 2
 
 

@@ -1,8 +1,8 @@
-"""Machine code of kernels, kept on disk: compiled once for a GPU's architecture, read in a millisecond.
+"""Cache of compiled kernels on disk: compiled once for a GPU's architecture, read in a millisecond.
 
 A file is named by a digest of all that went into it: the text, the options, the architecture, the versions of
-NVRTC and of this file. It is used only if the digest in front of it is that of its bytes and its directory
-is the user's own (see core/kept.py); anything else is compiled anew and written again.
+NVRTC and of this file. It is used only if the digest at its start matches its bytes and its directory
+is the user's own (see core/kept.py); anything else is recompiled and overwritten.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ...core import kept
 from . import nvrtc
 from .source import Source
 
-VERSION = 1  # a higher number makes nothing of what older ones left
-MOST_BYTES = 512 * 2**20  # on disk; the files used longest ago go
+VERSION = 1  # a higher number invalidates what older ones left
+MOST_BYTES = 512 * 2**20  # on disk; the least recently used files are removed
 MOST_FILE_BYTES = 64 * 2**20
 _MAGIC = b"mxlite cubin 1\n"
 _ELF = b"\x7fELF"

@@ -1,17 +1,17 @@
 """cuBLASLt by ctypes: the library, its descriptors, and calls of `cublasLtMatmul` on the current stream.
 
-Unlike cuBLAS's own functions it takes the stream and the scratch with every call, so that a call may be
-captured and the plan owns the scratch. The heuristic is asked when a kernel is chosen, never in a capture.
+Unlike the functions of cuBLAS it takes the stream and the scratch with every call, so that a call may be
+captured and the plan owns the scratch. The heuristic is queried when a kernel is chosen, never in a capture.
 
-cuBLASLt's matrices are stored by columns: what we store by rows as (rows, columns) with a pitch is, to it,
-the matrix (columns, rows) with that leading dimension. So c = op(a) @ op(b) by rows is asked as its
+cuBLASLt's matrices are column-major: a matrix that we store row-major as (rows, columns) with a pitch is, to
+it, the matrix (columns, rows) with that leading dimension. So c = op(a) @ op(b) by rows is computed
 transposed,
 
     c.T (n, m) = op(b).T @ op(a).T,   "A" is b and "B" is a, each transposed if and only if ours is,
 
 and a bias for each of our columns is one for each row of its result, which is what its epilogues add.
 
-Only algorithms that make the same bits every time are asked for: parts of a split sum are kept in the compute
+Only deterministic algorithms are requested: partial sums of a split sum are kept in the compute
 type and added up in a step of their own.
 
 Source: NVIDIA, "cuBLAS", CUDA 13.0, "Using the cuBLASLt API", and cublasLt.h.
@@ -69,7 +69,7 @@ NUMBERS = {
     "CUBLAS_STATUS_SUCCESS": 0,
     "CUBLAS_STATUS_NOT_SUPPORTED": 15,
 }
-"""Numbers of the headers; tests/test_gpu_cublaslt.py compares them with cublasLt.h where that is."""
+"""Constants of the headers; tests/test_gpu_cublaslt.py compares them with an installed cublasLt.h."""
 
 TYPES = {"float32": "CUDA_R_32F", "float64": "CUDA_R_64F", "float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF"}
 SIZES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
@@ -79,8 +79,8 @@ EPILOGUES = {
     "gelu_tanh": "CUBLASLT_EPILOGUE_GELU",
 }
 SLOPES = {"gelu_tanh": "CUBLASLT_EPILOGUE_DGELU"}
-"""Read off what the activation was given. The rectifier's wants bits that only its own epilogue makes."""
-EIGHT = 8  # elements that rows of what a slope is read off are a multiple of
+"""Slopes taken from the activation's input. The rectifier's needs bits that only its own epilogue writes."""
+EIGHT = 8  # elements that must divide the row length of the array that a slope is taken from
 
 
 class Algorithm(ctypes.Structure):
@@ -102,15 +102,16 @@ class Heuristic(ctypes.Structure):
 
 
 class CublasError(DeviceError):
-    """A function of cuBLASLt failed; the message has its name and the library's words."""
+    """Failure of a function of cuBLASLt; the message has its name and the library's words."""
 
 
 @dataclass(frozen=True)
 class Multiplication:
     """One call: c = activation(alpha * op(a) @ op(b) + beta * added + bias) * slope; see gemm.Product.
 
-    `align_*`: bytes to which every matrix of the batch is aligned, of `c` also those that the slope is taken
-    from. `bias`: one for each column. `row_sums`: the sums of the rows of op(a) are made too.
+    `align_*`: bytes to which every matrix of the batch is aligned; that of `c` also covers the array that the
+    slope is taken from. `bias`: one for each column. `row_sums`: the sums of the rows of op(a) are computed
+    too.
     """
 
     m: int
@@ -141,7 +142,7 @@ class Multiplication:
 
     @property
     def is_known(self) -> bool:
-        """Whether cuBLASLt has types and an epilogue for it."""
+        """True if cuBLASLt has types and an epilogue for it."""
         return (
             self.dtype in TYPES
             and self.made in (self.dtype, "float32")
@@ -156,12 +157,12 @@ class Multiplication:
 
     @property
     def has_vector(self) -> bool:
-        """Whether a vector goes with the matrices: a bias, or sums."""
+        """True if it has a vector operand beside the matrices: a bias, or sums."""
         return self.bias or self.row_sums
 
     @property
     def epilogue(self) -> int:
-        """Of the header's: activations and biases are bits, and nothing at all is the default."""
+        """Epilogue constant of the header: activations and biases are bits; without either, the default."""
         if self.slope:
             return NUMBERS[SLOPES[self.slope]]
         if self.row_sums:
@@ -181,10 +182,10 @@ class Choice:
 
 
 class Library:
-    """cuBLASLt, loaded from one file. `handle()` makes its context on the GPU that is current."""
+    """cuBLASLt, loaded from one file. `handle()` creates its context on the current GPU."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError where the file is no library, AttributeError where it lacks a function."""
+        """Raises OSError if the file is no library, AttributeError if it lacks a function."""
         self.path = path
         self.lib = lib = ctypes.CDLL(path)
         p, i, u, s, q = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int64
@@ -211,7 +212,7 @@ class Library:
 
     @property
     def version(self) -> int:
-        """As 130002 for 13.0.2."""
+        """Version as an integer, such as 130002 for 13.0.2."""
         return int(self.lib.cublasLtGetVersion())
 
     def handle(self, device: int) -> int:
@@ -222,7 +223,7 @@ class Library:
             return self._handles[device]
 
     def create(self, name: str, *arguments: Any) -> int:
-        """What a function that makes something gives back."""
+        """The object that a creating function returns."""
         made = ctypes.c_void_p()
         self.check(getattr(self.lib, name)(ctypes.byref(made), *arguments), name)
         assert made.value is not None
@@ -246,7 +247,7 @@ class Library:
 def library() -> Library | None:
     """The library of MXLITE_CUBLASLT_LIB, of this Python's wheels, or of the system, else None.
 
-    Raises MXLiteError where the file that was asked for is not one.
+    Raises MXLiteError if the requested file is not such a library.
     """
     asked = config.cublaslt_lib()
     if asked:
@@ -263,7 +264,7 @@ def library() -> Library | None:
 
 
 class _Description:
-    """The descriptor of an operation and the layouts of its matrices; gone when this is."""
+    """The descriptor of an operation and the layouts of its matrices, destroyed with this object."""
 
     def __init__(self, lib: Library, x: Multiplication) -> None:
         made: list[tuple[str, int]] = []
@@ -284,7 +285,7 @@ class _Description:
         self._set("EPILOGUE", ctypes.c_uint32(x.epilogue))
         if x.has_vector:
             self._set("BIAS_DATA_TYPE", ctypes.c_int32(out))
-            # Its alignment is what the heuristic reads of it.
+            # The heuristic reads only its alignment.
             self.set_vector(x.align_bias)
         if x.slope:
             self._set("EPILOGUE_AUX_LD", ctypes.c_int64(x.ldc))
@@ -365,7 +366,7 @@ class Call:
         addresses: tuple[int, int, int, int, int, int],
         work: int,
     ) -> None:
-        """addresses: of a, b, c, bias or sums, what the slope is taken from, and what beta multiplies.
+        """addresses: of a, b, c, bias or sums, the slope's input, and the operand of beta.
 
         work: `choice.workspace` bytes, aligned to 256.
         """

@@ -3,21 +3,21 @@
 Order
 -----
 All kernels of a device go to its **compute stream**, in the order in which the engine runs its operations, so
-among themselves they need no events. `issued` counts what was put there by operations; the number is a
-**ticket**. An array's Var keeps the ticket of the last operation that touched it (`Var.fence`). Who uses the
+among themselves they need no events. `issued` counts what operations have put there; the number is a
+**ticket**. An array's Var keeps the ticket of the last operation that touched it (`Var.fence`). A user of the
 array from elsewhere, a copy stream or the host, waits for that ticket and not for what was issued later:
 
     compute   k1  k2  k3  k4  k5 ...           array a was last touched by k2
     download          wait(2)  a -> host       runs beside k3, k4, k5
 
-Tickets stand on events in a ring; one that has left the ring is over or stands for a later event, which is
-safe. A copy to or from the host is waited for by the thread that asked for it (a worker for copies of the
-engine), so whoever comes after it, on whatever stream or on the host, finds it done.
+Tickets map to events in a ring; one that has left the ring is done or maps to a later event, which is
+safe. A copy to or from the host is waited for by the thread that requested it (a worker for copies of the
+engine), so every later operation, on whatever stream or on the host, finds it done.
 
 Faults
 ------
 A kernel's fault shows in some later call. From then on CUDA refuses everything on this device: `fault` keeps
-the first error, and every use says it. Other devices and the host go on.
+the first error, and every use raises it. Other devices and the host go on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _bytes = np.dtype(np.uint8)
 
 
 class CudaDevice:
-    """See above. `index` is its number, `limit` the most bytes that it takes."""
+    """One GPU; see above. `index` is its number, `limit` the most bytes that it takes."""
 
     xp: ModuleType = np
 
@@ -69,12 +69,12 @@ class CudaDevice:
         self._timing = forks.lock()
         self._watch: list[int] = []  # two timed events
         self._foreign: int | None = None  # an event for streams of others
-        # Whoever marks may come here again: the collector ends an arena, which is freed behind what uses it.
+        # Reentrant: while marking, the collector may free an arena, which marks too.
         self._marking = forks.rlock()
         self._compiling = forks.lock()
-        self._capture = forks.lock()  # held by who captures a graph
-        self._captured_on: int | None = None  # the stream of those who bring none
-        self.before_capture: list[Callable[[int], None]] = []  # told of a stream that is about to be captured
+        self._capture = forks.lock()  # held by the thread that captures a graph
+        self._captured_on: int | None = None  # the default stream for captures
+        self.before_capture: list[Callable[[int], None]] = []  # called with a stream about to be captured
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -90,7 +90,7 @@ class CudaDevice:
         return self._array(self.pool.block, nbytes)
 
     def arena(self, nbytes: int) -> DeviceArray:
-        """A 1-D uint8 array that takes just `nbytes` of the device. Raises OutOfMemoryError."""
+        """A 1-D uint8 array that takes exactly `nbytes` of the device. Raises OutOfMemoryError."""
         return self._array(self.pool.exactly, nbytes)
 
     def _array(self, make: Callable[[int], Block], nbytes: int) -> DeviceArray:
@@ -101,26 +101,26 @@ class CudaDevice:
         return DeviceArray(block, block.address, (nbytes,), _bytes)
 
     def address(self, array: Any) -> int:
-        """Where an array of this device begins."""
+        """Start address of an array of this device."""
         if array.device is not self:
             raise DeviceError(f"A kernel on {self} was given an array on {array.device}.")
         return int(array.address)
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes, whoever uses them."""
+        """(free, total) bytes, counting all users of the device."""
         with self.active():
             self.pool.tidy()
             return self.driver.memory()
 
     def room(self, blocks: Iterable[int], arena: int) -> Room:
-        """What is free, and whether arrays of so many bytes each and then an arena can be had of it."""
+        """Free memory, and if arrays of these sizes and then an arena can be allocated in it."""
         free, total = self.memory()
         return Room(free, total, self.pool.held(), self.pool.missing(blocks, arena, free))
 
     # -- kernels ---------------------------------------------------------------------------------------
 
     def function(self, source: Source, name: str) -> int:
-        """The kernel `name` of `source`, compiled now or before."""
+        """The kernel `name` of `source`, compiled on first use."""
         key = (source, name)
         found = self._functions.get(key)
         if found is None:
@@ -141,19 +141,19 @@ class CudaDevice:
         return Launch(self, function, grid, block, shared, arguments)
 
     def check(self, operation: str, describe: Describe, kind: type[OperatorError] = OperatorError) -> Check:
-        """A slot in which a kernel of that operator notes what is wrong with its numbers."""
+        """A slot in which a kernel of that operator notes errors in its data."""
         return self.checks.slot(operation, describe, kind)
 
     # -- streams ---------------------------------------------------------------------------------------
 
     @property
     def stream(self) -> int:
-        """Where this thread's launches go: the compute stream, or what `on` says."""
+        """The stream of this thread's launches: the compute stream, or the one that `on` has set."""
         return getattr(self._thread, "stream", None) or self.compute
 
     @contextmanager
     def on(self, stream: int) -> Iterator[None]:
-        """Inside, this thread's launches go to `stream`."""
+        """Context in which this thread's launches go to `stream`."""
         before = getattr(self._thread, "stream", None)
         self._thread.stream = stream
         try:
@@ -163,7 +163,7 @@ class CudaDevice:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Inside, this thread talks to this device, then again to what it did; its errors are noted.
+        """Context in which this device is the thread's current one; its errors are noted.
 
         Raises DeviceError.
         """
@@ -182,7 +182,7 @@ class CudaDevice:
                 self.driver.restore(before)
 
     def lose(self) -> None:
-        """In a forked child, which cannot use what its parent has on the device."""
+        """Give up in a forked child, which cannot use what its parent has on the device."""
         self.fault = DriverError("it was opened before the process forked, and CUDA does not follow there.")
         self.was_forked = True
         self.pool.lose()
@@ -199,7 +199,7 @@ class CudaDevice:
         )
 
     def mark(self) -> int:
-        """The ticket of all that was put on the compute stream up to now."""
+        """The ticket of everything put on the compute stream so far."""
         with self._marking:
             ticket = self.issued + 1
             self.driver.record(self._ring[ticket % RING], self.compute)
@@ -207,9 +207,9 @@ class CudaDevice:
         return ticket
 
     def let_wait(self, stream: int, ticket: int) -> None:
-        """What is put on `stream` from now on comes after `ticket`. Costs the host no wait.
+        """Make later work on `stream` come after `ticket`. The host does not wait.
 
-        A ticket that is yet to be issued stands for what is on the compute stream by now.
+        A ticket that is yet to be issued stands for the work on the compute stream so far.
         """
         if ticket > self.issued:
             self.mark()
@@ -217,7 +217,7 @@ class CudaDevice:
             self.driver.wait(stream, self._ring[ticket % RING])
 
     def await_stream(self, stream: int) -> None:
-        """What comes on the compute stream from now on comes after all that is on another library's now."""
+        """Make later work on the compute stream come after all current work of another library's stream."""
         with self.active(), self._marking:
             if self._foreign is None:
                 self._foreign = self.driver.event()
@@ -225,7 +225,7 @@ class CudaDevice:
             self.driver.wait(self.compute, self._foreign)
 
     def wait_for(self, ticket: int) -> None:
-        """Return when `ticket` is over; raises the fault of a kernel before it."""
+        """Wait until `ticket` is done; raises the fault of a kernel before it."""
         if ticket > self._done:
             with self.active():
                 if ticket > self.issued:
@@ -234,13 +234,13 @@ class CudaDevice:
                 self._done = max(self._done, ticket)
 
     def synchronize(self) -> None:
-        """Return when everything is done; raises the fault of a kernel."""
+        """Wait until everything is done; raises the fault of a kernel."""
         with self.active():
             for stream in (self.compute, self.uploads, self.downloads):
                 self.driver.synchronize(stream)
 
     def time(self, run: Run, repeats: int = 5) -> float:
-        """Seconds of device time of one `run`: the least of several, after one that does not count."""
+        """Seconds of device time of one `run`: the least of several, after one for warm-up."""
         with self._timing, self.active():
             if not self._watch:
                 self._watch += [self.driver.event(timed=True) for _ in range(2)]
@@ -272,7 +272,7 @@ class CudaDevice:
         self._cross(self.downloads, target.ctypes.data, source.address, target, source, after)
 
     def take_over(self, target: DeviceArray, source: DeviceArray, after: int = 0) -> None:
-        """Copy from another device, where `source` is ready, after ticket `after`; done when it returns."""
+        """Copy from another device, where `source` is ready, after ticket `after`; waits for the copy."""
         assert target.nbytes == source.nbytes
         if target.nbytes:
             with self.active():
@@ -294,7 +294,7 @@ class CudaDevice:
             self.driver.synchronize(stream)
 
     def fill_bytes(self, target: DeviceArray, byte: int = 0) -> None:
-        """Put on the current stream: every byte of `target` becomes `byte`."""
+        """Put a fill of `target` with `byte` on the current stream."""
         if target.nbytes:
             self.driver.fill(target.address, byte, target.nbytes, self.stream)
 
@@ -312,21 +312,21 @@ class CudaDevice:
         return np.asarray(PinnedMemory(self, address, nbytes))
 
     def free_pinned(self, address: int) -> None:
-        """Give pinned memory back when no copy of ours has it any more: CUDA does not say that it waits."""
+        """Free pinned memory once none of our copies uses it: CUDA does not promise to wait."""
         self.synchronize()
         self.driver.host_free(address)
 
     # -- graphs ----------------------------------------------------------------------------------------
 
     def capture(self, runs: Sequence[Run], stream: int | None = None) -> CapturedGraph:
-        """All that `runs` launch, as one graph. Nothing of it is done now.
+        """Capture all launches of `runs` as one graph, without running them.
 
         Raises what a run raises; the stream is usable afterwards.
         """
         with self._capture, self.active():
             if stream is None:
                 self._captured_on = stream = self._captured_on or self.driver.stream()
-            # An array that the garbage collector frees would be a call in the middle of it.
+            # An array that the garbage collector frees would be a call in the middle of the capture.
             with self.on(stream), capturing(), no_collection():
                 for tell in self.before_capture:
                     tell(stream)
@@ -338,10 +338,10 @@ class CudaDevice:
                     try:
                         self.driver.destroy_graph(self.driver.end_capture(stream))
                     except DriverError:
-                        pass  # it was broken by what is raised already
+                        pass  # the exception being raised has broken it already
                     raise
                 graph = CapturedGraph(self, self.driver.end_capture(stream))
-            try:  # now, while it can still be done without: its first launch is in the middle of a step
+            try:  # now, while a fallback is possible: its first launch is in the middle of a step
                 self.driver.upload_graph(graph.handle, self.compute)
             except DriverError as error:
                 if error.is_memory or error.is_lasting:
@@ -350,7 +350,7 @@ class CudaDevice:
 
     @contextmanager
     def between_captures(self) -> Iterator[None]:
-        """Inside, no other thread captures a graph."""
+        """Context in which no other thread captures a graph."""
         if is_capturing():
             yield
         else:
@@ -358,8 +358,8 @@ class CudaDevice:
                 yield
 
     def come_to_rest(self) -> bool:
-        """Wait until the device has done everything, for whomever. False while a thread captures a graph, of
-        another library too, and after a fault, which the next use tells.
+        """Wait until the device has done everything, for all users. False while a thread captures a graph, of
+        another library too, and after a fault, which the next use raises.
 
         CUDA refuses to wait for a device with a stream that is captured, and gives up the capture, whichever
         thread asks (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations").
@@ -367,7 +367,7 @@ class CudaDevice:
         if not self._capture.acquire(blocking=False):
             return False
         try:
-            with self.active():  # a finalizer asks, too, on whatever thread
+            with self.active():  # called by finalizers, too, on any thread
                 self.driver.finish()
         except DeviceError:
             return False
@@ -377,12 +377,12 @@ class CudaDevice:
 
     @property
     def is_capturing(self) -> bool:
-        """Whether this thread's launches are noted instead of done."""
+        """True if this thread's launches are captured instead of run."""
         return is_capturing()
 
 
 class Launch:
-    """One kernel with its arguments; called, it goes to the current stream."""
+    """One kernel with its arguments; a call puts it on the current stream."""
 
     __slots__ = ("arguments", "block", "device", "function", "grid", "shared")
 
@@ -398,7 +398,7 @@ class Launch:
 
 
 class CapturedGraph:
-    """Launches that were captured together; called, all go to the current stream at once."""
+    """Launches that were captured together; a call puts all on the current stream at once."""
 
     def __init__(self, device: CudaDevice, handle: int) -> None:
         self.device = device
@@ -412,7 +412,7 @@ class CapturedGraph:
 
 
 class PinnedMemory:
-    """Pinned host memory as a buffer of bytes, given back with the last array on it."""
+    """Pinned host memory as a buffer of bytes, freed with the last array on it."""
 
     def __init__(self, device: CudaDevice, address: int, nbytes: int) -> None:
         self._device, self._address = device, address
@@ -428,7 +428,7 @@ class PinnedMemory:
 
 
 def _end(device: CudaDevice, call: Callable[[int], None], handle: int) -> None:
-    """What a finalizer does. Where the process ends, or the device is lost, nothing is left to be freed."""
+    """Free `handle` from a finalizer. At exit, or on a lost device, there is nothing to free."""
 
     def end() -> None:
         try:
@@ -439,5 +439,5 @@ def _end(device: CudaDevice, call: Callable[[int], None], handle: int) -> None:
 
     try:
         when_allowed(end)
-    except Exception:  # the interpreter ends, and its modules are empty
+    except Exception:  # the interpreter shuts down, and its modules are empty
         pass

@@ -4,12 +4,12 @@ The one module that knows the package `cudnn` (nvidia-cudnn-frontend 1.32; cuDNN
 without them, or without the libraries that they call (`_NEEDED`), `session` is None and other kernels do the
 work.
 
-A graph is described by a function that builds it (`Build`) and is a plan after `Session.plan`: cuDNN's
-heuristics list what engines there are, best first; those that are not deterministic are struck out, with true
-float32 also those that multiply in fewer digits, the front end's own, and all that want more scratch than the
-limit. The first of the rest that builds is taken. Its own scratch is what the memory plan gets to see.
+A graph is described by a function that builds it (`Build`) and becomes a plan in `Session.plan`: cuDNN's
+heuristics list its engines, best first; those that are not deterministic are excluded, with true
+float32 also those that multiply in fewer digits, the front end's own, and all that need more scratch than the
+limit. The first of the rest that builds is taken. Its own scratch is part of the memory plan.
 
-Order of a tensor's axes is always N, C, *S, whatever lies in memory: that is in the strides.
+The order of a tensor's axes is always N, C, *S, whatever the memory layout: that is in the strides.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ _log = logging.getLogger("mxlite")
 Build = Callable[["Maker"], None]
 
 LIMIT = 64 << 20
-"""Bytes of scratch that one call may want. What cuDNN wants beyond is copies into the other layout."""
+"""Bytes of scratch that one call may need. When cuDNN needs more, it is for copies into the other layout."""
 
 _NEEDED = {
     "cuBLASLt": (("nvidia/cu13/lib", "nvidia/cublas/lib"), ("libcublasLt.so.13", "libcublasLt.so.12")),
     "CUDA runtime": (("nvidia/cu13/lib", "nvidia/cuda_runtime/lib"), ("libcudart.so.13", "libcudart.so.12")),
     "cuDNN": (("nvidia/cudnn/lib",), ("libcudnn.so.9",)),
 }
-"""What is opened by its bare name, and where wheels have it, which the loader does not know. Without cuBLASLt
-cuDNN would end the process. Without the runtime the front end builds plans that it cannot run: it asks
-whether the stream is captured, and clears scratch. CuPy's is linked into CuPy, where nobody else finds it.
-For cuDNN the front end looks beside this Python alone, not where a user or PYTHONPATH has packages."""
+"""Libraries that are opened by their bare names, and their places in wheels, which the loader does not know.
+Without cuBLASLt cuDNN would end the process. Without the runtime the front end builds plans that it cannot
+run: it asks if the stream is captured, and clears scratch. CuPy's copy is linked into CuPy, where no other
+library finds it. The front end looks for cuDNN beside this Python only, not in user or PYTHONPATH
+packages."""
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 DTYPES = frozenset(_TYPES)
 
 
 def library() -> Any:
-    """The package, or None where it, cuDNN or cuBLASLt is not installed or does not load."""
+    """The package, or None if it, cuDNN or cuBLASLt is not installed or does not load."""
     return _loaded()[0]
 
 
 def why_not_loaded() -> str:
-    """Why `library` is None; empty where it is not."""
+    """Reason why `library` is None; empty if it is not."""
     return _loaded()[1]
 
 
@@ -67,14 +68,14 @@ def _loaded() -> tuple[Any, str]:
     try:
         found = importlib.import_module("cudnn")
         found.backend_version()
-    except Exception as error:  # whatever is said where shared libraries are missing or of another version
+    except Exception as error:  # any kind is raised if shared libraries are missing or of another version
         return None, f"{type(error).__name__}: {error}"
     return found, ""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array as cuDNN is told of it: its number, by which it gets an address, and shape and strides."""
+    """An array as described to cuDNN: its number, by which it gets an address, its shape and its strides."""
 
     number: int
     shape: Shape
@@ -83,7 +84,7 @@ class Tensor:
 
     @classmethod
     def activations(cls, number: int, shape: Shape, dtype: str, last: bool) -> Tensor:
-        """(N, C, *S), in that order in memory or with the channels last; with at least two spatial axes."""
+        """Tensor (N, C, *S), stored in that order or channels last; it has at least two spatial axes."""
         n, c, *size = shape
         size = [*(1 for _ in range(2 - len(size))), *size]
         order = (n, *size, c) if last else (n, c, *size)
@@ -93,7 +94,7 @@ class Tensor:
 
     @classmethod
     def channels(cls, number: int, count: int, rank: int, dtype: str) -> Tensor:
-        """(C,), to be stretched over activations of `rank` axes."""
+        """Tensor (C,), to be broadcast over activations of `rank` axes."""
         return cls(number, (1, count, *(1,) * (rank - 2)), (count, *(1,) * (rank - 1)), dtype)
 
 
@@ -113,18 +114,18 @@ class Maker:
         self.graph = graph
 
     def input(self, t: Tensor) -> Any:
-        """An array that is read."""
+        """Add an array that is read."""
         return self.graph.tensor(
             dim=list(t.shape), stride=list(t.strides), data_type=self.type(t.dtype), uid=t.number
         )
 
     def output(self, made: Any, t: Tensor) -> None:
-        """`made` is written to an array."""
+        """Add an array to which `made` is written."""
         made.set_dim(list(t.shape)).set_stride(list(t.strides))
         made.set_output(True).set_data_type(self.type(t.dtype)).set_uid(t.number)
 
     def number(self, value: float) -> Any:
-        """A float32 that is part of the graph."""
+        """Add a float32 constant."""
         return self.graph.tensor_scalar(value, self.cudnn.scalar_type.RUNTIME_PARAM)
 
     def type(self, dtype: str) -> Any:
@@ -132,7 +133,7 @@ class Maker:
 
 
 class Plan:
-    """A graph that can run. `names`: of its arrays, `samples`: of one call, where its maker says so."""
+    """A graph that can run. `names`: of its arrays, `samples`: of one call, as set by its maker."""
 
     names: tuple[str, ...] = ()
     samples: int = 1
@@ -144,31 +145,31 @@ class Plan:
         self.name = name
 
     def call(self, addresses: Mapping[int, int], work: int) -> Run:
-        """The call, on the stream that is current then. `addresses` by the tensors' numbers."""
+        """A call on the stream that is current then. `addresses` by the tensors' numbers."""
         session, graph, pack = self.session, self.graph, dict(addresses)
 
         def run() -> None:
             try:
                 session.execute(graph, pack, work)
-            except Exception as error:  # the front end's own kinds differ between versions
+            except Exception as error:  # the front end's own exception types differ between versions
                 raise CudnnError(f"{self.name} could not be run: {error}") from error
 
         return run
 
 
 class CudnnError(DeviceError):
-    """A plan that was made could not be run; the message has cuDNN's words."""
+    """Failure to run a plan that was built; the message has cuDNN's words."""
 
 
 class Session:
-    """cuDNN on one device. `stream()` is the stream that is current; plans are kept by key, and made where
+    """cuDNN on one device. `stream()` is the current stream; plans are cached by key, and built where
     `active()` has made the device this thread's.
 
-    `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not there.
+    `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not present.
 
-    There is one handle, which is told of a stream where that changes: another one would make its own things
-    at its first call, which a capture does not allow. Of the stream of a capture it is told before (`use`),
-    since it asks the driver about a stream. Threads take turns.
+    There is one handle, which is told of a stream when that changes: another one would allocate
+    at its first call, which a capture does not allow. It is told of a capture's stream before the capture
+    (`use`), since it asks the driver about a stream. Threads take turns.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class Session:
         self._active = active
         self._lock = forks.lock()
         self._using = forks.lock()
-        with active():  # a handle is that of the device which is current
+        with active():  # a handle belongs to the device that is current
             self._handle = None if place else cudnn.create_handle()
         self._set: int | None = None  # the stream that the handle was told of
         self._place = dict(place or {"handle": self._handle})
@@ -198,7 +199,7 @@ class Session:
         limit: int = LIMIT,
         names: tuple[str, ...] = (),
     ) -> Plan | None:
-        """The plan of what `build` describes; None where cuDNN has none. Equal keys are equal graphs."""
+        """The plan of the graph of `build`; None if cuDNN has none. Equal keys mean equal graphs."""
         tf32 = config.allow_tf32()
         key = (key, dtype, limit, tf32)
         with self._lock:
@@ -235,20 +236,20 @@ class Session:
             graph.build_plans()
             made = Plan(self, graph, name)
         except (cudnn.cudnnGraphNotSupportedError, NotImplementedError):
-            return None  # cuDNN's way to say that it has nothing for this
-        except Exception as error:  # whatever it says where it fails, or where it has changed
+            return None  # cuDNN's signal that it has no engine for this
+        except Exception as error:  # any kind is raised on failure, or after changes
             _log.warning("%s could not be planned, and is not used: %s", name, error)
             return None
         return made if made.workspace <= limit else None
 
     def execute(self, graph: Any, pack: Mapping[int, int], work: int) -> None:
-        """Put a graph that was planned on the current stream. `pack`: addresses by the tensors' numbers."""
+        """Put a planned graph on the current stream. `pack`: addresses by the tensors' numbers."""
         with self._using:
             self._tell(self.stream())
             graph.execute(pack, work, handle=self._handle)
 
     def use(self, stream: int) -> None:
-        """Have the handle on a stream when something is executed there. What fails here fails there again."""
+        """Set the handle's stream before something is executed there. A failure here will recur there."""
         with self._using, suppress(Exception):
             self._tell(stream)
 
@@ -260,14 +261,14 @@ class Session:
 
 def _foreign(graph: Any) -> list[str]:
     """Plans that are not cuDNN's: the front end has engines written in Python, which it compiles as it plans
-    and puts first where it knows them to be faster. What they round and allocate nobody here has looked at.
+    and puts first where it knows them to be faster. Their rounding and allocations are not verified here.
     """
     every = enumerate(graph.plans)
     return [graph.get_plan_name_at_index(i) for i, plan in every if plan.cpp_index is None]
 
 
 def session(device: Any) -> Session | None:
-    """cuDNN on a device with streams, or None where there is none."""
+    """cuDNN on a device with streams, or None if it is not available."""
     if not hasattr(device, "stream"):
         return None
     with _lock:
@@ -278,7 +279,7 @@ def session(device: Any) -> Session | None:
 
 
 def why_none(device: Any) -> str:
-    """Why `session` is None on a device with streams; empty where it is not."""
+    """Reason why `session` is None on a device with streams; empty if it is not."""
     return "" if session(device) is not None else str(_sessions[device])
 
 
@@ -287,11 +288,11 @@ _sessions: weakref.WeakKeyDictionary[Any, Session | str] = weakref.WeakKeyDictio
 
 
 def _opened(device: Any) -> Session | str:
-    """The session, or why there is none."""
+    """The session, or the reason why there is none."""
     cudnn = library()
     if cudnn is None:
         return why_not_loaded()
-    kept = weakref.ref(device)  # not kept alive by what is kept for it
+    kept = weakref.ref(device)  # so that the cached session does not keep it alive
 
     def stream() -> int:
         device: Any = kept()
@@ -307,6 +308,6 @@ def _opened(device: Any) -> Session | str:
         if hasattr(device, "before_capture"):
             device.before_capture.append(made.use)
         return made
-    except Exception as error:  # no driver, or one that is too old for this cuDNN
+    except Exception as error:  # no driver, or one too old for this cuDNN
         _log.warning("cuDNN is not used on %r, which it does not open: %s", device, error)
         return f"{type(error).__name__}: {error}"

@@ -3,11 +3,11 @@
 Read against CuPy 14.2 (`cupy_backends/cuda/api/runtime.pyx`, `driver.pyx`). What is not plain there:
 
 - The CUDA runtime is linked into CuPy, so its version is CuPy's and neither a toolkit nor a wheel of it is
-  needed; libcuda.so.1, the driver, is looked for at the first call. Without it, functions of `runtime` raise
+  needed; libcuda.so.1, the driver, is loaded at the first call. Without it, functions of `runtime` raise
   CUDARuntimeError (cudaErrorInsufficientDriver), those of `driver` a RuntimeError without a status.
-- Each function checks its arguments first, then lets go of Python's lock if it may take long.
-- `eventQuery` answers with the status and raises nothing.
-- An error that is over (no memory, say) is taken out of CUDA's own note of the last error.
+- Each function checks its arguments first, then releases Python's lock if it may take long.
+- `eventQuery` returns the status and raises nothing.
+- A transient error (no memory, say) is removed from CUDA's own record of the last error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .device import Arguments, Grid
 from .driver import DriverError
 from .source import Source
 
-OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels are made and tested for
+OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels support and are tested on
 
 _LASTING = frozenset(
     {
@@ -56,7 +56,7 @@ _LASTING = frozenset(
         "CUDA_ERROR_EXTERNAL_DEVICE",
     }
 )
-"""After these the device refuses everything until the process ends (CUDA runtime API, `cudaError_t`)."""
+"""Errors after which the device refuses everything until the process ends (`cudaError_t`)."""
 
 _MEMORY = frozenset({"cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"})
 
@@ -68,11 +68,11 @@ _NOT_FOR_THIS = frozenset(
         "CUDA_ERROR_INVALID_SOURCE",
     }
 )
-"""Machine code that the driver does not take."""
+"""Errors for machine code that the driver does not accept."""
 
-_NOT_READY = 600  # cudaErrorNotReady: an event that has not come
-_STATIC_SHARED = 48 * 1024  # bytes of shared memory that a kernel gets without asking for more
-_SHARED_BYTES = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what the kernel's own text takes
+_NOT_READY = 600  # cudaErrorNotReady: an event that is not done
+_STATIC_SHARED = 48 * 1024  # bytes of shared memory that a kernel gets without opting in to more
+_SHARED_BYTES = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: the kernel's static shared memory
 _MOST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
@@ -84,7 +84,7 @@ class Bindings(NamedTuple):
 
 
 def bindings() -> Bindings:
-    """CuPy's. Raises DeviceError where CuPy is not here, or does not load."""
+    """CuPy's bindings. Raises DeviceError if CuPy is not installed, or does not load."""
     try:
         from cupy_backends.cuda.api import driver, runtime
     except ImportError as error:
@@ -96,12 +96,12 @@ def bindings() -> Bindings:
 
 
 def version(number: int) -> str:
-    """CUDA's numbers as people write them: 13020 is 13.2."""
+    """CUDA's version numbers in dotted form: 13020 is 13.2."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def count(cuda: Bindings | None = None) -> int:
-    """How many GPUs there are. Raises DeviceError that says why none can be used."""
+    """Number of GPUs. Raises a DeviceError that says why none can be used."""
     runtime = (cuda or bindings()).runtime
     there, wanted = runtime.driverGetVersion(), runtime.runtimeGetVersion()
     if there == 0:
@@ -128,7 +128,7 @@ def count(cuda: Bindings | None = None) -> int:
 
 
 def why_none() -> str | None:
-    """Why no GPU can be used here, in a sentence; None where one can. Opens none."""
+    """Reason why no GPU can be used here, in a sentence; None if one can. Opens none."""
     try:
         return None if count() else "The driver finds no GPU; CUDA_VISIBLE_DEVICES may hide some."
     except DeviceError as error:
@@ -136,18 +136,18 @@ def why_none() -> str | None:
 
 
 def _name(error: BaseException) -> str:
-    """What CUDA calls an error; CuPy writes it before the first colon."""
+    """CUDA's name of an error; CuPy writes it before the first colon."""
     return str(error).partition(":")[0].strip()
 
 
 class CupyDriver:
-    """See Driver."""
+    """Driver by CuPy's bindings."""
 
     def __init__(self, index: int, cuda: Bindings | None = None) -> None:
         self._index = index
         cuda = cuda or bindings()
         self._runtime, self._driver = runtime, _ = cuda
-        self._granted: dict[int, int] = {}  # dynamic shared memory that a kernel may ask for
+        self._granted: dict[int, int] = {}  # dynamic shared memory that a kernel was allowed
         number = count(cuda)
         if index >= number:
             hidden = "" if number else "; CUDA_VISIBLE_DEVICES may hide some"
@@ -168,10 +168,10 @@ class CupyDriver:
         self._open()
 
     def _open(self) -> None:
-        """Make the context: what it takes is taken before anything is measured.
+        """Create the context, so that its memory is taken before anything is measured.
 
-        On a thread of its own, since the runtime notes for each which device it was told of: the caller's
-        may be another's.
+        This happens on a thread of its own, since the runtime records a current device for each thread: the
+        caller's may be another one.
         """
         try:
             with ThreadPoolExecutor(1) as other:
@@ -197,7 +197,7 @@ class CupyDriver:
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except (RuntimeError, ImportError) as error:  # CuPy's two kinds, and what it raises without a driver
+        except (RuntimeError, ImportError) as error:  # CuPy's two kinds, and that without a driver
             raise self._error(function.__name__, error) from None
 
     def _error(self, call: str, error: Exception) -> DriverError:
@@ -212,8 +212,8 @@ class CupyDriver:
         )
 
     def _visit(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call it for a finalizer, which may run on any thread in the middle of anything: a thread without a
-        device would make a context on the first, and one of CuPy's or PyTorch's must find its own again.
+        """Call a function for a finalizer, which may run on any thread at any point: a thread without a
+        device would create a context on the first, and one of CuPy's or PyTorch's must get its own back.
         """
         before = self.activate()
         try:
@@ -223,9 +223,9 @@ class CupyDriver:
                 self.restore(before)
 
     def activate(self) -> int | None:
-        # Each time: other drivers, CuPy or PyTorch may have sent this thread to another device meanwhile. The
-        # runtime goes by the current context (CUDA Runtime API, "Interactions with the CUDA Driver API"); a
-        # device that a thread is told of by setDevice could not be taken back without making its context.
+        # Each time: other drivers, CuPy or PyTorch may have set another device for this thread meanwhile. The
+        # runtime follows the current context (CUDA Runtime API, "Interactions with the CUDA Driver API");
+        # setDevice could not be undone for a thread without creating its context.
         before = int(self._call(self._driver.ctxGetCurrent))
         if before == self._context:
             return None
@@ -308,7 +308,7 @@ class CupyDriver:
 
     def function(self, module: Any, name: str) -> int:
         function = int(self._call(self._driver.moduleGetFunction, module, name))
-        # CUDA has loaded it now, and does not at its first launch, which may be in a capture.
+        # This makes CUDA load the kernel now, and not at its first launch, which may be in a capture.
         own = int(self._call(self._driver.funcGetAttribute, _SHARED_BYTES, function))
         self._granted[function] = max(0, _STATIC_SHARED - own)
         return function
@@ -325,7 +325,7 @@ class CupyDriver:
             raise self._error("launchKernel", error) from None
 
     def begin_capture(self, stream: int) -> None:
-        # Only this thread's calls are looked at: other threads may allocate while it captures.
+        # Only this thread's calls are checked: other threads may allocate while it captures.
         mode = self._runtime.streamCaptureModeThreadLocal
         self._call(self._runtime.streamBeginCapture, stream, mode)
 

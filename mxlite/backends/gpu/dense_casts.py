@@ -1,8 +1,8 @@
-"""Arrays in C order as such of another dtype: one pass over memory, one launch for several of a kind.
+"""Casts of contiguous arrays: one pass over memory, one launch for several of the same types.
 
-Mixed precision rounds every weight once a step, and most are so small that the launch is what costs. So the
+Mixed precision rounds every weight once a step, and most are so small that the launch dominates. So the
 kernel takes a table of arrays by value: it needs no memory on the device and no copy, and a captured graph
-holds it. Each array has blocks of its own, CHUNK packs for each.
+holds it. Each array has blocks of its own, each of CHUNK packs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_BLOCKS = 2**31 - 1
 
 
 class _Part(ctypes.Structure):
-    """Elements from `given` to `out`, by blocks from `first` on; packed: both begin at whole packs."""
+    """Elements from `given` to `out`, by blocks from `first` on; packed: both are aligned to whole packs."""
 
     _fields_ = (
         ("out", ctypes.c_void_p),
@@ -36,16 +36,17 @@ class _Part(ctypes.Structure):
 
 
 def is_dense(target: Any, source: Any) -> bool:
-    """Whether both are in C order and of one shape."""
+    """True if both are in C order and of one shape."""
     both = target.flags.c_contiguous and source.flags.c_contiguous
     return bool(both) and tuple(target.shape) == tuple(source.shape)
 
 
 def cast_all(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Run:
-    """The call that writes the elements of each source, converted, to its target: dense pairs that share no
+    """The call that casts the elements of each source into its target: contiguous pairs that share no
     memory with other pairs. Each element is read and written once.
 
-    Floating numbers go to whole ones as in C: cut off; what does not fit is as the device makes it.
+    Floats are converted to integers as in C, by truncation; values out of range are as the device converts
+    them.
     """
     kinds: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
     for target, source in pairs:
@@ -82,7 +83,7 @@ def _table(device: Device, pairs: Sequence[tuple[Any, Any]], most: int) -> tuple
 
 
 def pack_of(given: str, made: str) -> int:
-    """Elements that a thread takes at once: 16 bytes of the wider type."""
+    """Elements that a thread processes at once: 16 bytes of the wider type."""
     return 16 // max(as_dtype(given).itemsize, as_dtype(made).itemsize)
 
 
@@ -120,7 +121,7 @@ def source_of(given: str, made: str, capacity: int) -> Source:
 
 
 def conversion(given: str, made: str, x: str) -> str:
-    """The C++ of the element `x` in another type."""
+    """C++ expression that casts the element `x` to another type."""
     if given == made:
         return x
     wide = "double" if given in ("float64", "int32", "int64") or made == "float64" else "float"

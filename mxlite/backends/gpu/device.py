@@ -1,7 +1,7 @@
-"""What kernels ask of a device, and what they give back: calls that put work on a stream.
+"""Interface of a device to kernels, and of kernels to a device: calls that put work on a stream.
 
-A `Run` that a kernel makes is called many times, eagerly or while a stream is captured, so it only launches:
-it allocates nothing, waits for nothing and looks at no element. One that cannot promise that says so in
+A `Run` of a kernel is called many times, eagerly or while a stream is captured, so it only launches:
+it allocates nothing, waits for nothing and reads no element. One that cannot promise that says so in
 `blocks_capture`.
 """
 
@@ -20,7 +20,7 @@ Grid = tuple[int, int, int]
 
 
 class Device(Protocol):
-    """`xp` is the module of its arrays, `multiprocessors` how many blocks really run at a time, at least.
+    """A device. `xp` is the module of its arrays, `multiprocessors` the least number of concurrent blocks.
 
     `shared_bytes` is the most shared memory that a block may have.
     """
@@ -34,10 +34,10 @@ class Device(Protocol):
         """A 1-D uint8 array, aligned to 256 bytes. Raises OutOfMemoryError."""
 
     def address(self, array: Any) -> int:
-        """Where an array in C order begins."""
+        """Start address of an array in C order."""
 
     def function(self, source: Source, name: str) -> Any:
-        """The kernel `name` of `source`, compiled now or before."""
+        """The kernel `name` of `source`, compiled on first use."""
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
         """A call that puts one run of the kernel on the stream that is current when it is called.
@@ -51,11 +51,11 @@ class Device(Protocol):
         describe: Callable[[tuple[int, int, int]], str],
         kind: type[OperatorError] = OperatorError,
     ) -> Any:
-        """A slot in which a kernel of that operator notes what is wrong; see checks.py."""
+        """A slot in which a kernel of that operator notes errors; see checks.py."""
 
 
 class Arguments:
-    """What a kernel is launched with, in the form the driver wants: an address for each value."""
+    """Kernel arguments in the form of the driver: an address for each value."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         """`values` are ctypes numbers; addresses of arrays are c_void_p."""
@@ -65,7 +65,7 @@ class Arguments:
 
 
 class InOrder:
-    """Several calls as one, flat: those of an InOrder among them are its own."""
+    """Several calls in sequence as one; nested ones are flattened."""
 
     runs: tuple[Run, ...]
 
@@ -77,7 +77,7 @@ class InOrder:
 
     @property
     def blocks_capture(self) -> str | None:
-        """Why a stream cannot be captured around it; None if it can."""
+        """Reason why a stream cannot be captured around it; None if it can."""
         return next((why for run in self.runs if (why := blocks_capture(run)) is not None), None)
 
     def __call__(self) -> None:
@@ -86,12 +86,12 @@ class InOrder:
 
 
 def blocks_capture(run: Run) -> str | None:
-    """Why a stream cannot be captured while `run` is called; None if it can."""
+    """Reason why a stream cannot be captured while `run` is called; None if it can."""
     return getattr(run, "blocks_capture", None)
 
 
 def nothing() -> None:
-    """What is done where there is no element."""
+    """Do nothing: the run of a kernel without elements."""
 
 
 def pointer(address: int) -> ctypes.c_void_p:

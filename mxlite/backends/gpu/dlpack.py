@@ -1,7 +1,7 @@
-"""DLPack capsules of device memory, made and read with ctypes.
+"""DLPack capsules of device memory, written and read with ctypes.
 
 The layout is that of dlpack.h (version 1.0; also the unversioned form before it). A capsule owns a managed
-tensor until a consumer renames it; whoever owns it calls the tensor's deleter once.
+tensor until a consumer renames it; its owner calls the tensor's deleter once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Given(NamedTuple):
     release: Callable[[], None]
 
 
-# -- making --------------------------------------------------------------------------------------------------
+# -- export --------------------------------------------------------------------------------------------------
 
 _lent: dict[
     int, tuple[Any, ...]
@@ -89,7 +89,7 @@ def _delete(address: int) -> None:
 
 @ctypes.CFUNCTYPE(None, c_void_p)
 def _drop(capsule: int) -> None:
-    """A capsule that nobody consumed goes, and its tensor with it."""
+    """Destroy a capsule that was never consumed, and its tensor with it."""
     for name in _NAMES:
         if _is_valid(capsule, name):
             _lent.pop(_pointer_in(capsule, name), None)
@@ -97,10 +97,10 @@ def _drop(capsule: int) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """Who gives a tensor back when the interpreter has ended, as destructors in C++ do, must not enter it.
+    """Neutralize deleters at exit: a destructor in C++ may call them after the interpreter has ended.
 
-    So deleters become a function of C's that changes nothing, and what was lent stays: there is no later
-    moment to free it.
+    Deleters become a C function that changes nothing, and lent tensors are never freed: there is no later
+    moment to free them.
     """
     nothing = ctypes.cast(ctypes.pythonapi.Py_IsInitialized, c_void_p)
     for lent in tuple(_lent.values()):
@@ -134,7 +134,7 @@ def capsule_of(array: Any, device: tuple[int, int], owner: Any, versioned: bool)
     return _new_capsule(address, _NAMES[versioned], ctypes.cast(_drop, c_void_p))
 
 
-# -- reading -------------------------------------------------------------------------------------------------
+# -- import --------------------------------------------------------------------------------------------------
 
 
 def device_in(capsule: Any) -> tuple[int, int]:
@@ -191,7 +191,7 @@ def _dtype_of(kind: Any) -> np.dtype[Any]:
     raise DTypeError(f"a DLPack tensor of type code {kind.code}, {kind.bits} bits and {kind.lanes} lanes.")
 
 
-# Python's own functions, that take the object by its address: a capsule that is going must not be held again.
+# Python functions bound by address: a capsule that is being destroyed must not be referenced.
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
@@ -199,6 +199,6 @@ _is_valid = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", c
 _pointer_in = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _set_name = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
 
-# A capsule keeps the pointer to its name, so these live on.
+# A capsule keeps the pointer to its name, so these must stay alive.
 _NAMES = (b"dltensor", b"dltensor_versioned")
 _USED = (b"used_dltensor", b"used_dltensor_versioned")

@@ -1,4 +1,4 @@
-"""Launches of kernels that have a thread for each piece of work."""
+"""Launches of kernels with one thread for each work item."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCKS_PER_MULTIPROCESSOR = 32
 
 
 def each(device: Device, text: Source, name: str, n: int, *values: Any) -> Run:
-    """The call of the kernel `name` for `n` pieces of work.
+    """The call of the kernel `name` for `n` work items.
 
     The kernel's parameters are `int64 n` and then `values`: arrays and None are addresses, ints `int`, floats
     `double`, the rest ctypes numbers as they are.
@@ -38,6 +38,6 @@ def _argument(device: Device, value: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def typed(dtype: str, *files: str) -> Source:
-    """Files of cuda/ for arrays of T; numbers on their way are of type A."""
+    """Files of cuda/ for arrays of T, with intermediate values of type A."""
     types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
     return Source(shared("types", "index", "math") + types + shared(*files))

@@ -1,4 +1,4 @@
-"""Numbers into arrays: one value everywhere, and elements of one type as elements of another."""
+"""Writes to arrays: fills with one value, and casts of elements from one type to another."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WORDS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64"}
 
 
 def blocks(device: Device, elements: int) -> int:
-    """How many blocks of THREADS keep the device busy with so many elements."""
+    """Number of blocks of THREADS that keep the device busy with so many elements."""
     return max(1, min(-(-elements // THREADS), device.multiprocessors * 16))
 
 
 def fill(device: Device, target: Any, value: float) -> Run:
-    """Every element of `target` becomes `value`, converted as numpy does."""
+    """Set every element of `target` to `value`, converted as numpy does."""
     if not target.size:
         return nothing
     with np.errstate(all="ignore"):
@@ -46,10 +46,10 @@ def _fill_source(width: int) -> Source:
 
 
 def convert(device: Device, target: Any, source: Any) -> Run:
-    """Elements of `source`, broadcast and converted, to `target`. Reads and writes each element once.
+    """Write elements of `source`, broadcast and cast, to `target`. Reads and writes each element once.
 
-    Either may be a part that is not in C order. Floating numbers go to whole ones as in C: cut off; what does
-    not fit is as the device makes it.
+    Either may be strided. Floats are converted to integers as in C, by truncation; values out of range are as
+    the device converts them.
     """
     if not target.size:
         return nothing
@@ -64,7 +64,7 @@ def convert(device: Device, target: Any, source: Any) -> Run:
 
 
 def _steps(target: Any, source: Any) -> tuple[list[int], list[int], list[int]]:
-    """MOST_AXES lengths, and the steps of target and source along them, in elements; neighbours joined."""
+    """MOST_AXES lengths, and the strides of target and source along them, in elements; axes are merged."""
     new = target.ndim - source.ndim
     padded = (1,) * new + tuple(source.shape)
     if new < 0 or any(n not in (1, m) for n, m in zip(padded, target.shape)):

@@ -1,4 +1,4 @@
-"""Guard bytes in a GPU's memory: see `backends/guard.py`. The host writes and fetches them, and waits."""
+"""Guard bytes in GPU memory, see `backends/guard.py`. The host writes and fetches them, and waits."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class DeviceFence(guard.Fence):
 
 
 def forget(memory: DeviceArray) -> None:
-    """Put on the compute stream: fill with NaN, whatever the type."""
+    """Put a fill with NaN, whatever the type, on the compute stream."""
     memory.device.fill_bytes(memory, 0xFF)
 
 
 class Watched:
-    """A call with a look at guard bytes before and behind it, which is why no graph is made of it."""
+    """A call that checks guard bytes before and after it, and so cannot become a graph."""
 
     blocks_capture = "MXLITE_GUARD=1 looks at the arena behind every call"
 

@@ -1,4 +1,4 @@
-"""Arrays filled with one value, as launches."""
+"""Kernel calls that fill arrays with one value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source() -> Source:
 
 
 def filled(device: Device, array: Any, element: bytes) -> Run:
-    """The call that writes `element` (1, 2, 4 or 8 bytes) all over `array`. Reads nothing."""
+    """The call that fills `array` with `element` (1, 2, 4 or 8 bytes). Reads nothing."""
     nbytes = array.size * array.dtype.itemsize
     if nbytes == 0:
         return nothing
@@ -49,5 +49,5 @@ def filled(device: Device, array: Any, element: bytes) -> Run:
 
 
 def zeros(device: Device, array: Any) -> Run:
-    """The call that writes 0 all over `array`."""
+    """The call that fills `array` with 0."""
     return filled(device, array, bytes(1))

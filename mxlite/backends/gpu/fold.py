@@ -1,8 +1,8 @@
-"""Sums and their like over axes, as runs of the kernels of cuda/fold.cuh.
+"""Reductions over axes, as runs of the kernels of cuda/fold.cuh.
 
-An array is read once, in packs of 16 bytes. Where there are few results and much to read, stretches of a
-length that follows from the shapes are folded by themselves, their results go to scratch, and a second kernel
-folds those: the order of a sum is the same on every device, wherever arrays lie.
+An array is read once, in packs of 16 bytes. With few results and much to read, segments of a
+length that follows from the shapes are reduced separately, their results go to scratch, and a second kernel
+reduces those: the order of a sum is the same on every device, wherever arrays lie.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from .source import NAMES, shared, Source
     WHERE_LE,
     WHERE_LT,
 ) = range(16)
-"""What is folded: of an array, of it and a number for each result, of two arrays, of three."""
+"""Operands of a reduction: an array, an array and a number for each result, two arrays, three."""
 
 ADD, MULTIPLY, LARGEST, SMALLEST = range(4)
-"""How two are made one."""
+"""Combining functions."""
 
 PLAIN, DIVIDED, ROOT, LOGARITHM, NEGATED, TRUE_OR_NOT, FINITE = range(7)
-"""What becomes of the result: nothing, divided by the number, ..."""
+"""Finishing functions applied to a result: none, division by the number, ..."""
 
 MOST_AXES = 3
 LINE_THREADS = 256
 HELD = 8  # packs that a thread reads, about
-BLOCKS = 1024  # that much work is enough for any device
-LEAST_STRETCH = 1024  # packs of a line
+BLOCKS = 1024  # enough work for any device
+LEAST_STRETCH = 1024  # packs of a segment
 
 
 class Operand(ctypes.Structure):
-    """An array: where it begins, and its strides along kept and folded axes in elements."""
+    """An array: its address, and its strides along kept and reduced axes in elements."""
 
     _fields_ = (("at", ctypes.c_void_p), ("kept", ctypes.c_int64 * 3), ("folded", ctypes.c_int64 * 3))
 
@@ -85,19 +85,19 @@ def source(dtype: DType) -> Source:
 
 
 def width_of(dtype: DType) -> int:
-    """Elements that are read at once: 16 bytes, at most 8."""
+    """Elements of one vector load: 16 bytes, at most 8."""
     return min(8, 16 // dtype.itemsize)
 
 
 def sum_type(dtype: DType) -> DType:
-    """The dtype of unfinished results of arrays of `dtype`."""
+    """The accumulator dtype for arrays of `dtype`."""
     return as_dtype({"float": "float32", "double": "float64"}.get(computed_in(dtype), "int64"))
 
 
 class Fold:
-    """An array of `shape` folded over the axes along which `target`, of as many axes, is 1 long.
+    """Reduction of an array of `shape` over the axes along which `target`, of as many axes, is 1 long.
 
-    `others` are the shapes of up to two more arrays, which stretch to `shape`. `shifted`: there is a number
+    `others` are the shapes of up to two more arrays, which broadcast to `shape`. `shifted`: there is a number
     for each result. `workspace` is in bytes.
     """
 
@@ -132,7 +132,7 @@ class Fold:
             self._split()
 
     def _lay(self, lengths: Shape, strides: Sequence[Shape]) -> None:
-        """Axes, packs and threads."""
+        """Lay out axes, packs and threads."""
         kept = [i for i, s in enumerate(strides[0]) if s]
         folded = [i for i, s in enumerate(strides[0]) if not s]
         self.fits = len(kept) <= MOST_AXES and len(folded) <= MOST_AXES

@@ -1,7 +1,7 @@
-"""What elementwise operators compute that are no expressions: a line of C++ for each, with its gradients.
+"""C++ statements of elementwise operators that are no expressions, with those of their gradients.
 
-`x`, `y` and `z` are the inputs in their order (of a gradient: what it needs, `d` being the first), `k` is the
-number in the attributes; C is the type that is computed in. Formulas are those of mxlite/ops.
+`x`, `y` and `z` are the inputs in their order (for a gradient: what it needs, `d` being the first), `k` is
+the number in the attributes; C is the compute type. Formulas are those of mxlite/ops.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FLOAT: Mapping[str, str] = {
     "element_mask": "x * y",
     "_contrib_div_sqrt_dim": "x * k",
 }
-"""Of floating numbers, by the operator's name."""
+"""Formulas for floats, by the operator's name."""
 
 _COMPARED = {
     "equal": "==",
@@ -100,7 +100,7 @@ WHOLE: Mapping[str, str] = {
     "where": "x ? y : z",
     "element_mask": "x * y",
 }
-"""Of whole numbers: as 64 bits, of which those that the type has are kept."""
+"""Formulas for integers, computed in 64 bits and truncated to the type."""
 
 GRADIENTS: Mapping[str, Mapping[str, str]] = {
     "sin": {"d_data": "d * mx_cos(x)"},
@@ -143,4 +143,4 @@ GRADIENTS: Mapping[str, Mapping[str, str]] = {
         "d_rhs": "mx_log(x) * z * d",
     },
 }
-"""By the forward operator's name and the output."""
+"""Formulas of gradients, by the forward operator's name and the output."""

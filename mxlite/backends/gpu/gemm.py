@@ -1,7 +1,7 @@
-"""Matrix products on the GPU: one way to ask for them, whoever computes them.
+"""Matrix products on the GPU: one interface to all implementations.
 
-A row describes each product it needs (`Product`), asks `workspace` when it is chosen, and `product` for the
-call when it is connected:
+A kernel row describes each product it needs (`Product`), calls `workspace` when it is chosen, and `product`
+for the call when it is connected:
 
     p = Product(m, n, k, "float32", trans_b=True, bias="columns")
     connected(connect, workspace(device, p), kernel_name(device, p))
@@ -37,18 +37,19 @@ class Product:
     op(a) is (m, k) and op(b) (k, n): `a` is stored as (m, k), with `trans_a` as (k, m); `b` as (k, n), with
     `trans_b` as (n, k). `lda`, `ldb`, `ldc`: elements from one stored row to the next; 0: rows without gaps.
 
-    `batch` (outer, inner): so many products at once, `strides_x` elements apart along each of the two; 0 is
-    one matrix for all, as weights of a convolution. c must not overlap itself. `summed`: so many products are
-    added up into each c, `more_a` and `more_b` elements apart, as the gradient of weights over samples.
+    `batch` (outer, inner): number of products, `strides_x` elements apart along each of the two; 0 is
+    one matrix for all, such as weights of a convolution. c must not overlap itself. `summed`: number of
+    products added up into each c, `more_a` and `more_b` elements apart, as in the gradient of weights over
+    samples.
 
-    `dtype` is that of a and b, `out` that of c and bias (the same unless given). Sums are made in float32 for
-    two-byte floats. `added` lies as c does, and is c unless a call says otherwise; it is not read where beta
-    is 0. `bias`: "columns", (n,), or "rows", (m,); one for the whole batch. `activation`: "relu", "gelu"
-    (exact), "gelu_tanh". `slope`: what an activation's gradient is multiplied by, one of those; `known` lies
-    as c does and has what it is taken from: what the rectifier made, or what the others were given.
-    `row_sums`: the sums of the rows of op(a) are made too, (m,) of the type of c, as the gradient of a bias
-    is beside that of a weight; see `sums_rows`. `tf32`: whether float32 may be multiplied in 10 bits; None:
-    as MXLITE_ALLOW_TF32 says. c may not overlap what is read, unless it is `added`.
+    `dtype` is that of a and b, `out` that of c and bias (the same unless given). Sums are computed in float32
+    for two-byte floats. `added` has the layout of c, and is c unless a call passes another; it is not read if
+    beta is 0. `bias`: "columns", (n,), or "rows", (m,); one for the whole batch. `activation`: "relu", "gelu"
+    (exact), "gelu_tanh". `slope`: the activation whose derivative multiplies the result; `known` has the
+    layout of c and holds what the derivative is taken from: the rectifier's output, or the others' input.
+    `row_sums`: the sums of the rows of op(a) are computed too, (m,) of the type of c, such as the gradient of
+    a bias beside that of a weight; see `sums_rows`. `tf32`: True if float32 may be multiplied in 10 bits;
+    None: as MXLITE_ALLOW_TF32 says. c may not overlap what is read, unless it is `added`.
     """
 
     m: int
@@ -99,12 +100,12 @@ class Product:
 
 
 def fits(p: Product) -> bool:
-    """Whether there is a kernel for the product; a row answers None where there is none."""
+    """True if there is a kernel for the product; a kernel row answers None if there is none."""
     return tiled_gemm.fits(p) and (not p.row_sums or sums_rows(p))
 
 
 def sums_rows(p: Product) -> bool:
-    """Whether sums of the rows of op(a) can be had with this product: `a` is one transposed matrix."""
+    """True if this product can also yield the sums of the rows of op(a): `a` is one transposed matrix."""
     single = p.batch == (1, 1) and p.summed == 1
     dense = p.trans_a and p.pitch_a == p.m and p.made == p.dtype
     return single and dense and column_sum.fits(p.k, p.m, p.dtype)
@@ -113,12 +114,12 @@ def sums_rows(p: Product) -> bool:
 def workspace(device: Device, p: Product) -> int:
     """Bytes of scratch that the call of this product needs, aligned to 256 bytes."""
     plan = _chosen(device, p)
-    # Addresses may turn out to be less aligned than strides promise: then our own kernel may take over.
+    # Addresses may turn out to be less aligned than strides promise: then our own kernel takes over.
     return max(_own_workspace(p), plan.choice.workspace if plan else 0)
 
 
 def launches(device: Device, p: Product) -> int:
-    """Kernels of the call of this product."""
+    """Number of kernels of the call of this product."""
     plan = _chosen(device, p)
     sums = column_sum.launches(p.k, p.m) if p.row_sums else 0
     if plan is None:
@@ -127,7 +128,7 @@ def launches(device: Device, p: Product) -> int:
 
 
 def kernel_name(device: Device, p: Product) -> str:
-    """What to call it in a plan."""
+    """Name of the kernel in a plan."""
     return "cuda gemm" if _chosen(device, p) is None else "cublasLt"
 
 
@@ -145,8 +146,8 @@ def product(
 ) -> Run:
     """The call that computes it for matrices at these addresses.
 
-    `work` is the address of `workspace(device, p)` bytes, 0 where it needs none; `known` that of what `slope`
-    is taken from, `sums` that of the `row_sums`, `added` that of what beta multiplies, 0 for c.
+    `work` is the address of `workspace(device, p)` bytes, 0 if it needs none; `known` that of the slope's
+    input, `sums` that of the `row_sums`, `added` that of the operand of beta, 0 for c.
     """
     where = Addresses(a, b, c, bias, known, sums, added)
     plan = _chosen(device, p)
@@ -158,10 +159,10 @@ def product(
 
 
 class _OrOwn:
-    """cuBLASLt's call, and our own from the first time on that the library refuses it: its heuristic does not
+    """cuBLASLt's call, replaced by our own kernel after the library refuses it once: its heuristic does not
     promise that what it offers can be run (cublasLt.h, of cublasLtMatmulAlgoCheck).
 
-    Where several calls make a product they have one form, so that the first is refused, before any has
+    If several calls compute a product they have one form, so that the first is refused, before any has
     changed what is added to.
     """
 
@@ -184,7 +185,7 @@ def _own_workspace(p: Product) -> int:
 
 
 def _own(device: Device, p: Product, where: Addresses, work: int) -> Run:
-    """All of it by our own kernels."""
+    """The whole product by our own kernels."""
     run = tiled_gemm.connect(device, p, where, work)
     return InOrder([run, row_sums(device, p, where.a, where.sums, work)]) if p.row_sums else run
 
@@ -199,7 +200,7 @@ def row_sums_workspace(p: Product) -> int:
 
 
 def _by_library(device: Any, p: Product, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
-    """cuBLASLt's call, and behind it what its epilogue lacks; None where it cannot take these addresses."""
+    """cuBLASLt's call, followed by the epilogue it lacks; None if it cannot take these addresses."""
     run = blas_gemm.connect(device, plan, where, work, room)
     if run is None or not p.row_sums or plan.form.row_sums:
         return run
@@ -231,18 +232,18 @@ def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
 
 
 def _name(p: Product, plan: Plan) -> str:
-    """Of a plan among those for one product."""
+    """Name of a plan among those for one product."""
     apart = "+sums" if p.row_sums and not plan.form.row_sums else ""
     return hashlib.sha256(plan.choice.algorithm).hexdigest()[:16] + apart
 
 
 class _Stage:
-    """Arrays of a product to measure it with, made when the first measurement is."""
+    """Arrays to measure a product with, allocated at the first measurement."""
 
     MOST = 1 << 30  # bytes
 
     def __init__(self, device: Any, p: Product, scratch: int) -> None:
-        """Raises OutOfMemoryError where it would take too much."""
+        """Raises OutOfMemoryError if it would take too much."""
         self.device, self.p, self.scratch = device, p, scratch
         item, made = tiled_gemm.SIZE[p.dtype], tiled_gemm.SIZE[p.made]
         a = (p.k, p.m) if p.trans_a else (p.m, p.k)
@@ -260,11 +261,11 @@ class _Stage:
         self.arrays: list[Any] = []
 
     def seconds(self, way: Plan | None) -> float:
-        """Of one run; infinite where it cannot be run."""
+        """Seconds of one run; infinite if it cannot be run."""
         if not self.arrays:
             self.arrays = [self.device.empty(n) for n in self.nbytes]
         a, b, c, bias, sums, work = (self.device.address(x) for x in self.arrays)
-        where = Addresses(a, b, c, bias, c, sums)  # what is known is read where the result is: as many bytes
+        where = Addresses(a, b, c, bias, c, sums)  # `known` is read where the result is: as many bytes
         run: Run | None
         if way is None:
             run = _own(self.device, self.p, where, work)

@@ -1,10 +1,10 @@
-"""A list of calls that becomes a CUDA graph: done one by one at first, then captured, then replayed.
+"""A list of calls that becomes a CUDA graph: run one by one at first, then captured, then replayed.
 
     first time      call, call, call ...        compiles, loads, measures; in the list's own order
     second time     captured, then launched     on streams and events as `Order` says
     from then on    launched                    one call of the driver for all of them
 
-A call that cannot be captured (it runs on the host, say) divides the list: the stretches between such calls
+A call that cannot be captured (it runs on the host, say) splits the list: the segments between such calls
 are graphs of their own, and it is made between their launches.
 """
 
@@ -23,14 +23,14 @@ from .driver import DriverError
 from .graph_streams import Order
 
 SHORTEST = 2
-"""Calls that are worth a graph between two that cannot be captured."""
+"""Fewest calls that are worth a graph between two that cannot be captured."""
 
 TRIES = 3
-"""Captures that are begun of one stretch: a wait for the whole device, of any thread or library, ends one."""
+"""Attempts to capture a segment: a wait for the whole device, by any thread or library, ends a capture."""
 
 
 class GraphError(Exception):
-    """A call failed: the one at `place` of its list. The cause says why."""
+    """Failure of the call at `place` of its list. The cause says why."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -39,7 +39,7 @@ class GraphError(Exception):
 
 @contextmanager
 def _at(place: int) -> Iterator[None]:
-    """Inside is the call at `place`. A fault that shows there is that of any kernel before it, and stays."""
+    """Context of the call at `place`. A fault that shows in it may be that of any earlier kernel."""
     try:
         yield
     except Exception as error:
@@ -49,7 +49,7 @@ def _at(place: int) -> Iterator[None]:
 
 
 class HostCopy:
-    """A copy of bytes between a device and pinned host memory, either way, on the current stream."""
+    """A copy of bytes between a device and pinned host memory, in either direction, on the current stream."""
 
     __slots__ = ("device", "nbytes", "source", "target")
 
@@ -72,7 +72,8 @@ class Graph:
 
     `prologue` comes before all of them, in the same graph.
 
-    `why_not` says of calls that stay outside of graphs why, by place; it is complete from the second run on.
+    `why_not` gives the reasons why calls stay outside of graphs, by place; it is complete after the second
+    run.
     """
 
     def __init__(
@@ -92,22 +93,22 @@ class Graph:
             i: why for i, call in enumerate(self.calls) if (why := blocks_capture(call)) is not None
         }
         self._has_run = False
-        self._pieces: list[tuple[int, Run]] = []  # place of the first call in it, and how to do it
+        self._pieces: list[tuple[int, Run]] = []  # place of the first call in it, and its run
 
     @property
     def graphs(self) -> int:
-        """How many graphs there are by now."""
+        """Number of graphs so far."""
         return sum(isinstance(run, CapturedGraph) for _, run in self._pieces)
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has been captured, as far as that goes."""
+        """True if everything that can be captured has been."""
         return bool(self._pieces)
 
     def __call__(self) -> None:
         """Put all of it on the compute stream. Raises GraphError."""
         if not self._pieces:
-            if not self._has_run:  # what has not been run may load kernels, which a capture does not allow
+            if not self._has_run:  # a first run may load kernels, which a capture does not allow
                 self.one_by_one()
                 self._has_run = True
                 return
@@ -117,7 +118,7 @@ class Graph:
                 run()
 
     def one_by_one(self, after: Callable[[], None] | None = None) -> None:
-        """The same without a graph, on one stream; `after` is called behind each call."""
+        """Run the calls without a graph, on one stream; `after` is called after each call."""
         if self.prologue is not None:
             self.prologue()
         for place, call in enumerate(self.calls):
@@ -144,13 +145,13 @@ class Graph:
         return pieces
 
     def _is_graph(self, first: int, stop: int) -> bool:
-        """Whether calls [first, stop), all there are between two that cannot be captured, become a graph."""
+        """True if calls [first, stop), all between two that cannot be captured, become a graph."""
         return stop - first >= SHORTEST or (first == 0 and stop == len(self.calls) > 0)
 
     def _stretch(self, first: int, stop: int) -> list[tuple[int, Run]]:
-        """Calls [first, stop) as a graph; one by one where the driver refuses that or has no room for it.
+        """Calls [first, stop) as a graph; one by one if the driver refuses that or has no room for it.
 
-        What a graph takes itself is no part of a plan.
+        The memory of the graph itself is not part of a plan.
         """
         scratch = _scratch_of(self.device)
         prologue = self.prologue if first == 0 else None
@@ -184,7 +185,7 @@ class Graph:
         return self.calls[step - self.start]
 
 
-_FORK = 0  # number of the event at which streams part, and meet again
+_FORK = 0  # number of the event at which streams fork, and of that at which they join
 
 
 def _awaited(order: Order, start: int, stop: int) -> dict[int, int]:
@@ -198,12 +199,12 @@ class _Scratch:
 
     def __init__(self, device: CudaDevice) -> None:
         self.lock = forks.lock()
-        self._driver = device.driver  # and not the device, whose scratch would then keep it alive
+        self._driver = device.driver  # not the device, which its scratch would otherwise keep alive
         self._streams: list[int] = []
         self._events: list[int] = []
 
     def prepare(self, last_stream: int, events: int) -> None:
-        """Make what is not there yet: nothing is made while a stream is captured."""
+        """Create what is missing, since nothing can be created while a stream is captured."""
         while len(self._streams) <= last_stream:
             self._streams.append(self._driver.stream())
         while len(self._events) <= events:
@@ -222,10 +223,10 @@ class _Scratch:
         call_of: Callable[[int], Run],
         failed: list[int],
     ) -> None:
-        """Call steps [start, stop), each on its stream behind what `order` says, while stream 0 is captured.
+        """Call steps [start, stop), each on its stream after what `order` says, while stream 0 is captured.
 
-        `on(stream)` is where launches go to it. A stream that takes part begins behind an event of stream 0,
-        and stream 0 ends behind all of them.
+        `on(stream)` sets where launches go. A stream that takes part begins after an event of stream 0,
+        and stream 0 ends after all of them.
         """
         driver, streams, events = self._driver, self._streams, self._events
         used = {0}

@@ -1,12 +1,12 @@
-"""How batches come to a program's inputs while the batch before is still worked on.
+"""Staged upload of batches to a program's inputs while the previous batch is still being processed.
 
     host       | copy to pinned b | ...                     a worker of the engine
     uploads    (taken) | pinned b -> staging | arrived
     compute    ... step b-1 | (arrived) staging -> inputs | taken | step b ...
 
 Inputs lie where the captured kernels expect them, and are in use to the end of a step: the first layer's
-gradient reads them last. So a batch waits next to them, in *staging*, from which a copy on the device is a
-matter of microseconds. There are two pinned buffers: the host fills one while the other is on its way.
+gradient reads them last. So a batch waits next to them, in *staging*, from which a copy on the device takes
+only microseconds. There are two pinned buffers: the host fills one while the other is being copied.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...engine import SWITCHING, Var
 from .array import DeviceArray
 from .cuda_device import CudaDevice
 
-ALIGN = 256  # bytes; where each input begins in staging
+ALIGN = 256  # bytes; alignment of each input in staging
 
 
 def layout(kinds: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[dict[str, int], int]:
-    """Where each array of (shape, dtype) begins, and the bytes of all."""
+    """Offset of each array of (shape, dtype), and the bytes of all."""
     starts, end = {}, 0
     for name, (shape, dtype) in kinds.items():
         starts[name] = end = -(-end // ALIGN) * ALIGN
@@ -34,7 +34,7 @@ def layout(kinds: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[
 
 
 class Staging:
-    """The way to `inputs`, by name, through `block`, as large as `layout` says, whose Var is `var`.
+    """Upload of `inputs`, by name, through `block`, whose size is that of `layout` and whose Var is `var`.
 
     `send` is for operations of the engine that may wait for copies, `receive` for those that launch kernels.
     """
@@ -45,7 +45,7 @@ class Staging:
         self._device: CudaDevice = block.device
         starts, nbytes = layout({n: (a.shape, a.dtype) for n, a in inputs.items()})
         assert block.nbytes == nbytes
-        # A batch that was sent and never received is on no stream that a new owner of the bytes waits for.
+        # A batch that was sent but not received is on no stream that a new owner of the bytes waits for.
         self._device.pool.lend(block.memory)
         self._parts = {n: block[starts[n] : starts[n] + a.nbytes] for n, a in inputs.items()}
         self._starts = starts
@@ -59,7 +59,7 @@ class Staging:
         self._has_taken = False
 
     def send(self, values: Sequence[tuple[str, np.ndarray]]) -> None:
-        """Bring arrays of the host to staging. Returns when `values` may be changed."""
+        """Copy arrays of the host to staging. Returns when `values` may be changed."""
         device = self._device
         driver = device.driver
         with SWITCHING, device.active():
@@ -71,7 +71,7 @@ class Staging:
                 driver.synchronize_event(self._arrived[at])  # two batches ago
             if self._has_taken:
                 driver.wait(device.uploads, self._taken)
-            else:  # what the memory was used for before; not what has only read the inputs since
+            else:  # wait for former users of the memory, but not for later readers of the inputs
                 device.let_wait(device.uploads, max(self._var.fence, self._block.memory.since))
             for name, value in values:
                 to, start = self.inputs[name], self._starts[name]
@@ -84,7 +84,7 @@ class Staging:
             self._sent[at] = True
 
     def receive(self, names: Sequence[str]) -> None:
-        """Let the kernels that come from now on find in these inputs what was sent last."""
+        """Make the batch sent last visible in these inputs to all later kernels."""
         device = self._device
         driver, stream = device.driver, device.compute
         driver.wait(stream, self._arrived[self._at])

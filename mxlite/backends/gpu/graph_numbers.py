@@ -1,8 +1,8 @@
-"""Numbers of the host that kernels of a graph read: rates, the loss scale, the random step.
+"""Scalars of the host that kernels of a graph read: rates, the loss scale, the random step.
 
 A graph's launches have their arguments baked in, so what changes from step to step lies in device memory.
 `Dial` puts numbers there through a ring of pinned memory, and only when they have changed; `RandomState` lets
-the graph itself count, and corrects it where somebody else has drawn numbers in between. Neither makes the
+the graph itself count, and corrects it if other operations have drawn numbers in between. Neither makes the
 host wait for the device.
 """
 
@@ -20,7 +20,7 @@ from .device import Arguments, Run
 from .source import kernel, shared, Source
 
 SLOTS = 8
-"""Values that may be on their way to the device before the host waits for one to arrive."""
+"""Values that may be in transfer to the device before the host waits for one to arrive."""
 
 
 class Dial:
@@ -30,17 +30,17 @@ class Dial:
     """
 
     def __init__(self, array: DeviceArray) -> None:
-        self.array = array.reshape(array.shape)  # or the dial would keep its own key alive, see `dial_of`
+        self.array = array.reshape(array.shape)  # a view, to keep its own key mortal; see `dial_of`
         self._device: CudaDevice = array.device
         self._ring = self._device.pinned(SLOTS * array.nbytes).reshape(SLOTS, array.nbytes)
         self._tickets = [0] * SLOTS
         self._next = 0
         self._there: bytes | None = None
-        self._values: np.ndarray | None = None  # what is there, if nobody can change it
-        self.writes = 0  # how often something was sent
+        self._values: np.ndarray | None = None  # the values there, if nothing else can change them
+        self.writes = 0  # number of transfers
 
     def set(self, values: np.ndarray, *, known: bool = True) -> None:
-        """Let the kernels that come from now on read `values`; `known`: only the host ever writes there."""
+        """Let later kernels read `values`; `known`: only the host ever writes there."""
         if values is self._values and known:
             return
         self._values = None
@@ -62,7 +62,7 @@ class Dial:
         self.writes += 1
 
     def _note(self, values: np.ndarray) -> None:
-        """These are there; an array that nobody can write to is not compared again."""
+        """Remember the values there; an array that nothing can write to is not compared anew."""
         self._values = None if values.flags.writeable or values.base is not None else values
 
 
@@ -71,7 +71,7 @@ _dials: WeakKeyDictionary[DeviceArray, Dial] = WeakKeyDictionary()
 
 
 def dial_of(array: DeviceArray) -> Dial:
-    """The one dial of an array, for all programs that read it."""
+    """The single dial of an array, shared by all programs that read it."""
     with _lock:
         found = _dials.get(array)
         if found is None:
@@ -82,8 +82,8 @@ def dial_of(array: DeviceArray) -> Dial:
 class RandomState:
     """(seed, step) in device memory, as kernels read them: `array` is uint64, (2,).
 
-    `advance` is the call that a program begins with. It adds 1 to the step, so that a captured program goes
-    on by itself; `expect` sees to it that this gives what it should.
+    `advance` is the call that a program begins with. It adds 1 to the step, so that a captured program counts
+    by itself; `expect` makes sure that the result is right.
     """
 
     def __init__(self, array: DeviceArray) -> None:
@@ -98,7 +98,7 @@ class RandomState:
         return self._device.launch(self._device.function(_SOURCE, name), (1, 1, 1), (1, 1, 1), 0, values)
 
     def expect(self, seed: int, step: int) -> None:
-        """The next program is to find (seed, step) once it has advanced."""
+        """Make the next program find (seed, step) after it has advanced."""
         before = (seed, (step - 1) % 2**64)
         if self._after != before:
             self._after = None
@@ -106,7 +106,7 @@ class RandomState:
         self._after = (seed, step)
 
     def forget(self) -> None:
-        """A program has failed, and may not have advanced."""
+        """Forget the state: a program has failed, and may not have advanced."""
         self._after = None
 
 

@@ -1,16 +1,16 @@
-"""Which step of a program goes to which stream, and which events keep their order.
+"""Stream of each step of a program, and the events that keep their order.
 
-A plan says of each step which earlier steps must be over when it starts: those whose results it reads, those
-whose bytes it takes, those whose workspace it takes. One stream keeps any such order by itself. Several
-streams keep what is asked of each other by events: a step records one, another stream waits for it.
+A plan lists for each step the earlier steps that must be done when it starts: those whose results it reads,
+whose bytes it reuses, whose workspace it reuses. One stream keeps any such order by itself. Several
+streams synchronize by events: a step records one, another stream waits for it.
 
     before          c <- a, b     d <- b
     stream 0        a     c           c waits for a as it follows it, and for b's event
     stream 1        b     d
 
-Steps are dealt out in their own order, each to the stream where it can start first by the modelled time,
+Steps are assigned in their own order, each to the stream where it can start first by the modelled time,
 which is the earliest-start rule of list scheduling (R. L. Graham 1969, "Bounds on multiprocessing timing
-anomalies"). An event is left out where another one, or the stream, makes sure of it already.
+anomalies"). An event is left out if another one, or the stream, implies it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 COMPUTE, STORE, FETCH = 0, 1, 2
-"""Kinds of steps: a kernel; a copy to host memory; a copy back. As a plan's schedule numbers them."""
+"""Kinds of steps: a kernel; a copy to host memory; a copy back. Numbered as in a plan's schedule."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Step s goes to stream `stream[s]`, behind the steps before it there and behind those in `waits[s]`.
+    """Stream order: step s runs on `stream[s]`, after earlier steps there and after those in `waits[s]`.
 
     Streams 0 to `kernels` - 1 are for kernels, the next for copies out, the last for copies back.
     """
@@ -34,9 +34,9 @@ class Order:
     kernels: int
 
     def realised(self, start: int = 0, stop: int | None = None) -> list[tuple[int, ...]]:
-        """For each step in [start, stop) the steps that surely end before it starts; those before `start`
-        are over. This is what a judge of plans has to look at: streams and events, not what they were made
-        from.
+        """For each step in [start, stop) the steps that certainly end before it starts; those before `start`
+        are done. Judges of plans check this: it follows from streams and events, not from what they were
+        derived from.
         """
         last: dict[int, int] = {}
         result = []
@@ -55,13 +55,13 @@ def order_of(
 ) -> Order:
     """An order on `kernels` streams in which every step comes after the steps in `before`.
 
-    `seconds` is what steps take. O(edges * streams).
+    `seconds` are the times of steps. O(edges * streams).
     """
     count = kernels + 2
     ends = [0.0] * count  # of each stream
     done = [0.0] * len(before)  # of each step
-    knows: list[tuple[int, ...]] = []  # of each step: the last one of each stream that is over at its end
-    tail = [(-1,) * count for _ in range(count)]  # the same for what comes next on a stream
+    knows: list[tuple[int, ...]] = []  # for each step: the last step of each stream that is done at its end
+    tail = [(-1,) * count for _ in range(count)]  # the same for the next step on a stream
     stream: list[int] = []
     waits: list[tuple[int, ...]] = []
     for s, earlier in enumerate(before):
@@ -76,7 +76,7 @@ def order_of(
             at = kernels + (kinds[s] == FETCH)
         known = list(tail[at])
         events = []
-        for p in sorted(earlier, reverse=True):  # the latest first: it makes sure of most others
+        for p in sorted(earlier, reverse=True):  # the latest first: it implies most others
             if known[stream[p]] < p:
                 events.append(p)
                 known = [max(a, b) for a, b in zip(known, knows[p])]

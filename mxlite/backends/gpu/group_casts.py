@@ -1,14 +1,14 @@
-"""Casts of many small variables become a few nodes, each of which is one launch.
+"""Grouping of casts of many small variables into a few nodes, each of which is one launch.
 
 Mixed precision rounds each weight once a step, for the layer that reads it and for that layer's gradient, and
-a plan may round it again rather than hold it. Of a small weight either is a launch of some microseconds for
-kilobytes of work.
+a plan may recompute the rounding rather than hold it. For a small weight either is a launch of some
+microseconds for kilobytes of work.
 
     c1 layer1  c2 layer2  c3 layer3 ...   =>   c123  layer1  layer2  layer3 ...
 
-A group grows, in the order of the graph, until what it makes has GROUP_BYTES; then the next one begins. What
-has more than SMALL_BYTES stays alone. What is cast early is held from there on, so the arena grows by
-GROUP_BYTES for each kind of cast at most, and by what is not cast again.
+A group grows, in the order of the graph, until its outputs have GROUP_BYTES; then the next one begins. A
+result of more than SMALL_BYTES stays alone. Early casts are live longer, so the arena grows by
+GROUP_BYTES for each kind of cast at most, and by results that are no longer recomputed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .groups import Groups, SMALL_BYTES
 def group_casts(
     graph: Graph, kept: frozenset[Entry], num_forward: int
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph`, of a step that trains, with its casts of variables in groups; see `Backend.combine`. O(nodes).
+    """`graph`, of a training step, with its casts of variables in groups; see `Backend.combine`. O(nodes).
 
-    Others are left alone: what depends on parameters alone is computed once there, not in each call.
+    Inference is left alone: what depends on parameters alone is computed once there, not in each call.
     """
     trains = num_forward < sum(n.op is not None for n in graph.nodes)
     groups = _groups(graph, kept, num_forward) if trains else []
@@ -36,7 +36,7 @@ def group_casts(
     first = {g[0]: g for g in groups}
     members = {node for g in groups for node in g}
     result = Rewriter(graph)
-    result.order += [n for n in graph.nodes if n.op is None]  # those of a group come before its first member
+    result.order += [n for n in graph.nodes if n.op is None]  # variables precede their group's first member
     for node in graph.nodes:
         if node.op is None:
             continue
@@ -52,7 +52,7 @@ def group_casts(
 
 
 def _groups(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[list[Node]]:
-    """Casts of the forward pass that read variables, as they follow each other, in groups of one kind."""
+    """Casts of the forward pass that read variables, in their order, in groups of one kind."""
     forward = [(n, n.op) for n in graph.nodes if n.op is not None][:num_forward]
     written = {
         e for n, op in forward for name, e in zip(n.input_names, n.inputs) if name in op.mutated(n.attrs)

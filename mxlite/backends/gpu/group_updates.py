@@ -1,17 +1,17 @@
-"""Updates of many parameters become a few nodes, each of which is one launch.
+"""Grouping of parameter updates into a few nodes, each of which is one launch.
 
 A network has hundreds of parameters, most of them small: gamma, beta, bias. An update is a launch of a few
-microseconds for kilobytes of work. But a gradient dies in its update, and waits for all the others where
-updates are made together, so what is joined is bounded by size. With one pass over the gradients in the order
-in which backward makes them,
+microseconds for kilobytes of work. But a gradient dies in its update, and stays live until all gradients of a
+joint update are there, so groups are bounded by size. In one pass over the gradients in the order
+in which backward computes them,
 
     g1 u1  g2 u2  g3 u3  g4 u4 ...   =>   g1  g2  g3 u123  g4 ...
 
 a group grows until its gradients have GROUP_BYTES, then the next one begins; gradients above SMALL_BYTES are
 updated alone, at once. No more than one group of a kind is open at any step, so the arena grows by
 GROUP_BYTES for each kind of update at most (there is one kind, or two where some weights are of 16 bits).
-Where the rates of all updates wait for all gradients anyway, as with a loss scale, they live until then, and
-everything is joined.
+If the rates of all updates depend on all gradients anyway, as with a loss scale, gradients live until then,
+and everything is joined.
 
 The planner sees the groups as they are: what they cost is in the plan.
 """
@@ -35,7 +35,7 @@ def group_updates(
     groups = Groups()
     for node in sorted(updates, key=lambda n: place[n.inputs[1].node]):
         nbytes = graph.nbytes(node.inputs[1])
-        waits = node.inputs[-1].node.op is not None  # for rates that are made of all gradients
+        waits = node.inputs[-1].node.op is not None  # for rates computed from all gradients
         if nbytes > SMALL_BYTES and not waits:
             continue
         kind = (node.op, replace(node.attrs, row=0), node.inputs[-1], *(graph.dtypes[e] for e in node.inputs))
@@ -44,7 +44,7 @@ def group_updates(
 
 
 def _joined(graph: Graph, groups: list[list[Node]]) -> Graph:
-    """`graph` with one node for each group, in the place of its last member among the effects."""
+    """`graph` with one node for each group, in the position of its last member among the effects."""
     if not groups:
         return graph
     member = {node: i for i, group in enumerate(groups) for node in group}

@@ -1,4 +1,4 @@
-"""Nodes of one kind, in the order given, in groups bounded by size: what is joined is held together."""
+"""Groups of nodes of one kind, in the order given, bounded by size: a group's results live together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ GROUP_BYTES = 1024 * 1024  # of all in a group
 
 
 class Groups:
-    """No more than one group of a kind is open at a time; it grows until it has GROUP_BYTES."""
+    """Groups under construction: at most one of a kind is open; it grows until it has GROUP_BYTES."""
 
     def __init__(self) -> None:
         self._all: list[list[Node]] = []
-        self._open: dict[Hashable, tuple[list[Node], int]] = {}  # kind -> the group that grows, its bytes
+        self._open: dict[Hashable, tuple[list[Node], int]] = {}  # kind -> the open group, its bytes
 
     def add(self, node: Node, kind: Hashable, nbytes: int) -> None:
         group, total = self._open.get(kind, ([], 0))
@@ -26,5 +26,5 @@ class Groups:
         self._open[kind] = group, total + nbytes
 
     def joined(self) -> list[list[Node]]:
-        """Those of more than one node, in the order in which they began."""
+        """The groups of more than one node, in the order in which they began."""
         return [g for g in self._all if len(g) > 1]

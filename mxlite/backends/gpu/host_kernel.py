@@ -1,7 +1,7 @@
-"""A kernel of the host for a node on a GPU: what happens to operators that the GPU's table lacks.
+"""Host kernels for nodes on a GPU: the fallback for operators that the GPU's table lacks.
 
-Its inputs are copied to host memory, it runs there, its outputs are copied back. Right, slow, and not to be
-captured in a CUDA graph; the plan calls such a kernel "host: ...".
+Inputs are copied to host memory, the kernel runs there, its outputs are copied back. This is correct, slow,
+and cannot be captured in a CUDA graph; the plan calls such a kernel "host: ...".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def on_host(
     """`kernel`, one of `host`'s for `op`, for arrays on `device`. It takes no scratch there."""
     forward = op.forward_op or op
     needs, mutated = kernel.signature.needs, op.mutated(attrs)
-    # Where inputs are one group, their names are no parameters: all of them count as changed.
+    # If inputs are one variadic group, their names are no parameters: all of them count as changed.
     changed = tuple(i for i, n in enumerate(needs) if n in mutated or (mutated and n == forward.variadic))
 
     def link(run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -39,7 +39,7 @@ def on_host(
 
 
 class HostCall:
-    """One call, with its arrays in host memory made beforehand."""
+    """One call, with its arrays in host memory allocated beforehand."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class HostCall:
         self._run = kernel.link(kernel.run, host.xp, attrs, *own, **made)
 
     def _mirror(self, x: Any, lists: Sequence[list[tuple[np.ndarray, DeviceArray]]]) -> Any:
-        """The host's array for one on the device, entered in `lists`; of a tuple, all of them."""
+        """The host's array for one on the device, entered in `lists`; for a tuple, all of them."""
         if isinstance(x, tuple):
             return tuple(self._mirror(y, lists) for y in x)
         if not isinstance(x, DeviceArray):
@@ -94,4 +94,4 @@ class HostCall:
         for mirror, x in self._out:
             if x.nbytes:
                 driver.copy(x.address, mirror.ctypes.data, x.nbytes, stream)
-        driver.synchronize(stream)  # the next call writes the same mirrors
+        driver.synchronize(stream)  # the next call overwrites the same mirrors

@@ -1,4 +1,4 @@
-"""Calls that stand next to each other in a schedule and can be made by one launch, made by one."""
+"""Merging of adjacent calls of a schedule into one launch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .kernels.update import Updates
 
 
 def join(calls: Sequence[Run]) -> list[tuple[int, Run]]:
-    """`calls` with neighbouring updates of one kind as one; see `Backend.join`. Wherever they share an array
-    they stay apart: within a launch nothing says who is first.
+    """`calls` with adjacent updates of one kind merged; see `Backend.join`. Calls that share an array
+    are not merged: a launch has no order within it.
     """
     result: list[tuple[int, Run]] = []
     run: list[Updates] = []

@@ -1,4 +1,4 @@
-"""Dtypes as numbers: how a kernel is told, when it is launched, the type of an array it reads little of."""
+"""Dtypes as numbers: the run-time type argument of kernels, for arrays of which they read little."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def kind(dtype: DType) -> int:
 
 
 def known(*dtypes: DType) -> bool:
-    """Whether kernels read and write all of these."""
+    """True if kernels read and write all of these."""
     return all(str(d) in KINDS for d in dtypes)
 
 
@@ -25,7 +25,7 @@ def floating(*dtypes: DType) -> bool:
 
 
 def computed_in(*dtypes: DType) -> str:
-    """The C++ type of numbers on their way from arrays of these types to others."""
+    """The C++ type of intermediate values between arrays of these types."""
     if not floating(*dtypes):
         return "int64"
     return "double" if any(str(d) == "float64" for d in dtypes) else "float"

@@ -1,8 +1,8 @@
-"""How threads are laid over lines: arrays seen as (outer, length, inner) of which each line along `length` is
-folded. All of it follows from shapes, so that sums have the same order on every device.
+"""Thread layout of reductions over arrays seen as (outer, length, inner), where each row along `length` is
+reduced. All of it follows from shapes, so that sums have the same order on every device.
 
-    inner = 1    a group of threads for a line: 1 to 32 of a warp, or a block where the line is long
-    else         threadIdx.x counts neighbouring lines, threadIdx.y shares one
+    inner = 1    a group of threads for a row: 1 to 32 of a warp, or a block where the row is long
+    else         threadIdx.x counts neighbouring rows, threadIdx.y shares one
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from .device import Grid
 
-MOST = 2**31 - 1  # lines, and elements of a line
+MOST = 2**31 - 1  # rows, and elements of a row
 COLUMN_THREADS = 256
 
 
 def stretches(count: int, each: int, most: int) -> list[tuple[int, int]]:
-    """(first, how many) of `count` things of `each` elements, so that none has more than `most` elements."""
+    """(first, number) of segments of `count` items of `each` elements, with at most `most` elements each."""
     step = max(1, most // max(1, each))
     return [(i, min(step, count - i)) for i in range(0, count, step)]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`group`: threads of a line; 0 where they are columns."""
+    """Grid and block of a reduction. `group`: threads of a row; 0 if they are columns."""
 
     grid: Grid
     block: Grid
@@ -32,12 +32,12 @@ class Layout:
 
 
 def power_of_two(n: int) -> int:
-    """The smallest that is not below n."""
+    """The smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def rows(lines: int, packs: int, held: int, most: int = 1024) -> Layout:
-    """For lines of `packs` packs, of which a thread keeps up to `held`; blocks of at most `most` threads."""
+    """Layout for rows of `packs` packs, with up to `held` for a thread; blocks of at most `most` threads."""
     if packs <= 32 * held:
         group, threads = min(32, power_of_two(-(-packs // held))), 128
     else:
@@ -59,7 +59,7 @@ def divisor(n: int) -> tuple[int, int]:
 
 
 class Divisor(ctypes.Structure):
-    """The three numbers that a division by `n` takes."""
+    """Constants for a division by `n`."""
 
     _fields_ = (("n", ctypes.c_uint32), ("multiplier", ctypes.c_uint32), ("shift", ctypes.c_uint32))
 

@@ -1,7 +1,7 @@
-"""Where files of NVIDIA's libraries may be: those that the driver can run come first.
+"""Search for NVIDIA's libraries: files that the driver can run come first.
 
 Wheels for CUDA 12 and for CUDA 13 may lie in one Python. A library of a newer major version than the driver's
-loads there, and then fails, or makes machine code that the driver does not take.
+loads there, and then fails, or emits machine code that the driver does not accept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAJOR = re.compile(r"\.so\.(\d+)|64_(\d{2})\d*(?:_\d+)?\.dll")
 
 @functools.cache
 def driver_version() -> int | None:
-    """What CUDA the driver is for, as 13020; None where there is no driver. Needs no GPU, and opens none."""
+    """CUDA version of the driver, such as 13020; None without a driver. Needs no GPU, and opens none."""
     number = ctypes.c_int()
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
@@ -31,7 +31,7 @@ def driver_version() -> int | None:
 
 
 def major(path: str) -> int:
-    """The CUDA that a file is of, by its name; 0 where that does not say."""
+    """Major CUDA version of a file, by its name; 0 if the name does not say."""
     found = _MAJOR.search(os.path.basename(path))
     return int(found[1] or found[2]) if found else 0
 
@@ -39,7 +39,8 @@ def major(path: str) -> int:
 def candidates(folders: Sequence[str], names: Sequence[str]) -> list[str]:
     """Files to try, one after the other: in these folders of this Python's wheels, then by name alone.
 
-    Wheels are also where `sys.path` says: a user's own, those below a virtual environment, PYTHONPATH's.
+    Wheels are also searched in all of `sys.path`: a user's own, those below a virtual environment,
+    PYTHONPATH's.
     """
     site = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path))
     tried = [os.path.join(s, f, n) for s in site if os.path.isabs(s) for f in folders for n in names]
@@ -49,9 +50,9 @@ def candidates(folders: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def is_loaded(folders: Sequence[str], names: Sequence[str]) -> bool:
-    """Load the first of the candidates that loads: who asks for it by its bare name then finds it.
+    """Load the first candidate that loads, so that it is found by its bare name later; True if one did.
 
-    Its symbols stay its own: CuPy has a CUDA runtime linked in, whose functions must not become another's.
+    Its symbols stay local: CuPy has a CUDA runtime linked in, whose functions must not be shadowed.
     """
     for path in candidates(folders, names):
         try:

@@ -1,4 +1,4 @@
-"""Memory of one device: blocks that are handed out again, within a limit."""
+"""Caching allocator of one device: blocks are reused, within a limit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ...core.errors import DeviceError, OutOfMemoryError
 from .driver import Driver, DriverError
 
 UNIT = 512  # bytes; sizes are multiples of it
-CHUNK = 2 * 2**20  # bytes that are asked of the driver at once for arrays below SMALL
+CHUNK = 2 * 2**20  # bytes that are requested from the driver at once for arrays below SMALL
 SMALL = 2**20
 
 
 class Block:
-    """A range of bytes. When nobody holds it any more, its pool may hand it out again.
+    """A range of bytes. When it is no longer referenced, its pool may reuse it.
 
-    `since` is the device's ticket at the time when the bytes were last given back: what had been put on the
-    compute stream up to there may still use them.
+    `since` is the device's ticket at the time when the bytes were last returned: earlier work on the
+    compute stream may still use them.
     """
 
     __slots__ = ("__weakref__", "address", "device", "nbytes", "since")
@@ -35,9 +35,9 @@ class Block:
 
 
 class Held(NamedTuple):
-    """Bytes of a device that this process has: taken from the driver, and where they are.
+    """Device memory of this process: bytes taken from the driver, and their uses.
 
-    `idle` are kept for the next array. `limit` is the most that is taken, None: all there is.
+    `idle` are cached for the next array. `limit` is the most that is taken, None: no limit.
     """
 
     taken: int
@@ -48,9 +48,9 @@ class Held(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a device has: `free` of `total` bytes, whoever uses the others, and what this process holds.
+    """Memory of a device: `free` of `total` bytes, counting all users, and the memory of this process.
 
-    `missing`: bytes that are too few for what was asked about.
+    `missing`: bytes that are lacking for the request in question.
     """
 
     free: int
@@ -60,19 +60,19 @@ class Room(NamedTuple):
 
     @property
     def elsewhere(self) -> int:
-        """Bytes that neither are free nor were taken for arrays and arenas here."""
+        """Bytes that are neither free nor taken for arrays and arenas here."""
         return max(0, self.total - self.free - self.held.taken)
 
 
 class Pool:
-    """Blocks of a device. What is given back is kept for the next who asks for as much, in order of the
+    """Blocks of a device. Returned blocks are cached for the next request of the same size, in order of the
     compute stream: the new owner's kernels come after the old owner's.
 
     `limit` bounds the bytes taken from the driver, arenas included.
 
-    A finalizer may run on any thread in the middle of anything: while its thread holds our lock, while it
+    A finalizer may run on any thread at any point: while its thread holds our lock, while it
     captures a graph (when CUDA frees nothing), while another thread that has our lock waits for the driver.
-    So it notes what is over in a deque, waits for no lock, and leaves the rest to whoever comes next.
+    So it appends what it releases to a deque, waits for no lock, and leaves the rest to the next caller.
     """
 
     def __init__(self, device: Any, driver: Driver, limit: int | None = None) -> None:
@@ -80,25 +80,25 @@ class Pool:
         self._driver = driver
         self._limit = limit
         self._taken = 0  # bytes from the driver
-        self._arrays = 0  # of these, in blocks that somebody holds
+        self._arrays = 0  # of these, in blocks that are referenced
         self._arenas = 0
         self._lock = forks.lock()
         self._free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # size -> (address, since)
-        self._chunk = (0, 0)  # what is left of the last chunk
+        self._chunk = (0, 0)  # the rest of the last chunk
         self._returned: deque[tuple[int, int, int]] = deque()  # address, size, since
-        self._ended: deque[tuple[int, int, int]] = deque()  # address, size, since: arenas that nobody holds
+        self._ended: deque[tuple[int, int, int]] = deque()  # address, size, since: unreferenced arenas
         self._abroad: set[int] = set()  # addresses of blocks that other libraries have seen
-        self._borrowed: deque[tuple[int, Callable[[], None]]] = deque()  # ticket, and how to give back
+        self._borrowed: deque[tuple[int, Callable[[], None]]] = deque()  # ticket, how to return
         self._is_lost = False
 
     @property
     def taken(self) -> int:
-        """Bytes from the driver."""
+        """Bytes taken from the driver."""
         return self.held().taken
 
     @property
     def limit(self) -> int | None:
-        """The most bytes that are taken from the driver; None: all there is."""
+        """The most bytes that are taken from the driver; None: no limit."""
         return self._limit
 
     @limit.setter
@@ -108,21 +108,21 @@ class Pool:
             self.trim()
 
     def held(self) -> Held:
-        """Where the bytes are now."""
+        """The current use of the bytes."""
         with self._lock:
             self._collect()
             idle = self._taken - self._arrays - self._arenas
             return Held(self._taken, self._arrays, self._arenas, idle, self._limit)
 
     def missing(self, blocks: Iterable[int], exactly: int, free: int) -> int:
-        """Bytes that are too few to hand out blocks of these sizes one after the other, then an arena of
-        `exactly` so many bytes, where the driver has `free` ones. 0: they can be had now.
+        """Bytes that are lacking to allocate blocks of these sizes one after the other, then an arena of
+        `exactly` so many bytes, if the driver has `free` ones. 0: they can be allocated now.
         """
         with self._lock:
             self._collect()
             idle = {size: len(found) for size, found in self._free.items()}
             asked, left = [exactly], self._chunk[1]
-            for size in map(_padded, blocks):  # as `_take` will go
+            for size in map(_padded, blocks):  # as `_take` will do
                 if idle.get(size):
                     idle[size] -= 1
                 elif size >= SMALL:
@@ -151,9 +151,9 @@ class Pool:
         return block
 
     def exactly(self, nbytes: int) -> Block:
-        """A block of its own from the driver, given back to it when nobody holds it: a program's arena.
+        """A block of its own from the driver, returned when it is no longer referenced: a program's arena.
 
-        What lies idle goes back before: kernels that were measured for the program have left much of it.
+        Idle memory is returned first: kernels that were measured for the program have left much of it.
         """
         with self._lock:
             self._collect()
@@ -165,21 +165,21 @@ class Pool:
         return block
 
     def trim(self) -> None:
-        """Give what nobody holds back to the driver (but for pieces of chunks)."""
+        """Return unreferenced memory to the driver (except pieces of chunks)."""
         with self._lock:
             self._collect()
             self._trim()
 
     def lose(self) -> None:
-        """In a forked child: nothing of this may be touched any more."""
+        """Give up in a forked child: nothing of this may be touched any more."""
         self._is_lost = True
 
     def lend(self, memory: Any) -> None:
-        """Another library sees this memory: it is used again only when the whole device has come to rest."""
+        """Let another library see this memory: it is reused only when the whole device is idle."""
         self._abroad.add(memory.address)
 
     def borrow(self, address: int, nbytes: int, release: Callable[[], None]) -> Block:
-        """Another library's memory, whose `release` is called when nobody holds it and the device is done."""
+        """Another library's memory; `release` is called when it is unreferenced and the device is done."""
         block = Block(address, nbytes, self._device, self._device.issued + 1)
         weakref.finalize(block, self._end_loan, release).atexit = False
         return block
@@ -211,7 +211,7 @@ class Pool:
         return address, 0
 
     def _ask(self, size: int) -> int:
-        """New memory from the driver; what lies idle is given back first if there is no other way."""
+        """Allocate from the driver; idle memory is returned first if there is no other way."""
         if size == 0:
             return 0
         for again in (False, True):
@@ -248,7 +248,7 @@ class Pool:
         self.tidy()
 
     def tidy(self) -> None:
-        """Free what is over, if that can be done now; else the next who comes does it. Waits for no lock."""
+        """Free what is due, if that can be done now; otherwise the next caller does it. Waits for no lock."""
         if not self._is_lost and self._lock.acquire(blocking=False):
             try:
                 self._collect()
@@ -256,7 +256,7 @@ class Pool:
                 self._lock.release()
 
     def _collect(self) -> None:
-        """Take up what finalizers have noted. Under the lock."""
+        """Process what finalizers have noted. Under the lock."""
         postponed = []
         while self._returned:
             address, size, since = self._returned.popleft()
@@ -278,24 +278,24 @@ class Pool:
             self._taken -= nbytes
             if nbytes:
                 try:
-                    self._device.wait_for(since)  # a free may wait for the device, CUDA says, and need not
+                    self._device.wait_for(since)  # a free may wait for the device, but need not
                     self._driver.free(address)
                 except DeviceError:  # the device is lost, and its memory with it
                     pass
 
 
 def _padded(nbytes: int) -> int:
-    """The size of a block for so many bytes."""
+    """Block size for a request of so many bytes."""
     return max(UNIT, -(-nbytes // UNIT) * UNIT)
 
 
 def pieces(nbytes: int) -> int:
-    """What a driver takes for so many bytes: it gives memory in pieces of CHUNK."""
+    """Bytes that a driver takes for a request: it allocates in pieces of CHUNK."""
     return -(-nbytes // CHUNK) * CHUNK
 
 
 class _Capturing(threading.local):
-    """Of this thread: graphs that are being captured, and what is to be done afterwards."""
+    """State of this thread: graphs that are being captured, and calls put off until afterwards."""
 
     depth = 0
     later: list[Callable[[], object]] | None = None
@@ -305,13 +305,13 @@ _capturing = _Capturing()
 
 
 def is_capturing() -> bool:
-    """Whether this thread captures a graph: CUDA then allows it no free and no wait, of any device."""
+    """True if this thread captures a graph: CUDA then allows it no free and no wait, of any device."""
     return _capturing.depth > 0
 
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """Inside, this thread captures a graph. What `when_allowed` has put off is done at the end."""
+    """Context in which this thread captures a graph. Calls put off by `when_allowed` are made at the end."""
     _capturing.depth += 1
     try:
         yield

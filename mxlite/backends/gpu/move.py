@@ -1,9 +1,9 @@
-"""Copies and fills between strided views: whole packs where rows lie still, tiles where axes turn.
+"""Copies and fills between strided views: vector copies of contiguous rows, tiles for transpositions.
 
-A copy becomes one between the fewest axes, ordered as they lie in the target, and a launch. Then
+A copy is reduced to the fewest axes, ordered as in the target, and becomes one launch. Then
 
-    rows    both views have neighbours along the last axis: units of up to 16 bytes, read and written once
-    tiles   the source has its neighbours along another axis: 32 x 32 elements at a time go through shared
+    rows    both views are contiguous along the last axis: units of up to 16 bytes, read and written once
+    tiles   the source is contiguous along another axis: 32 x 32 elements at a time go through shared
             memory, so that both sides are read and written in rows of 32
     single  else, or where a tile would be almost empty: a thread for each element, in the target's order
 
@@ -27,16 +27,16 @@ THREADS = 256
 ROUNDS = 4  # units of a thread, where there are enough for all
 TILE = 32
 FEW = 8  # elements of an axis below which a tile is mostly empty
-MOST = 2**31 - 1  # of what is divided by multiplication
+MOST = 2**31 - 1  # of divisors by multiplication
 
 UNITS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64", 16: "Pack<uint64, 2>"}
-"""The type that bytes of one unit are copied as."""
+"""The type as which bytes of one unit are copied."""
 
 Axis = tuple[int, int, int]  # length, stride in the target, stride in the source
 
 
 def axes_of(target: Sheet, source: Sheet | None) -> list[Axis]:
-    """The fewest axes of a copy, as they lie in the target; strides in elements, 0 of no source."""
+    """The fewest axes of a copy, ordered as in the target; strides in elements, 0 without a source."""
     strides = source.strides if source is not None else (0,) * target.ndim
     listed = [(n, t, s) for n, t, s in zip(target.shape, target.strides, strides) if n != 1]
     listed.sort(key=lambda axis: (-abs(axis[1]), -abs(axis[2])))
@@ -90,7 +90,7 @@ def tiles_source(unit: int) -> Source:
 
 
 def moved(device: Device, move: Move, arrays: Any) -> Run:
-    """The call that does `move`; `arrays[sheet.of]` is the array that a sheet is a view of, in C order."""
+    """The call that performs `move`; `arrays[sheet.of]` is the base array of a sheet, in C order."""
     target, source = move.target, move.source
     if target.size == 0:
         return nothing
@@ -110,7 +110,7 @@ def moved(device: Device, move: Move, arrays: Any) -> Run:
 
 
 def copied(device: Device, source: Any, target: Any) -> Run:
-    """The call that copies an array in C order to another of its size and type; none where they are one."""
+    """The call that copies an array in C order to another of its size and type; a no-op for itself."""
     arrays = {"source": source, "target": target}
     given, made = (Sheet.whole(n, (x.size,), x.dtype, []) for n, x in arrays.items())
     return moved(device, Move(made, given), arrays)

@@ -1,13 +1,13 @@
 """Several copies of rows in one launch: the parts of a Concat, of a split, of their gradients.
 
-A part is a block of rows of bytes, each row in one piece on both sides:
+A part is a block of rows of bytes, each row contiguous on both sides:
 
     part 0   out |====    |====    |        in |====|====|
     part 1   out |    ====|    ====|        in |====|====|
 
 Each part has blocks of its own (`blockIdx.y`), which copy it in the largest units that all its rows allow;
-parts of one unit are one launch, up to MOST_PARTS. Parts that could touch each other's bytes stay apart, in
-their order.
+parts with the same unit are one launch, up to MOST_PARTS. Parts that could touch each other's bytes are not
+merged, and keep their order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_PARTS = 32  # in the parameters of a launch: 48 bytes each
 
 
 class Part(NamedTuple):
-    """`rows` rows of `nbytes`; addresses of the first ones, and steps from one to the next in bytes."""
+    """`rows` rows of `nbytes`; addresses of the first ones, and row strides in bytes."""
 
     out: int
     given: int
@@ -42,7 +42,7 @@ class Part(NamedTuple):
         return next(u for u in (16, 8, 4, 2, 1) if not any(x % u for x in (*self[:2], *self[3:])))
 
     def extents(self) -> tuple[range, range]:
-        """The bytes between the first and the last one, in the target and in the source."""
+        """The byte extents of the rows, in the target and in the source."""
         return tuple(  # type: ignore[return-value]
             range(a, a + (self.rows - 1) * step + self.nbytes)
             for a, step in ((self.out, self.out_step), (self.given, self.given_step))
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
 
 class _Part(ctypes.Structure):
-    """A part as the kernel has it, counted in units."""
+    """A part as passed to the kernel, counted in units."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in ("out", "given")),
@@ -81,10 +81,10 @@ def parts_source(unit: int) -> Source:
 
 
 def all_moved(device: Device, moves: Sequence[Move], arrays: Any) -> Run:
-    """The call that does `moves`, in their order where that matters."""
+    """The call that performs `moves`, in their order where that matters."""
     runs: list[Run] = []
     parts: list[Part] = []
-    alone: list[Move] = []  # the same, one by one
+    alone: list[Move] = []  # the same moves, one by one
 
     def close() -> None:
         runs.extend(_launches(device, parts) if len(parts) > 1 else [moved(device, m, arrays) for m in alone])
@@ -98,7 +98,7 @@ def all_moved(device: Device, moves: Sequence[Move], arrays: Any) -> Run:
         if part is None:
             close()
             runs.append(moved(device, move, arrays))
-        elif part.out != part.given or part.out_step != part.given_step:  # else it is in place
+        elif part.out != part.given or part.out_step != part.given_step:  # otherwise it is in place
             if not all(_are_apart(part, p) for p in parts):
                 close()
             parts.append(part)
@@ -108,7 +108,7 @@ def all_moved(device: Device, moves: Sequence[Move], arrays: Any) -> Run:
 
 
 def _part(device: Device, move: Move, arrays: Any) -> Part | None:
-    """A copy as one of rows, if it is one."""
+    """A copy as a part of rows; None if it is none."""
     if move.source is None:
         return None
     item = move.target.dtype.itemsize
@@ -126,7 +126,7 @@ def _part(device: Device, move: Move, arrays: Any) -> Part | None:
 
 
 def _are_apart(a: Part, b: Part) -> bool:
-    """Whether no byte that one writes is read or written by the other."""
+    """True if neither reads or writes a byte that the other writes."""
     (out, given), (other_out, other_given) = a.extents(), b.extents()
     if _meet(out, other_given) or _meet(other_out, given):
         return False

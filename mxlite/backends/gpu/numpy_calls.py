@@ -1,11 +1,11 @@
-"""numpy's calls of a reference kernel, written down as launches.
+"""Tracing of a reference kernel's numpy calls into launches.
 
-A reference kernel whose course depends on shapes alone (recurrent layers: loops over steps, products,
-functions of elements) runs once, when it is connected, on *ghosts*: numpy arrays over the device's addresses,
-which are cut, turned and stretched but at whose elements nobody looks. The module `xp` that it gets writes
-down what it would have computed. What comes out is a list of launches, always the same: it can be captured.
+A reference kernel whose control flow depends on shapes alone (recurrent layers: loops over steps, products,
+elementwise functions) runs once, when it is connected, on *ghosts*: numpy arrays over the device's addresses,
+which can be sliced, transposed and broadcast but whose elements are never read. The module `xp` that it gets
+records what it would have computed. The result is a list of launches, always the same: it can be captured.
 
-Every call is a launch of its own, products by `gemm`; a step that matters has a kernel of its own, put in
+Every call is a launch of its own, products by `gemm`; a critical step has a kernel of its own, inserted
 with `Calls.launch`.
 """
 
@@ -48,23 +48,23 @@ _OPERATIONS = {
 
 
 class Unsupported(Exception):
-    """A call that has no launch: then the operator has no kernel by this way."""
+    """A call that has no launch: then the operator cannot be traced."""
 
 
 def ghost(device: Device, x: Any) -> Any:
-    """`x` as an array at whose elements nobody looks; None stays None."""
+    """`x` as an array whose elements are never read; None stays None."""
     return None if x is None else ghost_at(device.address(x) if x.size else 256, tuple(x.shape), x.dtype)
 
 
 def ghost_at(address: int, shape: tuple[int, ...], dtype: DType) -> Any:
-    """Such an array at an address."""
+    """A ghost at an address."""
     flat = np.asarray(_Addresses(address, (prod(shape) * dtype.itemsize,), 1)).view(np.uint8)
     return flat.view(dtype).reshape(shape)
 
 
 @functools.lru_cache(maxsize=64)
 def source(out: str, x: str, y: str) -> Source:
-    """The kernel "apply", out = operation(x, y) where `where` says so, for elements of these types."""
+    """The kernel "apply", out = operation(x, y) where `where` is true, for elements of these types."""
     compute = "double" if "float64" in (out, x, y) else "float"
     parameters = [f"{NAMES[out]} *out", f"const {NAMES[x]} *first", f"const {NAMES[y]} *second"]
     parameters += ["const bool *where", "double number0", "double number1", "int operation"]
@@ -92,10 +92,10 @@ def source(out: str, x: str, y: str) -> Source:
 
 
 class Calls:
-    """Stands for numpy while a reference kernel is written down; `runs` is what it does.
+    """Stand-in for numpy while a reference kernel is traced; `runs` are the recorded launches.
 
-    Without `launches` nothing is made but `workspace`, the scratch in bytes that products and sums need,
-    which lies at `work`, and `count`, the kernels that it would be.
+    Without `launches` only `workspace` is computed, the scratch in bytes that products and sums need,
+    which lies at `work`, and `count`, the number of kernels.
     """
 
     def __init__(self, device: Device, work: int = 0, launches: bool = True) -> None:
@@ -109,15 +109,15 @@ class Calls:
         self.add = _Add(self)
 
     def run(self) -> Run:
-        """All of it as one call."""
+        """All recorded launches as one call."""
         return InOrder(self.runs)
 
     def copyto(self, target: Any, value: Any, casting: str = "", where: Any = None) -> None:
-        """numpy's."""
+        """Counterpart of numpy.copyto."""
         self._apply("copy", value, out=target, where=where)
 
     def launch(self, text: Source, name: str, elements: int, values: list[Any]) -> None:
-        """A kernel with a thread for each of so many elements."""
+        """Record a kernel with a thread for each of so many elements."""
         self.count += bool(elements)
         if not self.launches or not elements:
             return
@@ -150,7 +150,7 @@ class Calls:
         return out
 
     def matmul(self, a: Any, b: Any, out: Any) -> Any:
-        """The product of two matrices, each of which may lie by rows or by columns."""
+        """The product of two matrices, each of which may be row-major or column-major."""
         (m, k), n = a.shape, b.shape[1]
         if not m or not n:
             return out
@@ -191,7 +191,7 @@ class Calls:
 
 
 class Drops:
-    """A random stream of a kernel that is written down: its masks are launches too, and nothing else of it.
+    """The random stream of a traced kernel: only its masks are recorded, as launches.
 
     `state` is the address of (seed, step) in device memory.
     """
@@ -226,7 +226,7 @@ def _masking(kind: str) -> Source:
 
 
 class _Add:
-    """numpy.add, which is called and has a reduction."""
+    """Counterpart of numpy.add, which is called and has a reduction."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -243,7 +243,7 @@ class _Add:
 
 @functools.lru_cache(maxsize=4)
 def _strided_sum(kind: str) -> Source:
-    """A thread adds up a column, from the first row to the last."""
+    """A kernel in which a thread adds up a column, from the first row to the last."""
     parameters = [
         f"const {NAMES[kind]} *x",
         f"{NAMES[kind]} *out",
@@ -262,7 +262,7 @@ def _strided_sum(kind: str) -> Source:
 
 
 def _lie(x: Any) -> tuple[bool, int]:
-    """(whether a matrix lies by columns, elements from one stored row to the next)."""
+    """(True if a matrix is column-major, elements from one stored row to the next)."""
     (rows, columns), (down, right) = x.shape, (s // x.itemsize for s in x.strides)
     if columns == 1 or right == 1:
         return False, down if rows > 1 else columns

@@ -1,7 +1,8 @@
-"""NVRTC: CUDA C++ text to machine code for one architecture, where no GPU and no driver need be.
+"""NVRTC: compiler from CUDA C++ to machine code for one architecture, which needs neither GPU nor driver.
 
-Through ctypes, so that neither CuPy nor a toolkit is needed to compile. Machine code (cubin) rather than PTX:
-a driver older than the compiler refuses the latter. Source: NVIDIA, "NVRTC", CUDA 13 documentation.
+It is called through ctypes, so that neither CuPy nor a toolkit is needed. It emits machine code (cubin)
+rather than PTX, which a driver older than the compiler refuses. Source: NVIDIA, "NVRTC", CUDA 13
+documentation.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cu13/bin", "nvidi
 
 
 class CompilationError(MXLiteError):
-    """NVRTC does not accept a kernel; the message is its log."""
+    """Rejection of a kernel by NVRTC; the message is its log."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel takes: registers of a thread, and bytes of memory that registers are spilled to."""
+    """Resources of one kernel: registers of a thread, and bytes of memory that registers are spilled to."""
 
     registers: int
     spilled_bytes: int
@@ -39,8 +40,8 @@ class Usage:
 
 @functools.cache
 def library() -> Any:
-    """The library, or None where there is none: wheels of this Python first, then the system's, then a
-    toolkit's where cuda-pathfinder (which CuPy brings) finds one.
+    """The library, or None if there is none: wheels of this Python first, then the system's, then a
+    toolkit's if cuda-pathfinder (which CuPy brings) finds one.
     """
     for name in (*candidates(FOLDERS, NAMES), None):
         try:
@@ -55,8 +56,8 @@ def library() -> Any:
 
 
 def _load_builtins(folder: str) -> None:
-    """Load what NVRTC opens by its bare name when it first compiles. That of CUDA 13.0 does not look beside
-    itself, where wheels have it, but a library that is loaded already is found by its name.
+    """Load the library that NVRTC opens by its bare name when it first compiles. NVRTC 13.0 does not look
+    beside itself, where wheels have it, but a library that is loaded already is found by its name.
     """
     for name in BUILTINS if folder else ():
         for path in glob.glob(os.path.join(glob.escape(folder), name)):
@@ -70,18 +71,18 @@ def _elsewhere() -> str:
         from cuda import pathfinder
 
         return str(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
-    except Exception as error:  # its own kinds differ between versions
+    except Exception as error:  # its exception types differ between versions
         raise OSError(str(error)) from None
 
 
 def available() -> bool:
-    """Whether kernels can be compiled here."""
+    """True if kernels can be compiled here."""
     return library() is not None
 
 
 @functools.cache
 def version() -> tuple[int, int]:
-    """Of NVRTC, as (13, 0)."""
+    """Version of NVRTC, such as (13, 0)."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
     return major.value, minor.value
@@ -89,7 +90,7 @@ def version() -> tuple[int, int]:
 
 @functools.cache
 def architectures() -> tuple[int, ...]:
-    """What this NVRTC makes machine code for, ascending: (75, 80, 86, 90, ...)."""
+    """Architectures that this NVRTC supports, ascending: (75, 80, 86, 90, ...)."""
     lib, number = library(), ctypes.c_int()
     _check(lib.nvrtcGetNumSupportedArchs(ctypes.byref(number)), "nvrtcGetNumSupportedArchs")
     found = (ctypes.c_int * number.value)()
@@ -98,9 +99,9 @@ def architectures() -> tuple[int, ...]:
 
 
 def target(major: int, minor: int) -> str:
-    """The architecture to compile for where the GPU is of compute capability major.minor, as "sm_90".
+    """The architecture to compile for on a GPU of compute capability major.minor, such as "sm_90".
 
-    Machine code runs on later minors of its major. Raises DeviceError where no NVRTC is here or none fits.
+    Machine code runs on later minors of its major. Raises DeviceError if there is no NVRTC or none fits.
     """
     if not available():
         raise DeviceError("A GPU needs NVRTC for its kernels; pip install 'mxlite[gpu]' brings it.")
@@ -140,7 +141,7 @@ def compile(source: Source, architecture: str) -> tuple[bytes, str]:
 
 
 def usage(log: str) -> dict[str, Usage]:
-    """What each kernel of a compilation takes, from the log that `compile` returned."""
+    """Resources of each kernel of a compilation, parsed from the log that `compile` returned."""
     found: dict[str, Usage] = {}
     name, stack, spilled = "", 0, 0
     for line in log.splitlines():

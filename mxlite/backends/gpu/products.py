@@ -1,7 +1,7 @@
-"""Kernels that are matrix products and little else: which to make, and where their matrices lie.
+"""Kernels that consist mainly of matrix products: the products to compute, and the layout of their matrices.
 
-An operator says for each output which `Term` makes it; the kernel is the calls of those outputs that are
-wanted, one behind the other, over one scratch.
+An operator lists for each output the `Term` that computes it; the kernel is the sequence of calls for the
+requested outputs, over one shared scratch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Side(NamedTuple):
     """Matrices (rows, columns) in an array: `pitch` elements from one stored row to the next.
 
     `turned`: stored as (columns, rows). `batch` (outer, inner) of them, `strides` elements apart, the first
-    `offset` elements behind the array's begin.
+    `offset` elements after the array's begin.
     """
 
     rows: int
@@ -36,7 +36,7 @@ class Side(NamedTuple):
 
     @staticmethod
     def dense(rows: int, columns: int, batch: int = 1) -> Side:
-        """Without gaps, one matrix behind the other."""
+        """Contiguous matrices, one after the other."""
         return Side(rows, columns, columns, batch=(1, batch), strides=(0, rows * columns))
 
     @property
@@ -46,10 +46,10 @@ class Side(NamedTuple):
 
 
 class Term(NamedTuple):
-    """out = activation(alpha * x @ y + bias + beta * added) * slope(known): arrays by name, and how they lie.
+    """out = activation(alpha * x @ y + bias + beta * added) * slope(known): arrays by name, and their layout.
 
-    The bias is a row. `added` lies as out does, which it is unless another is named. `sums`: an output that
-    gets the sums of x's rows, if it is wanted; see Product.
+    The bias is a row. `added` has the layout of out, which it is unless another is named. `sums`: an output
+    that gets the sums of x's rows, if it is wanted; see Product.
     """
 
     x: str
@@ -66,7 +66,7 @@ class Term(NamedTuple):
     added: str = ""
 
     def product(self, dtype: str) -> tuple[Product, bool]:
-        """What is to be computed, and whether y comes first: a turned matrix is that of a turned product."""
+        """The product to compute, and True if factors are swapped, which transposes the result."""
         x, y, out = self.sides
         bias = "columns" if self.bias else ""
         swapped = out.turned
@@ -95,7 +95,7 @@ def products(
 ) -> ChosenKernel | None:
     """The kernel of a request whose outputs are those of `terms`; None for types without a kernel.
 
-    `before(attributes, arrays, address of scratch)`: calls that come first, for what is no product, in
+    `before(attributes, arrays, address of scratch)`: calls that come first, for work that is no product, in
     `scratch` bytes; arrays by name, None if not wanted. An output may have several terms. `in_place`: see
     ChosenKernel.
     """

@@ -1,10 +1,10 @@
-"""What plans for a GPU are reckoned for: an H200, whichever GPU there is, so that they are equal on all.
+"""Device rates that plans for a GPU assume: those of an H200, whichever GPU is present, so that plans agree.
 
 Rates are those of NVIDIA's data sheet of the H200 (2024, the SXM form): 67 TFLOPS in FP32, 989 in TF32 and
-1,979 in BFLOAT16 and FP16 with sparsity, of which dense products have half, and 4.8 TB/s. They are the most
-that the hardware does, and not measured.
+1,979 in BFLOAT16 and FP16 with sparsity, of which dense products have half, and 4.8 TB/s. They are peak rates
+of the hardware, not measured ones.
 
-A launch is what Benjamin Spector and others measured of a kernel that does nothing, in a CUDA graph on an
+The launch time is what Benjamin Spector and others measured for an empty kernel, in a CUDA graph on an
 H100 (Look Ma, No Bubbles, Hazy Research, 2025): 1.3 microseconds. A network of small layers takes as long for
 its launches as for its work.
 """
@@ -21,7 +21,7 @@ H200 = Device(
 
 
 def precision_of(dtype: object, tf32: bool | None = None) -> Precision:
-    """What products of that dtype are computed in. `tf32`: whether it may be TF32; None: as
+    """Precision of products of that dtype. `tf32`: True if it may be TF32; None: as
     MXLITE_ALLOW_TF32 says.
     """
     if str(dtype) in ("float16", "bfloat16"):

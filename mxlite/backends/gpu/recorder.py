@@ -1,8 +1,8 @@
-"""A driver that notes every call on its way to another one, and what can be told from the notes.
+"""A driver that records every call and forwards it to another one, and queries on the records.
 
-Who wants to know which step of a program a call was for sets `step` around it; see `Marked`. While a stream
-is captured, the notes are nodes of a graph with what must be over before each: worked out from streams and
-events alone, so that it can be held against the order that a plan asks for.
+To attribute a call to a step of a program, set `step` around it; see `Marked`. While a stream
+is captured, the records are nodes of a graph with the nodes that must be done before each: derived from
+streams and events alone, so that it can be compared with the order that a plan demands.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Note:
 
 @dataclass
 class RecordedGraph:
-    """A capture: its nodes, and for each the nodes that are over when it starts."""
+    """A capture: its nodes, and for each the nodes that are done when it starts."""
 
     nodes: list[Note] = field(default_factory=list)
     before: list[frozenset[int]] = field(default_factory=list)
 
     def order_of_steps(self, steps: range) -> list[tuple[int, ...]]:
-        """For each of `steps` the earlier ones of them all of whose nodes are over when its first one starts.
+        """For each of `steps` the earlier steps whose nodes are all done when its first node starts.
 
-        A step without nodes is over when those are that it would have followed: it counts as waiting for all
-        before it, which nobody can tell.
+        A step without nodes is done when those are that it would have followed: it counts as waiting for all
+        before it, which makes no observable difference.
         """
         of: dict[int, list[int]] = {s: [] for s in steps}
         for n, note in enumerate(self.nodes):
@@ -59,7 +59,7 @@ class RecordedGraph:
 
 
 class RecordingDriver:
-    """See Driver. `calls` are all so far; `graphs` what was captured, by handle; `live` are the blocks of
+    """A recording Driver. `calls` are all so far; `graphs` are captures, by handle; `live` are the blocks of
     device memory, `pinned` those of host memory: address -> bytes.
     """
 
@@ -73,7 +73,7 @@ class RecordingDriver:
         self._capture: RecordedGraph | None = None
         self._tails: dict[
             int, frozenset[int]
-        ] = {}  # of each stream in the capture: what its next node follows
+        ] = {}  # for each stream in the capture, the nodes that its next one follows
         self._events: dict[int, frozenset[int]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -175,7 +175,7 @@ class RecordingDriver:
             self._tails[stream] = tail | {len(graph.nodes) - 1}
 
     def is_live(self, address: int, nbytes: int = 0) -> bool:
-        """Whether these bytes are allocated now, on the device or as pinned memory. An array of no elements
+        """True if these bytes are allocated now, on the device or as pinned memory. An array without elements
         may begin where a block ends.
         """
         return any(
@@ -186,7 +186,7 @@ class RecordingDriver:
 
 
 class Marked:
-    """A call whose notes carry the number of its step."""
+    """A call whose records carry the number of its step."""
 
     def __init__(self, recorder: RecordingDriver, step: int, run: Run) -> None:
         self._recorder, self._step, self._run = recorder, step, run
@@ -201,5 +201,5 @@ class Marked:
 
 
 def marked(recorder: RecordingDriver, runs: Sequence[Run], first: int = 0) -> list[Callable[[], None]]:
-    """`runs` as steps from `first` on."""
+    """`runs` as steps numbered from `first` on."""
     return [Marked(recorder, s, run) for s, run in enumerate(runs, first)]

@@ -1,6 +1,6 @@
-"""One step of an LSTM or a GRU as a launch behind each product, forward and backward.
+"""One step of an LSTM or a GRU as a launch after each product, forward and backward.
 
-What lies between two products is elementwise: a thread has one hidden unit of one sample and reads and writes
+The work between two products is elementwise: a thread has one hidden unit of one sample and reads and writes
 its gates and states once. The formulas, their order and their roundings are those of `ops/rnn/rnn_cells.py`;
 bounds of the cell state are left to the single calls there.
 """
@@ -104,7 +104,7 @@ def source(dtype: str) -> Source:
 
 
 def _launch(xp: Any, name: str, like: Any, *arrays: Any) -> None:
-    """The kernel for every element of `like`, (B, H)."""
+    """Record the kernel for every element of `like`, (B, H)."""
     assert all(x is None or x.flags.c_contiguous for x in arrays)
     values: list[Any] = [pointer(0 if x is None else x.ctypes.data) for x in arrays]
     values += [ctypes.c_int64(like.size), ctypes.c_int64(like.shape[1])]
@@ -112,7 +112,7 @@ def _launch(xp: Any, name: str, like: Any, *arrays: Any) -> None:
 
 
 class FusedLstm(Lstm):
-    """See Lstm."""
+    """LSTM cell with fused steps; see Lstm."""
 
     def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
         if self.bounds is not None:
@@ -167,7 +167,7 @@ class FusedLstm(Lstm):
 
 
 class FusedGru(Gru):
-    """See Gru."""
+    """GRU cell with fused steps; see Gru."""
 
     def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
         xp.matmul(h, w.h.T, out=room.gates)

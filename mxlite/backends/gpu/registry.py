@@ -1,4 +1,4 @@
-"""Which GPUs this process has opened."""
+"""Registry of the GPUs that this process has opened."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _count_with_cupy() -> int:
 
 _open: Callable[[int], Driver] = _open_with_cupy
 _count: Callable[[], int] = _count_with_cupy
-_was_counted = False  # which opens CUDA, if no GPU
+_was_counted = False  # counting opens CUDA, though no GPU
 _was_forked = False
 
 
 def gpu_backend(index: int) -> GPUBackend:
-    """The backend of GPU `index`, opened now or before. Raises DeviceError where that cannot be."""
+    """The backend of GPU `index`, opened on first use. Raises DeviceError if that fails."""
     found = _backends.get(index)
     if found is None:
         from .backend import GPUBackend
@@ -62,7 +62,7 @@ def gpu_backend(index: int) -> GPUBackend:
 
 @functools.cache
 def planning_backend() -> GPUBackend:
-    """The backend of a GPU that is not here, for plans."""
+    """The backend of an absent GPU, for plans."""
     from .absent_driver import AbsentDevice
     from .backend import GPUBackend
 
@@ -70,7 +70,7 @@ def planning_backend() -> GPUBackend:
 
 
 def num_gpus() -> int:
-    """How many GPUs this machine has that could be used; 0 where CuPy or the driver is missing."""
+    """Number of usable GPUs of this machine; 0 if CuPy or the driver is missing."""
     global _was_counted
     _was_counted = True
     return _count()
@@ -83,7 +83,7 @@ def opened() -> list[GPUBackend]:
 
 @contextmanager
 def drivers_of(open_driver: Callable[[int], Driver], count: int = 0) -> Iterator[None]:
-    """Inside, there are `count` GPUs, opened by `open_driver`: for tests, where there are none."""
+    """Context with `count` GPUs, opened by `open_driver`: for tests on machines without any."""
     global _open, _count
     before, held = (_open, _count), dict(_backends)
     _open, _count = open_driver, lambda: count

@@ -1,9 +1,9 @@
-"""Rows added up by the index they go to, in an order that never changes: no atomic addition of floats.
+"""Sums of rows by destination index, in a fixed order: no atomic addition of floats.
 
-The indices are sorted on the device, equal ones in the order they came: one pass for each 8 bits of the
-largest, one launch of it where there are up to 2048 indices, three where there are more. Then stretches of 32
-of them are added up by themselves, in order; sums that go over a stretch's end are put together by a second
-kernel. Read once is the source, written once the target, after it was filled with zeros.
+The indices are sorted on the device, equal ones in their original order: one pass for each 8 bits of the
+largest, one launch for it with up to 2048 indices, three with more. Then segments of 32
+of them are added up separately, in order; sums that cross a segment's end are combined by a second
+kernel. The source is read once, the target written once, after it was filled with zeros.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CHUNK = 32  # indices whose rows are added up by one block
 THREADS = 256
 MOST_BLOCKS = 65535  # along the second axis of a grid
 
-_BYTE = as_dtype("uint8")  # what scratch for numbers of 32 bits without a sign is cut in
+_BYTE = as_dtype("uint8")  # unit of scratch for unsigned 32-bit numbers
 
 
 class Sort(ctypes.Structure):
-    """The structure of that name in sort.cuh."""
+    """The structure of this name in sort.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "indices keys places keys_out places_out counts".split()),
@@ -43,7 +43,7 @@ class Sort(ctypes.Structure):
 
 
 class Segments(ctypes.Structure):
-    """The structure of that name in segments.cuh."""
+    """The structure of this name in segments.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "keys places source target first last".split()),
@@ -68,7 +68,7 @@ def source(dtype: DType) -> Source:
 
 
 class SortedIndices:
-    """The order of `n` indices into an axis of `length`. `workspace` in bytes holds the result, too."""
+    """The order of `n` indices into an axis of `length`. `workspace` in bytes includes the result."""
 
     def __init__(self, device: Device, n: int, length: int, wrap: bool) -> None:
         self.device, self.n, self.length, self.wrap = device, n, length, wrap
@@ -80,7 +80,7 @@ class SortedIndices:
         self.fits = 0 < n <= MOST and 0 < length <= MOST and 256 * self.tiles <= MOST
 
     def call(self, indices: Any, work: Any) -> tuple[Run, int, int]:
-        """(the run, where the sorted indices are, where they stood)."""
+        """(the run, address of the sorted indices, address of their original positions)."""
         device = self.device
         keys, places, other_keys, other_places, counts = map(device.address, carve(work, self._pieces))
         given, wanted = (other_keys, other_places), (keys, places)
@@ -126,7 +126,7 @@ class SegmentSums:
         self.fits = self.order.fits and floating(dtype) and 0 < self.width <= MOST_BLOCKS * self.threads
 
     def call(self, indices: Any, source_array: Any, target: Any, work: Any, add: bool = False) -> Run:
-        """`add`: to what the target holds; else its other rows become 0."""
+        """`add`: to the old content of the target; otherwise its other rows become 0."""
         if not target.size:
             return nothing
         device = self.device

@@ -1,4 +1,4 @@
-"""CUDA C++ text as it goes to a compiler: the shared files of `cuda/`, then a kernel's own lines."""
+"""CUDA C++ source as passed to the compiler: the shared files of `cuda/`, then a kernel's own lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = {
 class Source:
     """`text` defines kernels (extern "C"). `options` are NVRTC's, besides the architecture.
 
-    Products and sums are not contracted unless `contract` is set: without, a generated kernel does the
+    Products and sums are not contracted unless `contract` is set: without it, a generated kernel does the
     arithmetic of the reference, rounding by rounding.
     """
 
@@ -48,7 +48,8 @@ def shared(*names: str) -> str:
 def kernel(name: str, parameters: Sequence[str], body: Sequence[str], threads: int, blocks: int = 0) -> str:
     """The definition of a kernel of blocks of at most `threads`.
 
-    So many `blocks` fit a multiprocessor, which bounds the registers of a thread; 0: the compiler decides.
+    `blocks` of them must fit a multiprocessor, which bounds the registers of a thread; 0: the compiler
+    decides.
     """
     bounds = f"{threads}, {blocks}" if blocks else f"{threads}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    '

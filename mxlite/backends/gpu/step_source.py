@@ -1,9 +1,9 @@
-"""The text of the kernel that makes an optimizer's step, generated from the expression of its formula.
+"""Source generator for optimizer kernels, from the expression of a step's formula.
 
-A step has two expressions, with weight decay and without; a block chooses when it has read its rates. What is
-the same for all elements of a weight (rates, what follows from the count of updates, constants) is computed
-once for each thread: its factors. Numbers of the attributes are an argument of the kernel, so that one text
-serves them all.
+A step has two expressions, with weight decay and without; a block chooses when it has read its rates. Values
+that are the same for all elements of a weight (rates, functions of the count of updates, constants) are
+computed once for each thread: its factors. Numbers of the attributes are an argument of the kernel, so that
+one text serves them all.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}, 2) update(
 
 
 def _rounded(x: str, narrow: str) -> str:
-    """A rate in the type that numpy has it in."""
+    """A rate rounded to the type that numpy has it in."""
     return f"to<C>(from<{narrow}>({x}))" if narrow else f"(C){x}"
 
 
@@ -72,13 +72,13 @@ def num_numbers(decaying: Traced, plain: Traced) -> int:
 
 
 def numbers(decaying: Traced, plain: Traced) -> Any:
-    """The argument of that name: constants and numbers of both expressions."""
+    """The kernel's argument "numbers": constants and numbers of both expressions."""
     values = [*decaying.constants, *decaying.numbers, *plain.constants, *plain.numbers]
     return (ctypes.c_double * num_numbers(decaying, plain))(*values)
 
 
 def factors(name: str, formula: Traced, narrow: str, first: int) -> str:
-    """What is the same for all elements: rates, what follows from the count, and constants."""
+    """C++ function of the factors: rates, functions of the count, and constants."""
     counts = first + len(formula.constants)
     lines = [f"k[0] = {_rounded('lr', narrow)};", f"k[1] = {_rounded('wd', narrow)};"]
     counted = narrow if narrow == "float16" else ""  # numpy meets bfloat16 with float32 there
@@ -103,7 +103,7 @@ def _form(form: Form, first: int) -> str:
 
 
 def element(name: str, formula: Traced, arrays: int) -> str:
-    """The expression: x are the arrays' elements, k the factors, y the new weight and states."""
+    """C++ of the expression: x are array elements, k the factors, y the new weight and states."""
     e = formula.expression
     lines = [f"C v{i} = x[{i}];" for i in range(arrays)]
     lines += [f"C v{i} = k[{i - arrays}];" for i in range(arrays, e.first_step)]
@@ -117,7 +117,7 @@ def element(name: str, formula: Traced, arrays: int) -> str:
 
 
 def _sweep(name: str, formula: Traced, dtypes: tuple[str, ...], master: bool) -> str:
-    """The loops over packs and over what is left of them."""
+    """The loops over packs and over the remaining elements."""
     count, out = len(dtypes), len(dtypes)
     read = [count - 1, *range(1, count - 1)] if master else list(range(count))
     states = range(2, count - master)

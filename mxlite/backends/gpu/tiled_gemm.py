@@ -1,8 +1,8 @@
-"""Matrix products on our own kernel: tiles in shared memory, tall sums split into two stages.
+"""Matrix products by our own kernel: tiles in shared memory, long sums split into two stages (split-K).
 
-Reads each operand once for every tile of the result that it meets, writes the result once. Where the result
-has too few tiles to fill a GPU and the sum is long, the sum is cut into parts that are written to scratch in
-the accumulation type and added up in order by a second launch: the same bits every time. How it is cut
+It reads each operand once for every tile of the result that it meets, and writes the result once. If the
+result has too few tiles to fill a GPU and the sum is long, the sum is cut into parts that are written to
+scratch in the accumulation type and added up in order by a second launch: the same bits every time. The cut
 depends on the shape alone, never on the device.
 """
 
@@ -29,7 +29,7 @@ COMPUTE = {
     "int32": "uint32",
     "int64": "uint64",
 }
-"""The type in which products are added up; whole numbers wrap around as numpy's do."""
+"""The type in which products are accumulated; integers wrap around as numpy's do."""
 
 SIZE = {
     "float16": 2,
@@ -47,15 +47,15 @@ BIASES = {"": 0, "columns": 1, "rows": 2}
 
 SMALL = {"float": (32, 32, 4, 16), "double": (32, 32, 4, 8)}
 LARGE = {"float": (128, 128, 8, 8), "double": (64, 64, 4, 8)}
-"""Sizes of tiles by accumulation type (whole numbers as floats of their size); see Tiling."""
+"""Sizes of tiles by accumulation type (integers as floats of their size); see Tiling."""
 BLOCKS = 264
-"""Blocks wanted at least: two for each multiprocessor of an H200. A number of its own, since bits must not
+"""Least number of blocks wanted: two for each multiprocessor of an H200. A constant, since bits must not
 depend on the device."""
 LEAST = 256  # terms of a part of a split sum
-LONG = 2048  # terms of a sum for which large tiles pay even where they are few
+LONG = 2048  # terms of a sum for which large tiles pay even if they are few
 MOST_PARTS = 64
 MOST_SCRATCH = 32 << 20  # bytes of partial sums
-BAND = 8  # rows of tiles that blocks go through together, so that what they share stays in the cache
+BAND = 8  # rows of tiles that blocks go through together, so that shared operands stay in the cache
 MOST = 2**31 - 1
 SUM_THREADS = 256
 
@@ -78,12 +78,12 @@ class Tiling(NamedTuple):
 
 
 def _item(p: Product) -> int:
-    """Bytes of a number while it is added up."""
+    """Bytes of an accumulator."""
     return 8 if COMPUTE[p.dtype] in ("double", "uint64") else 4
 
 
 def tiling(p: Product) -> Tiling:
-    """How the product is cut, by its shape."""
+    """The tiling of a product, chosen by its shape."""
     item = _item(p)
     compute = "double" if item == 8 else "float"
     batch = p.batch[0] * p.batch[1]
@@ -103,7 +103,7 @@ def tiling(p: Product) -> Tiling:
 
 
 def fits(p: Product) -> bool:
-    """Whether this kernel computes the product: types that it knows, sizes that it can count."""
+    """True if this kernel can compute the product: types that it knows, sizes that it can count."""
     if p.dtype not in COMPUTE or p.made not in COMPUTE or COMPUTE[p.dtype] != COMPUTE[p.made]:
         return False
     if (p.activation or p.slope) and COMPUTE[p.dtype] not in ("float", "double"):
@@ -114,13 +114,13 @@ def fits(p: Product) -> bool:
 
 
 def workspace(p: Product) -> int:
-    """Bytes of partial sums, 0 where the sum is not split."""
+    """Bytes of partial sums, 0 if the sum is not split."""
     parts = tiling(p).parts
     return parts * p.batch[0] * p.batch[1] * p.m * p.n * _item(p) if parts > 1 else 0
 
 
 def launches(p: Product) -> int:
-    """Kernels of a call."""
+    """Number of kernels of a call."""
     return 1 + (tiling(p).parts > 1)
 
 
@@ -135,7 +135,7 @@ def source(
     activation: str = "",
     slope: str = "",
 ) -> Source:
-    """The kernels "gemm" and, of the second stage of a split sum, "gemm_sum"."""
+    """The kernels "gemm" and, for the second stage of a split sum, "gemm_sum"."""
     c, t, o = COMPUTE[dtype], NAMES[dtype], NAMES[made]
     threads, applied = rows * columns // each**2, f"{ACTIVATIONS[activation]}, {SLOPES[slope]}"
     finish = [f"{o} *c", *(f"const {o} *{x}" for x in ("added", "bias", "known")), "int64 ldc", "int bias_at"]
@@ -214,7 +214,7 @@ def source(
 
 @functools.lru_cache(maxsize=64)
 def finish_source(made: str, activation: str, slope: str = "") -> Source:
-    """The kernel "gemm_finish": what is left to do to a product that is already there."""
+    """The kernel "gemm_finish": a separate pass for the epilogue of a finished product."""
     o, c = NAMES[made], COMPUTE[made]
     batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c", "int64 ldc", "int64 count"]
     body = [
@@ -245,7 +245,7 @@ def finish(device: Device, p: Product, c: int, bias: int, known: int) -> Run:
 
 
 def packs(p: Product, t: Tiling, a: int, b: int, c: int) -> int:
-    """Which of a (1), b (2) and c (4) go in packs: rows of all their matrices begin where a pack may."""
+    """Bit set of a (1), b (2), c (4) accessed in packs: rows of all their matrices are aligned."""
     item, made = SIZE[p.dtype], SIZE[p.made]
     pack = min(16 // item, t.rows * t.step // t.threads)  # as Side::PACK
     return (
@@ -286,5 +286,5 @@ def connect(device: Device, p: Product, where: Addresses, work: int) -> Run:
 
 
 def _whole(address: int, item: int, pack: int, *strides: int) -> bool:
-    """Whether every row of every matrix begins where a pack may."""
+    """True if every row of every matrix is aligned to a pack."""
     return address % (item * pack) == 0 and all(s % pack == 0 for s in strides)

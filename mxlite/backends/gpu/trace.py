@@ -1,9 +1,9 @@
-"""What a reference kernel moves where, found by running it on arrays that have a shape but no numbers.
+"""Tracing of data movement: a reference kernel is run on arrays that have a shape but no elements.
 
 An operator that only moves elements is written as views and copies between them, `xp.copyto(out, data[...])`.
-Run on a `Sheet`, which can be sliced, turned and stretched as numpy's arrays but holds nothing, it leaves a
-list of copies and fills between strided views: what the GPU then does. Anything else that it asks for (a sum,
-a number, scratch) raises, and the operator has no kernel by this way.
+Run on a `Sheet`, which can be sliced, transposed and broadcast like numpy's arrays but holds nothing, it
+leaves a list of copies and fills between strided views, which the GPU then performs. Anything else that it
+uses (a sum, a number, scratch) raises, and the operator cannot be traced.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 
-BLANK = np.zeros(1, np.int8)  # of one byte, so that strides count elements; nothing is read or written there
+BLANK = np.zeros(1, np.int8)  # of one byte, so that strides count elements; no element is read or written
 
 REFUSALS = (AttributeError, TypeError, ValueError, NotImplementedError, IndexError)
-"""What running a kernel on sheets raises where it is more than views, copies and fills."""
+"""Exceptions of a kernel run on sheets that does more than views, copies and fills."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Sheet:
 
     @property
     def offset(self) -> int:
-        """Of the first element."""
+        """Offset of the first element."""
         return int(self._view.__array_interface__["data"][0]) - self._base if self.size else 0
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Sheet:
 
 
 def _reshaped(view: Any, shape: Shape) -> Any:
-    """A view of another shape. Raises ValueError where that takes a copy."""
+    """A view of another shape. Raises ValueError if that takes a copy."""
     known = prod(d for d in shape if d != -1)
     wanted = tuple(view.size // known if d == -1 else d for d in shape)
     if prod(wanted) != view.size:
@@ -139,7 +139,7 @@ def _runs(view: Any) -> list[tuple[int, int]]:
 
 
 def copyto(target: Sheet, source: Any, casting: str = "same_kind") -> None:
-    """Note a copy. Types must be equal: nothing is converted here."""
+    """Record a copy. Types must be equal: nothing is converted here."""
     if not isinstance(source, Sheet):
         target.fill(source)
         return
@@ -162,12 +162,12 @@ def as_strided(x: Sheet, shape: Shape, strides: Shape) -> Sheet:
 
 
 def never(x: Any, y: Any) -> bool:
-    """Whether arrays share memory: who knows. A copy onto itself is left out when its addresses are known."""
+    """Assume that arrays share no memory. A copy onto itself is removed when its addresses are known."""
     return False
 
 
 class _Module:
-    """Stands for numpy, and for what is in it by other names."""
+    """Stand-in for numpy, with aliases of its functions."""
 
     copyto = staticmethod(copyto)
     flip = staticmethod(flip)
@@ -182,7 +182,7 @@ XP.lib = XP.stride_tricks = XP
 
 
 def traced(run: Callable[[Any], None], log: list[Move]) -> list[Move] | None:
-    """What `run(xp)` moves, where its arrays are sheets with this `log`; None if it does more than move."""
+    """Moves of `run(xp)`, whose arrays are sheets with this `log`; None if it does more than move."""
     try:
         run(XP)
     except REFUSALS:

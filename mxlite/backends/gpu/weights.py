@@ -1,11 +1,11 @@
-"""Weights to be changed by one launch: a table of addresses, sizes and rates, handed to the kernel by value.
+"""Tables of weights updated by one launch: addresses, sizes and rates, passed to the kernel by value.
 
-A network has hundreds of parameters, most of them small, and a launch costs more than changing one. So the
-kernels of optimizers take tables. The table is an argument of the kernel (4 KiB of arguments are possible
+A network has hundreds of parameters, most of them small, and a launch costs more than the update of one. So
+the kernels of optimizers take tables. The table is an argument of the kernel (4 KiB of arguments are possible
 everywhere): it needs no memory on the device and no copy, and a captured graph holds it.
 
 Each weight has blocks of its own, `chunk` elements for each: block b works on the last weight whose first
-block is not behind b. Which block does what depends on sizes alone, never on the device.
+block is not after b. The work of a block depends on sizes alone, never on the device.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _FIXED = 10  # 8-byte words of a weight in the table besides its addresses
 
 
 class Weight(NamedTuple):
-    """One weight: addresses of its arrays (0: not there), elements, and rates.
+    """One weight: addresses of its arrays (0: absent), elements, and rates.
 
-    rates_at: addresses of learning rate, weight decay and count in device memory; where the first is 0, the
-    numbers `rates` count. packed: whether every array lies at a multiple of PACK elements.
+    rates_at: addresses of learning rate, weight decay and count in device memory; if the first is 0, the
+    numbers `rates` apply. packed: True if every array is aligned to PACK elements.
     """
 
     arrays: tuple[int, ...]
@@ -68,7 +68,7 @@ __device__ __forceinline__ int own_weight(const Weights &weights, int count) {
     return w;
 }
 """
-"""Wants ARRAYS, CAPACITY and the type R of rates in memory."""
+"""C++ source of the table; it needs ARRAYS, CAPACITY and the type R of rates in memory."""
 
 
 def text(arrays: int, capacity: int, rates: str = "double") -> str:
@@ -78,8 +78,8 @@ def text(arrays: int, capacity: int, rates: str = "double") -> str:
 
 
 def capacity_for(arrays: int, count: int, more: Sequence[Any] = ()) -> int:
-    """Weights of a table: 1, or the largest power of two that there is room for beside the arguments `more`,
-    numbers of 8 bytes or arrays of such. A text for each.
+    """Weights of a table: 1, or the largest power of two that fits beside the arguments `more`,
+    numbers of 8 bytes or arrays of such. Each capacity has its own source.
     """
     room = ARGUMENT_BYTES - 8 - sum(map(ctypes.sizeof, more))
     most: int = 1 << ((room // (8 * (arrays + _FIXED))).bit_length() - 1)
@@ -89,7 +89,7 @@ def capacity_for(arrays: int, count: int, more: Sequence[Any] = ()) -> int:
 def tables(weights: Sequence[Weight], capacity: int) -> list[tuple[Any, int, int]]:
     """(table, weights in it, blocks) for each launch.
 
-    A weight without elements has no block: of those with an equal first block, the last one has it.
+    A weight without elements has no block: of those with an equal first block, the last one owns it.
     """
     result = []
     while weights:
@@ -114,7 +114,7 @@ def tables(weights: Sequence[Weight], capacity: int) -> list[tuple[Any, int, int
 def launches(
     device: Device, function: Any, weights: Sequence[Weight], capacity: int, more: Sequence[Any]
 ) -> Run:
-    """The kernel on all weights: its arguments are the table, the weights in it, and `more`."""
+    """A launch of the kernel on all weights: its arguments are the table, the weights in it, and `more`."""
     runs = [
         device.launch(
             function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([table, ctypes.c_int(count), *more])
@@ -126,5 +126,5 @@ def launches(
 
 
 def is_packed(addresses: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Whether arrays of elements of these sizes all lie at whole packs."""
+    """True if arrays of elements of these sizes are all aligned to packs."""
     return all(a % (PACK * n) == 0 for a, n in zip(addresses, sizes))

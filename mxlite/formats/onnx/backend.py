@@ -23,7 +23,7 @@ from .model import open_model
 
 
 class MXLiteRep(BackendRep):
-    """A model that waits for its inputs."""
+    """A model that is imported when its inputs are given."""
 
     def __init__(self, model: Any, folder: str | None) -> None:
         self._model = model

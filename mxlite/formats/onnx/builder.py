@@ -1,8 +1,8 @@
-"""The graph that an import makes: mxlite's operators called on values, at once where all is known.
+"""The graph that an import builds: calls of mxlite's operators, evaluated at once if all inputs are known.
 
-An operator whose inputs are all constants is run while importing, so that what an exporter computes about
-shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value
-are worked out by the operators' own rules when the node is made.
+An operator whose inputs are all constants is run while importing, so that an exporter's computations of
+shapes (Shape, Gather, Concat, ...) end as numbers. Any other becomes a node. Shape and type of each value
+are inferred by the operators' own rules when the node is made.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .errors import NotSupportedError
 from .value import Value
 
 LARGEST_FOLDED = 1 << 22
-"""Elements of the largest array computed while importing; anything larger is a node."""
+"""The most elements of an array computed while importing; anything larger is a node."""
 
 LARGEST_GROWN = 1 << 12
-"""Elements up to which a constant may grow by being computed: `expand` to a whole batch stays a node."""
+"""The most elements to which a constant may grow by being computed: `expand` to a batch stays a node."""
 
 MOST_NODES = 200_000
-"""Nodes that one import may make: loops are unrolled, and a number in the file must not decide on memory."""
+"""The most nodes of one import: loops are unrolled, and a number in the file must not decide on memory."""
 
-_EXACT = 2**53  # up to here a whole number is a float without loss
+_EXACT = 2**53  # floats represent whole numbers up to here exactly
 _SCALAR = {
     "add": "_plus_scalar", "sub": "_minus_scalar", "mul": "_mul_scalar", "div": "_div_scalar",
     "power": "_power_scalar", "maximum": "_maximum_scalar", "minimum": "_minimum_scalar",
@@ -50,11 +50,11 @@ _WHOLE_SCALARS = frozenset("add sub mul maximum minimum".split())
 
 
 class Builder:
-    """Makes nodes and keeps the arrays of variables."""
+    """Builds nodes and holds the arrays of variables."""
 
     def __init__(self) -> None:
-        self.arrays: dict[str, np.ndarray] = {}  # by variable: what is known of its value
-        self.label = "onnx"  # new nodes are called after the ONNX node being converted
+        self.arrays: dict[str, np.ndarray] = {}  # variable -> its value, if known
+        self.label = "onnx"  # new nodes are named after the ONNX node being converted
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
         self._variables: dict[int, tuple[Value, Entry]] = {}  # constants that became variables, by id
@@ -63,7 +63,7 @@ class Builder:
     # -- values ------------------------------------------------------------------------------------
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
-        """A value known now."""
+        """A value that is known now."""
         array = np.asarray(array, dtype)
         return Value(self, array.shape, array.dtype, array, None)
 
@@ -92,30 +92,30 @@ class Builder:
         return Value(self, shape, dtype, None, symbol.entries[0])
 
     def unique(self, name: str) -> str:
-        """`name`, with a number behind it if it is taken."""
+        """`name`, with a number appended if it is taken."""
         name = name or "onnx"
         if name not in self._names:
             self._names.add(name)
             return name
         count = self._counts.get(name, 0)
-        while (made := f"{name}_{count}") in self._names:
+        while (candidate := f"{name}_{count}") in self._names:
             count += 1
         self._counts[name] = count + 1
-        self._names.add(made)
-        return made
+        self._names.add(candidate)
+        return candidate
 
     def entry(self, value: Value) -> Entry:
-        """The graph's output that `value` is; a constant becomes a variable that optimizers leave alone."""
+        """The graph entry of `value`; a constant becomes a variable that optimizers leave alone."""
         if value.entry is not None:
             return value.entry
         assert value.array is not None
         kept = self._variables.get(id(value.array))
         if kept is None:
-            made = self.variable(
+            variable = self.variable(
                 f"{self.label}_const", value.shape, value.dtype, value.array, lr_mult=0.0, wd_mult=0.0
             )
-            assert made.entry is not None
-            kept = self._variables[id(value.array)] = (value, made.entry)  # the value keeps its id taken
+            assert variable.entry is not None
+            kept = self._variables[id(value.array)] = (value, variable.entry)  # the value keeps its id taken
         return kept[1]
 
     def numbers(self, value: Value, what: str) -> np.ndarray:
@@ -170,7 +170,7 @@ class Builder:
             and sum(map(prod, shapes))
             <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
         ):
-            made = [self.constant(a) for a in _run(name, inputs, parameters)]
+            results = [self.constant(a) for a in _run(name, inputs, parameters)]
         else:
             self._nodes += 1
             if self._nodes > MOST_NODES:
@@ -178,13 +178,15 @@ class Builder:
             node = call(
                 op, name, [self.entry(v) for v in inputs], {}, parameters_given(parameters), self._name()
             )
-            made = [Value(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))]
-        return made[0] if visible == 1 and not op.variadic_outputs else tuple(made)
+            results = [
+                Value(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
+            ]
+        return results[0] if visible == 1 and not op.variadic_outputs else tuple(results)
 
     def _name(self) -> str:
         return self.unique(self.label)
 
-    # -- what converters need all the time ---------------------------------------------------------
+    # -- common operations of converters -----------------------------------------------------------
 
     def binary(self, kind: str, left: Value, right: Any) -> Value:
         """`left` kind `right`, broadcasting: add, sub, mul, div, power, maximum, minimum and comparisons."""
@@ -203,7 +205,7 @@ class Builder:
         return self.op(f"broadcast_{kind}", left, right)
 
     def reverse(self, kind: str, right: Value, left: float) -> Value:
-        """A Python number on the left side."""
+        """`binary` with a Python number on the left side."""
         return self.op(_REVERSED[kind], right, scalar=float(left))
 
     def compare(self, kind: str, left: Value, right: Any) -> Value:
@@ -223,7 +225,7 @@ class Builder:
         return self.op("Cast", value, dtype=str(dtype))
 
     def reshape(self, value: Value, shape: Iterable[int]) -> Value:
-        """Exactly this shape, 0-d and empty ones too."""
+        """The value with exactly this shape, 0-d and empty ones too."""
         shape = tuple(int(d) for d in shape)
         if shape == value.shape:
             return value
@@ -231,11 +233,11 @@ class Builder:
             raise FormatError(f"{value.size} elements of shape {value.shape} do not fit shape {shape}.")
         if value.array is not None:
             return self.constant(value.array.reshape(shape))
-        made: Value = self.op("_reshape_to", value, shape=shape)
-        return made
+        result: Value = self.op("_reshape_to", value, shape=shape)
+        return result
 
     def expand(self, value: Value, shape: Shape) -> Value:
-        """Stretched to `shape`, which may have more axes."""
+        """The value broadcast to `shape`, which may have more axes."""
         if value.shape == shape:
             return value
         value = self.reshape(value, (1,) * (len(shape) - value.rank) + value.shape)
@@ -351,7 +353,7 @@ def parameters_given(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(kind: str, scalar: Value, other: Value) -> float | None:
-    """The one number that a constant holds, if the operator with a number computes the same."""
+    """The one number in a constant, if the operator with a scalar computes the same."""
     if scalar.array is None or scalar.size != 1 or scalar.rank > other.rank or other.array is not None:
         return None
     if is_float(scalar.dtype):
@@ -374,9 +376,9 @@ def _infer(op: type[Op], attrs: Any, inputs: tuple[Value, ...]) -> tuple[Any, An
         out_shapes: Any = (shapes[0],) * len(outputs)
     else:
         in_shapes, out_shapes = op.infer_shape(attrs, *shapes)
-        for name, found, wanted in zip(names, shapes, in_shapes):
-            if found != wanted:
-                raise ShapeError(f"{name} must be {wanted}, got {found}.")
+        for name, inferred, wanted in zip(names, shapes, in_shapes):
+            if inferred != wanted:
+                raise ShapeError(f"{name} must be {wanted}, got {inferred}.")
     in_dtypes, out_dtypes = op.infer_type(attrs, *dtypes)
     for name, have, want in zip(names, dtypes, in_dtypes):
         if want is not None and have != want:

@@ -24,7 +24,7 @@ NUMPY: dict[int, DType] = {
     if name
     in "float32 uint8 int8 uint16 int16 int32 int64 bool float16 float64 uint32 uint64 bfloat16".split()
 }
-"""TensorProto.DataType -> the numpy type its constants can have here."""
+"""TensorProto.DataType -> the numpy type of its constants here."""
 
 NUMBER: dict[DType, int] = {dtype: number for number, dtype in NUMPY.items()}
 RUNS: frozenset[DType] = frozenset(FLAGS.values())
@@ -32,7 +32,7 @@ RUNS: frozenset[DType] = frozenset(FLAGS.values())
 
 
 def type_name(number: int) -> str:
-    """What the standard calls an element type."""
+    """The standard's name of an element type."""
     return _NAMES[number] if 0 <= number < len(_NAMES) else f"number {number}"
 
 

@@ -1,4 +1,4 @@
-"""What is raised for a sound model: one that uses something mxlite does not have, or leaves shapes open."""
+"""Errors for sound models that use something mxlite does not have, or that leave shapes open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Declared = tuple[int | str, ...] | None
 
 
 class OpenShapeError(FormatError):
-    """A model leaves the shapes of `inputs` open: name -> what it says of them."""
+    """A model leaves the shapes of `inputs` open: name -> its declared lengths."""
 
     def __init__(self, inputs: Mapping[str, Declared]) -> None:
         self.inputs = dict(inputs)
@@ -19,12 +19,12 @@ class OpenShapeError(FormatError):
 
     @property
     def wanted(self) -> str:
-        """Which inputs are open, and that their shapes are to be given."""
+        """A sentence that names the open inputs and asks for their shapes."""
         said = [f"input {name!r} is {_shown(dims)}" for name, dims in self.inputs.items()]
         return f"{', '.join(said)}: give {'its shape' if len(said) == 1 else 'their shapes'}"
 
     def example(self, batch: int | str) -> dict[str, tuple[int | str, ...]]:
-        """A shape for each: `batch` where a length is called so, else in front, and usual lengths."""
+        """An example shape for each: `batch` for a length of that name, else in front, and usual lengths."""
         return {name: _usual(dims, batch) for name, dims in self.inputs.items()}
 
 

@@ -1,4 +1,4 @@
-"""From an ONNX graph to values: node by node, subgraphs and functions included.
+"""The conversion of an ONNX graph to values, node by node, subgraphs and functions included.
 
 A node is converted by the table's function for its operator. An operator that the table lacks, or whose
 function answers NotImplemented, is replaced by the definition that the model or the standard gives of it, if
@@ -24,12 +24,12 @@ from .tensor import read_tensor
 from .value import Value
 
 DEEPEST = 24
-"""Levels of subgraphs and functions inside each other."""
+"""The deepest nesting of subgraphs and functions."""
 
 Scope = dict[str, Value | None]
 
 _UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What a converter runs into that trusts a node to be what the standard says."""
+"""Exceptions that a converter may raise because it trusts a node to follow the standard."""
 
 
 class GraphReader:
@@ -57,9 +57,9 @@ class GraphReader:
             scope[tensor.name] = self.parameter(tensor.name, array) if top else self.builder.constant(array)
 
     def parameter(self, name: str, array: np.ndarray) -> Value:
-        """A variable for what training may change, a constant for anything else.
+        """A variable for an array that training may change, a constant for anything else.
 
-        Whole numbers are indices and shapes; a float without axes is a number of the formula: a scale.
+        Whole numbers are indices and shapes; a float without axes is part of the formula, such as a scale.
         """
         if array.ndim and (array.dtype.kind == "f" or array.dtype.name == "bfloat16") and array.size:
             return self.builder.variable(name, array.shape, array.dtype, array)
@@ -69,8 +69,8 @@ class GraphReader:
         """Convert nodes in order; `scope` gets their outputs. `attributes` are those of the function."""
         known: set[str] = set()
         for proto in nodes:
-            made = self._node(proto, scope, attributes)
-            for name, value in zip(proto.output, made):
+            outputs = self._node(proto, scope, attributes)
+            for name, value in zip(proto.output, outputs):
                 if name in known:
                     raise FormatError(
                         f"Two nodes make {name!r}, the second is {proto.op_type} {proto.name!r}."
@@ -140,12 +140,12 @@ class GraphReader:
             raise NotSupportedError(f"the model imports no opset of the domain {domain!r}")
         node = OnnxNode(proto, inputs, version, self, attributes, scope)
         convert = CONVERTERS.get((domain, proto.op_type))
-        made = NotImplemented if convert is None else convert(node)
-        if made is NotImplemented:
+        result = NotImplemented if convert is None else convert(node)
+        if result is NotImplemented:
             return self._call(
                 self._definition(proto, domain, version, inputs, attributes), inputs, attributes
             )
-        outputs = list(made) if isinstance(made, (tuple, list)) else [made]
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         if any(name and i >= len(outputs) for i, name in enumerate(proto.output)):
             raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")
         return outputs
@@ -153,7 +153,7 @@ class GraphReader:
     def _call(
         self, function: Any, inputs: list[Value | None], attributes: dict[str, Any]
     ) -> list[Value | None]:
-        """The body of a function in place of the call."""
+        """The outputs of a function's body, converted in place of the call."""
         scope: Scope = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs))
         given = {a.name: a for a in function.attribute_proto} | attributes
@@ -215,8 +215,8 @@ def _domain(name: str) -> str:
 
 
 def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The node's attributes by name; inside a function some stand for the caller's."""
-    found: dict[str, Any] = {}
+    """The node's attributes by name; inside a function some refer to the caller's."""
+    attributes: dict[str, Any] = {}
     for attribute in proto.attribute:
         if attribute.ref_attr_name:
             if outer is None:
@@ -226,14 +226,14 @@ def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
                 renamed = type(given)()
                 renamed.CopyFrom(given)
                 renamed.name = attribute.name
-                found[attribute.name] = renamed
+                attributes[attribute.name] = renamed
         else:
-            found[attribute.name] = attribute
-    return found
+            attributes[attribute.name] = attribute
+    return attributes
 
 
 def declared_shape(info: Any) -> Declared:
-    """What a model says of the lengths of an input; one below 0, as some exporters write it, is open."""
+    """The declared lengths of an input; a negative one, as some exporters write it, is open."""
     shape = info.type.tensor_type.shape
     if not info.type.tensor_type.HasField("shape"):
         return None
@@ -244,7 +244,7 @@ def declared_shape(info: Any) -> Declared:
 
 
 def input_shape(info: Any, given: Shape | None) -> tuple[Shape, np.dtype[Any]]:
-    """Shape and type of a graph's input, whose open lengths are `given`; those said to be 0 may be."""
+    """Shape and type of a graph's input; `given` fills its open lengths, and those declared as 0."""
     kind = info.type.WhichOneof("value")
     what = f"input {info.name!r}"
     if kind != "tensor_type":

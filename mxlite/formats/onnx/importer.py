@@ -28,8 +28,8 @@ def import_model(model_file: Any, shapes: Mapping[str, Shape] | None = None) -> 
     Floating initializers with axes become arguments under their own names, means and variances of batch
     normalization auxiliary states; constants become arguments whose learning rate is multiplied by 0.
 
-    Raises FormatError for a broken file, OpenShapeError where a shape has to be given, NotSupportedError for
-    what mxlite cannot run.
+    Raises FormatError for a broken file, OpenShapeError if a shape has to be given, NotSupportedError for
+    parts that mxlite cannot run.
     """
     proto, folder = open_model(model_file)
     symbol, arrays = build(proto, folder, shapes or {}, {})
@@ -82,14 +82,14 @@ def build(
 
 
 def _open(inputs: Iterable[Any]) -> dict[str, Declared]:
-    """The inputs whose lengths the model does not say, or not all of them."""
+    """The inputs of which some or all lengths are open."""
     tensors = [i for i in inputs if i.type.WhichOneof("value") == "tensor_type"]
     declared = {i.name: declared_shape(i) for i in tensors}
     return {n: d for n, d in declared.items() if d is None or any(isinstance(length, str) for length in d)}
 
 
 def _output(reader: GraphReader, value: Any, name: str) -> Symbol:
-    """A value as an output of a graph: made by a node of its own if it is a variable or a constant."""
+    """A value as an output of a graph: through its own node if it is a variable or a constant."""
     reader.builder.label = name
     entry = reader.builder.entry(value)
     symbol = Symbol((entry,))

@@ -1,4 +1,4 @@
-"""What a model says about itself, without importing it."""
+"""Names and shapes that a model declares, read without importing it."""
 
 from __future__ import annotations
 

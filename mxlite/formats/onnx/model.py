@@ -6,16 +6,17 @@ import os
 from typing import Any
 
 from ...core import FormatError, read_at_most
+from ...core.files import opened
 from .package import onnx_package
 
 LARGEST_FILE = 2**31 - 1
-"""Bytes of the largest file: protobuf's own limit."""
+"""The most bytes of a file: protobuf's own limit."""
 
 
 def open_model(source: Any) -> tuple[Any, str | None]:
     """The ModelProto, and the folder where its external data may lie (None if it is no file).
 
-    Raises FormatError for what is no ONNX model.
+    Raises FormatError for data that is no ONNX model.
     """
     onnx = onnx_package()
     if isinstance(source, onnx.ModelProto):
@@ -26,10 +27,10 @@ def open_model(source: Any) -> tuple[Any, str | None]:
     else:
         what = os.fspath(source)
         folder = os.path.dirname(os.path.abspath(what))
-        size = os.path.getsize(what)
-        if size > LARGEST_FILE:
-            raise FormatError(f"{what} has {size} bytes; an ONNX file has at most {LARGEST_FILE}.")
-        with open(what, "rb") as file:
+        with opened(what) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST_FILE:
+                raise FormatError(f"{what} has {size} bytes; an ONNX file has at most {LARGEST_FILE}.")
             content = read_at_most(file, LARGEST_FILE + 1)
     model = onnx.ModelProto()
     try:

@@ -43,7 +43,7 @@ class OnnxNode:
         self.reader = reader
         self.builder: Builder = reader.builder
         self.attributes = attributes
-        self.scope = scope  # what bodies of control flow see
+        self.scope = scope  # the names that bodies of control flow see
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class OnnxNode:
         return [self[i] for i in range(place, len(self.inputs))]
 
     def wants(self, place: int) -> bool:
-        """Whether the output at `place` has a name, so that somebody may read it."""
+        """True if the output at `place` has a name, so that it may be read."""
         return place < len(self.proto.output) and self.proto.output[place] != ""
 
     def array(self, place: int, what: str) -> np.ndarray:
@@ -79,7 +79,7 @@ class OnnxNode:
         return self.builder.numbers(self[place], f"input {what!r}")
 
     def known_ints(self, place: int, what: str) -> tuple[int, ...] | None:
-        """The same as whole numbers; None if the input is left out."""
+        """`array` as whole numbers; None if the input is left out."""
         if self.get(place) is None:
             return None
         return tuple(int(v) for v in self.array(place, what).reshape(-1).tolist())
@@ -125,16 +125,16 @@ class OnnxNode:
         return self._typed(name, "f", default)
 
     def text(self, name: str, default: Any = ...) -> Any:
-        found = self._typed(name, "s", default)
-        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+        value = self._typed(name, "s", default)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
     def texts(self, name: str, default: Any = ...) -> Any:
-        found = self._typed(name, "strings", default)
-        return [s.decode("utf-8", "replace") for s in found] if name in self.attributes else found
+        value = self._typed(name, "strings", default)
+        return [s.decode("utf-8", "replace") for s in value] if name in self.attributes else value
 
     def wholes(self, name: str, default: Any = ...) -> Any:
-        found = self._typed(name, "ints", default)
-        return tuple(found) if name in self.attributes else found
+        value = self._typed(name, "ints", default)
+        return tuple(value) if name in self.attributes else value
 
     def reals(self, name: str) -> tuple[float, ...]:
         return tuple(self._typed(name, "floats", ...))
@@ -147,7 +147,7 @@ class OnnxNode:
 
     def choice(self, name: str, default: str, *others: str) -> str:
         """A text attribute that must be one of those known."""
-        found: str = self.text(name, default)
-        if found not in (default, *others):
-            raise NotSupportedError(f"{name} {found!r} is not supported; known are {(default, *others)}")
-        return found
+        value: str = self.text(name, default)
+        if value not in (default, *others):
+            raise NotSupportedError(f"{name} {value!r} is not supported; known are {(default, *others)}")
+        return value

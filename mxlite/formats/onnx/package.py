@@ -1,4 +1,4 @@
-"""The `onnx` package, asked for when it is needed: it is an extra, `mxlite[onnx]`."""
+"""The `onnx` package, imported when it is needed: it is an extra, `mxlite[onnx]`."""
 
 from __future__ import annotations
 

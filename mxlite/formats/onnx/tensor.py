@@ -39,13 +39,13 @@ def read_tensor(tensor: Any, folder: str | None, what: str) -> np.ndarray:
     if tensor.data_location == _EXTERNAL:
         return _read_external(tensor, count * dtype.itemsize, folder, what).view(dtype).reshape(shape)
     if tensor.HasField("raw_data"):
-        found, wanted, unit = len(tensor.raw_data), count * dtype.itemsize, "bytes"
+        stored, wanted, unit = len(tensor.raw_data), count * dtype.itemsize, "bytes"
     else:
-        found, wanted, unit = len(getattr(tensor, _FIELDS.get(dtype.name, "int32_data"))), count, "numbers"
-    if found != wanted:
+        stored, wanted, unit = len(getattr(tensor, _FIELDS.get(dtype.name, "int32_data"))), count, "numbers"
+    if stored != wanted:
         raise FormatError(
             f"{what} of shape {shape} and type {type_name(tensor.data_type)} takes {wanted} {unit}, "
-            f"but {found} are there."
+            f"but {stored} are there."
         )
     array: np.ndarray = onnx_package().numpy_helper.to_array(tensor)
     return array.reshape(shape)

@@ -1,4 +1,4 @@
-"""What a name in an ONNX graph stands for while the graph is read."""
+"""The value of a name in an ONNX graph while the graph is read."""
 
 from __future__ import annotations
 
@@ -88,5 +88,5 @@ class Value:
         return self.builder.compare("lesser_equal", self, other)
 
     def equals(self, other: Any) -> Value:
-        """Where the elements are equal, as bool. (`==` stays what Python makes of it.)"""
+        """Elementwise equality, as bool. (`==` keeps Python's meaning.)"""
         return self.builder.compare("equal", self, other)

@@ -56,4 +56,4 @@ from .resize import imresize as imresize, resize_short as resize_short
 from .rotate import imrotate as imrotate, random_rotate as random_rotate
 
 det = detection
-image = sys.modules[__name__]  # MXNet's has a module of its own for what is not about detection
+image = sys.modules[__name__]  # MXNet has a module of this name for everything but detection

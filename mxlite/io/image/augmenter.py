@@ -1,4 +1,4 @@
-"""Augmenters: what varies images, one at a time. Called with an NDArray (H, W, C), they return another."""
+"""Augmenters, which vary images one at a time. Called with an NDArray (H, W, C), they return another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Augmenter:
         self._kwargs = {k: plain(v) for k, v in kwargs.items()}
 
     def dumps(self) -> Any:
-        """Its name in lower case and its parameters, as JSON."""
+        """The class's name in lower case and the parameters, as JSON."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: NDArray) -> NDArray:
@@ -72,7 +72,7 @@ class RandomOrderAug(Augmenter):
 
 
 class ResizeAug(Augmenter):
-    """The shorter side becomes `size` long."""
+    """Resizes so that the shorter side is `size` long."""
 
     def __init__(self, size: int, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -83,7 +83,7 @@ class ResizeAug(Augmenter):
 
 
 class ForceResizeAug(Augmenter):
-    """Both sides become `size` = (width, height) long."""
+    """Resizes to `size` = (width, height)."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -95,7 +95,7 @@ class ForceResizeAug(Augmenter):
 
 
 class RandomCropAug(Augmenter):
-    """A part of `size` = (width, height) from anywhere."""
+    """Crops a part of `size` = (width, height) at a random place."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -106,7 +106,7 @@ class RandomCropAug(Augmenter):
 
 
 class CenterCropAug(Augmenter):
-    """The part of `size` = (width, height) from the middle."""
+    """Crops the part of `size` = (width, height) in the middle."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -117,7 +117,7 @@ class CenterCropAug(Augmenter):
 
 
 class RandomSizedCropAug(Augmenter):
-    """A part of any area and form, resized to `size`; see `random_size_crop`."""
+    """Crops a part of random area and aspect ratio and resizes it to `size`; see `random_size_crop`."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RandomSizedCropAug(Augmenter):
 
 
 class HorizontalFlipAug(Augmenter):
-    """Left and right change places, with probability `p`."""
+    """Mirrors left and right, with probability `p`."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -153,7 +153,7 @@ class HorizontalFlipAug(Augmenter):
 
 
 class CastAug(Augmenter):
-    """Another dtype, float32."""
+    """Converts to another dtype, float32."""
 
     def __init__(self, typ: str = "float32") -> None:
         super().__init__(type=typ)

@@ -1,4 +1,4 @@
-"""Colours of images varied. All but `RandomGrayAug` and `HueJitterAug` write into the image itself.
+"""Augmenters of colours. All but `RandomGrayAug` and `HueJitterAug` write into the image itself.
 
 Images are (H, W, 3), red green blue, of float32: a `CastAug` comes before.
 """
@@ -15,7 +15,7 @@ from ...ndarray import NDArray
 from .augmenter import Augmenter, RandomOrderAug
 
 _BRIGHTNESS = (0.299, 0.587, 0.114)
-"""What red, green and blue add to brightness (ITU-R BT.601)."""
+"""Weights of red, green and blue in brightness (ITU-R BT.601)."""
 _TO_YIQ = np.array([_BRIGHTNESS, (0.596, -0.274, -0.321), (0.211, -0.523, 0.311)])
 _FROM_YIQ = np.array([(1.0, 0.956, 0.621), (1.0, -0.272, -0.647), (1.0, -1.107, 1.705)])
 _GRAY = np.repeat([[0.21], [0.72], [0.07]], 3, axis=1)
@@ -101,7 +101,7 @@ class HueJitterAug(Augmenter):
 
 
 class ColorJitterAug(RandomOrderAug):
-    """Brightness, contrast and saturation jittered, in any order; what is 0 is left out."""
+    """Brightness, contrast and saturation jittered, in random order; jitters of size 0 are left out."""
 
     def __init__(self, brightness: float, contrast: float, saturation: float) -> None:
         steps: list[Augmenter] = []

@@ -22,7 +22,7 @@ from .color import ColorJitterAug, ColorNormalizeAug, HueJitterAug, LightingAug,
 
 IMAGENET_MEAN = (123.68, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
-"""Of red, green and blue of ImageNet's training images, 0 to 255."""
+"""Means of red, green and blue of ImageNet's training images, 0 to 255."""
 IMAGENET_EIGVAL = np.array([55.46, 4.794, 1.148])
 IMAGENET_EIGVEC = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
@@ -89,7 +89,7 @@ def color_steps(
     mean: Any,
     std: Any,
 ) -> list[Augmenter]:
-    """To float32, and what changes colours: the last steps of `CreateAugmenter`."""
+    """The last steps of `CreateAugmenter`: the cast to float32, and the changes of colour."""
     steps: list[Augmenter] = [CastAug()]
     if brightness or contrast or saturation:
         steps.append(ColorJitterAug(brightness, contrast, saturation))

@@ -1,4 +1,4 @@
-"""Parts of images. Sizes are (width, height), places (x, y) from the upper left corner, as in MXNet."""
+"""Crops of images. Sizes are (width, height), positions (x, y) from the upper left corner, as in MXNet."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def fixed_crop(
 
 
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, Place]:
-    """A part of `size` from anywhere, and its place. From a smaller image the largest part of that form,
-    resized.
+    """A part of `size` at a random position, and the position. A smaller image gives its largest part of that
+    aspect ratio, resized.
     """
     h, w, _ = src.shape
     new_w, new_h = scale_down((w, h), size)
@@ -53,8 +53,8 @@ def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, Pla
 
 
 def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, Place]:
-    """The part of `size` from the middle, and its place. From a smaller image the largest part of that form,
-    resized.
+    """The part of `size` in the middle, and its position. A smaller image gives its largest part of that
+    aspect ratio, resized.
     """
     h, w, _ = src.shape
     new_w, new_h = scale_down((w, h), size)
@@ -73,7 +73,7 @@ def random_size_crop(
     interp: int = 2,
     **kwargs: Any,
 ) -> tuple[NDArray, Place]:
-    """A part of any place, area and form, resized to `size`; and its place.
+    """A part at a random position, of random area and aspect ratio, resized to `size`; and its position.
 
     area: share of the image, (least, most) or least alone.  ratio: (least, most) width over height, even in
     its logarithm. After ten parts that did not fit, the middle. `min_area` is an older name of `area`.

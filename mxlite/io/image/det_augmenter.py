@@ -30,7 +30,7 @@ class DetAugmenter:
         self._kwargs = {k: plain(v) for k, v in kwargs.items()}
 
     def dumps(self) -> Any:
-        """Its name in lower case and its parameters, as JSON."""
+        """The class's name in lower case and the parameters, as JSON."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
@@ -38,7 +38,7 @@ class DetAugmenter:
 
 
 class DetBorrowAug(DetAugmenter):
-    """An `Augmenter` that leaves boxes where they are."""
+    """An `Augmenter` that leaves boxes unchanged."""
 
     def __init__(self, augmenter: Augmenter) -> None:
         if not isinstance(augmenter, Augmenter):
@@ -75,7 +75,7 @@ class DetRandomSelectAug(DetAugmenter):
 
 
 class DetHorizontalFlipAug(DetAugmenter):
-    """Left and right change places, with probability `p`."""
+    """Mirrors left and right, with probability `p`."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -89,7 +89,7 @@ class DetHorizontalFlipAug(DetAugmenter):
 
 
 class _RandomFrame(DetAugmenter):
-    """Family: another frame for the image, of random form and area; `max_attempts` tries, then none."""
+    """Base of augmenters with a new frame of random shape and area; `max_attempts` tries, then none."""
 
     smallest = 0.0  # the area range must reach beyond it
 
@@ -118,7 +118,7 @@ def _range(value: Any) -> Any:
 
 
 class DetRandomCropAug(_RandomFrame):
-    """A part of random form, area and place, in which some box shows enough of itself.
+    """A crop of random aspect ratio, area and position in which enough of some box is visible.
 
     Its area is `area_range` times the image's, its width `aspect_ratio_range` times its height. Every box
     that it touches must lie inside by more than `min_object_covered` of its area, and boxes with no more than
@@ -177,7 +177,7 @@ class DetRandomCropAug(_RandomFrame):
         return random.randint(0, width - w), y, w, h
 
     def _covers(self, label: np.ndarray, place: Place, width: int, height: int) -> bool:
-        """Whether a part has boxes, and enough of each one that it touches."""
+        """True if a part has boxes, and enough of each one that it touches."""
         x, y, w, h = place
         if w * h < 2:
             return False
@@ -191,17 +191,17 @@ class DetRandomCropAug(_RandomFrame):
         return coverage.size > 0 and float(coverage.min()) > self.min_object_covered
 
     def _moved(self, label: np.ndarray, place: Place, width: int, height: int) -> np.ndarray:
-        """The boxes that stay, as parts of the part."""
+        """The boxes that stay, in coordinates of the part."""
         x, y, w, h = place[0] / width, place[1] / height, place[2] / width, place[3] / height
-        found = label.copy()
+        moved = label.copy()
         for columns, begin, length in (([1, 3], x, w), ([2, 4], y, h)):
-            found[:, columns] -= begin
-            found[:, columns] /= length
-        np.clip(found[:, 1:5], 0, 1, out=found[:, 1:5])
-        with np.errstate(divide="ignore", invalid="ignore"):  # a box of no area is nowhere
-            coverage = _areas(found) * w * h / _areas(label)
-        stays = (found[:, 3] > found[:, 1]) & (found[:, 4] > found[:, 2])
-        return found[stays & (coverage > self.min_eject_coverage)]
+            moved[:, columns] -= begin
+            moved[:, columns] /= length
+        np.clip(moved[:, 1:5], 0, 1, out=moved[:, 1:5])
+        with np.errstate(divide="ignore", invalid="ignore"):  # a box of no area is covered nowhere
+            coverage = _areas(moved) * w * h / _areas(label)
+        stays = (moved[:, 3] > moved[:, 1]) & (moved[:, 4] > moved[:, 2])
+        return moved[stays & (coverage > self.min_eject_coverage)]
 
 
 def _areas(label: np.ndarray) -> Any:
@@ -210,7 +210,7 @@ def _areas(label: np.ndarray) -> Any:
 
 
 class DetRandomPadAug(_RandomFrame):
-    """A larger frame of random form and area, the image at a random place in it, `pad_val` around."""
+    """A larger frame of random aspect ratio, the image at a random position in it, `pad_val` around it."""
 
     smallest = 1.0
 
@@ -231,15 +231,15 @@ class DetRandomPadAug(_RandomFrame):
             if place is None:
                 continue
             x, y, w, h = place
-            found = label.copy()
-            found[:, [1, 3]] = (found[:, [1, 3]] * width + x) / w
-            found[:, [2, 4]] = (found[:, [2, 4]] * height + y) / h
+            moved = label.copy()
+            moved[:, [1, 3]] = (moved[:, [1, 3]] * width + x) / w
+            moved[:, [2, 4]] = (moved[:, [2, 4]] * height + y) / h
             colors = self.pad_val if isinstance(self.pad_val, (list, tuple)) else [self.pad_val] * channels
-            return copyMakeBorder(src, y, h - y - height, x, w - x - width, values=colors), found
+            return copyMakeBorder(src, y, h - y - height, x, w - x - width, values=colors), moved
         return src, label
 
     def _proposed(self, width: int, height: int) -> Place | None:
-        """Where the image lies in a new frame, and the frame's size."""
+        """The image's position in a new frame, and the frame's size."""
         least, most = (share * height * width for share in self.area_range)
         ratio = random.uniform(*self.aspect_ratio_range)
         if ratio <= 0:

@@ -28,13 +28,13 @@ _LEFT_OUT = "An image is left out: %s"
 class ImageDetIter(ImageIter):
     """Batches of images with boxes. data: (N, 3, H, W) float32;  label: (N, L, W) float32.
 
-    Each image's label is A, W, A - 2 numbers that are passed over, then W numbers for each object: class, x1,
+    Each image's label is A, W, A - 2 numbers that are ignored, then W numbers for each object: class, x1,
     y1, x2, y2 as parts of the image's width and height, and W - 5 more. Objects of no width or height are
     left out, as are images without any other. L is the largest number of objects of an image, which all
-    labels are read for at first; rows behind an image's objects are -1.
+    labels are read for at first; rows after an image's objects are -1.
 
-    Images come from where `ImageIter` takes them. `aug_list`, or what `CreateDetAugmenter(data_shape,
-    **kwargs)` gives, varies each image and its boxes.
+    Images have the same sources as for `ImageIter`. `aug_list`, by default `CreateDetAugmenter(data_shape,
+    **kwargs)`, varies each image and its boxes.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ImageDetIter(ImageIter):
         return objects[sound]
 
     def _check_valid_label(self, label: np.ndarray) -> None:
-        """FormatError for objects that are to be left out together with their image."""
+        """Raise FormatError for objects that are to be left out together with their image."""
         if label.ndim != 2 or label.shape[1] < 5:
             raise FormatError(f"Labels are (n, 5 or more), got {label.shape}.")
         sound = (label[:, 0] >= 0) & (label[:, 3] > label[:, 1]) & (label[:, 4] > label[:, 2])
@@ -148,7 +148,7 @@ class ImageDetIter(ImageIter):
     def reshape(self, data_shape: Sequence[int] | None = None, label_shape: LabelShape | None = None) -> None:
         """Give other shapes from now on; label_shape: (L, W) with L as large as it was, or larger.
 
-        What resizes images to `data_shape` stands in `auglist`, which stays as it is.
+        The augmenters that resize images to `data_shape` are in `auglist`, which stays as it is.
         """
         if data_shape is not None:
             self.check_data_shape(data_shape)
@@ -160,7 +160,7 @@ class ImageDetIter(ImageIter):
             self._describe_label()
 
     def check_label_shape(self, label_shape: Sequence[int]) -> None:
-        """ShapeError if labels do not fit."""
+        """Raise ShapeError if labels do not fit."""
         most, width = self.label_shape
         if len(label_shape) != 2 or label_shape[0] < most or label_shape[1] != width:
             raise ShapeError(f"label_shape is (L, {width}) with L at least {most}, got {tuple(label_shape)}.")

@@ -1,4 +1,4 @@
-"""mx.image.detection, also mx.image.det: what of `mx.image` varies images together with boxes."""
+"""mx.image.detection, also mx.image.det: the part of `mx.image` that varies images together with boxes."""
 
 from .det_augmenter import (
     DetAugmenter as DetAugmenter,

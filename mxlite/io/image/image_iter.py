@@ -1,4 +1,4 @@
-"""Batches of images out of files or records, varied by augmenters; everything in Python, to be overridden."""
+"""Batches of images from files or records, varied by augmenters; everything in Python, to be overridden."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import FormatError, nearest, RangeError, ShapeError
+from ...core.files import opened
 from ...core.log import Log
 from ...ndarray import from_numpy, NDArray, transpose
 from ..image_list import read_image_list
@@ -32,7 +33,7 @@ class ImageIter(DataIter):
     parts), or from files under `path_root` that `path_imglist` (a .lst file) or `imglist` names: a list of
     [label, path] or [label, label, ..., path]. With records and a list, labels are the list's.
 
-    `aug_list`, or what `CreateAugmenter(data_shape, **kwargs)` gives, varies each image. `shuffle` is by
+    `aug_list`, by default `CreateAugmenter(data_shape, **kwargs)`, varies each image. `shuffle` is by
     Python's `random`. A part is the images [n // num_parts * part_index, ... + n // num_parts).
     `last_batch_handle`: "pad" fills the last batch from the front, "discard" leaves it out, "roll_over"
     keeps its images for the next epoch.
@@ -153,7 +154,7 @@ class ImageIter(DataIter):
         return (header.label if self.imglist is None else self.imglist[key][0]), raw
 
     def _fill(self, data: np.ndarray, label: np.ndarray, start: int) -> int:
-        """Put images into the rows from `start` on; returns behind which row they ended."""
+        """Put images into the rows from `start` on; returns the row after the last one."""
         row = start
         while row < self.batch_size:
             try:
@@ -166,12 +167,12 @@ class ImageIter(DataIter):
             except RuntimeError as error:
                 _log.debug("An image is left out: %s", error)
                 continue
-            found = self._sample(image, value)
-            if found is None:
+            sample = self._sample(image, value)
+            if sample is None:
                 continue
-            image = self.postprocess_data(found[0])
+            image = self.postprocess_data(sample[0])
             data[row] = image.asnumpy() if isinstance(image, NDArray) else image
-            label[row] = found[1]
+            label[row] = sample[1]
             row += 1
         return row
 
@@ -216,24 +217,24 @@ class ImageIter(DataIter):
     # -- stages --------------------------------------------------------------------------------
 
     def check_data_shape(self, data_shape: Sequence[int]) -> None:
-        """ShapeError if images of this shape cannot be given."""
+        """Raise ShapeError if images of this shape cannot be given."""
         if len(data_shape) != 3 or data_shape[0] != 3:
             raise ShapeError(f"data_shape is (3, height, width), got {tuple(data_shape)}.")
 
     def check_valid_image(self, data: Sequence[NDArray]) -> None:
-        """ShapeError, or another RuntimeError, for an image that is to be left out."""
+        """Raise ShapeError, or another RuntimeError, for an image that is to be left out."""
         if not data[0].shape:
             raise ShapeError("it has no axes.")
 
     def imdecode(self, s: bytes) -> NDArray:
-        """(H, W, 3) uint8 out of the bytes of an image's file."""
+        """(H, W, 3) uint8 from the bytes of an image's file."""
         try:
             return imdecode(s)
         except FormatError as error:
             raise FormatError(f"{self._here()}: {error}") from None
 
     def _here(self) -> str:
-        """What the last sample was, for errors."""
+        """The last sample in words, for errors."""
         if self.seq is None:
             return f"Record {self.cur - 1} of {self.imgrec.uri}"
         key = self.seq[self.cur - 1]
@@ -248,7 +249,7 @@ class ImageIter(DataIter):
         if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
             raise FormatError(f"{self._here()} is no file: {path!r}.")
         try:
-            with open(path, "rb") as file:
+            with opened(path) as file:
                 return file.read()
         except OSError as error:
             if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP):
@@ -272,10 +273,10 @@ def _listed(
     path: str | os.PathLike[str] | None, images: Sequence[Any] | None, dtype: str
 ) -> tuple[dict[Any, tuple[np.ndarray, str]] | None, list[Any] | None]:
     """key -> (labels, path), and the keys in order; None, None without a list."""
-    found: dict[Any, tuple[np.ndarray, str]] = {}
+    listed: dict[Any, tuple[np.ndarray, str]] = {}
     if path:
         for image in read_image_list(path):
-            found[image.number] = image.labels.astype(dtype), image.path
+            listed[image.number] = image.labels.astype(dtype), image.path
     elif isinstance(images, list):
         for number, entry in enumerate(images, 1):
             if not isinstance(entry, (list, tuple)) or len(entry) < 2 or not isinstance(entry[-1], str):
@@ -284,7 +285,7 @@ def _listed(
                     f"but is {entry!r:.80}."
                 )
             labels = entry[:-1] if len(entry) > 2 else entry[0]
-            found[str(number)] = np.asarray(labels, dtype).reshape(-1), entry[-1]
+            listed[str(number)] = np.asarray(labels, dtype).reshape(-1), entry[-1]
     else:
         return None, None
-    return found, list(found)
+    return listed, list(listed)

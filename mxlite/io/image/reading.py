@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import ArgumentError, ShapeError
+from ...core.files import opened
 from ...ndarray import from_numpy, NDArray
 from ..image_codec import decode
 
@@ -16,7 +17,7 @@ def imread(
     filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True, out: NDArray | None = None
 ) -> NDArray:
     """The image in a file; see `imdecode`."""
-    with open(filename, "rb") as file:
+    with opened(filename) as file:
         return imdecode(file.read(), flag, to_rgb, out)
 
 

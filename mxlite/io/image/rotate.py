@@ -1,4 +1,4 @@
-"""Images turned around their centre, bilinear."""
+"""Images rotated around their centre, with bilinear interpolation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...ndarray import NDArray
 
 
 def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
-    """Images turned by `rotation_degrees`; what lies outside is 0. (C, H, W) or (N, C, H, W) of float32.
+    """Images rotated by `rotation_degrees`, with 0 outside. (C, H, W) or (N, C, H, W) of float32.
 
-    Degrees: a number, or one for each of N images. `zoom_in`: so large that nothing from outside is seen;
-    `zoom_out`: so small that all of the image is.
+    Degrees: a number, or one for each of N images. `zoom_in`: enlarged until nothing from outside is visible;
+    `zoom_out`: reduced until all of the image is.
     """
     if zoom_in and zoom_out:
         raise RangeError("imrotate can zoom in or out, not both.")
@@ -41,7 +41,7 @@ def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_ou
 
 
 def _grid(angle: np.ndarray, height: int, width: int, zoom_in: bool, zoom_out: bool) -> np.ndarray:
-    """(N, 2, H, W): where each new pixel comes from, -1 and 1 being the centres of the outermost ones."""
+    """(N, 2, H, W): the source position of each new pixel, -1 and 1 being the outermost pixels' centres."""
     angle = angle[:, None, None]
     half_h, half_w = (height - 1) / 2, (width - 1) / 2
     y = np.arange(height)[None, :, None] - half_h

@@ -1,4 +1,4 @@
-"""mx.io.ImageRecordIter: images out of a file of records, decoded and varied by threads ahead of use."""
+"""mx.io.ImageRecordIter: images from a file of records, decoded and varied ahead of use by threads."""
 
 from .det_iterator import ImageDetRecordIter as ImageDetRecordIter
 from .iterator import (

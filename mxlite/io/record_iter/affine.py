@@ -1,4 +1,4 @@
-"""Images turned, sheared and scaled: each new pixel is looked up where it comes from."""
+"""Affine maps of images: each new pixel is looked up at its source position."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ..resample import NEAREST, weights_at
 
 _STEPS = 32
-"""Places between pixels are rounded to 1/32, as OpenCV's are."""
+"""Positions between pixels are rounded to 1/32, as OpenCV's are."""
 _SINGULAR = 1e-12
 
 

@@ -1,11 +1,11 @@
-"""One image varied: arrays of uint8, (H, W, C), with every random choice from the generator that is given.
+"""Augmentation of one image, uint8 (H, W, C); every random choice comes from the given generator.
 
 The order is that of MXNet's default augmenter:
 
     resize  ->  a random part resized  |  affine, pad, crop  ->  brightness, contrast, saturation  ->  H, L, S
             ->  noise along principal axes
 
-Where the image is smaller than the crop, it is first enlarged until it is not.
+An image smaller than the crop is enlarged first until it is not.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Augmentation:
         return chosen_method(self.options.inter_method, old_w, old_h, new_w, new_h, rng)
 
     def _random_part(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A part of random area, form and place, resized; the middle if ten did not fit."""
+        """A crop of random area, aspect ratio and position, resized; the middle if ten tries did not fit."""
         o = self.options
         h, w = image.shape[:2]
         least = 1.0 if o.min_aspect_ratio is None else o.min_aspect_ratio
@@ -89,7 +89,7 @@ class Augmentation:
         return self._resized(image[y : y + part_h, x : x + part_w], self._width, self._height, rng)
 
     def _turned(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The image sheared, turned, scaled and stretched about its centre."""
+        """The image sheared, rotated, scaled and stretched about its centre."""
         o = self.options
         h, w = image.shape[:2]
         shear = rng.uniform(-o.max_shear_ratio, o.max_shear_ratio) if o.max_shear_ratio else 0.0
@@ -120,7 +120,7 @@ class Augmentation:
         return self._part(self._enlarged(image, width, height, rng), width, height, rng)
 
     def _enlarged(self, image: np.ndarray, width: int, height: int, rng: np.random.Generator) -> np.ndarray:
-        """The image, enlarged where it is smaller than width x height."""
+        """The image, enlarged if it is smaller than width x height."""
         h, w = image.shape[:2]
         if h < height:
             image = self._resized(image, max(1, int(height / h * w)), height, rng)
@@ -141,7 +141,7 @@ class Augmentation:
 def chosen_method(
     method: int, old_w: int, old_h: int, new_w: int, new_h: int, rng: np.random.Generator
 ) -> int:
-    """9 and 10 of `inter_method` decided."""
+    """The interpolation method, with the choices of `inter_method` 9 and 10 made."""
     if method == 9:
         if new_w > old_w and new_h > old_h:
             return CUBIC

@@ -1,10 +1,10 @@
-"""Arrays for batches, used again when nobody holds the batch any more.
+"""Buffers of batches, reused when nobody holds the batch any more.
 
-    take() -> array -> NDArray, views of it, whoever reads it later       all of them hold the lease
-                lease dropped -> its memory goes back and is the next batch's
+    take() -> array -> NDArray, views of it, later readers                all of them hold the lease
+                lease dropped -> its memory is free and becomes the next batch's
 
 An array that numpy makes from an object keeps that object alive, and so do all views of the array. So the
-object, the lease, lives exactly as long as something may still look at the memory.
+object, the lease, lives exactly as long as anything can still read the memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class _Lease:
-    """Lends the memory of an array."""
+    """An object that lends the memory of an array."""
 
     __slots__ = ("__array_interface__", "__weakref__")
 
@@ -26,7 +26,7 @@ class _Lease:
 
 
 class Buffers:
-    """Arrays of one shape and dtype. `most` free ones are kept."""
+    """A pool of arrays of one shape and dtype. `most` free ones are kept."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, most: int) -> None:
         self.shape = shape
@@ -34,7 +34,7 @@ class Buffers:
         self._free: deque[np.ndarray] = deque(maxlen=most)
 
     def take(self) -> np.ndarray:
-        """An array that nobody else looks at; what stands in it is not said."""
+        """An array that nobody else uses; its contents are undefined."""
         try:
             memory = self._free.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""Colours of an image varied. Images are (H, W, C) of uint8, red green blue; each step rounds and cuts."""
+"""Augmentation of colours. Images are (H, W, C) of uint8, red green blue; each step rounds and clips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BRIGHTNESS = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def varied(image: np.ndarray, o: Options, rng: np.random.Generator) -> np.ndarray:
-    """Brightness, contrast and saturation in any order, then hue, lightness and saturation, then noise."""
+    """The image with brightness, contrast, saturation varied in random order, then H, L and S, then noise."""
     steps = [
         (step, amount)
         for step, amount in ((_brighter, o.brightness), (_contrast, o.contrast), (_saturation, o.saturation))
@@ -32,12 +32,12 @@ def varied(image: np.ndarray, o: Options, rng: np.random.Generator) -> np.ndarra
 
 
 def cut(values: np.ndarray) -> np.ndarray:
-    """Rounded, and cut to uint8."""
+    """Values rounded and clipped to uint8."""
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
 def _gray(image: np.ndarray) -> np.ndarray:
-    """(H, W, 1) of float32."""
+    """Brightness, (H, W, 1) of float32."""
     if image.shape[2] < 3:
         return image[..., :1].astype(np.float32)
     return (image[..., :3] @ _BRIGHTNESS)[..., None]
@@ -84,14 +84,14 @@ def to_hls(image: np.ndarray) -> np.ndarray:
 
 
 def from_hls(hls: np.ndarray) -> np.ndarray:
-    """What `to_hls` made, back to red, green, blue."""
+    """The inverse of `to_hls`: hue, lightness, saturation -> red, green, blue."""
     hue = hls[..., 0].astype(np.float32) * 2
     light, saturation = hls[..., 1].astype(np.float32) / 255, hls[..., 2].astype(np.float32) / 255
     high = np.where(light <= 0.5, light * (1 + saturation), light + saturation - light * saturation)
     low = 2 * light - high
     rgb = []
     for turn in (120, 0, -120):
-        # How far each channel is from `low` to `high`: up for 60 degrees, there for 120, down for 60.
+        # The share of the way from `low` to `high`: rising for 60 degrees, 1 for 120, falling for 60.
         at = np.mod(hue + turn, 360)
         share = np.clip(np.minimum(at / 60, (240 - at) / 60), 0, 1)
         rgb.append(low + (high - low) * share)

@@ -1,4 +1,4 @@
-"""From a record to a row of a batch: what a thread does for one image."""
+"""The decoder of one record: a thread turns it into a row of a batch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .normalization import Normalization
 from .options import Options, ReadOptions
 
 _FLAGS = {1: 0, 3: 1, 4: -1}
-"""Channels -> what `decode` is to give."""
+"""Channels -> the `flag` of `decode`."""
 
 
 class RecordDecoder:
-    """Family: what a thread does for one record. `width`: of a row of labels.
+    """Base of decoders of one record. `width`: the length of a row of labels.
 
     Random choices follow from seed, epoch and position alone: not from the number of threads.
     """
@@ -38,7 +38,7 @@ class RecordDecoder:
         raise NotImplementedError
 
     def rng(self, place: tuple[int, int]) -> np.random.Generator:
-        """The generator for what is to be chosen of the image at a place."""
+        """The generator for the random choices of the image at a position."""
         epoch, position = place
         key = np.array([self._seed, epoch], np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, position]))
@@ -57,7 +57,7 @@ class RecordDecoder:
         return image, header
 
     def labels_of(self, header: IRHeader, at: int) -> np.ndarray:
-        """The labels of an image, as the list or the record has them."""
+        """The labels of an image, from the list or the record."""
         if self._labels is None:
             return np.atleast_1d(np.asarray(header.label, np.float32))
         if header.id not in self._labels:
@@ -94,7 +94,7 @@ class Decoder(RecordDecoder):
     def image(
         self, record: bytes, at: int, place: tuple[int, int]
     ) -> tuple[np.ndarray, IRHeader, np.random.Generator]:
-        """The image varied, (H, W, C) uint8, with its head and the generator for what is left to choose."""
+        """The varied image, (H, W, C) uint8, with its header and the generator for further choices."""
         rng = self.rng(place)
         image, header = self.decode(record, at)
         return self._augment(image, rng), header, rng

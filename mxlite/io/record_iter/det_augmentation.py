@@ -1,4 +1,4 @@
-"""One image and its boxes varied: (H, W, C) uint8 and (n, 5 or more), every random choice from a generator.
+"""Augmentation of an image, (H, W, C) uint8, and its boxes, (n, 5 or more); random choices from a generator.
 
 The order is that of MXNet's augmenter for detection:
 
@@ -19,11 +19,11 @@ from .det_options import DetOptions, Sampler
 Box = tuple[float, float, float, float]
 """x, y, width, height as parts of the image's."""
 
-_LEAST_PAD = 1.05  # a frame that is larger by less is none
+_LEAST_PAD = 1.05  # smaller factors make no frame
 
 
 class DetAugmentation:
-    """`augmentation(image, objects, rng)` is both varied; the image at most (height, width, C) large."""
+    """`augmentation(image, objects, rng)` varies both; the image is then at most (height, width, C) large."""
 
     def __init__(self, options: DetOptions) -> None:
         self.options = options
@@ -87,7 +87,7 @@ class DetAugmentation:
     def _cropped(
         self, image: np.ndarray, objects: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The first part that will do, of a sampler that finds one."""
+        """The first crop that a sampler accepts."""
         h, w = image.shape[:2]
         for k in rng.permutation(len(self._samplers)):
             sampler = self._samplers[k]
@@ -107,7 +107,7 @@ class DetAugmentation:
         return image, objects
 
     def _kept(self, box: Box, objects: np.ndarray) -> np.ndarray:
-        """The objects that a part shows, as parts of it."""
+        """The objects that are visible in a crop, in its coordinates."""
         if self.options.crop_emit_mode == "center":
             x, y = (objects[:, 1] + objects[:, 3]) / 2, (objects[:, 2] + objects[:, 4]) / 2
             inside = (x >= box[0]) & (x < box[0] + box[2]) & (y >= box[1]) & (y < box[1] + box[3])
@@ -128,13 +128,13 @@ class DetAugmentation:
 
 
 def _projected(objects: np.ndarray, box: Box) -> np.ndarray:
-    """Objects of an image as objects of a part of it, or of a frame around it."""
-    found = objects.copy()
+    """Objects of an image in coordinates of a part of it, or of a frame around it."""
+    projected = objects.copy()
     for columns, begin, length in (([1, 3], box[0], box[2]), ([2, 4], box[1], box[3])):
-        found[:, columns] = (objects[:, columns] - begin) / length
-    np.maximum(found[:, 1:3], 0, out=found[:, 1:3])
-    np.minimum(found[:, 3:5], 1, out=found[:, 3:5])
-    return found
+        projected[:, columns] = (objects[:, columns] - begin) / length
+    np.maximum(projected[:, 1:3], 0, out=projected[:, 1:3])
+    np.minimum(projected[:, 3:5], 1, out=projected[:, 3:5])
+    return projected
 
 
 def _proposed(s: Sampler, form: float, rng: np.random.Generator) -> Box:
@@ -147,7 +147,7 @@ def _proposed(s: Sampler, form: float, rng: np.random.Generator) -> Box:
 
 
 def _accepts(s: Sampler, box: Box, objects: np.ndarray) -> bool:
-    """Whether some object lies in the part as the sampler wants it; bounds of 0 and 1 want nothing."""
+    """True if some object lies in the part as the sampler wants it; bounds of 0 and 1 want nothing."""
     if all(bounds == (0, 1) for bounds in (s.overlaps, s.sample, s.objects)):
         return True
     shared, areas, area = _shared(box, objects), _areas(objects), box[2] * box[3]

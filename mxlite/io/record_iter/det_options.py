@@ -1,4 +1,4 @@
-"""What `ImageDetRecordIter` may be told: MXNet's names and defaults."""
+"""Parameters of `ImageDetRecordIter`: MXNet's names and defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LISTS = (
 
 @dataclass(frozen=True)
 class DetOptions(ReadOptions):
-    """Parameters of `ImageDetRecordIter` by name; which mean what stands there."""
+    """Parameters of `ImageDetRecordIter` by name; its docstring explains them."""
 
     label_width: int = -1
     label_pad_width: int = 0
@@ -94,7 +94,7 @@ class DetOptions(ReadOptions):
 
     @property
     def samplers(self) -> list[Sampler]:
-        """How parts are cut out: one of these at a time."""
+        """The samplers of crops: one of them is chosen at a time."""
         count = self.num_crop_sampler
         columns = [getattr(self, name) for name in _LISTS]
         rows = zip(*(c * count if len(c) == 1 else c for c in columns)) if count else ()
@@ -105,8 +105,8 @@ class DetOptions(ReadOptions):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Bounds of a part: the root of its area, width over height, and for one object at least intersection
-    over union, over the part's area, over the object's; how often to try."""
+    """Bounds of a crop: the root of its area, width over height, and for at least one object intersection
+    over union, over the crop's area, over the object's; and the number of tries."""
 
     scales: tuple[float, float]
     ratios: tuple[float, float]
@@ -117,5 +117,5 @@ class Sampler:
 
 
 def parse_det_options(given: Mapping[str, Any]) -> DetOptions:
-    """OpAttributeError names what is unknown, missing, of the wrong kind or not supported."""
+    """Parameters from keywords. OpAttributeError names a wrong one: unknown, missing or not supported."""
     return parse_fields("ImageDetRecordIter", DetOptions, given)

@@ -24,7 +24,7 @@ from .source import Records
 
 
 class Place(NamedTuple):
-    """Where the next batch begins; `ended`: the epoch is over, `epoch` and `position` are of the next one."""
+    """Position of the next batch; `ended`: the epoch is over, `epoch` and `position` are of the next one."""
 
     epoch: int
     position: int
@@ -91,7 +91,7 @@ class Feeder:
         self._queue.append(self._reader.submit(self._begin))
 
     def _settle(self) -> None:
-        """Wait until no thread uses the records; errors of batches that nobody asked for are dropped."""
+        """Wait until no thread uses the records; errors of batches that were not asked for are dropped."""
         for asked in self._queue:
             asked.cancel()
         for asked in self._queue:
@@ -122,7 +122,7 @@ class Feeder:
     def _begin(self) -> Begun | None:
         """Read the records of one batch and give them to the decoders; None at the end of the epoch.
 
-        After an error nothing has moved, so that it comes again.
+        After an error the position is unchanged, so that the error comes again.
         """
         mark = self._records.where()
         try:
@@ -144,7 +144,7 @@ class Feeder:
             self._producing = Place(epoch + 1, 0, True)
             return None
         elif o.round_batch:
-            # The front of the next epoch fills the batch; that epoch goes on behind it.
+            # The front of the next epoch fills the batch; that epoch continues after it.
             self._records.start(epoch + 1, 0)
             rows += self._read(epoch + 1, 0, missing)
             if len(rows) < o.batch_size:
@@ -165,13 +165,13 @@ class Feeder:
         return Begun(data, label, missing, images, self._producing)
 
     def _read(self, epoch: int, position: int, count: int) -> list[tuple[bytes, int, tuple[int, int]]]:
-        """Up to `count` records: bytes, where they begin, epoch and position."""
+        """Up to `count` records: bytes, their offset in the file, epoch and position."""
         rows = []
         for i in range(count):
-            found = self._records.next()
-            if found is None:
+            record = self._records.next()
+            if record is None:
                 break
-            rows.append((*found, (epoch, position + i)))
+            rows.append((*record, (epoch, position + i)))
         return rows
 
 
@@ -183,8 +183,8 @@ def images_mean(options: Options, records: Records, say: Callable[[int], None]) 
     decoder = Decoder(options)
     total, count = np.zeros((options.data_shape[1], options.data_shape[2], options.data_shape[0])), 0
     records.start(0, 0)
-    while (found := records.next()) is not None:
-        total += decoder.image(*found, (0, count))[0]
+    while (record := records.next()) is not None:
+        total += decoder.image(*record, (0, count))[0]
         count += 1
         if count % 10_000 == 0:
             say(count)

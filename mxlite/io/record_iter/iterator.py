@@ -23,7 +23,7 @@ _log = Log(__name__)
 
 
 class RecordIter(DataIter):
-    """Family: batches of images made ahead of their use by threads, as `options` and `decoder` say."""
+    """Base: batches of images made ahead of their use by threads, as `options` and `decoder` say."""
 
     def __init__(
         self, options: ReadOptions, make_decoder: Callable[[Records], RecordDecoder], dtype: str
@@ -54,7 +54,7 @@ class RecordIter(DataIter):
         return self._feeder
 
     def reset(self) -> None:
-        """Start the next epoch; in the middle of one, what is left of it is dropped."""
+        """Start the next epoch; the rest of an unfinished one is dropped."""
         feeder = self._at_work()
         epoch, position, ended = feeder.place
         self._present = None
@@ -90,7 +90,7 @@ class RecordIter(DataIter):
     # -- checkpoints ---------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Epoch and position of the consumer, with what must be equal to continue from there."""
+        """Epoch and position of the consumer, and the parameters that must be equal to continue."""
         epoch, position, ended = self._at_work().place
         return {
             "epoch": epoch,
@@ -141,7 +141,7 @@ class ImageRecordIter(RecordIter):
     - **Which images**: path_imgidx (the file's index), shuffle (anew in each epoch, by seed), part_index out
       of num_parts, path_imglist (a .lst file whose labels count instead of the records'), label_width.
       Without an index, records are read from front to back, and shuffle first looks where they all are.
-    - **The last batch** is filled from the front of the next epoch, which goes on behind it; `pad` counts
+    - **The last batch** is filled from the front of the next epoch, which continues after it; `pad` counts
       those images. With round_batch=False it is filled with zeros.
     - **Size**: resize (the shorter side), then pad pixels of fill_value on each side, then the part in the
       middle, or anywhere with rand_crop. min_crop_size to max_crop_size: a random square, resized.
@@ -180,10 +180,10 @@ def _mean(o: Options, records: Records) -> np.ndarray | None:
         save(o.mean_img, {"mean_img": array(mean)})
         return mean
     arrays = load(o.mean_img)
-    found = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
-    if len(found) != 1:
-        raise FormatError(f"{o.mean_img} should hold one array, the mean image, but holds {len(found)}.")
-    return found[0].asnumpy().astype(np.float32)
+    stored = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
+    if len(stored) != 1:
+        raise FormatError(f"{o.mean_img} should hold one array, the mean image, but holds {len(stored)}.")
+    return stored[0].asnumpy().astype(np.float32)
 
 
 def ImageRecordUInt8Iter(**kwargs: Any) -> ImageRecordIter:

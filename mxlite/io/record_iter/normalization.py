@@ -1,4 +1,4 @@
-"""From an image of uint8 to its place in a batch: mean, scale, mirror."""
+"""Normalization of a uint8 image into its row of a batch: mean, scale, mirror."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `ImageRecordIter` may be told: MXNet's names and defaults."""
+"""Parameters of `ImageRecordIter`: MXNet's names and defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANY = 2**31 - 1
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What iterators over records have in common: which images, in which order, by how many threads."""
+    """Parameters that all iterators over records share: which images, in which order, by how many threads."""
 
     path_imgrec: str
     data_shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class ReadOptions:
     scale: float = 1.0
 
     verbose: bool = True
-    # About how MXNet's own iterators work inside; nothing here depends on them.
+    # Details of MXNet's own implementation; nothing here depends on them.
     ctx: str = "gpu"
     device_id: int = -1
     # Not supported: anything but these is refused.
@@ -75,14 +75,14 @@ class ReadOptions:
         refuse(self.resize != -1 and self.resize < 1, f"resize is at least 1, or -1, got {self.resize}.")
 
     def require(self, name: str, least: float, most: float) -> None:
-        """OpAttributeError unless the parameter is in [least, most]."""
+        """Raise OpAttributeError unless the parameter is in [least, most]."""
         value = getattr(self, name)
         refuse(not least <= value <= most, f"{name} must be in [{least}, {most}], got {value}.")
 
 
 @dataclass(frozen=True)
 class Options(ReadOptions):
-    """Parameters of `ImageRecordIter` by name; which mean what stands there."""
+    """Parameters of `ImageRecordIter` by name; its docstring explains them."""
 
     dtype: Literal["float32", "uint8", "int8"] | None = None
 
@@ -165,16 +165,16 @@ class Options(ReadOptions):
 
     @property
     def scaled(self) -> bool:
-        """Whether images are scaled at random."""
+        """True if images are scaled at random."""
         return (self.min_random_scale, self.max_random_scale) != (1.0, 1.0)
 
 
 def refuse(wrong: bool, message: str) -> None:
-    """OpAttributeError with `message` if something is wrong."""
+    """Raise OpAttributeError with `message` if `wrong`."""
     if wrong:
         raise OpAttributeError(message)
 
 
 def parse_options(given: Mapping[str, Any]) -> Options:
-    """OpAttributeError names what is unknown, missing, of the wrong kind or not supported."""
+    """Parameters from keywords. OpAttributeError names a wrong one: unknown, missing or not supported."""
     return parse_fields("ImageRecordIter", Options, given)

@@ -1,8 +1,8 @@
-"""Which records there are, and in which order an epoch goes through them.
+"""The records of a part of a file, in the order of an epoch.
 
 With an index (or, to shuffle without one, after one pass over the heads of all records) the records of a
 part are known by their bytes, and an epoch is a permutation that follows from seed and epoch alone. Without,
-a part is a stretch of the file, read from front to back; a file of any size is never held.
+a part is a range of the file, read from front to back; a file of any size is never held.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.errors import FormatError
+from ...core.files import opened
 from ...core.wanted import wanted_path
 from ..recordio.files import read_index
 from ..recordio.record import next_record, read_record, record_offsets
@@ -20,7 +21,7 @@ from .options import ReadOptions
 
 
 class Mark(NamedTuple):
-    """A place in the records: the epoch's order, the position in it, the byte in the file."""
+    """A position in the records: the epoch's order, the index in it, the byte in the file."""
 
     order: np.ndarray
     at: int
@@ -28,11 +29,11 @@ class Mark(NamedTuple):
 
 
 class Records:
-    """The records of one part of a file. `start` goes to a place in an epoch, `next` reads on from there."""
+    """The records of one part of a file. `start` goes to a position in an epoch, `next` reads from there."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.name = wanted_path("path_imgrec", options.path_imgrec)
-        self._file = open(self.name, "rb")
+        self._file = opened(self.name)
         self._shuffle = options.shuffle
         self._seed = options.seed
         try:
@@ -46,7 +47,7 @@ class Records:
         self.start(0, 0)
 
     def _known(self, o: ReadOptions) -> np.ndarray | None:
-        """Bytes of this part's records, in the file's order; None without an index."""
+        """Offsets of this part's records, in the file's order; None without an index."""
         size = os.fstat(self._file.fileno()).st_size
         if o.path_imgidx:
             known = np.array(sorted(at for _, at in read_index(o.path_imgidx, size)), np.int64)
@@ -114,11 +115,11 @@ class Records:
         return record, at
 
     def where(self) -> Mark:
-        """What `back` takes."""
+        """The current position, for `back`."""
         return Mark(self._order, self._at, self._file.tell())
 
     def back(self, mark: Mark) -> None:
-        """Go to where `where` was called."""
+        """Go back to a position that `where` returned."""
         self._order, self._at, at = mark
         self._file.seek(at)
 

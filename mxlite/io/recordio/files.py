@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
 from ...core.errors import ArgumentError, FormatError, nearest, RangeError, StateError, UnknownNameError
+from ...core.files import opened
 from ...core.wanted import wanted_path
 from ..keys import whole_key
 from .record import read_record, write_record
@@ -15,7 +16,7 @@ Path = str | os.PathLike[str]
 
 
 class MXRecordIO:
-    """A file of records: `flag` "w" makes it anew, "r" reads it from its beginning.
+    """A file of records: `flag` "w" creates it anew, "r" reads it from its beginning.
 
     A process that was forked must open its own: reading or writing there raises StateError, since both
     would move one position.
@@ -31,7 +32,7 @@ class MXRecordIO:
 
     @property
     def writable(self) -> bool:
-        """Whether it was opened to be written."""
+        """True if the file was opened for writing."""
         return self.flag == "w"
 
     def open(self) -> None:
@@ -40,7 +41,7 @@ class MXRecordIO:
             raise RangeError(
                 f"flag is 'r' to read or 'w' to write, got {self.flag!r}.{nearest(str(self.flag), 'rw')}"
             )
-        self._file = open(self.uri, "wb" if self.writable else "rb")
+        self._file = opened(self.uri, "wb" if self.writable else "rb")
         self.is_open = True
         self.pid = os.getpid()
 
@@ -110,7 +111,7 @@ class MXRecordIO:
         return {k: v for k, v in self.__dict__.items() if k not in ("_file", "fidx")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """From the beginning again, open if it was."""
+        """Restore from a pickle: at the beginning, and open if it was."""
         self.__dict__.update(state, _file=None)
         was_open, self.is_open = self.is_open, False
         if was_open:
@@ -118,9 +119,9 @@ class MXRecordIO:
 
 
 class MXIndexedRecordIO(MXRecordIO):
-    """A file of records and, at `idx_path`, a line `key TAB byte` for each of them.
+    """A file of records and, at `idx_path`, a line `key TAB offset` for each of them.
 
-    `keys` has the keys in the order of the index, `idx` the byte of each. `key_type` reads a key from text.
+    `keys` has the keys in the order of the index, `idx` the offset of each. `key_type` reads a key from text.
     """
 
     def __init__(self, idx_path: Path, uri: Path, flag: str, key_type: Callable[[Any], Any] = int) -> None:
@@ -137,7 +138,7 @@ class MXIndexedRecordIO(MXRecordIO):
         self.keys = []
         try:
             if self.writable:
-                self.fidx = open(self.idx_path, "w", encoding="utf-8", newline="\n")
+                self.fidx = opened(self.idx_path, "w", encoding="utf-8", newline="\n")
             else:
                 size = os.fstat(self._opened().fileno()).st_size
                 for key, at in read_index(self.idx_path, size, self.key_type):
@@ -187,8 +188,8 @@ def read_index(path: Path, size: int, key_type: Callable[[Any], Any] = int) -> l
     FormatError names the line that is no key and byte, or whose byte is not in the file.
     """
     name = os.fspath(path)
-    found = []
-    with open(name, encoding="utf-8", errors="replace") as file:
+    entries = []
+    with opened(name, "r", encoding="utf-8", errors="replace") as file:
         number = 0
         while line := file.readline(_LONGEST_LINE):
             number += 1
@@ -208,5 +209,5 @@ def read_index(path: Path, size: int, key_type: Callable[[Any], Any] = int) -> l
                     f"{name}, line {number}: record {key!r} is at byte {at:,}, but the file has "
                     f"{size:,} bytes."
                 )
-            found.append((key, at))
-    return found
+            entries.append((key, at))
+    return entries

@@ -1,4 +1,4 @@
-"""A record with a label: a head, perhaps more labels, then any bytes, mostly an image in its file's form.
+"""A record with a label: a header, perhaps more labels, then any bytes, mostly an encoded image.
 
     u32 flag | f32 label | u64 id | u64 id2 | flag float32 labels | bytes                 little-endian
 
@@ -21,7 +21,7 @@ _HEAD = struct.Struct("<IfQQ")
 
 
 class IRHeader(NamedTuple):
-    """The head of a record: number of labels in an array (0: one label), label(s), and two numbers to know
+    """The header of a record: number of labels in an array (0: one label), label(s), and two numbers to know
     it by.
     """
 
@@ -32,7 +32,7 @@ class IRHeader(NamedTuple):
 
 
 def pack(header: IRHeader | tuple[Any, ...], s: bytes) -> bytes:
-    """Head and bytes in one. A label that is no number is an array: `flag` becomes its length."""
+    """Header and bytes in one. A label that is no number is an array: `flag` becomes its length."""
     try:
         head = IRHeader(*header)
     except TypeError:
@@ -44,7 +44,7 @@ def pack(header: IRHeader | tuple[Any, ...], s: bytes) -> bytes:
 
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
-    """Head and bytes of a record; its label is a float, or a float32 array where there are several."""
+    """Header and bytes of a record; its label is a float, or a float32 array if there are several."""
     wanted("unpack: s", s, "the bytes of a record", bytes, bytearray, memoryview)
     if len(s) < _HEAD.size:
         raise FormatError(f"A record with a label has at least {_HEAD.size} bytes, this one {len(s)}.")
@@ -64,7 +64,7 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
 def pack_img(
     header: IRHeader | tuple[Any, ...], img: np.ndarray, quality: int = 95, img_fmt: str = ".jpg"
 ) -> bytes:
-    """Head and image in one. img: (H, W) gray, (H, W, 3) blue green red or (H, W, 4), uint8, as in OpenCV.
+    """Header and image in one. img: (H, W) gray, (H, W, 3) blue green red or (H, W, 4), uint8, as in OpenCV.
 
     `quality`: of a JPEG 1 to 100, of a PNG how hard it is packed, 0 to 9.
     """
@@ -72,7 +72,7 @@ def pack_img(
 
 
 def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
-    """Head and image of a record, as OpenCV gives it: blue, green, red.
+    """Header and image of a record, as OpenCV gives it: blue, green, red.
 
     `iscolor`: 1 for (H, W, 3), 0 for gray (H, W), -1 for what is in the file: gray, colour or with alpha.
     """

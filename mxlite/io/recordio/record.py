@@ -3,9 +3,9 @@
     u32 0xCED7230A | u32 flag << 29 | length | length bytes | 0 to 3 zero bytes          one part
     flag: 0 a whole record, 1 the first part of one, 2 a middle part, 3 the last part
 
-The magic number stands nowhere else at a multiple of 4 bytes: where a payload has it there, the payload is
-cut, the four bytes are left out, and a reader puts them back between the parts. So a reader that starts in
-the middle of a file finds the next record by looking for the number.
+The magic number occurs nowhere else at a multiple of 4 bytes: if a payload has it there, the payload is
+split, the four bytes are left out, and a reader puts them back between the parts. So a reader that starts in
+the middle of a file finds the next record by searching for the number.
 
 A file is untrusted: a length in it is compared with the bytes that are left before anything is allocated.
 """
@@ -23,7 +23,7 @@ MAGIC = 0xCED7230A
 _MAGIC_BYTES = struct.pack("<I", MAGIC)
 _HEAD = struct.Struct("<II")
 LENGTH_LIMIT = 1 << 29
-"""A part is shorter than this."""
+"""The upper limit of a part's length."""
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _CHUNK = 1 << 20
 
@@ -50,7 +50,7 @@ def write_record(file: IO[bytes], payload: bytes | bytearray | memoryview) -> in
 
 
 def _parts(raw: bytes) -> list[bytes]:
-    """The payload cut where the magic number stands at a multiple of 4, without those four bytes."""
+    """The payload split at the magic number at multiples of 4, without those four bytes."""
     parts, begin, at = [], 0, raw.find(_MAGIC_BYTES)
     while at >= 0:
         if at % 4 == 0:
@@ -63,7 +63,7 @@ def _parts(raw: bytes) -> list[bytes]:
 
 
 def read_record(file: BinaryIO, name: str) -> bytes | None:
-    """The record at the file's position, which moves behind it; None at the end of the file.
+    """The record at the file's position, which moves past it; None at the end of the file.
 
     FormatError, naming the byte, if it is cut off or damaged; the position is then where it was.
     """
@@ -117,7 +117,7 @@ def _refuse(file: BinaryIO, start: int, message: str) -> NoReturn:
 
 
 def record_offsets(file: BinaryIO, name: str, begin: int = 0, end: int | None = None) -> Iterator[int]:
-    """Where the records in [begin, end) begin; only their heads are read. `begin` is where one begins."""
+    """Offsets of the records in [begin, end); only headers are read. `begin` is the start of a record."""
     size = os.fstat(file.fileno()).st_size
     end = size if end is None else end
     at = begin
@@ -150,12 +150,12 @@ def next_record(file: BinaryIO, at: int) -> int:
     while at < size:
         file.seek(at)
         block = file.read(_CHUNK + 4)
-        found = block.find(_MAGIC_BYTES)
-        while found >= 0 and found + _HEAD.size <= len(block):
-            flag = block[found + 7] >> 5
-            if found % 4 == 0 and flag in (_WHOLE, _FIRST):
-                return at + found
-            found = block.find(_MAGIC_BYTES, found + 1)
+        start = block.find(_MAGIC_BYTES)
+        while start >= 0 and start + _HEAD.size <= len(block):
+            flag = block[start + 7] >> 5
+            if start % 4 == 0 and flag in (_WHOLE, _FIRST):
+                return at + start
+            start = block.find(_MAGIC_BYTES, start + 1)
         if len(block) < _CHUNK + 4:
             return size
         at += _CHUNK

@@ -1,3 +1,3 @@
-"""mx.contrib.text: words, their numbers, and vectors for them out of files."""
+"""mx.contrib.text: words, their numbers, and their vectors, read from files."""
 
 from . import embedding as embedding, utils as utils, vocab as vocab

@@ -1,4 +1,4 @@
-"""Vectors for tokens, out of files: one line a token, `token number number ...`."""
+"""Vectors of tokens, read from files: one line a token, `token number number ...`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ...core.errors import (
     ShapeError,
     UnknownNameError,
 )
+from ...core.files import opened
 from ...core.wanted import wanted, wanted_path
 from ...ndarray import array, NDArray, zeros
 from .pretrained import FAST_TEXT, GLOVE
@@ -82,7 +83,7 @@ class TokenEmbedding(Vocabulary):
     def get_vecs_by_tokens(self, tokens: str | Sequence[str], lower_case_backup: bool = False) -> NDArray:
         """The vector of a token, (vec_len,), or of each of a list, (n, vec_len).
 
-        One that has none gets that of unknown tokens; with `lower_case_backup` only if it has none in lower
+        A token without one gets that of unknown tokens; with `lower_case_backup` only if it has none in lower
         case either.
         """
         single = isinstance(tokens, str)
@@ -173,7 +174,7 @@ class TokenEmbedding(Vocabulary):
             self._take_over(vocabulary, [self])
 
     def _take_over(self, vocabulary: Vocabulary, embeddings: Sequence[TokenEmbedding]) -> None:
-        """Have the tokens of `vocabulary`, with their vectors in `embeddings` one behind the other."""
+        """Take over the tokens of `vocabulary`, with their vectors in `embeddings` concatenated."""
         wanted("vocabulary", vocabulary, "a Vocabulary", Vocabulary)
         parts = [e.get_vecs_by_tokens(vocabulary.idx_to_token).asnumpy() for e in embeddings]
         # The unknown token's own name may mean another in the vocabulary: index 0 is unknown in all.
@@ -191,7 +192,7 @@ _TokenEmbedding = TokenEmbedding  # its name in MXNet
 
 def _lines(path: str, delimiter: str, encoding: str) -> Iterator[tuple[int, str, np.ndarray]]:
     """Line number, token and numbers of each line that is not empty."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         for number, raw in enumerate(file, 1):
             try:
                 line = raw.decode(encoding).rstrip()
@@ -223,7 +224,7 @@ def _is_number(text: str) -> bool:
 
 
 class _Pretrained(TokenEmbedding):
-    """Vectors out of one of the files that others have made, `first_choice` unless another is named."""
+    """Vectors from one of the published files, `first_choice` unless another is named."""
 
     first_choice: ClassVar[str]
 
@@ -241,7 +242,7 @@ class _Pretrained(TokenEmbedding):
 
     @classmethod
     def _pretrained_path(cls, root: str, name: str) -> str:
-        """Where a pretrained file is; UnknownNameError, and MXLiteError where it is not."""
+        """Path of a pretrained file; UnknownNameError, or MXLiteError if it is missing."""
         if name not in cls.pretrained_file_names:
             raise UnknownNameError(
                 f"{cls.__name__} has no pretrained file {name!r}.{nearest(name, cls.pretrained_file_names)}"
@@ -279,7 +280,7 @@ class FastText(_Pretrained):
 
 
 class CustomEmbedding(TokenEmbedding):
-    """Vectors out of a file of the user's: lines of a token and its numbers, `elem_delim` between them."""
+    """Vectors from a file of the user's: lines of a token and its numbers, `elem_delim` between them."""
 
     def __init__(
         self,
@@ -295,7 +296,7 @@ class CustomEmbedding(TokenEmbedding):
 
 
 class CompositeEmbedding(TokenEmbedding):
-    """The tokens of a vocabulary with the vectors of several embeddings, one behind the other."""
+    """The tokens of a vocabulary with the concatenated vectors of several embeddings."""
 
     def __init__(
         self, vocabulary: Vocabulary, token_embeddings: TokenEmbedding | Sequence[TokenEmbedding]

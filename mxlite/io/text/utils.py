@@ -17,11 +17,11 @@ def count_tokens_from_str(
 ) -> Counter[str]:
     """How often each token comes in a text.
 
-    Tokens are what lies between matches of the regular expressions `token_delim` and `seq_delim`; they are
-    put into lower case behind that, so that a delimiter in capitals divides. They are added to a copy of
+    Tokens are the texts between matches of the regular expressions `token_delim` and `seq_delim`; they are
+    converted to lower case afterwards, so that a delimiter in capitals divides. They are added to a copy of
     `counter_to_update`.
     """
     text = wanted("count_tokens_from_str: source_str", source_str, "a text", str)
-    found = [t for t in re.split(f"{token_delim}|{seq_delim}", text) if t]
-    found = [t.lower() for t in found] if to_lower else found
-    return Counter(found) + (Counter() if counter_to_update is None else counter_to_update)
+    tokens = [t for t in re.split(f"{token_delim}|{seq_delim}", text) if t]
+    tokens = [t.lower() for t in tokens] if to_lower else tokens
+    return Counter(tokens) + (Counter() if counter_to_update is None else counter_to_update)

@@ -58,7 +58,7 @@ class Vocabulary:
 
     @property
     def unknown_token(self) -> str:
-        """What stands for all tokens that have no index: index 0."""
+        """The token that stands for all tokens without an index: index 0."""
         return self._unknown_token
 
     @property

@@ -1,1 +1,1 @@
-"""What a plan's step takes: rates of devices, caches, threads."""
+"""Cost models of a plan's step: device rates, caches, threads."""

@@ -1,4 +1,4 @@
-"""What a device does in a second: the model by which plans weigh recomputation."""
+"""Roofline model of a device, by which plans weigh recomputation."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal
 from ...core.errors import DeviceError
 from ...core.wanted import found
 
-FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
+FLOPS_PER_S = 10e12  # of the device that plans assume unless another is described
 BYTES_PER_S = 600e9
 
 MEASURED = "measured"
-"""What to write for a device whose kernels shall be timed, see `mx.calibrate`."""
+"""Value of `device=` that stands for timing the kernels on this device, see `mx.calibrate`."""
 
 Precision = Literal["", "tf32", "half"]
-"""What the products of a call are computed in, where that has a rate of its own."""
+"""Precision of a call's matrix products, where it has a rate of its own."""
 
 SLOWEST, FASTEST = 1e-9, 1e30
-"""Rates between which sums of seconds are neither infinite nor lost."""
+"""Bounds on rates, within which sums of seconds neither overflow nor vanish."""
 
 LONGEST_LAUNCH_S = 1.0
 
@@ -33,7 +33,7 @@ LONGEST_TEXT = 200  # characters
 
 
 def is_rate(rate: object) -> bool:
-    """Whether it is a number of something a second that times can be reckoned with."""
+    """True if `rate` is a usable number of units per second."""
     if isinstance(rate, (bool, str)):
         return False
     try:
@@ -47,9 +47,9 @@ class Device:
     """A device with `flops_per_s` of arithmetic and `bytes_per_s` of memory traffic.
 
     A call takes `max(flops / flops_per_s, bytes / bytes_per_s)` seconds: the roofline of Samuel Williams,
-    Andrew Waterman and David Patterson (2009). To that come `launch_s` for each kernel of a GPU that it is:
-    between the end of one and the begin of the next nothing is done. A GPU's products (convolutions, dense
-    and recurrent layers, attention) have rates of their own: `half_flops_per_s` where they multiply float16
+    Andrew Waterman and David Patterson (2009). On a GPU each kernel launch adds `launch_s`, the idle time
+    between the end of one kernel and the start of the next. A GPU's matrix products (convolutions, dense and
+    recurrent layers, attention) have rates of their own: `half_flops_per_s` where they multiply float16
     or bfloat16, `tf32_flops_per_s` where they multiply float32 as TF32; `flops_per_s` where that is None.
     `name` is only shown. Raises DeviceError unless rates are finite numbers above 0, and `launch_s` is from 0
     to 1.
@@ -83,7 +83,7 @@ class Device:
             raise DeviceError(f"Device: name must be text, got {type(self.name).__name__}.")
 
     def seconds(self, flops: float, nbytes: float, precision: Precision = "", launches: int = 1) -> float:
-        """Modelled time of a call: the slower of arithmetic and memory traffic, and its launches."""
+        """Modelled time of a call: the slower of arithmetic and memory traffic, plus its launches."""
         rate = {"tf32": self.tf32_flops_per_s, "half": self.half_flops_per_s}.get(precision)
         return max(flops / (rate or self.flops_per_s), nbytes / self.bytes_per_s) + launches * self.launch_s
 
@@ -96,9 +96,9 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """The device of `"20TFLOP/s,900GB/s"`: arithmetic, then memory traffic, with powers of 1000; behind
-        them there may be rates of a GPU's products, `"150TFLOP/s tf32"`, `"300TFLOP/s half"`, and at last the
-        time of a launch, `"2us/launch"`.
+        """The device described by `"20TFLOP/s,900GB/s"`: arithmetic, then memory traffic, with powers of
+        1000. Rates of a GPU's matrix products may follow, `"150TFLOP/s tf32"`, `"300TFLOP/s half"`, and last
+        the time of a launch, `"2us/launch"`.
         """
         *listed, last = text.split(",") if len(text) <= LONGEST_TEXT else ("", "")
         launch = _LAUNCH.fullmatch(last.strip())
@@ -125,7 +125,7 @@ DEFAULT = Device()
 
 
 def device_of(device: Device | str | None, default: Device = DEFAULT) -> Device | None:
-    """What an argument `device=` means: None for `"measured"`, `default` for None."""
+    """Device that an argument `device=` stands for: None for `"measured"`, `default` for None."""
     if device is None:
         return default
     if isinstance(device, Device):

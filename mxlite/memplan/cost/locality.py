@@ -1,16 +1,16 @@
-"""Predicted time of a plan's step where a cache is known: what was touched lately costs less to touch again.
+"""Predicted time of a plan's step under a cache model: recently touched bytes are cheaper to touch.
 
 A task has two times: `cold` where nothing it touches is in the cache, `warm` where all of it is. Its time
-lies between them by the share of its bytes that the cache has lost, which their reuse distances say (see
-`reuse.py`). Addresses are those of the plan: a small arena is touched again and again, so steps within a
-budget may be quicker than their kernels' sum says.
+is interpolated by the share of its bytes that the cache has lost, which follows from their reuse distances
+(see `reuse.py`). Addresses are those of the plan: a small arena is touched many times, so steps within a
+budget may be quicker than the sum of their kernels' times suggests.
 
 The cache is shared, with other programs and often with other machines on the same processor. While a task
-runs, they touch `others_bytes_per_s`, and what they touch counts in distances as well. So a slow kernel finds
-less in the cache than a quick one behind which as many bytes were touched.
+runs, they touch `others_bytes_per_s`, and those bytes count in reuse distances as well. So a slow kernel
+finds less in the cache than a quick one that touched as many bytes.
 
 Known weaknesses. Others may do more or less when the step runs than they did when they were measured. Caches
-before the last one are not told apart.
+before the last one are not distinguished.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """Of a step's call: the share of the bytes it touches that the cache has lost, and predicted seconds."""
+    """Cache model's result for a call: share of its bytes that the cache has lost, and predicted seconds."""
 
     lost: float
     seconds: float
 
 
 def step_seconds(plan: MemoryPlan) -> float:
-    """Predicted seconds of one step behind others, copies to host memory not counted. O(steps log steps)."""
+    """Predicted seconds of one step in steady state, without copies to host memory. O(steps log steps)."""
     return fsum(call.seconds for call in walk(plan))
 
 
 def walk(plan: MemoryPlan) -> list[Found]:
-    """Of each step's call; copies to host memory take no time."""
+    """Cache model's result for the call of each step; copies to host memory take no time."""
     problem, schedule, rows = plan.problem, plan.schedule, touched(plan)
     reuse = Reuse(2 * len(rows))
-    for _ in range(2):  # the second time finds what the first has left
+    for _ in range(2):  # the second round starts with the cache that the first has left
         result = []
         for kind, t, row in zip(schedule.kinds, schedule.task, rows):
             bytes_found = reuse.touch(row)
@@ -55,12 +55,12 @@ def walk(plan: MemoryPlan) -> list[Found]:
 
 
 def _seconds(task: Task, lost: float) -> float:
-    """The time of a call that has lost such a share of what it touches."""
+    """Time of a call that has lost the share `lost` of the bytes it touches."""
     return task.warm + (task.cold - task.warm) * lost if task.cold else task.seconds
 
 
 def touched(plan: MemoryPlan) -> list[tuple[Span, ...]]:
-    """For each step the addresses it touches: of the arena, and behind it of each fixed value its own."""
+    """Addresses that each step touches: those in the arena, and beyond it those of each fixed value."""
     problem, schedule, ranges = plan.problem, plan.schedule, plan.liveness.ranges
     end = plan.arena_bytes
     place: list[Span] = [(0, 0)] * len(problem.values)

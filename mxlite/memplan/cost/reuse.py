@@ -4,24 +4,25 @@ The distance counts each byte once, however often it was touched (the stack dist
 D. Slutz, I. Traiger 1970, "Evaluation techniques for storage hierarchies"). A program of many steps that pass
 over the same few bytes has small distances, however much it touches in all.
 
-A cache that dropped strictly what was touched longest ago would hold exactly what is nearer than its size.
-The last cache of a processor does not: it is split into sets by address, and of a set it drops almost any.
-One that drops at random has lost a byte with a chance of 1 - exp(-distance / size). By that law the times of
-1,400 calls of a ResNet-164 in six plans went with what runs alone, in and out of the cache, had said, at 0.96
-of its price (regressed within equal calls); by the strict law at half of it, and less closely.
+A cache with strict LRU replacement would hold exactly the bytes whose distance is less than its size. The
+last-level cache of a processor does not: it is split into sets by address, and within a set it evicts almost
+any line. A cache with random replacement has lost a byte with probability 1 - exp(-distance / size). With
+that law the times of 1,400 calls of a ResNet-164 in six plans followed what isolated runs, in and out of the
+cache, predict, with a slope of 0.96 (regressed within equal calls); with strict LRU the slope was one half,
+and the fit was worse.
 
-A step passes over all that it touches once, at one pace. So a byte in the middle of it was touched when the
-step that touched it last had half of its own before it, and is touched again when this one has half of its
-own behind it. The first byte of a has all of b and c behind it, and nothing of d; the last all of c and d:
+A step passes over all that it touches once, at one pace. So when a step touches a byte in the middle of it,
+half of the previous step's own bytes came after that byte, and half of this step's own bytes precede it.
+The first byte of a has all of b and c in between, and nothing of d; the last all of c and d:
 
     last step     a a a a | b b b b b b
     in between    c c
     this step     a a a a | d d
 
-Others may use the same cache meanwhile. What they touch lies behind a byte like what steps touch.
+Others may use the same cache meanwhile. The bytes they touch add to distances like those of steps.
 
-Memory is a row of stretches, each with the step that touched it last; a tree of sums (P. Fenwick 1994, "A new
-data structure for cumulative frequency tables") says how many bytes were touched last in which steps.
+Memory is a list of spans, each with the step that touched it last; a Fenwick tree (P. Fenwick 1994, "A new
+data structure for cumulative frequency tables") counts how many bytes were last touched in which steps.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from typing import NamedTuple
 
 Span = tuple[int, int]
 """Addresses [low, high)."""
-_FLAT = 1e-6  # of a cache: distances that run no further are one
+_FLAT = 1e-6  # of a cache: distances whose spread is smaller count as one
 
 
 class Touched(NamedTuple):
-    """`nbytes` whose distances run evenly from `first` to `last`; infinite where never touched before."""
+    """`nbytes` whose distances grow evenly from `first` to `last`; infinite if never touched before."""
 
     nbytes: int
     first: float
     last: float
 
     def missing(self, cache: int) -> float:
-        """How many of the bytes a cache of `cache` bytes that drops at random is expected to have lost."""
+        """Expected number of these bytes that a random-replacement cache of `cache` bytes has lost."""
         low, high = sorted((self.first / cache, self.last / cache))
         if isinf(low):
             return self.nbytes
@@ -53,7 +54,7 @@ class Touched(NamedTuple):
 
 
 class Reuse:
-    """What was touched when, for at most `steps` calls of `touch`."""
+    """Last touch of every byte, for at most `steps` calls of `touch`."""
 
     def __init__(self, steps: int) -> None:
         self._low: list[int] = []
@@ -63,9 +64,9 @@ class Reuse:
         self._now = 0
 
     def touch(self, spans: Collection[Span]) -> list[Touched]:
-        """The next step touches `spans`, which do not meet.
+        """Let the next step touch `spans`, which do not overlap.
 
-        O(log steps) for each stretch that ends, and a step makes at most two more than it has spans.
+        O(log steps) for each span that ends, and a step creates at most two more than it has spans.
         """
         own: dict[int, int] = {}
         left = 0
@@ -89,11 +90,11 @@ class Reuse:
         return found
 
     def others(self, nbytes: int) -> None:
-        """While the last step ran, others touched `nbytes` that no step touches."""
+        """Count `nbytes` that others, no step of ours, touched while the last step ran."""
         self._add(self._now - 1, nbytes)
 
     def _move(self, low: int, high: int) -> None:
-        """[low, high) was touched by this step."""
+        """Mark [low, high) as touched by this step."""
         at = self._meeting(low, high)
         rest: list[tuple[int, int, int]] = []
         for k in at:
@@ -109,7 +110,7 @@ class Reuse:
         self._low[where], self._high[where], self._step[where] = map(list, zip(*rest))
 
     def _meeting(self, low: int, high: int) -> range:
-        """The stretches that meet [low, high)."""
+        """Indices of the spans that overlap [low, high)."""
         return range(bisect_right(self._high, low), bisect_left(self._low, high))
 
     # -- sums over steps -------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Reuse:
             i += i & -i
 
     def _upto(self, step: int) -> int:
-        """Bytes touched last by `step` or before."""
+        """Bytes last touched by `step` or before."""
         sums, i, total = self._sums, step + 1, 0
         while i > 0:
             total += sums[i]

@@ -1,6 +1,6 @@
-"""How many threads each kernel has in a plan, where kernels with fewer need less workspace.
+"""Number of threads of each kernel in a plan, where fewer threads need less workspace.
 
-A workspace is there for one step, so whether a kernel may have its large one is for that step alone to say:
+A workspace lives for one step only, so whether a kernel may use its large one depends on that step alone:
 
     bytes |      .--.                      ceiling
           |------|--|--------------------- - - - -
@@ -9,9 +9,9 @@ A workspace is there for one step, so whether a kernel may have its large one is
           | /     ++     `-'  ##  `-.      the other step has room for all
           +--------------------------- steps
 
-So schedules are searched for as if all workspaces were small and nobody took longer for it, and then each
+So schedules are searched for as if all workspaces had their smallest size at no loss of time, and then each
 kernel of a schedule gets the most threads with which all of its steps stay below a ceiling. The ceilings do
-not depend on the budget: a plan of a larger budget may have whatever one of a smaller budget has.
+not depend on the budget: whatever fits a smaller budget is also open to a plan of a larger one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUNG = 1.005  # ratio of ceilings
 
 
 def leanest(plan: MemoryPlan) -> MemoryPlan:
-    """A plan that keeps everything, with the most threads that its kernels may have in the fewest bytes."""
+    """The plan that keeps everything, with the most threads per kernel that its fewest bytes allow."""
     problem = plan.problem
     if not problem.has_forms:
         return plan
@@ -41,30 +41,30 @@ def leanest(plan: MemoryPlan) -> MemoryPlan:
 
 
 class Teams:
-    """The kernels' threads in the schedules of one problem."""
+    """Thread counts of the kernels in the schedules of one problem."""
 
     def __init__(self, problem: Problem, strategy: str) -> None:
         self.problem, self.strategy = problem, strategy
         self.forms = [(t, task.forms) for t, task in enumerate(problem.tasks) if task.forms]
         self.place = {t: i for i, (t, _) in enumerate(self.forms)}
         most = max(len(forms) for _, forms in self.forms)
-        # A kernel with fewer forms than others has its last one several times.
+        # A kernel with fewer forms than others repeats its last one.
         padding = [(*forms, *(forms[-1:] * (most - len(forms)))) for _, forms in self.forms]
         self.scratch = np.array([[padded(nbytes) for _, nbytes in row] for row in padding])
         seconds = np.array([problem.tasks[t].seconds for t, _ in self.forms])
         counts = np.array([[n for n, _ in row] for row in padding], np.float64)
-        self.longer = seconds[:, None] * (counts[:, :1] / counts - 1)  # than with all threads, by form
+        self.longer = seconds[:, None] * (counts[:, :1] / counts - 1)  # extra, by form
         self._needs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def within(self, number: int, point: Point, ceiling: int) -> tuple[float, np.ndarray]:
-        """(seconds that a step of this point takes longer, form of each kernel) below a ceiling in bytes."""
+        """(extra seconds of this point's step, form of each kernel) below a ceiling in bytes."""
         beside, runs = self._of(number, point)
         fits = beside[:, None] + self.scratch <= ceiling
         form = np.where(fits.any(axis=1), fits.argmax(axis=1), self.scratch.shape[1] - 1)
         return float((runs * self.longer[np.arange(len(form)), form]).sum()), form
 
     def plan(self, number: int, point: Point, arena_budget: int) -> MemoryPlan | None:
-        """The quickest of this point's plans whose placed arena is within a budget; None if there is none."""
+        """The fastest of this point's plans whose placed arena is within a budget; None if there is none."""
         before: bytes | None = None
         for rung in range(floor(log(max(1, arena_budget)) / log(RUNG)), -1, -1):
             ceiling = floor(RUNG**rung)
@@ -84,7 +84,7 @@ class Teams:
         return self.made(point, np.full(len(self.forms), self.scratch.shape[1] - 1))
 
     def made(self, point: Point, form: np.ndarray) -> MemoryPlan:
-        """The point's plan with these forms."""
+        """The point's plan with the given forms."""
         threads = list(self.problem.threads)
         for (t, forms), k in zip(self.forms, form.tolist()):
             if k:
@@ -94,7 +94,7 @@ class Teams:
         return make_plan(problem, point.choice, strategy=self.strategy, method=point.method, room=point.room)
 
     def _of(self, number: int, point: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Of each kernel the most bytes that lie beside its workspace, and how often it runs."""
+        """For each kernel the most bytes live beside its workspace, and how often it runs."""
         if number not in self._needs:
             schedule = make_schedule(self.problem.leanest, point.choice, point.room)
             self._needs[number] = self._beside(schedule)

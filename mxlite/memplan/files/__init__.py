@@ -1,1 +1,1 @@
-"""Plans and what was found for them, on disk; plans brought to other problems."""
+"""Plans and search results on disk, and plans transferred to other problems."""

@@ -1,11 +1,11 @@
-"""Frontiers kept on disk, for the next process that plans the same problem, with whatever budget.
+"""Cache of frontiers on disk, for the next process that plans the same problem, with whatever budget.
 
 A file is named by a digest of all that a frontier depends on: the problem, the strategy, and this package's
-own text, so that a planner that was changed never meets what an older one left. It holds mirror counts or
-runs and what they cost. Nothing in it is believed further than that: the plan of a point is made here and now
-from its choice, and its placed arena decides whether it fits, so no file can make a plan unsound or too
-large. Whether costs are what the file says is asked for some points; a file that is broken, too long, of
-another key or wrong counts as none: the frontier is searched for again, and written over it.
+own source, so that a changed planner never reads what an older one left. It holds mirror counts or
+runs and what they cost. Nothing else in it is trusted: the plan of a point is computed from its choice, and
+its placed arena decides whether it fits, so no file can make a plan unsound or too
+large. Costs are recomputed for a sample of points; a file that is broken, too long, of
+another key or wrong is ignored: the frontier is searched for anew, and the file overwritten.
 
 Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks and more.
 """
@@ -32,14 +32,14 @@ from . import findings
 LEAST_TASKS = 500
 MOST_BYTES = findings.MOST_BYTES
 MOST_FILE_BYTES = 16 * 2**20
-MOST_TEXT_BYTES = 256 * 2**20  # of one frontier when unpacked: nobody's file fills the memory
-ASKED = 16  # points whose costs are computed again
+MOST_TEXT_BYTES = 256 * 2**20  # of one frontier when unpacked, so that a foreign file cannot exhaust memory
+ASKED = 16  # points whose costs are recomputed
 HIGHEST = 16  # mirror count
 _MAGIC = b"mxlite frontier\n"
 
 
 def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
-    """The points stored for `problem`, if there are any and they are sound."""
+    """The points stored for `problem`, or None if there are none or they are unsound."""
     path = _path(problem, strategy)
     if path is None:
         return None
@@ -59,7 +59,7 @@ def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
 
 
 def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
-    """Keep `points` for `load`, if the problem is large enough to be worth it and there is a place."""
+    """Store `points` for `load`, if the problem is large enough to be worth it and there is a folder."""
     path = _path(problem, strategy, make=True)
     if path is None:
         return
@@ -73,13 +73,13 @@ def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
 
 
 def _row(p: Point) -> list[object]:
-    """Of `runs` the tasks that run again, each with its stages."""
+    """A point as JSON data; of `runs` only the tasks that are recomputed are listed, each with its stages."""
     again = None if p.runs is None else [[t, *row] for t, row in enumerate(p.runs.stages) if row]
     return [p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds, p.room, again]
 
 
 def _point(row: object, num_forward: int) -> Point:
-    """Raises ValueError or TypeError where a field is not what it should be."""
+    """The point of one row. Raises ValueError or TypeError if a field is malformed."""
     if not isinstance(row, list):
         raise TypeError
     method, text, nbytes, seconds, room, again = row
@@ -97,7 +97,7 @@ def _point(row: object, num_forward: int) -> Point:
 
 
 def _runs(rows: object, num_forward: int) -> Runs:
-    """Raises ValueError or TypeError where they are none."""
+    """The runs of a point from their rows. Raises ValueError or TypeError if they are malformed."""
     if type(rows) is not list:
         raise TypeError
     stages: list[tuple[int, ...]] = [()] * num_forward
@@ -112,7 +112,7 @@ def _runs(rows: object, num_forward: int) -> Runs:
 
 
 def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
-    """Raises ValueError unless points ascend in time, fall in bytes, and cost what they say."""
+    """Raise ValueError unless points ascend in time, fall in bytes, and have the costs they state."""
     if not points:
         raise ValueError
     for before, after in pairwise(points):

@@ -1,4 +1,4 @@
-"""Where two problems differ, for somebody who brings a plan of one to the other."""
+"""First difference between two problems, for messages about a plan of one applied to the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST = 60  # characters of a name that is shown
 
 
 def first_difference(made: Problem, wanted: Problem) -> str | None:
-    """The first task, value or number in which `made` is not `wanted`, in words; None where a plan of one
+    """The first task, value or number in which `made` differs from `wanted`, in words; None if a plan of one
     is a plan of the other. Names, modelled and measured seconds and the category of fixed bytes may differ.
     O(tasks + values).
     """

@@ -1,10 +1,10 @@
-"""What planning found, kept on disk as whole numbers: an order of tasks, offsets of an arena.
+"""Cache of search results on disk, stored as whole numbers: an order of tasks, offsets of an arena.
 
-A file is named by a digest of the question, and of this package's own text, so that a planner that was
-changed never meets what an older one left. The asker judges what is read, as no file may make a plan unsound;
-what is broken, foreign or unsound counts as none, is found again and written over.
+A file is named by a digest of the question and of this package's own source, so that a changed planner never
+reads what an older one left. The caller validates what is read, as no file may make a plan unsound;
+what is broken, foreign or unsound is ignored, searched for anew and overwritten.
 
-Small questions are answered faster than a file is read: only those of LEAST numbers and more are kept.
+Small questions are answered faster than a file is read: only those of LEAST numbers and more are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from ...core import config, kept
 
 LEAST = 200
-MOST_BYTES = 64 * 2**20  # of all files of plans; the ones used longest ago go first
+MOST_BYTES = 64 * 2**20  # of all files of plans; the least recently used are removed first
 _MAGIC = b"mxlite finding 1\n"
 
 Numbers = tuple[int, ...]
@@ -29,9 +29,9 @@ Numbers = tuple[int, ...]
 def found(
     question: str, size: int, find: Callable[[], Sequence[int]], is_sound: Callable[[np.ndarray], bool]
 ) -> Numbers:
-    """The `size` numbers that `find()` gives for `question`, or gave to an earlier process.
+    """The `size` numbers that `find()` returns for `question`, or returned in an earlier process.
 
-    is_sound(numbers): whether they may be an answer.
+    `is_sound(numbers)` says if stored numbers may be an answer.
     """
     path = _path(question) if size >= LEAST else None
     if path is not None:
@@ -61,7 +61,7 @@ def _path(question: str) -> str | None:
 
 @functools.cache
 def planner() -> str:
-    """A digest of the source of `memplan`."""
+    """Digest of the source of `memplan`."""
     digest, package = hashlib.sha256(), Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

@@ -1,11 +1,11 @@
-"""A memory plan as JSON text, and back from a file that anybody may have written.
+"""Memory plans as JSON text, with a reader that trusts nothing in the file.
 
-Reading trusts nothing: each field has the type its dataclass says (a bool is no int), each number its range,
-each buffer the life that the schedule gives it; the judge replays the plan; and writing the result again must
-give what was read, digest included. So a file that was cut, or in which a byte fell over, is refused, and
-what is read can be bound without fear. No number in the file makes anything be allocated.
+The reader checks that each field has the type its dataclass says (a bool is no int), each number its range,
+each buffer the live range that the schedule gives it; the judge replays the plan; and writing the result must
+reproduce what was read, digest included. So a file that was truncated or corrupted is refused, and
+what is read can be bound safely. No number in the file leads to an allocation.
 
-A field that a dataclass gains is written and read without a word here, if its type is one of `_READERS`.
+A new field of a dataclass is written and read without a change here, if its type is one of `_READERS`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ VERSION = 8  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previ
 # that were rounded as some versions of Python do
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
 _APART = ("schedule", "liveness", "offsets", "host_ranges", "steps", "forms", "whole")
-"""Of a plan, its problem and its tasks: written in a form of their own, or not at all."""
+"""Fields of a plan, its problem and its tasks that are written in a form of their own, or not at all."""
 _SELDOM = {"threads": 0}
-"""What is written only where it is something else."""
+"""Fields that are written only where they differ from these defaults."""
 
 
 def dumps(plan: MemoryPlan) -> str:
-    """The whole plan as text, with the version of its form and a digest of all the rest."""
+    """The whole plan as text, with the version of the format and a digest of all the rest."""
     return json.dumps(_encode(plan))
 
 
@@ -69,7 +69,7 @@ def _encode(plan: MemoryPlan) -> dict[str, Any]:
     data: dict[str, Any] = {"mxlite_memory_plan": VERSION}
     data |= {f.name: getattr(plan, f.name) for f in fields(plan) if f.name not in _APART}
     data["bound_bytes"] = plan.lower_bound_bytes
-    # What follows from the rest is there for those who read the file with other programs.
+    # These values follow from the rest; they are there for other programs that read the file.
     for name in ("peak_bytes", "arena_bytes", "lower_bound_bytes", "extra_time", "breakdown"):
         data[name] = getattr(plan, name)
     data["problem"] = _record(problem) | {
@@ -183,7 +183,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _fields(cls: type, data: Any, what: str) -> dict[str, Any]:
-    """Arguments for dataclass `cls`, as far as `_READERS` knows their types."""
+    """Arguments for dataclass `cls`, read by its field types from `_READERS`."""
     if type(data) is not dict:
         raise FormatError(f"The memory plan: {what} is {str(data)[:40]!r}.")
     result = {}
@@ -201,14 +201,14 @@ def _fields(cls: type, data: Any, what: str) -> dict[str, Any]:
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Errors of a reader inside say what it reads."""
+    """Context that adds to errors of a reader what it was reading."""
     try:
         yield
     except FormatError as error:
         raise FormatError(f"The memory plan: {what}: {error}.") from None
 
 
-# -- what no type says -----------------------------------------------------------------------------
+# -- checks beyond types ---------------------------------------------------------------------------
 
 
 def _within(numbers: Sequence[int], low: int, high: int, what: str) -> None:
@@ -265,7 +265,7 @@ def _check_schedule(schedule: Schedule) -> None:
 
 
 def _buffers(schedule: Schedule, rows: list[Any], placed: int) -> tuple[Liveness, tuple[int, ...]]:
-    """Buffers and offsets; what the file says of their lives must be what the schedule says."""
+    """Buffers and offsets of the file, checked against the live ranges that the schedule implies."""
     problem, value_of = schedule.problem, schedule.value_of
     written: dict[int, int] = {}
     last_use: dict[int, int] = {}
@@ -333,7 +333,7 @@ def _check_host(waiting: Sequence[LiveRange], offsets: Sequence[int], nbytes: in
 
 
 def _compare(again: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """Whether the file says of the plan what the plan says of itself."""
+    """Raise FormatError unless the file's derived values are those that the plan computes."""
     for key in sorted({*again, *data}):
         ours, theirs = (json.dumps(d.get(key), sort_keys=True) for d in (again, data))
         if ours != theirs and key != "digest":

@@ -1,25 +1,25 @@
-"""A plan for other sizes: what a planned step of the same structure has already found out is used again.
+"""Templates: a planned step whose structure is reused for other sizes.
 
 Another batch size changes how many bytes a value has, what a workspace needs and how long a task takes. It
-does not change who reads what. So the schedule that counts or runs give stays the same to the step, and live
-ranges do wherever the same outputs may take over their inputs' bytes. Offsets are new, but their order need
-not be:
+does not change which task reads which value. So the schedule that counts or runs give stays the same to the
+step, and so do live ranges wherever the same outputs may overwrite their inputs. Offsets are new, but their
+order need not be:
 
     planned              twice the batch, but for c
 
-    | c |  d  |          |  d  |          each buffer goes on top of those that it lay above, at once or
-    |---+-----|          |     |          with others in between: at the highest of their ends. Only who lay
-    |    b    |          |  b  |          directly below (seen from above, at some step) has to be asked
+    | c |  d  |          |  d  |          each buffer goes on top of those that it lay above, directly or
+    |---+-----|          |     |          with others in between: at the highest of their ends. Only those
+    |    b    |          |  b  |          directly below (seen from above, at some step) matter
     |---------|          |  a  |
 
 If all sizes grow by one factor, no buffer lies higher than that factor times its old offset, so the arena
-keeps its distance to the bound. If they do not, the arena may have gaps: then everything is placed anew.
+stays as close to the bound. If they do not, the arena may have gaps: then everything is placed anew.
 
-Within a budget the counts may have to be others: more recomputation for larger sizes, less for smaller ones.
+A budget may require other counts: more recomputation for larger sizes, less for smaller ones.
 Points of the frontier of the first sizes are evaluated on the new ones, and the fastest that fits is taken;
-where none does, a search has to be made.
+where none does, a search follows.
 
-What a template gives depends on which sizes came first, so nobody gets one who does not ask for it.
+The result of a template depends on which sizes came first, so templates are used only on request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ..remat.pool import Point
 from ..remat.schedule import Choice, make_schedule, Runs
 
 RUNGS = 48  # of a ladder
-PLACED = 3  # of them that seem to fit are placed, before a search is thought better
+PLACED = 3  # rungs that seem to fit and are placed before a search is preferred
 REMEMBERED = 8  # schedules of one template
 PILES = 3  # stackings of each: one for large batches, say, and one for small ones
 
@@ -52,7 +52,7 @@ _Key = tuple[int, ...] | Runs  # a choice
 
 
 def structure(problem: Problem) -> Structure:
-    """All of a problem but names, kernels, bytes and seconds; equal for steps that differ in sizes only."""
+    """A problem without names, kernels, bytes and seconds; equal for steps that differ only in size."""
     return (
         problem.num_forward,
         tuple(v.fixed for v in problem.values),
@@ -82,7 +82,7 @@ class Template:
     def plan(
         self, problem: Problem, budget: int | None, frontier_of: Callable[[Problem], Frontier]
     ) -> MemoryPlan | None:
-        """A plan within `budget`, or None: another structure, or nothing known that fits. O(steps).
+        """A plan within `budget`, or None if the structure differs or nothing known fits. O(steps).
 
         `frontier_of` gives the frontier of the first problem, should it be needed.
         """
@@ -101,7 +101,7 @@ class Template:
     def _within(
         self, problem: Problem, budget: int, frontier_of: Callable[[Problem], Frontier]
     ) -> MemoryPlan | None:
-        """The fastest of the ladder whose placed arena fits."""
+        """The fastest point of the ladder whose placed arena fits."""
         room = budget - problem.fixed_total
         if problem.least_arena > room or not self.has_ladder:
             return None
@@ -140,7 +140,7 @@ class Template:
 
     @cached_property
     def _own(self) -> frozenset[_Key]:
-        """The choices that surely give the schedule of the first plan."""
+        """Choices that certainly give the schedule of the first plan."""
         schedule = self.first.schedule
         if self.first.host_bytes:
             return frozenset()
@@ -151,21 +151,21 @@ class Template:
 
 
 def _spread(points: Sequence[Point]) -> list[Point]:
-    """At most RUNGS of them, the first and the last included."""
+    """At most RUNGS of the points, evenly spread, the first and the last included."""
     if len(points) <= RUNGS:
         return list(points)
     return [points[i] for i in np.linspace(0, len(points) - 1, RUNGS).astype(int).tolist()]
 
 
 class Stacking:
-    """A placed schedule, ready to be placed with other sizes."""
+    """A placed schedule whose stacking order can be repeated with other sizes."""
 
     def __init__(self, plan: MemoryPlan) -> None:
         self.first = plan
         problem, schedule, ranges = plan.problem, plan.schedule, plan.liveness.ranges
         self.joins = problem.joins
         self.works = _works(problem)
-        # Whose bytes a buffer has: a value's, or ~t for the workspace of task t.
+        # Source of each buffer's size: a value, or ~t for the workspace of task t.
         self.source = [
             schedule.value_of[r.members[0]] if r.members else ~schedule.task[r.start] for r in ranges
         ]
@@ -179,7 +179,8 @@ class Stacking:
             self.below[b] = tuple(dict.fromkeys(skyline.take(self.start[b], self.stop[b], b)))
 
     def plan(self, problem: Problem) -> MemoryPlan | None:
-        """The same schedule and stacking with the sizes of `problem`, which has the same structure. O(steps).
+        """The plan with the same schedule and stacking for the sizes of `problem`, of equal structure.
+        O(steps).
 
         None where live ranges differ, or where more bytes are lost to gaps than in the first plan.
         """
@@ -204,7 +205,7 @@ class Stacking:
         )
 
     def placed(self, problem: Problem) -> MemoryPlan:
-        """The same schedule, placed anew."""
+        """The plan with the same schedule, placed anew."""
         schedule = replace(self.first.schedule, problem=problem)
         liveness = live_ranges(schedule)
         found = place(liveness.ranges, liveness.max_live_bytes)
@@ -213,7 +214,7 @@ class Stacking:
         )
 
     def _stack(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """Offsets, and the bytes they take."""
+        """Offsets of the stacked buffers, and the bytes they take."""
         top, offsets = [0] * len(nbytes), [0] * len(nbytes)
         for b in self.order:
             low = 0
@@ -226,5 +227,5 @@ class Stacking:
 
 
 def _works(problem: Problem) -> tuple[bool, ...]:
-    """Which tasks have a workspace."""
+    """True for each task that has a workspace."""
     return tuple(t.workspace > 0 for t in problem.tasks)

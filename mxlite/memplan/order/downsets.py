@@ -1,16 +1,16 @@
-"""The order of a few tasks that needs the least memory, proved by search over sets of tasks that are done.
+"""Exact search for the order of a few tasks that needs the least memory, over sets of completed tasks.
 
-What lives after some tasks have run depends on which have run, not on their order. So orders are paths in
-the lattice of *downsets* (sets that hold with each task all it waits for), and the least peak is the path
-whose worst step is best: Dijkstra's shortest paths (1959) with "the larger of both" in the place of the sum.
+The live bytes after some tasks have run depend on which have run, not on their order. So orders are paths in
+the lattice of *downsets* (sets that contain with each task all its predecessors), and the least peak is the
+path whose worst step is best: Dijkstra's shortest paths (1959) with the maximum in place of the sum.
 The problem is NP-hard (Sethi 1975, "Complete register allocation problems"), hence the limit.
 
-One observation keeps the lattice small. A task that can run, leaves no more bytes behind than it found and
-stays below the peak that cannot be avoided any more may run at once: whatever order was meant instead,
-moving this task to its front makes no step of it larger.
+One observation keeps the lattice small. A ready task that leaves no more bytes live than it found and
+stays below the peak that cannot be avoided may run at once: whatever order is completed otherwise,
+moving this task to its front raises no step of it.
 
-What cannot be avoided is known in part before any search: while a task runs, everything that must have been
-made by then and must be read then or later is alive. That bounds what a search could gain.
+Part of the unavoidable peak is known before any search: while a task runs, every value that must have been
+written by then and must still be read is live. That bounds what a search could gain.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ...core.cached import cached_property
 from .section import joined_bytes, Memory, Section
 
 State = tuple[int, int, int, int, int, int]
-"""Peak so far, minus the number of tasks done, the set of them, what can run, kept and own bytes."""
+"""Peak so far, minus the number of tasks done, the set of them, ready tasks, kept and own bytes."""
 
 
 BOUNDED = 1024  # tasks up to which the bound is worked out; it takes tasks times values
 
 
 class Downsets:
-    """The lattice of one section. `steps` counts the transitions looked at."""
+    """Lattice of downsets of one section. `steps` counts the transitions examined."""
 
     def __init__(self, section: Section) -> None:
         self.section = section
@@ -46,7 +46,7 @@ class Downsets:
             for u, update in enumerate(section.is_update)
             if update
         }
-        # The tasks after which a value is dead: its readers, and for updates those that they wait for.
+        # The tasks after which a value is dead: its readers, and for updates the tasks that they wait for.
         self.until = [0] * len(section.size)
         for v, row in enumerate(section.readers):
             for t in row:
@@ -54,8 +54,8 @@ class Downsets:
         self.allows: list[list[tuple[int, int]]] = [
             [(u, of_update[u]) for u in section.followers[t] if u in of_update] for t in self.tasks
         ]
-        # An update that waits for several tasks runs behind the last of them, with its workspace: no task of
-        # these is free to move.
+        # An update that waits for several tasks runs after the last of them, with its workspace: none of
+        # these tasks may be moved freely.
         self.is_late = [
             any(section.workspace[u] and needs & needs - 1 for u, needs in row) for row in self.allows
         ]
@@ -65,12 +65,12 @@ class Downsets:
 
     @cached_property
     def bound(self) -> tuple[int, int]:
-        """Bytes, kept and own, that every order has alive at some step; 0 beyond BOUNDED tasks."""
+        """Bytes, kept and own, that are live at some step of every order; 0 beyond BOUNDED tasks."""
         section, tasks, n = self.section, self.tasks, len(self.tasks)
         if n > BOUNDED:
             return 0, 0
         position = {t: i for i, t in enumerate(tasks)}
-        # [i]: the tasks that must come before task i, and those that must come after; itself among both.
+        # [i]: the predecessors of task i, and its successors; both include i itself.
         before, after = np.eye(n, dtype=bool), np.eye(n, dtype=bool)
         for i, t in enumerate(tasks):
             for p in section.waits_for[t]:
@@ -78,7 +78,7 @@ class Downsets:
         for i in reversed(range(n)):
             for f in self.followers[i]:
                 after[i] |= after[f]
-        # [v]: the tasks behind which value v is made for certain, and those that it must outlive.
+        # [v]: the tasks after which value v has certainly been written, and those that it must outlive.
         made = np.ones((len(section.size), n), bool)
         wanted = np.zeros((len(section.size), n), bool)
         is_new = np.zeros(len(section.size), bool)
@@ -104,7 +104,7 @@ class Downsets:
         return found[0], found[1]
 
     def step(self, done: int, i: int, kept: int, own: int) -> tuple[int, int, int, int]:
-        """Run task i after the set `done`: the most bytes at its step, kept and own, and those after it."""
+        """Run task i after the set `done`: peak bytes of its step, kept and own, and the bytes after it."""
         self.steps += 1
         section, until, t = self.section, self.until, self.tasks[i]
         size, stays_kept, stays_own = section.size, section.stays_kept, section.stays_own
@@ -138,17 +138,17 @@ class Downsets:
         return most_kept, most_own, kept, own
 
     def least_kept(self, floor: int, limit: int) -> tuple[int, ...] | None:
-        """An order of the least kept peak, or of at most `floor` bytes; None after `limit` transitions."""
+        """An order of the least kept peak, or one within `floor` bytes; None after `limit` transitions."""
         return self._search(0, max(floor, self.before[0]), None, limit)
 
     def least_own(self, cap: int, limit: int) -> tuple[int, ...] | None:
-        """Of the orders whose kept peak is within `cap` one of the least own peak, or None."""
+        """An order of the least own peak among those whose kept peak is within `cap`, or None."""
         return self._search(1, self.before[1], cap, limit)
 
     def _search(self, measure: int, label: int, cap: int | None, limit: int) -> tuple[int, ...] | None:
         stop = self.steps + limit
         ready = sum(1 << i for i, row in enumerate(self.needs) if not row)
-        # Of several sets with equal peaks the fullest first: it is nearest to the end.
+        # Among sets with equal peaks the largest comes first: it is nearest to the end.
         heap: list[State] = [(label, 0, 0, ready, *self.start)]
         came: dict[int, tuple[int, int]] = {}
         best = {0: label}
@@ -194,7 +194,7 @@ class Downsets:
         return None
 
     def _ready(self, ready: int, done: int, i: int) -> int:
-        """What can run after the set `done`, i being its newest."""
+        """Tasks that can run after the set `done`, whose newest member is i."""
         ready ^= 1 << i
         for f in self.followers[i]:
             if not self.needs[f] & ~done:

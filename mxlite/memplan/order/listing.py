@@ -1,4 +1,4 @@
-"""Orders by rule: of the tasks that can run, which is next."""
+"""Orders by list scheduling: a rule picks the next among the ready tasks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def rules(section: Section) -> Iterator[Order]:
 
 
 def follow(section: Section, wanted: Sequence[int] | None) -> Order:
-    """Run tasks in the order `wanted` as far as dependencies allow; None: what adds the fewest bytes first.
+    """List schedule in the order `wanted`, if dependencies allow; None: what adds the fewest bytes first.
 
-    Whatever leaves no more bytes behind than it found runs as soon as it can, unless it would make the peak
-    so far higher: then it waits until less is alive.
+    A task that leaves no more bytes live than it found runs as soon as it is ready, unless it would raise the
+    peak so far: then it waits until less is live.
     """
     memory = Memory(section)
     is_update, followers, left = section.is_update, section.followers, memory.left
@@ -37,7 +37,7 @@ def follow(section: Section, wanted: Sequence[int] | None) -> Order:
     ready: list[tuple[int, int]] = []
     free: list[tuple[int, int]] = []  # by the bytes that they need while they run
     is_free = bytearray(len(section.read))
-    # A gradient that its update cannot use yet, since somebody has still to read the weight, can wait.
+    # A gradient that its update cannot use yet, because the weight has still to be read, can wait.
     for_update = [bool(row) and all(is_update[f] for f in row) for row in followers]
     last: list[tuple[int, int]] = []
     peak = max(memory.before)
@@ -85,7 +85,7 @@ def follow(section: Section, wanted: Sequence[int] | None) -> Order:
                 is_ready[f] = 1
                 look(f)
         for v in reading:
-            if left[v] == 1:  # its last reader now gains by it
+            if left[v] == 1:  # running its last reader now frees it
                 for f in section.readers[v]:
                     if is_ready[f] and not done[f]:
                         look(f)
@@ -93,7 +93,7 @@ def follow(section: Section, wanted: Sequence[int] | None) -> Order:
 
 
 def gain(memory: Memory, t: int) -> tuple[int, int, int]:
-    """What running t next would add, kept and own, and the most bytes beyond what lives now meanwhile."""
+    """Net bytes, kept and own, that running t next would add, and the peak above live bytes meanwhile."""
     section, left = memory.section, memory.left
     size, stays_kept, stays_own = section.size, section.stays_kept, section.stays_own
     kept = sum(size[v] for v in section.made[t])
@@ -118,9 +118,9 @@ def gain(memory: Memory, t: int) -> tuple[int, int, int]:
 
 
 def branches(given: Sequence[int], waits: Sequence[Sequence[int]], nbytes: Sequence[int]) -> Order:
-    """Depth first, of several branches first the one whose peak is furthest above what it leaves.
+    """Depth-first order that enters first the branch whose peak exceeds its result by most.
 
-    `nbytes` is what each task leaves.
+    `nbytes` is the size of each task's result.
     """
     used = {p for t in given for p in waits[t]}
     peak: dict[int, int] = {}
@@ -139,7 +139,7 @@ def branches(given: Sequence[int], waits: Sequence[Sequence[int]], nbytes: Seque
 
 
 def _visited(roots: Sequence[int], rows: dict[int, list[int]]) -> Order:
-    """Every task behind all in its row, `roots` and rows from left to right."""
+    """Postorder from `roots`: every task after all in its row, with rows read from left to right."""
     done: set[int] = set()
     order: list[int] = []
     stack = [(t, iter(rows[t])) for t in reversed(roots)]

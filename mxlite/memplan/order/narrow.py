@@ -1,9 +1,9 @@
-"""Narrow places: tasks that every order passes with the same work done, so that a pass can be cut there.
+"""Articulation points of the order: tasks that every order passes with the same work done.
 
-A task is one if each other comes before it or after it in every order. Weight gradients (whose results
-nobody here reads) and short trees that begin with parameters or inputs (a lookup, a projection of an input)
-could run almost anywhere; they are left out of account, and then put where they would run anyway: the first
-as soon as they can, the others just before they are needed.
+A pass can be cut there. A task is one if each other task comes before it, or after it, in every order. Weight
+gradients (whose results nothing here reads) and short trees that begin with parameters or inputs (a lookup, a
+projection of an input) could run almost anywhere; they are left out of account, and then put where they would
+run anyway: the first as soon as they can, the others just before they are needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Rows = Sequence[Sequence[int]]
 
 
 def pieces(section: Section) -> list[tuple[int, ...]]:
-    """The tasks of `section` in groups that follow one another, each ending with a narrow place.
+    """The tasks of `section` in consecutive groups, each ending with an articulation point.
 
     Within a group tasks come as given. Running group by group respects all dependencies. O(inputs).
     """
@@ -45,16 +45,16 @@ def pieces(section: Section) -> list[tuple[int, ...]]:
 
 
 def _groups(core: Sequence[int], waits: Rows, followers: Rows, inside: set[int]) -> dict[int, int]:
-    """For each task of the core the number of narrow places before it."""
+    """Number of articulation points before each task of the core."""
     at = {t: i for i, t in enumerate(core)}
     far = len(core)
     first_use = [min((at[f] for f in followers[t] if f in inside), default=far) for t in core]
     last_need = [max((at[p] for p in waits[t] if p in inside), default=-1) for t in core]
-    needed_from = [far] * (far + 1)  # the least of last_need from here on
+    needed_from = [far] * (far + 1)  # the minimum of last_need from here on
     for i in range(far - 1, -1, -1):
         needed_from[i] = min(needed_from[i + 1], last_need[i])
     group: dict[int, int] = {}
-    number, unused = 0, 0  # how far the results so far have to wait for their first use
+    number, unused = 0, 0  # the latest position at which the results so far are first used
     for i, t in enumerate(core):
         group[t] = number
         if unused <= i and needed_from[i + 1] >= i:
@@ -64,9 +64,9 @@ def _groups(core: Sequence[int], waits: Rows, followers: Rows, inside: set[int])
 
 
 def _side_trees(order: Sequence[int], waits: Rows, followers: Rows) -> list[bool]:
-    """Which tasks belong to a tree that feeds one task that has a longer way behind it besides.
+    """True for each task of a tree that feeds one task which also has a longer chain of predecessors.
 
-    A tree: each task of it has one follower and waits for nothing but tasks of the tree.
+    A tree: each task in it has one follower and waits only for tasks of the tree.
     """
     height = _heights(order, waits)
     count = max(order, default=-1) + 1
@@ -85,7 +85,7 @@ def _side_trees(order: Sequence[int], waits: Rows, followers: Rows) -> list[bool
 
 
 def _heights(order: Sequence[int], waits: Rows) -> dict[int, int]:
-    """Tasks on the longest way to each task."""
+    """Length of the longest chain of tasks that ends with each task."""
     height: dict[int, int] = {}
     for t in order:
         height[t] = 1 + max((height.get(p, 0) for p in waits[t]), default=0)

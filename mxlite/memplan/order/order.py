@@ -1,4 +1,4 @@
-"""The order that a plan needs: which steps must have finished before a step may start.
+"""Predecessors of each step: which steps must have finished before a step may start.
 
 A plan is sound in its own sequence. An engine with several workers runs whatever is ready, so every reason
 for "before" has to be an edge:
@@ -43,7 +43,7 @@ def predecessors(
     fixed_readers: dict[int, list[int]] = {}
     occupied, hosted_by, hosted = _Bytes(), _Bytes(), hosted or {}
     kinds = schedule.kinds
-    # Of each range: the steps after whose end its bytes are free.
+    # For each range the steps after whose end its bytes are free.
     last_use: list[list[int]] = [[] for _ in liveness.ranges]
     result: list[tuple[int, ...]] = []
 
@@ -81,7 +81,7 @@ def predecessors(
             members = liveness.ranges[b].members
             if members[0] == o:
                 new_ranges.append(b)
-            else:  # in place: the other readers of the donor come first
+            else:  # in place: the other readers of the overwritten input come first
                 donor = members[members.index(o) - 1]
                 wait.update(readers[donor])
                 wait.add(made_at[donor])
@@ -107,7 +107,7 @@ def predecessors(
 
 
 class _Bytes:
-    """Who last took each byte of the arena: half-open pieces [low, high) in order, without overlap."""
+    """Last owner of each byte of the arena: half-open pieces [low, high) in order, without overlap."""
 
     def __init__(self) -> None:
         self.low: list[int] = []
@@ -115,7 +115,7 @@ class _Bytes:
         self.owner: list[int] = []
 
     def take(self, low: int, high: int, owner: int) -> list[int]:
-        """Give [low, high) to `owner`; the former owners of any part of it."""
+        """Give [low, high) to `owner` and return the former owners of any part of it."""
         if low >= high:
             return []
         first = bisect_right(self.low, low) - 1

@@ -1,20 +1,20 @@
-"""The order in which a step's tasks run: of all that the data allow, one that needs little memory.
+"""Order of a step's tasks: among the orders that dependencies allow, one that needs little memory.
 
 Tasks of parallel branches may run in any order; a gradient of weights may run before or after the gradient of
-data; a sum of gradients as soon as its terms are there or later. What is alive meanwhile differs. The order
-chosen here is part of the problem that all the rest (plans, files, judge, engine) works on.
+data; a sum of gradients as soon as its terms are there or later. The live bytes meanwhile differ. The order
+chosen here is part of the problem that everything else (plans, files, judge, engine) works on.
 
     given    a1 a2 a3 b1 b2 b3 sum     a3 small, b1 large: b's large start with nothing but a3 beside it;
              b1 b2 b3 a1 a2 a3 sum     if b3 is small and a1 larger, the other way round
 
 A pass is cut where every order comes through the same task; what lies between two such **narrow places** can
 be ordered by itself. A short piece is ordered by exact search (downsets.py). For a long one several rules
-each make an order, the given one is among them, and then short stretches of the best are searched exactly.
-Compared are, in this order: the peak when all is kept; the peak of the pass's own working memory, which
-matters when results are recomputed; the sum of live bytes over all steps.
+each propose an order, the given one is among them, and then short stretches of the best are searched exactly.
+Orders are compared by, first to last: the peak when everything is kept; the peak of the pass's own working
+memory, which matters when results are recomputed; the sum of live bytes over all steps.
 
-Ravi Sethi and Jeffrey Ullman 1970, "The generation of optimal code for arithmetic expressions": of several
-branches first the one whose peak is furthest above what it leaves. On trees that is nearly the best order;
+Ravi Sethi and Jeffrey Ullman 1970, "The generation of optimal code for arithmetic expressions": enter first
+the branch whose peak exceeds its result by most. On trees that is nearly the best order;
 on graphs it is a rule like the others.
 """
 
@@ -40,8 +40,8 @@ Cost = tuple[int, int, int]
 
 EXACT = 20_000  # transitions of the exact search in one piece or stretch, at most
 FEW = 2_000  # and no more than this where fewer bytes could be gained than there are transitions
-EFFORT = 20  # transitions for each task of the pass, and as many more as one search may have
-LARGEST = 1024  # tasks of a piece that is searched as a whole; of more there are too many sets, and too wide
+EFFORT = 20  # transitions per task of the pass, and as many more for a single search
+LARGEST = 1024  # tasks of a piece that is searched as a whole; larger ones have too many downsets
 SMALL = 24  # a pass of so few tasks is one piece
 WINDOW = 24  # tasks of a stretch around a peak that is searched exactly
 ROUNDS = 16  # stretches tried
@@ -54,7 +54,7 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
     others, the first `num_constant` stay where they are, updates go to the end. The peak of the plan that
     keeps everything is never larger than with the given order, where kernels have the least scratch they can
     do with: so the order, and with it the least budget, is the same for any number of threads. Near-linear in
-    tasks. What an earlier process found is used again; see `findings.py`.
+    tasks. The result of an earlier process is reused; see `findings.py`.
     """
     problem = problem.leanest
     return found(
@@ -66,8 +66,8 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
 
 
 def reorder_within(problem: Problem, order: Order, num_constant: int = 0) -> Order:
-    """The order for budgets in which `order`, which is that of `reorder`, has to recompute: `order` itself
-    where no other is known that needs fewer bytes then. Long passes have but one, which weighs both.
+    """The order for budgets that force `order`, the result of `reorder`, to recompute: `order` itself
+    unless another is known that needs fewer bytes then. Long passes have only one, which weighs both.
     """
     problem = problem.leanest
     tasks = problem.tasks[problem.num_forward :]
@@ -83,7 +83,7 @@ def reorder_within(problem: Problem, order: Order, num_constant: int = 0) -> Ord
 
 
 def _is_order(problem: Problem, order: np.ndarray) -> bool:
-    """Whether every task is there once, after all that make or change what it reads."""
+    """True if every task is there once, after all that write or change what it reads."""
     n, forward = len(problem.tasks), problem.num_forward
     if not np.array_equal(np.sort(order), np.arange(n)) or (order[:forward] >= forward).any():
         return False
@@ -103,7 +103,7 @@ def _is_order(problem: Problem, order: np.ndarray) -> bool:
 
 
 def _reordered(problem: Problem, num_constant: int, recomputes: bool = False) -> Order:
-    """The order, searched for; `recomputes`: the one whose plans that recompute take the fewest bytes."""
+    """The order, searched for; `recomputes`: the one whose plans with recomputation take the fewest bytes."""
     n, forward = len(problem.tasks), problem.num_forward
     backward = section_of(problem, forward, n)
     backs = _ordered(backward, 0)
@@ -116,7 +116,7 @@ def _reordered(problem: Problem, num_constant: int, recomputes: bool = False) ->
 
     is_large = len(backward.order) > SMALL
     if recomputes or (is_large and len({kept for kept, _, _ in backs.values()}) > 1):
-        # A lower peak may have its price below a budget: what waits for less to be alive is itself alive.
+        # A lower peak may cost more below a budget: a task that waits for memory to be freed has live inputs.
         given = range(forward - num_constant)
         low = {back: _recomputed(problem, joined(given, back)) for back in backs}
         back = min(backs, key=lambda o: (low[o] if recomputes else backs[o][0] * low[o], backs[o]))
@@ -129,7 +129,7 @@ def _reordered(problem: Problem, num_constant: int, recomputes: bool = False) ->
 
 
 def _recomputed(problem: Problem, order: Order) -> int:
-    """Live bytes of plans that recompute, few for each: the product of the least of both families.
+    """Live bytes of plans that recompute, few of each kind: the product of the least of both families.
 
     1 cut in about the square root of their number is kept; or there are 2, 3 and 4 levels.
     """
@@ -152,13 +152,13 @@ def cost(section: Section, order: Sequence[int], floor: int = 0) -> Cost:
 
 
 class _Effort:
-    """How many transitions the exact searches of one pass may still look at."""
+    """Number of transitions that the exact searches of one pass may still examine."""
 
     def __init__(self, count: int) -> None:
         self.left = count
 
     def search(self, section: Section, found: Order, floor: int) -> tuple[Order, bool]:
-        """A better order than `found` if there is one and it is found; whether the search came to its end."""
+        """A better order than `found`, or `found` itself; and True if the search was completed."""
         if len(section.order) > LARGEST:
             return found, False
         best = cost(section, found, floor)
@@ -196,17 +196,17 @@ def _ordered(section: Section, floor: int) -> dict[Order, Cost]:
         result += piece
     tried = [given, tuple(result)]
     if len(given) > SMALL:
-        # Gradients of weights may do better far behind their piece, where less is alive.
+        # Weight gradients may do better long after their piece, where less is live.
         tried += [follow(section, result), follow(section, given)]
     costs = {order: cost(section, order, floor) for order in tried}
     no_worse = [order for order in costs if costs[order][0] <= costs[given][0]]
-    best = min(no_worse, key=costs.__getitem__)  # of equals the first: the given one
+    best = min(no_worse, key=costs.__getitem__)  # among equals the first: the given one
     lean = min(no_worse, key=lambda order: costs[order][1:])
     return {order: costs[order] for order in (given, best, lean)}
 
 
 def _best(section: Section, floor: int, effort: _Effort) -> Order:
-    """The best order found of one piece."""
+    """The best order found for one piece."""
     tried = dict.fromkeys((section.order, *rules(section)))
     best = min(tried, key=lambda order: cost(section, order, floor))
     found, proved = effort.search(section, best, floor)

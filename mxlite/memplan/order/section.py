@@ -1,15 +1,17 @@
-"""Tasks that may change places: what must come before what, and what an order of them keeps alive.
+"""Sections: tasks that may be reordered, their dependencies, and the live bytes of an order.
 
 A step has two such sections, the forward pass and what follows it; a search cuts smaller ones out of them.
-Within a section a task waits for those that make its inputs, and two tasks that touch the same fixed storage,
-where one of them at least writes, keep their order. Updates are nobody's to place: each runs as soon as its
-gradients are there and the last reader of what it changes is done, as `make_schedule` will have it.
+Within a section a task waits for those that write its inputs, and two tasks that touch the same fixed
+storage, where at least one of them writes, keep their order. Updates are not ordered here: each runs as soon
+as its gradients are there and the last reader of what it changes is done, as `make_schedule` will have it.
 
 Memory is measured in two ways, side by side:
 
-* *kept*: nothing runs twice. What is read behind the pass stays to its end, and what was made before it is
+* *kept*: nothing is recomputed. What is read after the pass stays to its end, and what was written before it
+is
   there from the start. This is the plan without a budget, to the byte;
-* *own*: what crosses the bounds of the pass is not counted. That is the working memory of a stretch that
+* *own*: values that cross the bounds of the pass are not counted. That is the working memory of a segment
+that
   is recomputed, so it matters below every budget.
 """
 
@@ -31,9 +33,9 @@ class Section:
 
     `read[t]` and `made[t]` are values, `joins[t]` the (output, input) pairs that may share bytes, best first.
     `waits_for[t]` are the tasks that must come before t. Value v has `size[v]` padded bytes; it dies with its
-    last reader in here unless `stays_kept[v]`, `stays_own[v]` say for a measure that somebody behind reads
-    it, or that it is not counted. `is_update[t]`: not ordered here, but run by itself. `kept` and `own` bytes
-    live at the start.
+    last reader in here unless `stays_kept[v]`, `stays_own[v]` say for a measure that a later task reads it,
+    or that it is not counted. `is_update[t]`: not ordered here, but run as soon as possible. `kept` and `own`
+    bytes are live at the start.
     """
 
     read: Rows
@@ -55,7 +57,7 @@ class Section:
 
     @cached_property
     def is_chain(self) -> bool:
-        """Whether each task waits for the one before it: then there is no other order than the given."""
+        """True if each task waits for the one before it, so that the given order is the only one."""
         return all(before in self.waits_for[t] for before, t in pairwise(self.order))
 
     @cached_property
@@ -89,9 +91,9 @@ class Section:
 
 
 class Memory:
-    """What lives after some tasks of a section have run: `kept` and `own` bytes.
+    """Live bytes, `kept` and `own`, after some tasks of a section have run.
 
-    `waiting[t]` tasks have to run before t; `left[v]` tasks have still to read v.
+    `waiting[t]` tasks have to run before t; `left[v]` tasks still have to read v.
     """
 
     def __init__(self, section: Section) -> None:
@@ -106,7 +108,7 @@ class Memory:
                 self.before = (max(self.before[0], k), max(self.before[1], o))
 
     def run(self, t: int) -> tuple[int, int]:
-        """Run task t and the updates that it allows; the most bytes meanwhile."""
+        """Run task t and the updates that it enables; return the peak bytes meanwhile."""
         kept, own = self._step(t)
         section, waiting = self.section, self.waiting
         for f in section.followers[t]:
@@ -136,7 +138,7 @@ class Memory:
                 if not stays_own[v]:
                     own -= size[v]
         for v in section.made[t]:
-            if left[v] == 0:  # nobody reads it here
+            if left[v] == 0:  # no task here reads it
                 if not stays_kept[v]:
                     kept -= size[v]
                 if not stays_own[v]:
@@ -146,7 +148,7 @@ class Memory:
 
 
 def joined_bytes(section: Section, t: int, dying: Sequence[int], stays: Sequence[bool]) -> int:
-    """Bytes that outputs of t take over from `dying` inputs."""
+    """Bytes of `dying` inputs that outputs of t reuse in place."""
     outs: list[int] = []
     donors: list[int] = []
     for out, donor in section.joins[t]:
@@ -157,7 +159,7 @@ def joined_bytes(section: Section, t: int, dying: Sequence[int], stays: Sequence
 
 
 def section_of(problem: Problem, first: int, stop: int) -> Section:
-    """Tasks [first, stop) of a problem, a pass or a part of one that nothing may leave. O(inputs)."""
+    """Section of tasks [first, stop) of a problem, a pass or a contiguous part of one. O(inputs)."""
     tasks, values, producer = problem.tasks, problem.values, problem.arena_producer
     ever = {v for t in tasks for v in t.inputs}
     later = {v for t in tasks[stop:] for v in t.inputs}
@@ -200,7 +202,7 @@ def section_of(problem: Problem, first: int, stop: int) -> Section:
 
 
 def _dependencies(problem: Problem, first: int, stop: int) -> Rows:
-    """For each task of a section those of the section that it waits for. O(inputs)."""
+    """For each task of a section the tasks of the section that it waits for. O(inputs)."""
     tasks, producer = problem.tasks, problem.producer
     rows: list[dict[int, None]] = [
         {p - first: None for v in tasks[t].inputs if first <= (p := producer[v]) < stop}
@@ -234,9 +236,10 @@ def _dependencies(problem: Problem, first: int, stop: int) -> Rows:
 
 
 def window_of(memory: Memory, tasks: Sequence[int]) -> Section:
-    """Those `tasks` of a section, to be run next; `memory` is the state before them.
+    """Section of the given `tasks`, to be run next; `memory` is the state before them.
 
-    Their order is the order given. Updates that they allow belong to it, numbered behind. O(their inputs).
+    Their order is the given order. Updates that they enable belong to it, numbered after them. O(their
+    inputs).
     """
     section, waiting = memory.section, memory.waiting
     place = {t: i for i, t in enumerate(tasks)}

@@ -1,1 +1,1 @@
-"""Offsets in one arena: live ranges, and where they lie."""
+"""Live ranges, and their offsets in one arena."""

@@ -1,4 +1,4 @@
-"""Placing live ranges in one arena."""
+"""Heuristics that place live ranges in one arena."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Placement:
 Order = Callable[[np.ndarray, np.ndarray, np.ndarray], "np.ndarray"]
 
 
-MANY = 4000  # above this number of ranges only what is quick is tried
-WORK = 40_000  # of the search, in places times neighbours: well below a second
+MANY = 4000  # above this number of ranges only fast heuristics are tried
+WORK = 40_000  # of the search, in placements times neighbours: well below a second
 
 
 def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
@@ -60,10 +60,10 @@ def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
 
 
 def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets: np.ndarray) -> bool:
-    """Whether no two ranges have a step and a byte in common. O(n log n), but for moving what lives aside."""
+    """True if no two ranges share a step and a byte. O(n log n), except for insertion into a sorted list."""
     if (offsets < 0).any() or (offsets % padded(1)).any():
         return False
-    lows: list[int] = []  # of what lives, ascending, and its ends
+    lows: list[int] = []  # of live ranges, ascending, with their ends in `highs`
     highs: list[int] = []
     leaving: list[tuple[int, int]] = []
     some = np.flatnonzero((nbytes > 0) & (start < stop))
@@ -83,7 +83,7 @@ def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets:
 
 
 def _searched(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
-    """The best of `best` and of what takes longer."""
+    """The better of `best` and the results of the slower methods."""
     if best.nbytes > lower_bound:
         best = _fullest_exactly(ranges, lower_bound, best, 1, PART_WORK)
     if len(ranges) <= MANY:
@@ -94,7 +94,7 @@ def _searched(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) ->
 
 
 def _otherwise(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
-    """The best of `best`, of six orders and of a short search among all offsets."""
+    """The best of `best`, six orders and a short search among all offsets."""
     for key in KEYS:
         if best.nbytes <= lower_bound:
             return best
@@ -111,7 +111,7 @@ def _most_live(ranges: Sequence[LiveRange]) -> int:
 
 
 def place_disjoint(ranges: Sequence[LiveRange]) -> Placement:
-    """Every range in bytes of its own: what there is before any sharing."""
+    """Placement that gives every range bytes of its own: the baseline without sharing."""
     offsets, at = [], 0
     for r in ranges:
         offsets.append(at)
@@ -120,10 +120,10 @@ def place_disjoint(ranges: Sequence[LiveRange]) -> Placement:
 
 
 def greedy_by_fullness(ranges: Sequence[LiveRange]) -> Placement:
-    """Ranges that are live when the arena is fullest first, the larger of two that see the same; each at the
-    lowest offset where it fits.
+    """Greedy placement by fullness: ranges live at the fullest step first, among equals the larger; each at
+    the lowest offset where it fits.
 
-    What is live at the fullest step then lies without a gap, and whatever follows lives where there is
+    The ranges live at the fullest step then lie without a gap, and later ones go where there is
     room: on training schedules the arena is as small as it can be. Near O(n log n).
     """
     total = _fullest(*_columns(ranges)).tolist() if ranges else []
@@ -144,8 +144,8 @@ def greedy_by_size(ranges: Sequence[LiveRange]) -> Placement:
 
 
 def greedy_by_time(ranges: Sequence[LiveRange]) -> Placement:
-    """Earliest range first, the larger of two that start together; each at the lowest offset where it
-    fits.
+    """Greedy placement by start: earliest range first, among equals the larger; each at the lowest offset
+    where it fits.
     """
     return _first_gap(
         ranges, sorted(range(len(ranges)), key=lambda i: (ranges[i].start, -ranges[i].nbytes, i))
@@ -159,9 +159,9 @@ GROWN = 12  # times that a part is searched where nothing else has helped
 def _fullest_exactly(
     ranges: Sequence[LiveRange], lower_bound: int, best: Placement, times: int, work: int
 ) -> Placement:
-    """The best of `best` and of orders that begin as the exact search has stacked the fullest ranges.
+    """The best of `best` and of orders that begin with the fullest ranges, stacked by the exact search.
 
-    Each part is searched so many `times`, after the first with what did not fit behind it.
+    Each part is searched up to `times` times, each time joined by the ranges that did not fit after it.
     """
     start, stop, size = _columns(ranges)
     fullness = _fullest(start, stop, size)
@@ -219,9 +219,9 @@ KEYS = ("upper", "lower", "full", "long", "area", "width")
 
 
 def lowest_offset_first(ranges: Sequence[LiveRange], key: str) -> Placement:
-    """Canonical placement: always place next what can lie lowest; gaps below are never filled.
+    """Canonical placement: always place next the range that can lie lowest; gaps below are never filled.
 
-    Of the ranges that can lie lowest, the first in the order `key` takes it: "lower" (earliest start),
+    Ties are broken by `key`: "lower" (earliest start),
     "upper" (latest stop), "area", "width", "full" (meets the most live bytes, then area) or "long" (then
     width). O(n^2) in vector operations.
     """

@@ -1,13 +1,13 @@
 """Offsets within a given capacity, or the proof that there are none.
 
-Time is cut into *sections*: the steps at which the most buffers live together, all others left out. Each
+Time is cut into *sections*: the steps at which a maximal set of buffers is live, all others left out. Each
 buffer lives in a run of neighbouring sections. The search of `packing` places buffers from the bottom up; it
-is complete, and is started again and again: with other orders, with the buffers that made earlier starts fail
-put first, and with limits that grow, so that in the end one of them finishes.
+is complete, and is restarted: with other orders, with the buffers that made earlier starts fail
+put first, and with growing limits, so that in the end one of the starts finishes.
 
 Moffitt 2023, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS,
 describes sections, canonical solutions, dominance and decomposition; the search here is of another kind: it
-branches on one buffer, on its base or not, and every refusal must name its blockers.
+branches on whether one buffer is put on its base, and every refusal must name its blockers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..problem import padded
 from .liveness import LiveRange
 from .packing import FOUND, IMPOSSIBLE, NO_ROOM, PARTS, search
 
-TRAIL = 200_000  # entries for going back; grows when it must
+TRAIL = 200_000  # entries of the undo log; grows when it must
 FIRST_START = 500  # buffers placed in the first start; later ones take multiples, in Luby's sequence
 LIMIT = 2_000_000  # buffers placed in all: minutes of machine code
 
@@ -33,14 +33,14 @@ LIMIT = 2_000_000  # buffers placed in all: minutes of machine code
 def solve(ranges: Sequence[LiveRange], capacity: int, limit: int = LIMIT) -> tuple[int, ...] | None:
     """An offset for each range within `capacity` bytes; None if that is proved impossible.
 
-    Sizes count as rounded up to the alignment. Raises SearchLimitError when the search has placed `limit`
-    buffers and knows neither. Deterministic, and the same with and without machine code.
+    Sizes are rounded up to the alignment. Raises SearchLimitError if `limit` placements were made without an
+    answer. Deterministic, and the same with and without machine code.
     """
     return counted(ranges, capacity, limit)[0]
 
 
 def counted(ranges: Sequence[LiveRange], capacity: int, limit: int) -> tuple[tuple[int, ...] | None, int]:
-    """As `solve`, and how many buffers were placed for it."""
+    """The result of `solve`, and the number of placements made for it."""
     some = [i for i, r in enumerate(ranges) if r.nbytes and r.start < r.stop]
     offsets = [0] * len(ranges)
     if not some:
@@ -59,7 +59,7 @@ def tighten(ranges: Sequence[LiveRange], bound: int, height: int, work: int) -> 
     For the default path: `work` is small, and nothing is proved except by reaching `bound`.
     """
     some = [i for i, r in enumerate(ranges) if r.nbytes and r.start < r.stop]
-    # A bound on the number of pairs that is cheap to know: what is hopeless is not even begun.
+    # A cheap bound on the number of pairs: hopeless problems are not even begun.
     if not some or len(some) > work // 4:
         return None
     found = Sections.of([ranges[i] for i in some], height).tighten(bound, height, work)
@@ -93,7 +93,7 @@ class Sections:
         begin, end = index[: len(ranges)], index[len(ranges) :]
         begins, ends = np.zeros(len(times), bool), np.zeros(len(times), bool)
         begins[begin], ends[end] = True, True
-        # As many live as nowhere near: from the last beginning before an end.
+        # Maximal sets of live buffers end at the last start before a stop.
         most, growing = [], False
         for t in range(len(times) - 1):
             growing |= bool(begins[t])
@@ -114,7 +114,9 @@ class Sections:
         )
 
     def solve(self, limit: int) -> tuple[list[int] | None, int]:
-        """Starts until one finishes. Offsets in bytes, in the caller's order, and how many were placed."""
+        """Restart the search until a start finishes; return offsets in bytes, in the caller's order, and the
+        number of placements.
+        """
         if self.capacity < int(self.load().max()):
             return None, 0
         run = _Run(self)
@@ -136,15 +138,16 @@ class Sections:
     def tighten(self, bound: int, height: int, work: int) -> list[int] | None:
         """Offsets below `height`, as near to `bound` as some starts come; None if they find nothing.
 
-        The first start tries the bound itself if there is work for that; the others halve what is between.
-        A start costs about one unit of work for each placed buffer and each other one that it meets.
+        The first start tries the bound itself if there is enough work for that; the others bisect what is
+        between. A start costs about one unit of work for each placed buffer and each neighbour that it
+        examines.
         """
         n = len(self.size)
         run, best = _Run(self), None
         left = work * n // max(len(run.tables[-1]), n)
         ranks = self.ranks(run.blame)
         low, high = bound // self.unit, height // self.unit
-        # The bound itself needs some going back and forth; a capacity between, hardly any.
+        # The bound itself needs some backtracking; a capacity in between, hardly any.
         capacity, most = (low, 2 * n) if 2 * left >= 5 * n else ((low + high) // 2, n + n // 4)
         while left >= n and capacity < high:
             answer, placed = run(next(ranks), min(left, most), capacity)
@@ -167,7 +170,7 @@ class Sections:
         return np.cumsum(change)[:-1]
 
     def ranks(self, blame: list[int]) -> Iterator[list[int]]:
-        """Priorities for one start after the other; whole numbers only, so that all machines agree."""
+        """Buffer priorities for one start after the other; integers only, so that all machines agree."""
         n, load = len(self.size), self.load()
         size, width = self.size, self.width
         total = np.array([load[a : b + 1].max() for a, b in zip(self.first, self.last)], np.int64)
@@ -191,7 +194,7 @@ class Sections:
 
 
 class _Run:
-    """`packing.search` with the arrays it works in: numpy arrays for machine code, else lists."""
+    """`packing.search` with its work arrays: numpy arrays for machine code, else lists."""
 
     def __init__(self, sections: Sections) -> None:
         self.sections = sections
@@ -205,29 +208,29 @@ class _Run:
         self.kind: Callable[..., object] = _array if self.machine else list
         tables = (sections.size, first, last, *_joined(members), *_joined(near))
         self.tables = [self.kind([int(x) for x in t]) for t in tables]
-        # What one round of inference can add, so that the trail is checked once a round.
+        # The most that one round of inference can add, so that the trail is checked once a round.
         self.room = 2 * sum(map(len, members)) + 20 * n
         self.trail = self.zeros(self.room + TRAIL + 2)
         self.state: list[int] = []
         self.blame = [0] * n
 
     def zeros(self, number: int) -> Ints:
-        """To work in."""
+        """A work array."""
         return np.zeros(number, np.int64) if self.machine else [0] * number  # type: ignore[return-value]
 
     def offsets(self) -> list[int]:
-        """What the last start has found: bytes, in the caller's order."""
+        """Offsets found by the last start, in bytes, in the caller's order."""
         result = [0] * len(self.sections.size)
         for i, low in zip(self.sections.order, self.state):
             result[int(i)] = low * self.sections.unit
         return result
 
     def height(self) -> int:
-        """Units up to the highest top."""
+        """Height of the placement, in units."""
         return max(low + int(size) for low, size in zip(self.state, self.sections.size))
 
     def __call__(self, rank: list[int], limit: int, capacity: int) -> tuple[int, int]:
-        """One start: its answer and how many buffers it placed."""
+        """Run one start; return its answer and the number of buffers it placed."""
         n = len(self.sections.size)
         call: Callable[..., int] = self.machine or search
         ranks, blamed = self.kind(rank), self.kind(self.blame)
@@ -260,7 +263,7 @@ class _Run:
 
 @cache
 def machine_code() -> Callable[..., int] | None:
-    """The search, compiled once; None without llvmlite."""
+    """The search as machine code, compiled once; None without llvmlite."""
     return compiled(PARTS)
 
 
@@ -269,7 +272,7 @@ def _array(values: Sequence[int]) -> np.ndarray:
 
 
 def _joined(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows end to end, and where each begins."""
+    """Concatenation of rows, and the offset of each."""
     return np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
 
 
@@ -280,13 +283,13 @@ def _ranked(order: np.ndarray) -> list[int]:
 
 
 def _log2(values: np.ndarray) -> np.ndarray:
-    """1024 * log2, nearly: straight between powers of two."""
+    """Approximately 1024 * log2: piecewise linear between powers of two."""
     powers = [int(v).bit_length() - 1 for v in values]
     return np.array([1024 * p + (1024 * int(v) >> p) - 1024 for p, v in zip(powers, values)], np.int64)
 
 
 def _chance(seed: int) -> Iterator[int]:
-    """The same numbers everywhere and for ever (Knuth's linear congruential generator of 64 bits)."""
+    """Pseudo-random numbers, the same on every machine (Knuth's 64-bit linear congruential generator)."""
     while True:
         seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
         yield seed >> 40

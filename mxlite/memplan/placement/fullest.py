@@ -1,8 +1,8 @@
-"""Orders of placing that begin with what sees the fullest steps, stacked by the exact search.
+"""Placement orders that begin with the ranges of the fullest steps, stacked by the exact search.
 
-At the fullest step no byte may be lost to a gap, at some others hardly any; most steps have room. What is
-hard to place are the buffers that live at one of the former. So the search is given only the fullest buffers,
-those that have the most live bytes at one of their steps:
+At the fullest step no byte may be lost to a gap, at some others hardly any; most steps have room. The ranges
+that are hard to place are those live at one of the former. So the search is given only the fullest ranges,
+those that see the most live bytes at one of their steps:
 
     bound  .....|##|.....|###|....     Sections are then few: everything that lives at the fullest step shares
            ...##|##|.....|###|##..     one, and each buffer that is less full adds one at most.
@@ -11,10 +11,10 @@ those that have the most live bytes at one of their steps:
     steps       ^           ^          lost by that: in any solution such a buffer may be moved to the bottom,
              fullest    next fullest   and what lay below it up by as much.
 
-That is a small problem, whatever the length of the schedule. Its buffers then are the first to be given the
+That is a small problem, whatever the length of the schedule. Its ranges then are the first to be given the
 lowest gap, from the bottom up, so none lies higher than the search has put it: what lay below it came before
-it and lies no higher either. Where the others do not fit, a larger part is searched. Where that does not help
-either, those that did not fit join the part, which is searched again, and so on.
+it and lies no higher either. If the other ranges do not fit, a larger part is searched. If that does not help
+either, those that did not fit join the part, which is searched once more, and so on.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ...core.errors import SearchLimitError
 from .exact import counted
 from .liveness import LiveRange
 
-FIRST = 48  # buffers in the first part, besides those below; each next one may have half as many again
-EACH = 100  # places of a search for each of its buffers
+FIRST = 48  # ranges in the first part, besides those below; each next part may have half as many more
+EACH = 100  # placements of a search for each of its ranges
 PART_WORK = 44_000_000  # of all searches: less than half a second
 MORE_WORK = 30_000_000  # where nothing else has helped: a third of a second
-FILL = 60  # work of placing all ranges behind one part, for each of them
+FILL = 60  # work of placing all ranges after one part, for each of them
 
 
 class PartSearch:
-    """The exact search of parts of the ranges, within `bound` bytes and `work` for all of them.
+    """Exact search of parts of the ranges, within `bound` bytes and `work` in total.
 
-    `is_over`: there is no more work to do, or a part is proved to have no offsets.
+    `is_over`: the work is used up, or a part is proved to have no offsets.
     """
 
     def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray, bound: int, work: int) -> None:
@@ -46,12 +46,12 @@ class PartSearch:
         self.is_over = False
 
     def stacked(self, part: np.ndarray) -> np.ndarray | None:
-        """The ranges `part` in the order to be placed; None if the search has no answer."""
+        """The ranges `part` in placement order; None if the search has no answer."""
         start, stop, size = self.start, self.stop, self.size
         first, last, through = _cut(start[part], stop[part])
         below, others = part[through], part[~through]
         number = len(others)
-        # A place looks at all buffers once, and for each of its sections at those that a buffer has.
+        # A placement looks at all ranges once, and for each of its sections at the ranges live there.
         sections = int((last[~through] - first[~through] + 1).sum())
         each = number + 4 * sections * sections // max(1, number * number)
         self.left -= FILL * len(start)
@@ -77,7 +77,7 @@ class PartSearch:
 def fullest_parts(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, fullness: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """The fullest ranges, in one part after the other, each larger than the last. Ends with all."""
+    """The fullest ranges as growing parts, each larger than the last. The last part has all."""
     some = np.flatnonzero(size > 0)
     order = some[np.lexsort((-size[some], -fullness[some]))]
     ends = np.flatnonzero(np.diff(fullness[order], append=-1)) + 1  # equally full ones stay together
@@ -98,9 +98,9 @@ def fullest_parts(
 
 
 def _cut(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each range [start, stop) its first and its last section, and whether it lives in all of them.
+    """For each range [start, stop) its first and its last section, and True if it spans all of them.
 
-    A section lies wherever a beginning is followed by an end. O(n log n).
+    A section lies wherever a start is followed by a stop. O(n log n).
     """
     n = len(start)
     begins = np.repeat([1, 0], n)

@@ -1,18 +1,18 @@
-"""The lowest gap of an arena: offsets for one range after another, quickly for tens of thousands.
+"""Lowest-gap placement: offsets for one range after another, fast for tens of thousands.
 
-What a range must avoid are all bytes that some placed range has at some step of its own. A tree over time
-knows them without looking at each range. Its leaves are the steps at which something begins (two ranges meet
-if and only if they meet where the later one begins), and each node stands for all leaves below it:
+A range must avoid all bytes that a placed range occupies at some step of its own. A segment tree over time
+finds them without looking at each range. Its leaves are the steps at which a range starts (two ranges overlap
+if and only if they do where the later one starts), and each node stands for all leaves below it:
 
-    used[x]      bytes that any range below has, or any that covers x as a whole
-    covered[x]   bytes of the ranges that cover x as a whole, and not its parent
+    used[x]      bytes of all ranges that start below x or cover x as a whole
+    covered[x]   bytes of the ranges that cover x as a whole, but not its parent
 
     [0, 8)                 a range over [1, 6) is put into the nodes 1, [2, 4) and [4, 6): `covered` of
-    [0, 4)      [4, 8)     these three, `used` of them and of all above. Whoever asks for [3, 5) sees
+    [0, 4)      [4, 8)     these three, `used` of them and of all above. A query for [3, 5) reads
     [0,2) [2,4) [4,6) ..   `used` of 3 and of 4, and `covered` of all above these.
     0  1  2  3  4  5  6 7
 
-Bytes are sets of blocks without a gap between them; in a dense arena there are few of those, and most of what
+Bytes are sets of maximal blocks; in a dense arena there are few of those, and most of what
 is added is in `used` already, and then also in that of every node above.
 """
 
@@ -52,7 +52,7 @@ def lowest_gaps(
 
 @cache
 def machine_code() -> Callable[..., int] | None:
-    """The loops of stacking.py, compiled once; None without llvmlite."""
+    """The loops of stacking.py as machine code, compiled once; None without llvmlite."""
     return compiled(PARTS)
 
 
@@ -65,7 +65,7 @@ def _stacked(
     order: Sequence[int],
     kind: Callable[[np.ndarray], object] = np.asarray,
 ) -> list[int]:
-    """`lowest_gaps` by `code`, with arrays that `kind` makes."""
+    """`lowest_gaps` run by `code`, on arrays that `kind` creates."""
     leaves, number = 1 << max(0, length - 1).bit_length(), len(size)
     given = [kind(np.asarray(a, np.int64)) for a in (order, start, stop, size)]
     offsets = kind(np.zeros(number, np.int64))
@@ -80,7 +80,7 @@ def _stacked(
 
 
 class Gaps:
-    """The placed ranges over `length` moments."""
+    """Occupied bytes of the ranges placed so far, over `length` moments."""
 
     def __init__(self, length: int) -> None:
         self.leaves = 1 << max(0, length - 1).bit_length()
@@ -151,11 +151,11 @@ class Gaps:
 
 
 def _add(blocks: Blocks, low: int, high: int) -> bool:
-    """Add [low, high) to `blocks`; whether it was not there."""
+    """Add [low, high) to `blocks`; return True if some of it is new."""
     inside = bisect_right(blocks, low)
     if inside & 1 and blocks[inside] >= high:
         return False
     first, last = bisect_left(blocks, low), bisect_right(blocks, high)
-    # An odd place is inside a block or at its end, which then goes on.
+    # An odd index means that the place is inside a block or at its end, which is then extended.
     blocks[first:last] = ([] if first & 1 else [low]) + ([] if last & 1 else [high])
     return True

@@ -1,15 +1,15 @@
-"""Liveness analysis: when each buffer is first written and last read, and who shares it in place.
+"""Liveness analysis: live ranges of buffers, and which instances share a buffer in place.
 
-An *instance* (one value, made by one run of its task) is live from the step that writes it to the last step
-that reads it. When a step is the last to read an instance and its operator can work in place, the output
-takes over the bytes:
+An *instance* (one value, written by one run of its task) is live from the step that writes it to the last
+step that reads it. When a step is the last to read an instance and its operator can work in place, the output
+reuses its bytes:
 
     step      0    1    2    3    4
     conv      #====+                      conv is last read at 1 by bn: bn writes over it,
     bn             #====+                 relu over bn; one buffer, live over [0, 5)
     relu                #=========+
 
-The union of such instances is a **buffer**; with its offset it is all that the arena knows.
+The union of such instances is a **buffer**; its live range and offset are all that the arena knows.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """The buffers of a schedule as parallel lists: what a search needs of them, and no more."""
+    """The buffers of a schedule as parallel lists, with only what a search needs."""
 
     members: list[list[int]]
     start: list[int]
@@ -73,18 +73,18 @@ class Buffers:
 
 
 def most_live(start: Sequence[int], stop: Sequence[int], nbytes: Sequence[int]) -> int:
-    """The largest sum of `nbytes`, each rounded up to the alignment, over ranges [start, stop) that meet."""
+    """The peak sum of `nbytes`, each rounded up to the alignment, over overlapping ranges [start, stop)."""
     if not start:
         return 0
     sizes = -(-np.array(nbytes, np.int64) // ALIGN) * ALIGN
     steps = max(stop)
     change = np.bincount(start, sizes, steps + 1) - np.bincount(stop, sizes, steps + 1)
-    # Sums of floats, but of whole numbers below 2**53: exact.
+    # Floats, but sums of whole numbers below 2**53: exact.
     return int(np.cumsum(change).max())
 
 
 def host_ranges(schedule: Schedule) -> tuple[LiveRange, ...]:
-    """Live ranges of what waits in host memory, in the order of the copies out. O(steps)."""
+    """Live ranges of values that wait in host memory, in the order of the copies out. O(steps)."""
     start: dict[int, int] = {}
     stop: dict[int, int] = {}
     for s, kind in enumerate(schedule.kind):
@@ -104,7 +104,7 @@ def live_ranges(schedule: Schedule, *, in_place: bool = True, workspaces: bool =
 
 
 def live_buffers(schedule: Schedule, *, in_place: bool = True, workspaces: bool = True) -> Buffers:
-    """As `live_ranges`, in the form that a search wants. O(steps)."""
+    """As `live_ranges`, in the form that a search needs. O(steps)."""
     problem = schedule.problem
     tasks, value_of = problem.tasks, schedule.value_of
     all_joins = problem.joins

@@ -1,13 +1,13 @@
-"""The most bytes that outputs of one task may save by lying where its inputs lay.
+"""The most bytes that outputs of one task may save by overwriting its inputs.
 
-Each output takes over one input at most, and each input goes to one output. Outputs are matched one after the
-other, the largest first; one that finds all its inputs given away looks for a chain of others that move:
+Each output overwrites one input at most, and each input is overwritten by one output. Outputs are matched one
+after the other, the largest first; one that finds all its inputs taken looks for an augmenting path:
 
     outputs   a   b          b may only take x, which a has: a moves on to y, and b takes x
               | \\ |
     inputs    y   x
 
-What is matched then is worth the most that any choice is (sets that can be matched are a matroid).
+The matching found is of maximum weight (sets of outputs that can be matched form a matroid).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def most_overwritten(pairs: Iterable[tuple[int, int]], nbytes: Mapping[int, int]
     takes: dict[int, list[int]] = {}
     for out, inp in pairs:
         takes.setdefault(out, []).append(inp)
-    taken: dict[int, int] = {}  # of an input: the output that lies there
-    lies: dict[int, int] = {}  # of an output: that input
+    taken: dict[int, int] = {}  # input -> the output that overwrites it
+    lies: dict[int, int] = {}  # output -> the input it overwrites
     total = 0
     for out in sorted(takes, key=lambda o: -nbytes[o]):
-        found: dict[int, int] = {}  # of an input: the output that has looked at it
+        found: dict[int, int] = {}  # input -> the output from which the search reached it
         looking, free = [out], -1
         for o in looking:
             for inp in takes[o]:
@@ -37,7 +37,7 @@ def most_overwritten(pairs: Iterable[tuple[int, int]], nbytes: Mapping[int, int]
             if free >= 0:
                 total += nbytes[out]
                 break
-        while free >= 0:  # whoever looked at it moves there, and leaves its place to who looked at that
+        while free >= 0:  # augment: each output on the path moves to the next input
             mover = found[free]
             taken[free], lies[mover], free = mover, free, lies.get(mover, -1)
     return total

@@ -1,10 +1,10 @@
-"""The inner loops of the exact offset search, in the part of Python that `compiled` understands.
+"""The inner loops of the exact offset search, in the subset of Python that `compiled` accepts.
 
 Buffer j has four numbers in `state`: at j the least offset that it can still take (`low`), at n + j the top
-of what already lies under it (`base`), at 2 n + j its *debt*, at 3 n + j whether it has been placed. `trail`
-remembers old values, so that a step can be taken back; it begins with its length and the most it can hold.
+of what already lies under it (`base`), at 2 n + j its *debt*, at 3 n + j 1 once it has been placed. `trail`
+is the undo log; it begins with its length and its capacity.
 
-Of all solutions the one with the smallest sum of offsets is looked for, in which no buffer can be moved down.
+The search looks for the solution with the smallest sum of offsets, in which no buffer can be moved down.
 So a buffer that is not put on its base has a blocker: one not placed yet that begins below base + size. That
 limit is the debt, 0 if there is none, until a blocker has been placed; and since the blocker lies under it,
 the buffer begins above the lowest top that any blocker can have.
@@ -18,7 +18,7 @@ IMPOSSIBLE, FOUND, LIMIT, NO_ROOM = 0, 1, 2, 3
 
 
 def put(state: Ints, trail: Ints, index: int, value: int) -> int:
-    """Change a number of the state."""
+    """Change a number of the state, logged in the trail."""
     top = trail[0]
     trail[top] = index
     trail[top + 1] = state[index]
@@ -28,7 +28,7 @@ def put(state: Ints, trail: Ints, index: int, value: int) -> int:
 
 
 def undo(state: Ints, trail: Ints, mark: int) -> int:
-    """The state as it was when the trail was `mark` long."""
+    """Restore the state as it was when the trail had length `mark`."""
     top = trail[0]
     while top > mark:
         top -= 2
@@ -38,7 +38,7 @@ def undo(state: Ints, trail: Ints, mark: int) -> int:
 
 
 def widen(span: Ints, first: int, last: int) -> int:
-    """Sections [first, last] have changed."""
+    """Extend `span`, the range of changed sections, by [first, last]."""
     if first < span[0]:
         span[0] = first
     if last > span[1]:
@@ -61,7 +61,7 @@ def look_at_section(
     order: Ints,
     blame: Ints,
 ) -> int:
-    """Whether the unplaced of one section cannot all fit; raises `low` of those that cannot be lowest in it.
+    """1 if the unplaced buffers of one section cannot all fit; raises `low` of those that cannot be lowest.
 
     They are jobs of one machine, ready at `low` and due at the capacity: all that begin at t or above
     must fit between t and the capacity.
@@ -89,7 +89,7 @@ def look_at_section(
                 i -= 1
             return 1
         i += 1
-    # Whoever is lowest has all the others above it; the rest begin where the first of these can end.
+    # The lowest buffer has all the others above it; the rest begin where the first of these can end.
     lowest = 2 * capacity
     i = count - 1
     while i >= 0 and state[order[i]] + total <= capacity:
@@ -120,7 +120,7 @@ def look_at_debts(
     span: Ints,
     blame: Ints,
 ) -> int:
-    """Whether a buffer in debt has no blocker left; raises `low` of the others above a blocker."""
+    """1 if a buffer in debt has no blocker left; raises `low` of the others above a blocker."""
     j = begin
     while j < end:
         if state[3 * n + j] == 0 and (state[2 * n + j] > 0 or state[j] > state[n + j]):
@@ -156,7 +156,7 @@ def lay(
     trail: Ints,
     span: Ints,
 ) -> int:
-    """Place buffer j on its base: all that live with it and are not placed will lie above it."""
+    """Place buffer j on its base: all unplaced buffers that live with it will lie above it."""
     low = state[j]
     top = low + size[j]
     put(state, trail, 3 * n + j, 1)
@@ -180,7 +180,7 @@ def lay(
 
 
 def split(n: int, begin: int, end: int, first: Ints, last: Ints, state: Ints, agenda: Ints, made: int) -> int:
-    """Cut buffers [begin, end) where no unplaced one lives across; the bounds go to the agenda's end.
+    """Cut buffers [begin, end) where no unplaced one lives across; append the bounds to the agenda.
 
     Returns the number of parts. Buffers are numbered by their first section.
     """
@@ -222,10 +222,10 @@ def search(
     blame: Ints,
     span: Ints,
 ) -> int:
-    """Depth first: of the buffers that can lie lowest the first in `rank` is put on its base, or never is.
+    """Depth-first search: among buffers that can lie lowest, the first in `rank` is put on its base or not.
 
     The agenda is a list of parts that share no section: (first buffer, end, choices when it was begun,
-    next part). A part that is done forgets its choices: what comes later cannot change by them.
+    next part). A finished part forgets its choices: what comes later cannot change by them.
     Returns one of the four constants; span[2] is the number of buffers placed on the way.
     """
     part = 0

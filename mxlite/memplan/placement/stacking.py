@@ -1,4 +1,4 @@
-"""The lowest gap of an arena for one range after another, in the part of Python that `compiled` understands.
+"""Lowest-gap placement of one range after another, in the subset of Python that `compiled` accepts.
 
 The tree of gaps.py in arrays: row x of a table holds the blocks of `used` of node x, row 2 * leaves + x
 those of `covered`. Row r is pool[at[r]], ...: low, high, low, high, ... of count[r] blocks, with room for
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..compiled import Ints
 
-NO_ROOM = -1  # the functions below know no names of this file
+NO_ROOM = -1  # the functions below are compiled without this file's globals
 
 
 def add(pool: Ints, at: Ints, count: Ints, room: Ints, left: Ints, row: int, low: int, high: int) -> int:
@@ -29,7 +29,7 @@ def add(pool: Ints, at: Ints, count: Ints, room: Ints, left: Ints, row: int, low
         if pool[base + 2 * last + 1] > high:
             high = pool[base + 2 * last + 1]
         last += 1
-    # Blocks [first, last) touch the new one and become one with it.
+    # Blocks [first, last) touch the new one and are merged with it.
     if number == room[row] and last == first:
         wanted = number + number + 2
         if left[0] + 2 * wanted > left[1]:
@@ -101,7 +101,7 @@ def take(
 
 
 def look_at(count: Ints, rows: Ints, cursor: Ints, number: int, row: int) -> int:
-    """Put a row that has blocks behind the `number` rows to be looked at; how many these are then."""
+    """Append a row that has blocks to the first `number` of `rows`; return their new number."""
     if count[row] > 0:
         rows[number] = row
         cursor[number] = 0
@@ -143,7 +143,7 @@ def lowest(
     while left > 0:
         number = look_at(count, rows, cursor, number, 2 * leaves + left)
         left = left >> 1
-    # Up to the end of any block that is in the way, until none is.
+    # Move up to the end of any block that overlaps, until none does.
     offset = 0
     moved = 1
     while moved == 1:
@@ -180,7 +180,7 @@ def stack(
     rows: Ints,
     cursor: Ints,
 ) -> int:
-    """An offset for each range, in the order given; the highest top, or NO_ROOM if the pool is too small."""
+    """Fill `offsets` in the given order; return the highest top, or NO_ROOM if the pool is too small."""
     row = 0
     while row < 4 * leaves:
         at[row] = 0
@@ -205,4 +205,4 @@ def stack(
 
 
 PARTS = (add, take, look_at, lowest, stack)
-"""What `compiled` takes: each before its callers."""
+"""All functions for `compiled`, each before its callers."""

@@ -1,1 +1,1 @@
-"""Rematerialization: which tasks run again, and which values go to host memory, for every budget."""
+"""Rematerialization: which tasks are recomputed, and which values go to host memory, for every budget."""

@@ -1,17 +1,17 @@
-"""Annealing: many searches side by side, each for a budget of its own, that may pass through worse plans.
+"""Simulated annealing: many searches in parallel, each for its own budget, that may pass through worse plans.
 
-Where few tasks matter, a search that only ever takes what is better ends too early: a result must be kept
+If few tasks matter, a search that only accepts improvements ends too early: a result must be kept
 and two others dropped, and each of these changes alone is worse. So each search makes one to three changes
-at a time and goes on from what is a little worse too, less and less so. What is over its budget is not
-forbidden but dear: for few tasks less so, since dropping what pays for a gain is often worth its seconds only
-when the gain, which is over the budget alone, was made. All searches make one step together, since candidates
-are costed together, and whatever beats a point of the frontier is noted there, whichever budget it was found
-for.
+at a time and also accepts slightly worse states, less and less so. Exceeding the budget is penalised, not
+forbidden, and for few tasks the penalty is smaller, since a change that frees bytes often pays off only
+after the gain, which is over the budget alone, was made. All searches make one step together, since
+candidates are costed together, and whatever beats a point of the frontier is recorded there, whichever budget
+it was found for.
 
 S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi 1983, "Optimization by simulated annealing". There a worse state is
-taken with a probability from an exponential function. Here a random number bounds how much worse it may be,
-for exponential functions are not rounded alike on all machines; and the random numbers are the raw ones of a
-generator that always starts alike.
+accepted with a probability from an exponential function. Here a random number bounds how much worse it may
+be, because exponential functions are not rounded alike on all machines; and the random numbers are the raw
+ones of a generator with a fixed seed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ BUDGETS, EACH = 16, 12  # searches: budgets, and how many for each, at most
 STEPS, STEPS_EACH = (
     100,
     4,
-)  # of each, at least, and no more than for each task: there are fewer searches instead
+)  # minimum of each, and no more than for each task: there are fewer searches instead
 HIGHEST = 3  # count
 BELOW = 0.85  # of the least bytes known: the lowest budget
-FEW = 100  # tasks, at most: the first of each pair below, else the second
-DEAR = 0.4, 2.0  # shares of a step that a whole budget in excess is counted as
+FEW = 100  # tasks, at most: selects the first of each pair below, else the second
+DEAR = 0.4, 2.0  # penalty, in shares of a step, of exceeding the budget by its whole size
 WARM = 0.01, 0.02  # how much worse, in shares of a step, the next state may be at first; nothing at last
-NEAR = 4  # places that a change is away from the one before, at most, half of the time
+NEAR = 4  # maximum distance between the places of successive changes, half of the time
 
 
 def anneal(pool: Pool, limit: int, seed: int = 1) -> None:
-    """Search from the points of the frontier for `limit` visits, changing what is held, or not at all where
-    these are too few. Each `seed` searches otherwise.
+    """Search from the points of the frontier for `limit` visits, changing what is held; do nothing if the
+    limit is too small. Each `seed` gives another search.
     """
     if pool.evaluator.runs_by_stage and len(pool.holds.free):
         points = [p for p in pool.points if p.array.min(initial=0) >= 0]
@@ -100,7 +100,7 @@ def _places(steps: int, searches: int, among: int, draws: _Draws) -> np.ndarray:
 
 
 class _Counts:
-    """Mirror counts of each search, and those that it may move to."""
+    """Mirror counts of each search, and the moves open to it."""
 
     def __init__(self, pool: Pool, tasks: np.ndarray) -> None:
         self.pool, self.tasks, self.places = pool, tasks, len(tasks)
@@ -109,7 +109,7 @@ class _Counts:
         self.counts = self.moved = np.minimum([p.array for p in points], HIGHEST)
 
     def draw(self, draws: _Draws, places: np.ndarray) -> None:
-        """What is changed at `places` in each step."""
+        """Draw the changes at `places` for each step."""
         self.some, self.at = places >= 0, self.tasks[places]
         chance = draws.shares(*places.shape)
         self.more, self.none = chance < 0.25, chance < 0.5
@@ -132,7 +132,7 @@ class _Counts:
 
 
 class _Spans:
-    """What each search holds from one backward task to the next, and what it may move to."""
+    """Tasks that each search holds from one backward task to the next, and the moves open to it."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool, self.places = pool, len(pool.holds.free)
@@ -144,7 +144,7 @@ class _Spans:
         self.states = self.moved = states[np.array([at[id(p)] for p in points])]
 
     def draw(self, draws: _Draws, places: np.ndarray) -> None:
-        """What is changed at `places` in each step."""
+        """Draw the changes at `places` for each step."""
         self.tasks = np.where(places >= 0, self.pool.holds.free[places], -1)
         self.which, self.kinds = draws.below(1 << 20, *places.shape), draws.below(2, *places.shape)
 

@@ -1,30 +1,31 @@
-"""Beam search: schedules of a small problem from the first stage to the last, for all budgets side by side.
+"""Beam search: schedules of a small problem from the first stage to the last, for all budgets in parallel.
 
-What a stage costs follows from what is held when it begins and when it ends (`stages.py`). So a schedule is a
-path, stage by stage, through sets of held tasks. Of all beginnings with equal sets only the fastest counts,
-and none that holds less than another at no fewer seconds. Nothing is dropped as long as it fits: only where a
-stage's steps need more than the budget, results are dropped one after the other, each in all ways, until they
-do; or a task runs that reads what is dropped, to be held instead.
+The cost of a stage follows from the sets of tasks held when it begins and when it ends (`stages.py`). So a
+schedule is a path, stage by stage, through sets of held tasks. Among prefixes with equal sets only the
+fastest counts, and none that holds less than another at no fewer seconds (dominance). Nothing is dropped as
+long as it fits: only where a stage's steps need more than the budget, results are dropped one after the
+other, each in every possible order, until they fit; or a task that reads a dropped result runs, to be held
+instead.
 
     wish      hold all that is useful later        fits: a label of the next stage
     too much  drop a      drop b      drop c
     still     drop a, b   drop a, c   drop b, c    fits: labels of the next stage
 
-A stage may have no room for all that would run again for it. So in the stage before, a task that is read
-later may run too, with all that must run for it; where that is too much, results are dropped as above. Some
-tasks then run three times and more.
+A stage may have no room for everything that would be recomputed for it. So in the stage before, a task that
+is read later may run too, with its recomputed inputs; where that is too much, results are dropped as above.
+Some tasks then run three times and more.
 
-A label ends when it and what it must still run take as long as the point of the frontier that is to
-be beaten. Of each budget only a number of labels go on: those of the fewest seconds so far and still to be
-run, with what is held counted at `prices.py`. Where all labels of a budget have ended, others get its places.
-What is found leaves gaps in bytes to the points around it, so these are searched once more. B. T. Lowerre
-1976, "The HARPY speech recognition system", is where beams come from.
+A label (a partial schedule) ends when its time so far and a bound on the rest reach the time of the
+frontier's point to be beaten. For each budget only a number of labels go on: those of the fewest seconds so
+far and still to be run, with what is held priced by `prices.py`. Where all labels of a budget have ended,
+others get its slots. The results leave gaps in bytes to the points around them, so these are searched once
+more. B. T. Lowerre 1976, "The HARPY speech recognition system", introduced beam search.
 
-Beginnings are lost where most is chosen at once: behind the forward pass, of which half a graph's results may
-have to go. But the points of a frontier, of all bytes, agree on much of it. So in the end there is a search
-that chooses only what they do not agree on: what all of them hold at a stage is not dropped there, and what
-none of them holds is not held. Far fewer labels are left to choose from, so these may differ in more: two
-tasks of a stage, each with what must run for it, may run before they are read.
+Prefixes are lost where most is chosen at once: after the forward pass, where half a graph's results may
+have to be dropped. But the points of a frontier, of all bytes, agree on much of it. So at the end there is a
+search that chooses only what they do not agree on: what all of them hold at a stage is not dropped there, and
+what none of them holds is not held. Far fewer choices are left, so labels may differ in more: two
+tasks of a stage, each with its recomputed inputs, may run before they are read.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ from .stages import any_of, MOST, Stages
 Array = np.ndarray
 
 LABELS = 2500  # of all budgets together that go on from one stage to the next
-WIDEST, WIDER = 250, 4  # labels of one budget at first; how many times as many when others have ended
+WIDEST, WIDER = 250, 4  # labels of one budget at first; the factor by which this grows when others have ended
 BUDGETS = 64  # at most
-NEAR = 8  # units of seconds that count as nothing
-BELOW, SLOWEST = (0.98, 0.95, 0.92), 3  # of the least bytes known; seconds there, of those of that point
-ROUNDS = 2  # searches, each for what beats the points that the one before has left
-LONG, LONGEST = 1_200_000, 2_000_000  # labels looked at; after more no second search follows, and no last one
+NEAR = 8  # units of seconds that count as no difference
+BELOW, SLOWEST = (0.98, 0.95, 0.92), 3  # of the least bytes known; seconds there, relative to that point
+ROUNDS = 2  # searches, each to beat the points that the one before has left
+LONG, LONGEST = 1_200_000, 2_000_000  # labels examined; beyond these, no second or last search
 SOONER = 8  # one in so many labels that go on comes from tasks that run before they are read
 EARLY = 2  # such tasks of one stage, where points of the frontier agree on all else
 NEVER = 1 << 58  # units of seconds
 
 
 class Labels:
-    """Beginnings of schedules, one in each column of `table`. Its rows say which `budget` it is for, what is
+    """Partial schedules, one in each column of `table`. Its rows say which `budget` it is for, the sets
     `held` when the last stage begins and `after` it, seconds `spent` before that stage and up to its end
-    (`now`), and of which label it is (`origin`).
+    (`now`), and the label it extends (`origin`).
     """
 
     def __init__(self, table: Array) -> None:
@@ -71,14 +72,14 @@ class Labels:
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:
-        """All of several, one behind the other."""
+        """Concatenation of several tables."""
         return cls(np.concatenate([p.table for p in parts], axis=1))
 
 
 class Beam:
-    """Searches of one problem, within `budgets` bytes each, for less than `upper` units of seconds. Of each
+    """Searches of one problem, within `budgets` bytes each, for less than `upper` units of seconds. For each
     budget `width` labels go on, and more when others have ended. Of `known` schedules (schedules, stages + 1)
-    as `run` gives them, what all hold is not dropped, and what none holds is not held.
+    in the form that `run` returns, what all hold is not dropped, and what none holds is not held.
     """
 
     def __init__(
@@ -102,8 +103,8 @@ class Beam:
         self.looked_at = 0
 
     def run(self) -> dict[int, Array]:
-        """Of each budget for which there is one the fastest schedule found: what is held when each stage
-        begins, and behind the last.
+        """The fastest schedule found for each budget that has one: the sets held when each stage begins, and
+        after the last.
         """
         labels = self._forward()
         trail = [labels]
@@ -123,7 +124,7 @@ class Beam:
         return found
 
     def _forward(self) -> Labels:
-        """What is held when the first stage begins."""
+        """Labels for the sets held when the first stage begins."""
         stages = self.stages
         number = np.arange(len(self.budgets))
         zero = np.zeros(len(number), np.int64)
@@ -148,7 +149,7 @@ class Beam:
         return labels
 
     def _stage(self, j: int, labels: Labels) -> Labels:
-        """The labels behind stage j that go on from `labels`."""
+        """Labels after stage j that extend `labels`."""
         stages, useful = self.stages, self.ever[j + 1]
         if len(labels):
             self.width = min(self.labels // len(np.unique(labels.budget)), self.widest)
@@ -157,10 +158,10 @@ class Beam:
         wish = present & useful
         labels = Labels(np.stack([labels.budget, held, wish, labels.now, labels.now, np.arange(len(labels))]))
         labels = self._costed(labels, j)
-        # What the stage reads is there in any case.
+        # The inputs of the stage are live in any case.
         may = useful & stages.free & ~self.always[j + 1] & ~(stages.asked[j] & ~stages.own_donors[j])
         labels = self._fitting(labels, j, may, wish, self.width)
-        if stages.asked[j + 1]:  # else what it would be for can as well run there
+        if stages.asked[j + 1]:  # otherwise, recompute there instead
             some, done, sooner = self.width // SOONER, [labels], labels
             for _ in range(self.early):
                 sooner = self._best(
@@ -172,8 +173,8 @@ class Beam:
         return self._best(labels, j + 1, self.prices.of(j + 1), self.width, final=True)
 
     def _fitting(self, labels: Labels, j: int, may: int, wish: Array, width: int) -> Labels:
-        """The labels behind stage j that fit, of `labels` and of those without some of what they `may` do
-        without and is in their `wish`.
+        """Labels after stage j that fit, from `labels` and from those without some of the tasks in their
+        `wish` that they `may` drop.
         """
         stages, prices, done = self.stages, self.prices.of(j), [labels[:0]]
         while len(labels):
@@ -184,7 +185,7 @@ class Beam:
         return self._best(Labels.joined(done), j + 1, self.prices.of(j + 1), self.width)
 
     def _dropped(self, labels: Labels, may: int, j: int = -1, wish: Array | None = None) -> Labels:
-        """Each of `labels` without one of the tasks that it `may` do without, or with a reader instead."""
+        """Each of `labels` without one of the tasks that it `may` drop, or with a reader of it instead."""
         stages = self.stages
         x = np.array([x for x in range(stages.number) if may >> x & 1], np.int64)
         mine = labels.after if wish is None else labels.after & wish[labels.origin]
@@ -203,7 +204,7 @@ class Beam:
         return self._changed(labels, rows, sets)
 
     def _sooner(self, labels: Labels, j: int) -> Labels:
-        """Each of `labels` with one task more that runs before it is read, and all that runs for that."""
+        """Each of `labels` with one more task that runs early, and with all that is recomputed for that."""
         stages, rows, sets = self.stages, [], []
         useful = self.ever[j + 1]
         there = labels.after | labels.held | stages.missing(labels.held, stages.asked[j] | labels.after)
@@ -224,14 +225,14 @@ class Beam:
         return found
 
     def _costed(self, labels: Labels, j: int) -> Labels:
-        """`labels` given the seconds of stage j, without those that would run what may not."""
+        """`labels` with the seconds of stage j, without those that would run a forbidden task."""
         stages = self.stages
         again = stages.missing(labels.held, stages.asked[j] | labels.after)
         labels.now[:] = labels.spent + stages.cost(again)
         return labels[(again & ~stages.allowed[j]) == 0]
 
     def _best(self, labels: Labels, j: int, price: Array, width: int, final: bool = False) -> Labels:
-        """Of each budget the labels that go on, where stages from j on are still to come."""
+        """The labels of each budget that go on, with stages from j still to come."""
         self.looked_at += len(labels)
         labels, total = self._hopeful(labels, j, price)
         some = self._ranked(labels, total, 2 * width if final else width)
@@ -241,7 +242,7 @@ class Beam:
         return labels[some]
 
     def _hopeful(self, labels: Labels, j: int, price: Array) -> tuple[Labels, Array]:
-        """The labels that can still beat their budget's seconds, and what they take, with what is held."""
+        """Labels that can still beat their budget's seconds, and their totals with what is held priced in."""
         stages = self.stages
         if stages.loops is not None:
             which, total = np.empty((2, len(labels)), np.int64)
@@ -262,7 +263,7 @@ class Beam:
         return labels, total
 
     def _ranked(self, labels: Labels, total: Array, width: int) -> Array:
-        """Of each budget the `width` labels of the least `total`, each set and seconds once."""
+        """The `width` labels of the least `total` for each budget, each set and seconds once."""
         order = np.lexsort((labels.after, total, labels.budget))
         fresh = np.arange(len(order)) == 0
         for key in (labels.budget, total, labels.after):
@@ -274,7 +275,7 @@ class Beam:
         return first
 
     def _undominated(self, labels: Labels) -> Array:
-        """Whether no label of the same budget holds more at no more seconds; they are in order of budgets."""
+        """True where no label of the same budget holds more at no more seconds; they are sorted by budget."""
         if not len(labels):
             return np.zeros(0, bool)
         budgets, budget = np.unique(labels.budget, return_inverse=True)
@@ -292,8 +293,8 @@ class Beam:
 
 
 def beam(pool: Pool) -> None:
-    """Search for what beats the points of the frontier, each within the bytes up to the next larger one's,
-    and for what lies below the least of them.
+    """Search for schedules that beat the points of the frontier, each within the bytes up to the next larger
+    one's, and for some below the least of them.
     """
     problem = pool.problem
     if not pool.evaluator.runs_by_stage or problem.num_forward > MOST or len(pool.points) < 2:
@@ -319,7 +320,7 @@ def beam(pool: Pool) -> None:
 def _search(
     pool: Pool, stages: Stages, todo: Sequence[tuple[int, int]], forced: int, known: Array | None = None
 ) -> tuple[bool, int]:
-    """Search for `todo`, as `_budgets` gives it: whether there is anything, and labels looked at."""
+    """Run the search `todo` of `_budgets`; return True if there is anything, and the labels examined."""
     budgets, upper = np.array(todo, np.int64).T
     search = Beam(stages, budgets, upper, min(WIDEST, LABELS // len(budgets)), forced, known)
     found = search.run()

@@ -1,10 +1,10 @@
-"""A problem as a sequence of blocks: what a stretch of them takes to hold, and to run again.
+"""A problem as a sequence of blocks: bytes to hold a segment of them, and seconds to recompute it.
 
 Blocks lie between the cuts of `split.find_cuts`. Within a block, values are worth keeping in a fixed order,
-most seconds saved per byte first: its *path*. Of a stretch between two kept cuts the tables of chain.py then
-know three numbers from sums along the blocks: the bytes that backward needs at once, the bytes that stay
-from the forward pass, the seconds that run a second time. They are a model. Whatever is made from it is
-costed exactly before anybody believes it.
+most seconds saved per byte first: its *path*. For a segment between two kept cuts the tables of chain.py then
+derive three numbers from sums along the blocks: the bytes that backward needs at once, the bytes that stay
+from the forward pass, the seconds of recomputation. They are a model. Whatever is derived from it is
+costed exactly before it is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..problem import padded, Problem
 from .schedule import make_schedule
 from .split import Cuts
 
-SMALL = 40  # tasks of a block up to which every next step of its path is weighed; beyond, sorted once
+SMALL = 40  # tasks of a block whose path is chosen step by step; larger blocks are sorted once
 STEPS = 24  # of a path that is sorted once
 
 Row = tuple[tuple[int, ...], float, float, float]
-"""What one step of a path keeps, then bytes kept, seconds run again, those of them on the way through."""
+"""Tasks that a step of a path keeps; then bytes kept, seconds recomputed, seconds of passing cheap tasks."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Path:
     """The order in which the results of one block are worth keeping.
 
     Step i keeps `tasks[i]` (numbers within the block), for `price[i]` seconds saved per byte; prices fall.
-    After it `nbytes[i]` are kept and `seconds[i]` run again, of these `passing[i]` cheap ones whose
-    results both backward and the way to the block's end need. Step 0 keeps only what must be kept.
+    After it `nbytes[i]` are kept and `seconds[i]` are recomputed, including `passing[i]` of cheap tasks whose
+    results both backward and the path to the block's end need. Step 0 keeps only what must be kept.
     """
 
     tasks: tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ class Path:
     passing: np.ndarray
 
     def kept(self, least_price: float) -> int:
-        """How many steps save at least `least_price` seconds per byte, step 0 included."""
+        """Number of steps that save at least `least_price` seconds per byte, step 0 included."""
         return bisect_right(self._falling, -least_price)
 
     @cached_property
@@ -65,7 +65,7 @@ class Blocks:
         self.end = [*(t + 1 for t in cuts.at), n]
         self.num = len(self.begin)
         self.size = [0] * n  # bytes of all results that lie in the arena
-        self.needed = [0] * n  # of those, what backward reads
+        self.needed = [0] * n  # the part of these that backward reads
         values, tasks = self.problem.values, self.problem.tasks
         needed = {v for t in tasks[n:] for v in t.inputs}
         readers: dict[int, list[int]] = {}
@@ -79,7 +79,7 @@ class Blocks:
                 if v >= 0 and not values[v].fixed
             ]
             for t in range(n)
-        ]  # of each task, those in the arena: bytes, whether backward reads it, which forward tasks do
+        ]  # arena results of each task: bytes, is it read by backward, the forward tasks that read it
         self.size = [sum(r[0] for r in rows) for rows in self.results]
         self.needed = [sum(r[0] for r in rows if r[1]) for rows in self.results]
         self.droppable = [
@@ -91,7 +91,7 @@ class Blocks:
 
     @cached_property
     def gradient_bytes(self) -> np.ndarray:
-        """For each block the most bytes of gradients and workspaces while backward is in it."""
+        """For each block the peak bytes of gradients and workspaces while backward is in it."""
         problem = self.problem
         n = problem.num_forward
         schedule = make_schedule(problem, [0] * n)
@@ -114,7 +114,7 @@ class Blocks:
 
     @cached_property
     def paths(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-        """For each block its path when its end is no kept cut, and when it is. Equal blocks share theirs."""
+        """The path of each block when its end is no kept cut, and when it is. Equal blocks share theirs."""
         known: dict[object, tuple[Path, Path]] = {}
         found = []
         for b in range(self.num):
@@ -141,7 +141,7 @@ class Blocks:
         return rows, tuple(t - begin for t in self.leaving[b])
 
     def _again(self, b: int, demanded: Iterable[int], kept: set[int]) -> list[int]:
-        """Tasks of block b that run again for what is `demanded`, when `kept` is still there."""
+        """Tasks of block b that are recomputed for what is `demanded`, when `kept` is still there."""
         begin, reads, droppable = self.begin[b], self.problem.reads, self.droppable
         found: set[int] = set()
         stack = [t for t in demanded if t not in kept and droppable[t]]
@@ -179,7 +179,7 @@ class Blocks:
     def _row(
         self, b: int, added: Sequence[int], demanded: Sequence[int], kept: set[int], cut_kept: bool
     ) -> Row:
-        """What it takes to have `kept`, in block b."""
+        """Row of block b's path for keeping `kept`: bytes kept and seconds recomputed."""
         tasks, begin = self.problem.tasks, self.begin[b]
         running = set(self._again(b, demanded, kept))
         nbytes = 0
@@ -198,7 +198,7 @@ class Blocks:
         )
 
     def _sorted(self, b: int, demanded: Sequence[int], kept: set[int]) -> list[list[int]]:
-        """What runs again in a large block, most seconds per byte first, in a few groups."""
+        """Tasks of a large block that are recomputed, most seconds per byte first, in a few groups."""
         tasks = self.problem.tasks
         order = sorted(self._again(b, demanded, kept), key=lambda t: (-tasks[t].seconds / self.size[t], t))
         width = max(1, -(-len(order) // STEPS))
@@ -206,7 +206,7 @@ class Blocks:
 
 
 def _falling(rows: list[Row]) -> Path:
-    """The path of `rows`; steps that save more together than apart become one."""
+    """The path of `rows`; steps that save more together than apart are merged."""
     hull = rows[:1]
     for row in rows[1:]:
         hull.append(row)

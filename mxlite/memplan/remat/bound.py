@@ -1,4 +1,4 @@
-"""What every plan of a step without backward needs, as inference is: there nothing runs again."""
+"""Lower bound on the arena of a step without backward, such as inference, where nothing is recomputed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def forward_bound(plan: MemoryPlan) -> int:
-    """Bytes of the arena that every order of a step without backward needs, at the task where `plan` has
-    most, or at any by itself. O(tasks).
+    """Arena bytes that every order of a step without backward needs, at the peak task of `plan`, or at any
+    task by itself. O(tasks).
 
-    What was made before it, whatever the order, and is read behind it, whatever the order, is there.
+    Values that every order writes before that task and reads after it are live there.
     """
     problem = plan.problem
     live = plan.live_bytes()

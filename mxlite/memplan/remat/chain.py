@@ -1,11 +1,11 @@
-"""Which stretches of blocks to run again, for every amount of memory at once: a dynamic programme.
+"""Dynamic programme over a chain of blocks: which segments to recompute, for every amount of memory at once.
 
-Let kept cuts divide the forward pass into stretches. When backward enters a stretch, everything it needs
-there is made again in one burst, and the arena holds
+Let kept cuts divide the forward pass into segments. When backward enters a segment, everything it needs
+there is recomputed in one burst, and the arena holds
 
-    what is kept of all earlier stretches  +  all that backward needs of this one  +  gradients.
+    what is kept of all earlier segments  +  all that backward needs of this one  +  gradients.
 
-So a stretch [c, d) can be worked on with `slack` bytes, those that earlier stretches leave, if `hold(c, d)`
+So a segment [c, d) can be worked on with `slack` bytes, those that earlier segments leave, if `hold(c, d)`
 is no more; it takes `kept` bytes of the slack away from all that follow; and it costs the seconds of what was
 dropped. With g(c, slack) the least cost of blocks c and on,
 
@@ -13,14 +13,14 @@ dropped. With g(c, slack) the least cost of blocks c and on,
     g(c, slack) = min over d, price:  seconds(c, d, price) + g(d, slack - kept(c, d, price))
                                                                   for hold(c, d) <= slack
 
-where a stretch keeps what saves at least `price` seconds per byte, besides the cut at its end. One table
-serves every budget, for the state is what is left and not what is used. Stretches come out long at the input,
-where nothing is kept yet, and short at the output.
+where a segment keeps what saves at least `price` seconds per byte, besides the cut at its end. One table
+serves every budget, because the state is the slack that is left, not the bytes used. Segments come out long
+at the input, where nothing is kept yet, and short at the output.
 
 This differs from the programmes of rotor (Beaumont et al. 2019) and Checkmate's baselines in what may be
-kept: results inside a stretch whose blocks' outputs are dropped. The best plans do that, since convolutions
-save many seconds for few bytes. A second form of a stretch makes cheap results twice, once on the way through
-and once when backward comes to their block, and so holds fewer bytes.
+kept: results inside a segment whose blocks' outputs are dropped. The best plans do that, since convolutions
+save many seconds for few bytes. A second form of a segment computes cheap results twice, once on the way
+through and once when backward comes to their block, and so holds fewer bytes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ...core.cached import cached_property
 from .blocks import Blocks
 
-FAR = 1e30  # seconds of what cannot be done
-MENU = 12  # prices that a stretch may choose from
+FAR = 1e30  # seconds of an infeasible state
+MENU = 12  # prices that a segment may choose from
 LEVELS = 192  # of slack
-WORK = 400_000_000  # entries looked at by one table, at most; long chains get fewer levels and lengths
+WORK = 400_000_000  # entries that one table examines, at most; long chains get fewer levels and lengths
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Blocks [begin, end), of which everything is kept that saves `price` or more; `twice`: see above."""
+    """Segment of blocks [begin, end) that keeps everything that saves `price` or more; `twice`: see above."""
 
     begin: int
     end: int
@@ -52,8 +52,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class _Options:
-    """The ways to go on from a block: `ends` (D), `hold` (forms, D), `kept` (menu, D), `seconds` (forms,
-    menu, D).
+    """The segments that may start at a block: `ends` (D), `hold` (forms, D), `kept` (menu, D), `seconds`
+    (forms, menu, D).
     """
 
     ends: np.ndarray
@@ -63,7 +63,7 @@ class _Options:
 
 
 class Chain:
-    """Sums along the blocks, from which every stretch is known."""
+    """Prefix sums along the blocks, from which the cost of every segment follows."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -87,7 +87,7 @@ class Chain:
         gradients = blocks.gradient_bytes
         self.held = np.array([_summed(needed), _summed(needed - cheap)])
         self.peak = np.array([self.held[0, 1:] + gradients, self.held[1, 1:] + gradients + cheap])
-        # From each block to the end, with everything kept.
+        # The bytes from each block to the end, with everything kept.
         self.tail = np.maximum.accumulate(self.peak[0, ::-1])[::-1] - self.held[0, :-1]
 
     @cached_property
@@ -100,11 +100,11 @@ class Chain:
         ]
 
     def older(self, c: int, d: int) -> float:
-        """Bytes that the cut behind stretch [c, d) keeps of blocks of the stretch before its last."""
+        """Bytes that the cut after segment [c, d) keeps of blocks of the segment before its last."""
         return float(sum(nbytes for b, nbytes in self._wide[d - 1] if b >= c))
 
     def options(self, c: int, lengths: np.ndarray, forms: int) -> _Options:
-        """What may come next after cut c: stretches of the given lengths, not to the very end."""
+        """Segments that may follow cut c: those of the given lengths that do not reach the very end."""
         ends = c + lengths
         ends = ends[ends < self.blocks.num]
         last = ends - 1
@@ -121,7 +121,7 @@ class Chain:
 
 
 class Table:
-    """g(c, slack) for slack up to `limit` bytes, and the stretches that reach it."""
+    """g(c, slack) for slack up to `limit` bytes, and the segments that reach it."""
 
     def __init__(self, chain: Chain, limit: float, *, twice: bool) -> None:
         self.chain = chain
@@ -138,7 +138,7 @@ class Table:
         self.options: list[_Options] = []
         for c in range(num - 1, -1, -1):
             options = chain.options(c, lengths, self.forms)
-            # What cannot be held with all the slack there is, is of no use to any state.
+            # A segment that does not fit the whole slack is of no use to any state.
             fits = options.hold.min(axis=0) <= limit
             if not fits.all():
                 options = _Options(
@@ -158,8 +158,8 @@ class Table:
         shift = options.kept / self.step
         whole = shift.astype(np.int64)
         part = (shift - whole)[:, :, None]
-        # A stretch shifts the row of its end by what it keeps. Rows with FAR before them make that a window,
-        # which is copied as a whole; with nothing left, only a stretch that keeps nothing could go on.
+        # A segment shifts the row of its end by what it keeps. Rows with FAR before them make that a window,
+        # which is copied as a whole; with nothing left, only a segment that keeps nothing could go on.
         rest = np.full((len(options.ends), 2 * size + 1), FAR)
         rest[:, size + 1 :] = self.least[options.ends]
         row = np.arange(len(options.ends))[None, :]
@@ -172,20 +172,20 @@ class Table:
         after += below
         best = np.full(size, FAR)
         for form in range(self.forms):
-            # First over prices: what a stretch must hold does not depend on them.
+            # Prices are reduced first: what a segment must hold does not depend on them.
             cost = np.add(after, options.seconds[form][:, :, None], out=below).min(axis=0)
             cost[slack < options.hold[form][:, None]] = FAR
             np.minimum(best, cost.min(axis=0), out=best)
         return best
 
     def walk(self, budgets: Sequence[float]) -> list[list[Stretch] | None]:
-        """The stretches for arenas of so many bytes; behind the last, everything is kept. None where there is
-        no way.
+        """The segments for arenas of the given bytes; after the last segment everything is kept. None if
+        infeasible.
         """
         chain = self.chain
         found: list[list[Stretch] | None] = [[] for _ in budgets]
         slack = np.array(budgets, np.float64)
-        at: dict[int, list[int]] = {0: [*range(len(budgets))]}  # of each block those that have come to it
+        at: dict[int, list[int]] = {0: [*range(len(budgets))]}  # block -> budgets that have reached it
         for c in range(chain.blocks.num):
             here = np.array(at.pop(c, ()), np.int64)
             here = here[slack[here] < chain.tail[c]]
@@ -204,7 +204,7 @@ class Table:
         return found
 
     def _steps(self, c: int, slack: np.ndarray) -> list[tuple[int, int, int] | None]:
-        """The best (form, menu, end) to go on with from block c, each with its slack."""
+        """The best (form, menu, end) to continue with from block c, for each slack."""
         options = self.options[c]
         if not len(options.ends):
             return [None] * len(slack)
@@ -225,14 +225,14 @@ class Table:
 
 
 def _menu(blocks: Blocks) -> np.ndarray:
-    """Prices that divide all steps of all paths into classes of about equal bytes. 0 keeps everything."""
+    """Prices that split all steps of all paths into classes of about equal bytes. 0 keeps everything."""
     weight: dict[float, float] = {}
     for path in blocks.paths[0]:
         for price, nbytes in zip(path.price[1:].tolist(), np.diff(path.nbytes).tolist()):
             weight[price] = weight.get(price, 0.0) + nbytes
     prices = sorted(weight)
     if len(prices) > MENU - 2:
-        # Keep those classes apart whose prices differ most.
+        # Those classes stay apart whose prices differ most.
         gaps = sorted(range(1, len(prices)), key=lambda i: (prices[i - 1] / prices[i], i))
         chosen = sorted({0, *gaps[: MENU - 3]})
         prices = [prices[i] for i in chosen]
@@ -240,7 +240,7 @@ def _menu(blocks: Blocks) -> np.ndarray:
 
 
 def _lengths(limit: int) -> np.ndarray:
-    """All small numbers, then growing by an eighth, up to `limit`."""
+    """Lengths up to `limit`: all small numbers, then growing by an eighth."""
     n, found = 1, []
     while n <= limit:
         found.append(n)
@@ -249,13 +249,13 @@ def _lengths(limit: int) -> np.ndarray:
 
 
 def _summed(rows: np.ndarray) -> np.ndarray:
-    """Sums over the first entries of the last axis, beginning with none."""
+    """Prefix sums of the last axis, beginning with zero."""
     zero = np.zeros((*rows.shape[:-1], 1))
     return np.concatenate([zero, np.cumsum(rows, axis=-1)], axis=-1)
 
 
 def counts_of(chain: Chain, stretches: list[Stretch], partly: dict[int, int] | None = None) -> np.ndarray:
-    """Mirror counts of the forward tasks. `partly[b]` are more steps of block b's path to keep."""
+    """Mirror counts of the forward tasks. `partly[b]` are additional steps of block b's path to keep."""
     blocks = chain.blocks
     tasks = blocks.problem.tasks
     counts = np.zeros(blocks.problem.num_forward, np.int64)
@@ -276,10 +276,10 @@ def counts_of(chain: Chain, stretches: list[Stretch], partly: dict[int, int] | N
 
 
 def filled(chain: Chain, stretches: list[Stretch], slack: float) -> dict[int, int]:
-    """More steps of single blocks' paths that the slack of an arena of `slack` bytes has room for.
+    """Additional steps of single blocks' paths for which the slack of an arena of `slack` bytes has room.
 
-    A byte kept in a stretch is missing in all later ones and in the tail. Most seconds per byte first; of
-    equals the last, which is missed by the fewest.
+    A byte kept in a segment is missing in all later ones and in the tail. Most seconds per byte first; among
+    equals the last, because fewest segments follow it.
     """
     blocks = chain.blocks
     room = np.empty(len(stretches) + 1)

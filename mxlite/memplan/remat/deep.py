@@ -1,16 +1,17 @@
-"""Running stretches again within stretches that run again: the least bytes, and what they cost.
+"""Recursive recomputation: segments within recomputed segments, for the least bytes, and their cost.
 
     r(c, d, slack) = 0                                         if all of [c, d) can be held, else
                    = min over e:  r(e, d, slack - cut(e)) + pass(c, e) + r(c, e, slack)
 
 is the least time that blocks [c, d) cost beyond the pass through them that is being made. That pass keeps
-cut e; blocks behind it are worked on first; then the blocks before it are passed again. The recursion is
+cut e; blocks after it are worked on first; then the blocks before it are passed once more. The recursion is
 that of Griewank and Walther 2000 and of rotor (Beaumont et al. 2019) for blocks of different sizes; a
-depth of k is a mirror count of k. Two things are added: what can be held may leave cheap results out, to be
-made once more when backward needs them; and a stretch that can be held may keep, from the pass before, what
+depth of k is a mirror count of k. Two things are added: a segment that can be held may leave out cheap
+results, to be recomputed when backward needs them; and it may keep, from the pass before, what
 saves most for its bytes, as in chain.py.
 
-All pairs are tabled, so long chains are taken several blocks at a time; within those the same is done again.
+All pairs are tabled, so long chains are taken several blocks at a time; within those the recursion is
+repeated.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ LEVELS = 160  # of slack
 
 @dataclass(frozen=True)
 class Part:
-    """Blocks [begin, end), whose results are all held once copy `depth` of them is made.
+    """Blocks [begin, end), whose results are all held once copy `depth` of them is computed.
 
-    What saves `price` seconds per byte is held since the pass before. `twice`: cheap results are not held,
-    but made once more.
+    Results that save `price` seconds per byte are held since the pass before. `twice`: cheap ones are not
+    held, but recomputed.
     """
 
     begin: int
@@ -56,9 +57,9 @@ class Deep:
         places: int = PLACES,
         known: dict[bytes, np.ndarray] | None = None,
     ) -> None:
-        """Between cuts of `among`, whose first and last are the ends, then between all within those.
+        """Solve between cuts of `among`, whose first and last are the ends, then between all within those.
 
-        `known` are tables found before: a net's blocks repeat.
+        `known` are tables found before: a network's blocks repeat.
         """
         known = {} if known is None else known
         self.chain = chain
@@ -69,7 +70,7 @@ class Deep:
             Deep(chain, limit, range(c, d + 1), INNER, known) if d - c > 1 else None
             for c, d in pairwise(self.at)
         ]
-        # Prices that a part may choose from when it can be held; the last one keeps its end alone.
+        # Prices that a part may choose from when it can be held; the last one keeps only its end.
         menu = len(chain.menu)
         self.menu = sorted({menu - 1, *range(1, menu - 1, 2)})
         n = len(self.at)
@@ -84,7 +85,7 @@ class Deep:
         self.table = known[self.key]
 
     def _measure(self) -> None:
-        """Bytes and seconds of the stretches between any two places."""
+        """Compute bytes and seconds of the segments between any two places."""
         chain, num = self.chain, self.chain.blocks.num
         places, menu = np.array(self.at), self.menu
         for i, c in enumerate(places[:-1].tolist()):
@@ -100,7 +101,7 @@ class Deep:
             self.again[i, i + 1 :] = chain.passing[-1, last] - chain.passing[-1, c]
 
     def _key(self) -> bytes:
-        """Equal for equal tables."""
+        """Key of this table, equal for equal tables."""
         found = blake2b(digest_size=16)
         for rows in (self.hold, self.cuts, self.passes, self.again):
             found.update(rows.tobytes())
@@ -123,7 +124,8 @@ class Deep:
         shift = self.cuts / self.step
         whole = shift.astype(np.int64)
         part = shift - whole
-        # What a kept cut takes shifts a row; FAR before the rows makes that a window (see Table in chain.py).
+        # The bytes of a kept cut shift a row; FAR before the rows makes that a window (see Table in
+        # chain.py).
         size = LEVELS + 1
         rows = np.full((2, n, n, 2 * size + 1), FAR, np.float32)
         rows[:, :, :, size + 1 :] = table
@@ -132,7 +134,7 @@ class Deep:
         below, above = sliding_window_view(rows, size, axis=3)
         start = size + 1 - np.minimum(whole, size)
         near = np.argwhere(self.hold[0] <= self.limit)
-        reach = int((near[:, 1] - near[:, 0]).max()) if len(near) else 0  # of what can be held at all
+        reach = int((near[:, 1] - near[:, 0]).max()) if len(near) else 0  # longest that can be held
         for width in range(2, n):
             first = np.arange(n - width)[:, None]
             last = first + width
@@ -161,12 +163,12 @@ class Deep:
         return capped
 
     def least(self, i: int, j: int, slack: float) -> float:
-        """r between places i and j, between two levels in proportion."""
+        """r between places i and j, linearly interpolated between two levels."""
         return float(self._between(np.array(i), np.array(j), np.array(slack)))
 
     def _costs(self, i: int, j: int, slack: float) -> np.ndarray:
         """(places, menu) for each place between i and j, and each price: the time if the pass keeps that cut
-        and what saves as much.
+        and everything that saves as much.
         """
         middle = np.arange(i + 1, j)
         deepest = len(self.menu) - 1
@@ -188,9 +190,9 @@ class Deep:
     def parts(
         self, i: int, j: int, slack: float, depth: int, found: list[Part], cuts: dict[int, int]
     ) -> bool:
-        """How [i, j] is worked on when its pass is copy `depth`: its parts, and cuts with their counts.
+        """Work out [i, j] when its pass is copy `depth`: append its parts, and enter cuts with their counts.
 
-        False if that cannot be done with `slack` bytes.
+        False if that is infeasible with `slack` bytes.
         """
         places, deepest = self.at, len(self.menu) - 1
         stack = [(i, j, slack, depth)]
@@ -257,9 +259,9 @@ class Deep:
 
 
 def _thinned(chain: Chain, among: Sequence[int], places: int) -> list[int]:
-    """At most `places` of the cuts `among`, that divide what backward needs into about equal parts.
+    """At most `places` of the cuts `among`, chosen to split what backward needs into about equal parts.
 
-    Where that leaves more than half of the cuts in one part, for most blocks hold nothing, the numbers of
+    If that leaves more than half of the cuts in one part, because most blocks hold nothing, the numbers of
     blocks are made equal instead: so parts of parts soon are single blocks.
     """
     n = len(among)

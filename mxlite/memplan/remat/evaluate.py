@@ -1,4 +1,4 @@
-"""What mirror counts cost, exactly, before anything is placed: most live bytes and recompute time."""
+"""Exact cost of mirror counts and runs before placement: peak live bytes and recompute time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .profiles import Profiles
 from .schedule import Choice, make_schedule, Runs, without_copies
 from .transfer import costs
 
-MOST_COPIES = 4  # that are known by stage
-NEVER = 1 << 62  # bytes of what is not looked at
-ADDED = 1 << 20  # numbers that are added up together, about
+MOST_COPIES = 4  # runs of one task that the stage tables cover
+NEVER = 1 << 62  # bytes of a candidate that is not examined
+ADDED = 1 << 20  # numbers that are summed at once, about
 
 
 class Evaluator:
@@ -32,7 +32,7 @@ class Evaluator:
 
     @cached_property
     def profiles(self) -> Profiles:
-        """Tables of the problem, for many candidates at once."""
+        """Tables of the problem, for costing many candidates at once."""
         return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
 
     @cached_property
@@ -41,7 +41,7 @@ class Evaluator:
         return stepwise.Stepwise(self.problem, self.profiles, call) if call and self.runs_by_stage else None
 
     def one(self, choice: Choice, room: int = 0) -> tuple[int, float]:
-        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height, or for runs.
+        """(peak live bytes of the arena, extra seconds) for counts of any height, or for runs.
 
         O(steps), in Python. Without sharing the bytes are those of all buffers together. `room` is as in
         `make_schedule`.
@@ -63,8 +63,8 @@ class Evaluator:
     def many(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds.
 
-        Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
-        takes; others are given to it.
+        Rows of counts from 0 to MOST_COPIES are costed together, in a small part of the time that `one`
+        takes; others are left to `one`.
         """
         live, seconds = self.stages(counts)
         return live.max(axis=1), seconds
@@ -72,9 +72,9 @@ class Evaluator:
     def stages(self, counts: np.ndarray, others: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """(bytes, seconds) for each row of `counts`.
 
-        Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
-        stage has them all, and the others nothing. Without `others` nobody looks at such a row: its bytes are
-        NEVER.
+        Bytes are (candidates, stages), see `Profiles.stages`. A row that only `one` can cost has all its
+        bytes in the first stage, and none in the others. Without `others` such rows are not costed: their
+        bytes are NEVER.
         """
         live = np.zeros((len(counts), max(1, self.profiles.num_stages)), np.int64)
         seconds = np.zeros(len(counts), np.float64)
@@ -91,7 +91,7 @@ class Evaluator:
                         found = self.profiles.stages(counts[some].T, most)
                         live[some], seconds[some], alone[some] = found
             else:
-                # Of higher counts too the same figures as those of `one`, sooner.
+                # Higher counts too get the same figures as from `one`, faster.
                 rows = np.flatnonzero(flat & (others | (highest <= MOST_COPIES)))
                 found = self._stepwise.of_counts(np.where(self.profiles.droppable, counts[rows], 0))
                 live[rows], num, late = found
@@ -105,13 +105,13 @@ class Evaluator:
         return live, seconds
 
     def _seconds(self, num: np.ndarray) -> np.ndarray:
-        """Of forward tasks that run again `num` (candidates, forward tasks) times."""
+        """Seconds of forward tasks that are recomputed `num` (candidates, forward tasks) times."""
         most = num.max(axis=0, initial=0)
         tasks = np.repeat(np.arange(len(most)), most)
         found = np.zeros(len(num))
         if not len(tasks):
             return found
-        runs = np.arange(len(tasks)) - np.repeat(np.cumsum(most) - most, most)  # of each task: 0, 1, ...
+        runs = np.arange(len(tasks)) - np.repeat(np.cumsum(most) - most, most)  # for each task: 0, 1, ...
         seconds = self.profiles.seconds[tasks, 0]
         step = max(1, ADDED // len(tasks))
         for at in range(0, len(num), step):
@@ -122,8 +122,8 @@ class Evaluator:
     def stages_of_runs(self, num: np.ndarray, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(bytes by stage, seconds) of candidates given by their runs.
 
-        `num` (candidates, forward tasks): how often each runs again. `stage`: `Runs.stages` of all of them,
-        one behind the other. Runs must be such that each may run where it does. For problems that have
+        `num` (candidates, forward tasks): how often each is recomputed. `stage`: `Runs.stages` of all of
+        them, concatenated. Each run must be possible where it is scheduled. For problems that have
         `runs_by_stage` only.
         """
         seconds = self._seconds(num)
@@ -144,5 +144,5 @@ class Evaluator:
 
     @cached_property
     def runs_by_stage(self) -> bool:
-        """Whether the costs of runs can be told stage by stage."""
+        """True if the costs of runs can be computed stage by stage."""
         return self.profiles.plain and self.profiles.never > 0 and self.strategy == "sharing"

@@ -1,7 +1,7 @@
-"""What changes leave above an allowance, for many pairs of rows.
+"""Excess over an allowance that changes leave, for many pairs of rows.
 
-Where llvmlite is installed the loops of this file are machine code, otherwise numpy does the same. All
-numbers are whole, so both give the same.
+With llvmlite the loops of this file are machine code, otherwise numpy computes the same. All
+numbers are integers, so both give the same results.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Array = np.ndarray
 def sums_above(
     rows: int, columns: int, width: int, excess: Ints, change: Ints, enough: int, above: Ints
 ) -> int:
-    """Fill above[rows, columns]: of each row of `excess` with each of `change` added, what is more than 0,
-    summed up; or, of what is more than `enough`, a part of it.
+    """Fill above[rows, columns]: the sum of the positive parts of a row of `excess` plus a row of `change`;
+    for sums above `enough`, only a part of the sum.
     """
     i = 0
     while i < rows:
@@ -29,7 +29,7 @@ def sums_above(
             total = 0
             k = 0
             while k < width and total <= enough:
-                # In parts, so that a sum that is large enough ends early.
+                # In parts, so that a sum that is large enough stops early.
                 end = k + 16
                 if end > width:
                     end = width
@@ -46,17 +46,17 @@ def sums_above(
 
 @cache
 def machine_code() -> Callable[..., int] | None:
-    """`sums_above`, compiled once; None without llvmlite."""
+    """`sums_above` as machine code, compiled once; None without llvmlite."""
     return compiled([sums_above])
 
 
 def above(excess: Array, change: Array) -> Array:
-    """(rows, changes): what is left above 0 when a change is added to a row, summed over all places."""
+    """(rows, changes): the sum of positive parts when a change is added to a row, over all places."""
     return _sums(excess, change, 1 << 62)
 
 
 def fits(excess: Array, change: Array) -> Array:
-    """(rows, changes): whether nothing is left above 0."""
+    """(rows, changes): True where no positive part is left."""
     return np.asarray(_sums(excess, change, 0) == 0)
 
 

@@ -1,9 +1,9 @@
-"""Several changes at once: what one gains and others pay for.
+"""Sets of changes: one gains time and others pay for it in bytes.
 
-A point of a frontier where no single change helps may still be far from the best: keeping one result more, or
-longer, would save time and needs room that dropping two others would make. All pairs and triples are too
-many to be costed. But what a single change does to the live bytes, stage by stage, is known once it was
-costed, and several together do nearly the sum of that. So sets of changes are put together on these sums,
+A point of a frontier that no single change improves may still be far from the best: keeping one more result,
+or longer, would save time and needs room that dropping two others would free. All pairs and triples are too
+many to be costed. But the effect of a single change on the live bytes, stage by stage, is known once it was
+costed, and several together have nearly the sum of their effects. So sets of changes are built on these sums,
 
     live bytes   point         ___/^^^\\__       start from any gain; while a stage has more than is
     + a gain                   ___/^^^^^\\_      allowed, add what takes away the most of the excess
@@ -20,11 +20,11 @@ from .excess import above, fits
 from .pool import Point, Pool
 from .schedule import Runs
 
-REPAIRS, FILLS = 4, 4  # changes that pay for one gain, and gains that fit behind that, at most
-GAINS, PRICES = 64, 96  # single changes of each kind that sets are made of, at most
+REPAIRS, FILLS = 4, 4  # changes that pay for one gain, and gains that fit after that, at most
+GAINS, PRICES = 64, 96  # single changes of each kind that sets are built from, at most
 LEAST = 6  # visits of each task for each of `places`, about two for each point
-NOTHING = 1e-9  # of the dearest change
-SPREAD = 16  # points of a frontier that are moved on from before it is looked at again
+NOTHING = 1e-9  # of the largest price; smaller sums count as zero
+SPREAD = 16  # points of a frontier that are moved on from before it is examined anew
 
 
 def exchange(pool: Pool, limit: int) -> None:
@@ -72,18 +72,18 @@ def _around(pool: Pool, point: Point, more: int) -> None:
 def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Sets (sets, changes), as booleans, that seem to save time within the bytes allowed.
 
-    Stages have `over` bytes too many (negative: room), `change` (changes, stages) is added by each change,
-    `price` its seconds, `at` the task that it is for; of a task there is one change at most in a set.
+    Stages exceed the allowance by `over` bytes (negative: room), `change` (changes, stages) is added by each
+    change, `price` its seconds, `at` the task that it is for; a set has at most one change for each task.
     """
     gains = np.argsort(price, kind="stable")[: min(GAINS, int((price < 0).sum()))]
-    # What pays: the most bytes taken away, over all stages, for a second.
+    # Payments that free the most bytes, over all stages, for a second.
     costs = np.flatnonzero(price > 0)
     worth = -np.minimum(change[costs], 0).sum(axis=1) / price[costs]
     costs = costs[np.argsort(-worth, kind="stable")[:PRICES]]
     none = np.zeros((0, len(price)), bool)
     if not len(gains) or not len(costs):
         return none
-    # Stages that stay within the bytes whatever happens need not be looked at.
+    # Stages that stay within the bytes whatever happens need not be examined.
     tight = over + 2 * np.maximum(change[gains].max(axis=0), change[costs].max(axis=0)).clip(0) > 0
     over, change = over[tight], change[:, tight]
     found = []
@@ -97,7 +97,7 @@ def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarra
                 break
             found.append(sets.chosen)
     every = np.concatenate(found)
-    # Sums are not rounded alike on all machines, so what is nearly nothing is nothing.
+    # Sums are not rounded alike on all machines, so tiny ones count as zero.
     saves: np.ndarray = every @ price < -NOTHING * np.abs(price).max()
     use = saves & (every.sum(axis=1) > 1)
     return np.asarray(every[use])
@@ -116,7 +116,7 @@ class _Sets:
         self.excess = over + change[seeds]
 
     def pay(self, costs: np.ndarray) -> None:
-        """Add to each set with a stage in excess what takes away the most of it for a second."""
+        """Add to each set with a stage in excess the change that removes the most excess for a second."""
         change, price = self.change[costs], self.price[costs]
         for _ in range(REPAIRS):
             rows = np.flatnonzero((self.excess > 0).any(axis=1))
@@ -130,7 +130,7 @@ class _Sets:
             self._add(rows[some], costs[best[some]])
 
     def gain(self, gains: np.ndarray) -> bool:
-        """Go on with the sets that a gain fits into, with the greatest of them; whether there are any."""
+        """Keep the sets that a gain fits into, with the largest one added; True if there are any."""
         change, price = self.change[gains], self.price[gains]
         possible = fits(self.excess, change) & ~self.taken[:, gains]
         rows = np.flatnonzero(possible.any(axis=1))
@@ -140,7 +140,7 @@ class _Sets:
         return len(rows) > 0
 
     def keep_allowed(self) -> None:
-        """Go on with the sets that have no stage in excess."""
+        """Keep the sets that have no stage in excess."""
         self._select(np.flatnonzero((self.excess <= 0).all(axis=1)))
 
     def _select(self, rows: np.ndarray) -> None:

@@ -1,6 +1,6 @@
-"""Every budget's plan at once: the candidates that no other one beats in both bytes and time.
+"""Pareto frontier: the plans that no other candidate beats in both bytes and time, for every budget at once.
 
-The candidates do not depend on the budget. For a budget the fastest of them is taken whose *placed* arena
+The candidates do not depend on the budget. A budget gets the fastest of them whose *placed* arena
 fits. So a larger budget, which all the same candidates fit and perhaps more, never gets a slower plan; and
 the least budget that works is the smallest placed arena.
 """
@@ -28,26 +28,26 @@ from .squeeze import squeeze
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 WIDEST = 8  # values that cross a cut within a block
-FINE = 500  # cuts of that kind up to which the chain programme takes them all
-FINEST = 1500  # and which the recursion takes
-MOST = 600  # cuts between blocks that the programmes look at; in longer chains neighbours are one block
+FINE = 500  # cuts of that kind up to which the chain programme considers them all
+FINEST = 1500  # and which the recursion considers
+MOST = 600  # cuts between blocks that the programmes consider; longer chains are coarsened
 DEEPEST = 16  # mirror count
 DEEP_SCALES = ((0.3, 64, 1), (0.08, 128, 3), (0.02, 128, 2), (0.005, 64, 1))
-"""Largest budgets, as shares of keeping all, that one table of the recursion serves, each down to a quarter;
-then the places between which it chooses, and how many times as many budgets it is asked for."""
+"""Scales of the recursion: the largest budget that one table serves (each down to a quarter), as a share of
+keeping all; the places between which it chooses; and a factor for the number of its budgets."""
 DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
 DEEP_VISITS = 80_000  # and tasks of the schedules made for them, about
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
-# Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
-# each task, between bounds. First by single changes of counts, then by annealing, of counts and of what is
-# held, then below the least bytes, then by sets of changes. What is held costs more work to change than
+# Visits of the search for better choices: by tasks squared for a small problem, else a base plus a number for
+# each task, between bounds. The searches are: single changes of counts, annealing of counts and of what is
+# held, search below the least bytes, sets of changes. Changing what is held costs more work than changing
 # counts, and more for more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 COUNTED, MOST_COUNTED, MORE_COUNTED = 150, (1_000_000, 2_000_000), 4400
 ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (1_000_000, 3_500_000), 240_000_000
-TIMES = 8  # that annealing of what is held begins anew, for up to FEW tasks
+TIMES = 8  # restarts of annealing of what is held, for up to FEW tasks
 SQUEEZED, MORE_SQUEEZED, LESS_SQUEEZED = (2_000_000, 6_000_000), 5000, (400_000, 12_000_000_000)
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
@@ -55,9 +55,9 @@ EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 class Frontier:
     """The plans of one problem. `points` ascend in recompute time and fall in bytes before placing.
 
-    Where kernels may have fewer threads they are those of the leanest problem, and a point stands for the
-    plans with its schedule: each takes longer than the point says by what its kernels do for want of
-    threads.
+    If kernels may have fewer threads, points are those of the leanest problem, and a point stands for the
+    plans with its schedule: each takes longer than the point says by the time that its kernels lose for lack
+    of threads.
     """
 
     def __init__(self, problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
@@ -66,7 +66,7 @@ class Frontier:
         self.points = points
         self._teams = Teams(problem, strategy) if problem.has_forms else None
         self._placed: dict[int, int] = {}
-        self._least: tuple[int, MemoryPlan] | None = None  # whoever is told its bytes asks for it next
+        self._least: tuple[int, MemoryPlan] | None = None  # cached: it is often asked for next
 
     def at(self, arena_budget: int) -> MemoryPlan | None:
         """The fastest plan whose placed arena is within `arena_budget` bytes; None if there is none."""
@@ -82,7 +82,7 @@ class Frontier:
         return None
 
     def _in_forms(self, arena_budget: int, teams: Teams) -> MemoryPlan | None:
-        """`at`, where points differ in what their kernels take for want of threads."""
+        """`at`, where points also differ in the time that kernels lose for lack of threads."""
         best: MemoryPlan | None = None
         quickest = inf
         for i, point in enumerate(self.points):
@@ -102,7 +102,7 @@ class Frontier:
         return best
 
     def least(self) -> MemoryPlan:
-        """The plan with the smallest placed arena; of equals the fastest."""
+        """The plan with the smallest placed arena; among equals the fastest."""
         best: MemoryPlan | None = None
         for i in reversed(range(len(self.points))):
             if best is not None and self.points[i].live_bytes > best.placed_bytes:
@@ -117,12 +117,12 @@ class Frontier:
         return best
 
     def least_within(self, seconds: float) -> MemoryPlan | None:
-        """The smallest plan of those with at most so many extra seconds; None if all have more."""
+        """The smallest of the plans with at most `seconds` extra; None if all have more."""
         found = [i for i, p in enumerate(self.points) if p.seconds <= seconds]
         return self.plan(found[-1]) if found else None
 
     def plan(self, i: int) -> MemoryPlan:
-        """Point i, placed; where kernels may have fewer threads, in the fewest bytes."""
+        """Point i, placed; if kernels may have fewer threads, in the fewest bytes."""
         least = self._least  # another thread may replace it
         if least is not None and least[0] == i:
             return least[1]
@@ -148,7 +148,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     pool = Pool(problem, strategy)
     n = problem.num_forward
     pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
-    # Recomputation only adds values, so where values share no bytes it is of no use.
+    # Recomputation only adds values, so it is useless where values share no bytes.
     if strategy == "sharing" and n and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
         blocks = Blocks(split.thinned(cuts, MOST))
@@ -169,7 +169,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
 
 
 def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
-    """Mirror counts around those of the points that there are."""
+    """Search mirror counts around those of the current points."""
     number = len(pool.problem.tasks)
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
     if enumerate_all(pool, droppable, limit) > 1:
@@ -180,7 +180,7 @@ def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> Non
 
 
 def _search_runs(pool: Pool) -> None:
-    """What is held, around the points that there are."""
+    """Search what is held, around the current points."""
     number = len(pool.problem.tasks)
     low, high = MOST_ANNEALED
     limit = min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number)))
@@ -194,7 +194,7 @@ def _search_runs(pool: Pool) -> None:
 
 
 def _schemes(pool: Pool, cuts: split.Cuts) -> None:
-    """The thesis's segments, a grid of strides and fractions, and recursion."""
+    """Add the thesis's segments, a grid of strides and fractions, and recursion."""
     problem = pool.problem
     found: list[tuple[str, list[int]]] = [("drop cheap results", split.cheap(problem))]
     for s in (0, *split.strides(cuts)) if cuts.at else (0,):
@@ -212,7 +212,7 @@ def _schemes(pool: Pool, cuts: split.Cuts) -> None:
 
 
 def _stretches(pool: Pool, chain: Chain) -> None:
-    """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
+    """Add the chain programme's results for a ladder of budgets between the least and keeping everything."""
     most = float(pool.points[0].live_bytes)
     for limit, twice in ((most, False), (most * 0.2, True)):
         budgets = [limit]
@@ -229,7 +229,7 @@ def _stretches(pool: Pool, chain: Chain) -> None:
 
 
 def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
-    """What the recursion finds for a ladder of budgets, down to the least it can work with."""
+    """Add the recursion's results for a ladder of budgets, down to the least it can work with."""
     most = float(pool.points[0].live_bytes)
     among = sorted(
         {0, chain.blocks.num, *(c + 1 for c, t in enumerate(chain.blocks.cuts.at) if t in set(cuts.at))}

@@ -1,9 +1,9 @@
-"""What is held from one backward task to the next: schedules in a form that small changes leave sound.
+"""Tasks held from one backward task to the next: schedules in a form that stays sound under small changes.
 
-Backward tasks are *stages*. Of each forward task and each stage one bit says whether its results are there
+Backward tasks are *stages*. For each forward task and each stage one bit says if its results are live
 when the stage begins. All else follows, stage by stage, from the last forward task to the first: what a
-stage's backward task reads, what a task that runs again in this stage reads, and what is held for the next
-stage must be there; if it was not held, the task runs again.
+stage's backward task reads, what a task recomputed in this stage reads, and what is held for the next
+stage must be live; if it was not held, the task is recomputed.
 
     stage        0  1  2  3  4  5  6           stage        0  1  2  3  4  5  6
     read         .  r  .  .  .  r  .           read         .  r  .  .  .  r  .
@@ -12,9 +12,9 @@ stage must be there; if it was not held, the task runs again.
                                                                                     its inputs not held there
 
 So any bits are a schedule: to drop something for a while is to clear bits, to keep it is to set them, and
-changes of different tasks add up. Bits of what is not read until it is gone are cleared at once. The bits of
-a task are whole numbers, with stage 0 in the highest place of the first: then "held for the next stage" is a
-shift, and "held up to a read" is the carry of an addition. The loops over them are in `spans.py`.
+changes of different tasks add up. Bits between a task's last read and the end of its hold are cleared at
+once. The bits of a task are integers, with stage 0 in the highest place of the first: then "held for the next
+stage" is a shift, and "held up to a read" is the carry of an addition. The loops over them are in `spans.py`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .schedule import Runs
 Array = np.ndarray
 
 PLACES = 60  # bits of a number in machine code; sums of two must fit
-ROOM = 4096  # changes of one state, at first
+ROOM = 4096  # changes of one state, initially
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Schedules, one in each row: of each forward task bits of the stages in which it is `held` when they
-    begin, and of those in which it `runs` again."""
+    """Schedules, one in each row: for each forward task bits of the stages in which it is `held` when they
+    begin, and of those in which it `runs` again (is recomputed)."""
 
     held: Array
     runs: Array
@@ -57,7 +57,7 @@ class Held:
 class Changes:
     """Single changes of one schedule.
 
-    Change k is of task ways[k, 0] at the event ways[k, 1], of kind ways[k, 2]; what it does are the rows of
+    Change k is of task ways[k, 0] at the event ways[k, 1], of kind ways[k, 2]; its effects are the rows of
     `spans` from first[k] to first[k + 1].
     """
 
@@ -70,7 +70,7 @@ class Changes:
 
     @classmethod
     def joined(cls, parts: Sequence[Changes]) -> Changes:
-        """All changes of several lists of them for the same schedule, each once."""
+        """Union of several lists of changes for the same schedule, each change once."""
         number = [np.diff(p.first) for p in parts]
         first = np.concatenate([[0], *number]).cumsum()
         both = cls(np.concatenate([p.ways for p in parts]), first, np.concatenate([p.spans for p in parts]))
@@ -81,13 +81,13 @@ class Changes:
         return cls(both.ways[once], np.concatenate([[0], some]).cumsum(), found)
 
     def some(self, most: int) -> Changes:
-        """At most about so many of them, from all over the list."""
+        """At most about `most` of the changes, evenly taken from the list."""
         chosen = np.arange(0, len(self), max(1, -(-len(self) // most)))
         number, found = self._spans(chosen)
         return Changes(self.ways[chosen], np.concatenate([[0], number]).cumsum(), found)
 
     def sets(self, chosen: Array) -> tuple[Array, Array]:
-        """(first, spans) of sets of changes, of which each row of `chosen` (sets, changes) says one."""
+        """(first, spans) of sets of changes, each given by a row of `chosen` (sets, changes)."""
         at, which = np.nonzero(chosen)
         some, found = self._spans(which)
         first = np.zeros(len(chosen) + 1, np.int64)
@@ -95,7 +95,7 @@ class Changes:
         return first.cumsum(), found
 
     def _spans(self, which: Array) -> tuple[Array, Array]:
-        """How many spans each of the changes `which` has, and all of these."""
+        """Number of spans of each of the changes `which`, and all of these spans."""
         number = np.diff(self.first)[which]
         behind = np.cumsum(number)
         return number, self.spans[
@@ -105,14 +105,14 @@ class Changes:
 
 @cache
 def machine_code() -> dict[str, Callable[..., int]] | None:
-    """The loops of spans.py by name, compiled once; None without llvmlite."""
+    """The loops of spans.py by name as machine code, compiled once; None without llvmlite."""
     made = all_compiled(spans.PARTS)
     return None if made is None else {f.__name__: run for f, run in zip(spans.PARTS, made)}
 
 
 @cache
 def plain_code() -> dict[str, Callable[..., int]]:
-    """The same as Python has them."""
+    """The loops of spans.py by name as plain Python."""
     return {f.__name__: interpreted(f) for f in spans.PARTS}
 
 
@@ -123,7 +123,7 @@ class Holds:
         self.number, self.stages = problem.num_forward, profiles.never
         made = machine_code()
         self.code = plain_code() if made is None else made
-        # Python's numbers have as many bits as there are stages.
+        # Python's integers have as many bits as there are stages.
         self.kind = object if made is None else np.int64
         self.places = self.stages if made is None else PLACES
         self.words = -(-self.stages // self.places)
@@ -157,11 +157,11 @@ class Holds:
 
     @property
     def nbytes(self) -> int:
-        """Of one schedule."""
+        """Size of one schedule."""
         return 2 * 8 * self.size
 
     def _sets(self, stages: Sequence[Sequence[int]]) -> list[int]:
-        """A number of as many bits as there are stages for each set of them."""
+        """An integer with one bit per stage for each set of stages."""
         found, last = [], self.stages - 1
         for row in stages:
             bits = 0
@@ -171,7 +171,7 @@ class Holds:
         return found
 
     def _rows(self, sets: Sequence[int]) -> Array:
-        """Such numbers as rows of bits, one behind the other."""
+        """Such integers as rows of bits, concatenated."""
         spare, ones = self.words * self.places - self.stages, (1 << self.places) - 1
         shifts = [w * self.places for w in reversed(range(self.words))]
         return np.array([bits << spare >> shift & ones for bits in sets for shift in shifts], self.kind)
@@ -179,14 +179,14 @@ class Holds:
     # -- schedules ---------------------------------------------------------------------------------
 
     def of(self, runs: Sequence[Runs]) -> Held:
-        """As `runs`, without those that nothing reads."""
+        """The schedules of `runs`, without runs that nothing reads."""
         again = self._rows(self._sets([row for each in runs for row in each.stages])).reshape(len(runs), -1)
         state = Held(np.tile(self.everything, self.number) & ~again, again)
         self.settle(state)
         return state
 
     def of_sets(self, sets: Array) -> Held:
-        """Of each row of `sets` what is held when each stage begins: sets of tasks as bits, task 0 lowest."""
+        """Schedules that hold the task sets in `sets` (schedules, stages); sets are bits, task 0 lowest."""
         bits = []
         for row in sets.tolist():
             for u in range(self.number):
@@ -198,7 +198,7 @@ class Holds:
         return state
 
     def sets(self, states: Held) -> Array:
-        """The other way round: of each state what is held when each stage begins, and behind the last."""
+        """Inverse of `of_sets`: for each state the sets held when each stage begins, and after the last."""
         found = np.zeros((len(states), self.stages + 1), np.int64)
         held = states.held.reshape(len(states), self.number, self.words)
         for j in range(self.stages):
@@ -208,7 +208,7 @@ class Holds:
         return found
 
     def settle(self, states: Held) -> None:
-        """Find what runs again from what is held, of all tasks."""
+        """Derive from what is held which tasks are recomputed."""
         changed = self.scratch[0].array
         held, runs = states.held.reshape(-1), states.runs.reshape(-1)
         for at in range(len(states)):
@@ -222,8 +222,8 @@ class Holds:
         return Runs(tuple(tuple(every[b - k : b]) for k, b in zip(num[0].tolist(), last)))
 
     def runs_of(self, states: Held) -> tuple[Array, Array]:
-        """How often each forward task runs again (states, tasks); the stages of all these runs, one behind
-        the other.
+        """How often each forward task is recomputed (states, tasks); the stages of all these runs,
+        concatenated.
         """
         num, runs = np.zeros((len(states), self.number), np.int64), states.runs.reshape(-1)
         total = self.code["counted"](num.size, self.words, runs, num.reshape(-1))
@@ -232,7 +232,7 @@ class Holds:
         return num, stage[:total]
 
     def edited(self, states: Held, origin: Array, first: Array, spans: Array) -> Held:
-        """Of each row of `spans` from first[k] to first[k + 1] what it makes of state origin[k]."""
+        """New states: state origin[k] changed by the rows of `spans` from first[k] to first[k + 1]."""
         count = len(origin)
         new = Held(*(np.zeros((count, self.size), self.kind) for _ in range(2)))
         self.code["edited"](
@@ -243,8 +243,8 @@ class Holds:
     def moved(self, states: Held, tasks: Array, which: Array, kinds: Array) -> Held:
         """`states`, each changed at up to as many tasks as `tasks` (states, changes) has columns; -1 is none.
 
-        Of a task's events it is that of number `which`, modulo how many there are. Where there is no change
-        of kind 1, that of kind 0 is made.
+        The change is at the task's event number `which`, modulo its number of events. Where there is no
+        change of kind 1, that of kind 0 is made.
         """
         new = Held(states.held.copy(), states.runs.copy())
         room = np.zeros(4 * (self.number + 1), np.int64)
@@ -253,7 +253,7 @@ class Holds:
         return new
 
     def run_in(self, state: Held, stage: int) -> Array:
-        """The tasks that run again in a stage of one schedule."""
+        """The tasks that are recomputed in a stage of one schedule."""
         word, place = divmod(stage, self.places)
         row = state.runs.reshape(self.number, self.words)[:, word]
         return np.flatnonzero((row >> self.places - 1 - place & 1).astype(np.int64))
@@ -282,5 +282,5 @@ def _flat(states: Held) -> tuple[Array, Array]:
 
 
 def _some(array: Array) -> Array:
-    """All in one row; one number at least, for an array without any has no address."""
+    """The array flattened, with at least one number, because an empty array has no address."""
     return array.reshape(-1) if array.size else np.zeros(1, np.int64)

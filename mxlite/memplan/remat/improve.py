@@ -1,9 +1,9 @@
 """Local search around every point of a frontier at once.
 
-A move changes the count of one forward task. From a point all moves are costed together, of many tasks those
-that promise most; whatever beats a point of the frontier takes its place, and may be moved on from in its
-turn. Few tasks are enumerated outright. The effort is a number of tasks visited, so it is the same on every
-machine.
+A move changes the count of one forward task. From a point all moves are costed together, or the most
+promising ones if there are many tasks; whatever beats a point of the frontier takes its place, and is itself
+a start of moves later. Few tasks are enumerated outright. The effort is a number of tasks visited, so it is
+the same on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TWICE, THRICE = 1 << 16, 3**8  # candidates, at most, where tasks run up to twic
 def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> int:
     """Cost every choice of counts up to 2, or up to 1, if there are few and that is within `limit` visits.
 
-    The highest count of which every choice was costed.
+    Returns the highest count up to which every choice was costed.
     """
     places = np.flatnonzero(droppable)
     for choices, most in ((3, THRICE), (2, TWICE)):
@@ -38,7 +38,7 @@ def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> int:
 def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
     """Move on from the points of the frontier until nothing new is found, or `limit` visits are done.
 
-    `places` are the tasks that may run again, the least time per byte first.
+    `places` are the tasks that may be recomputed, the least time per byte first.
     """
     end = pool.visits + limit
     done: set[bytes] = set()
@@ -48,7 +48,7 @@ def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
         todo = [p for p in pool.points if p.runs is None and p.counts not in done]
         if not todo:
             return
-        # From everywhere a first move before anywhere a second: spread over the whole curve.
+        # First moves from everywhere come before second moves from anywhere: spread over the whole curve.
         spread = todo[:: max(1, len(todo) // 16)]
         for at in range(0, len(spread), together):
             names: list[str] = []
@@ -60,7 +60,7 @@ def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
                 names += [_moved(point.method)] * len(found)
                 rows.append(found)
             both = np.concatenate(rows)
-            # Costing what is run more than twice takes long: as much of it as there is work left.
+            # Costing tasks that run more than twice takes long: as much of it as there is work left.
             deep = (both > 1).any(axis=1)
             room = max(0, end - pool.visits) // (len(pool.problem.tasks) * DEEP)
             use = ~deep | (np.cumsum(deep) <= room)
@@ -70,7 +70,7 @@ def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
 
 
 def _promising(counts: np.ndarray, places: np.ndarray, most: int) -> np.ndarray:
-    """Of `places`, the cheapest first, up to `most`: kept ones of the lowest price, dropped ones of the
+    """Up to `most` of `places`, the cheapest first: kept ones of the lowest price, dropped ones of the
     highest.
     """
     if len(places) <= most:
@@ -80,7 +80,7 @@ def _promising(counts: np.ndarray, places: np.ndarray, most: int) -> np.ndarray:
 
 
 def _moves(counts: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Every change of one count: kept or run again, once or twice."""
+    """Every change of one count: kept or recomputed, once or twice."""
     dropped = counts[places] > 0
     up, down = places, places[counts[places] > 1]
     to_one = np.repeat(counts[None], len(up), axis=0)

@@ -1,13 +1,12 @@
-"""Candidates that send kept values to host memory, made from those that only keep and recompute.
+"""Candidates that offload kept values to host memory, derived from those that only keep and recompute.
 
-A copy costs no time while it hides behind kernels, and the link hides only so many bytes: what its slower
+A copy costs no time while it overlaps with kernels, and the link can hide only so many bytes: what its slower
 direction carries during the forward or backward pass. Two moves spend them. From a point of the frontier,
 
-* *kept values leave*, those made first before others: they wait longest, and need least haste;
-* *dropped values leave instead*, those before others that take most seconds per byte to make again.
-
-Both move ever more values, up to all of them, for no rule says where waiting begins to cost more than it
-saves: every candidate is costed exactly. A second round starts from what the first one has found, so that
+* *kept values leave*, the earliest first: they wait longest, and are the least urgent;
+* *dropped values leave instead*, those first that take most seconds per byte to recompute.
+Both move ever more values, up to all of them, because no rule says where waiting begins to cost more than it
+saves: every candidate is costed exactly. A second round starts from the results of the first, so that
 both moves meet; then single tasks change between keeping, recomputing and leaving.
 """
 
@@ -21,20 +20,20 @@ from ..problem import HostLink, padded, Problem
 from .pool import Point, Pool
 from .schedule import OFFLOADED
 
-VISITS = 300_000  # tasks times candidates, at most; about twenty times as dear as those without copies
+VISITS = 300_000  # tasks times candidates, at most; about twenty times as expensive as those without copies
 PER_TASK = 1000  # candidates, at most
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, float("inf"))
-"""How much leaves, in what the link hides."""
+"""Bytes to be offloaded, as multiples of what the link hides."""
 STARTS = 8  # points that a round starts from
 ROOMS = (1.02, 1.05, 1.1, 1.2)
-"""Last, copies are given more bytes to overlap in, as multiples of what a point needs anyway."""
+"""Live bytes that copies may use to overlap, as multiples of what a point needs anyway."""
 
 
 def extend(pool: Pool, starts: Sequence[Point]) -> None:
     """Add candidates with counts of -1 to `pool`, whose problem has a link to host memory.
 
-    `starts` are points of counts alone. What leaves is said by counts, so these are gone on from even where
-    points that say what is held are better.
+    `starts` are points of counts alone. Offloading is expressed by counts, so the search goes on from these
+    even where points given by what is held are better.
     """
     problem = pool.problem
     assert problem.host is not None
@@ -57,7 +56,7 @@ def extend(pool: Pool, starts: Sequence[Point]) -> None:
 
 
 class _Trips:
-    """What may leave: `places` are forward tasks with something in the arena that backward may read."""
+    """Candidates for offloading: `places` are forward tasks with an arena result that backward may read."""
 
     def __init__(self, problem: Problem, link: HostLink) -> None:
         n, values, made = problem.num_forward, problem.values, problem.arena_producer
@@ -72,7 +71,7 @@ class _Trips:
             for v in task.inputs if t >= n else ():
                 if 0 <= made[v] < n:
                     needed[made[v]] = True
-        # What only other forward tasks read can be of use to recomputing those.
+        # Values that only other forward tasks read can serve to recompute those.
         self.read = needed
         for t in range(n):
             for p in problem.reads[t]:
@@ -87,7 +86,7 @@ class _Trips:
         self.hidden = hidden if hidden > 0 else float(self.nbytes.sum())
 
     def fits(self, rows: np.ndarray) -> np.ndarray:
-        """Which rows of counts surely stay within the host's capacity."""
+        """True for each row of counts that certainly stays within the host's capacity."""
         if self.capacity is None:
             return np.ones(len(rows), bool)
         fits: np.ndarray = np.where(rows == OFFLOADED, self.nbytes, 0).sum(axis=1) <= self.capacity
@@ -95,7 +94,7 @@ class _Trips:
 
 
 def _curve(pool: Pool, starts: Sequence[Point]) -> list[Point]:
-    """Of `starts` and the frontier's points of counts those that none of them beats, as in `Pool.points`."""
+    """Frontier of `starts` and the points of counts in the pool, ordered as in `Pool.points`."""
     found: list[Point] = []
     both = {p.counts: p for p in [*starts, *pool.points] if p.runs is None}
     for p in sorted(both.values(), key=lambda p: (p.seconds, p.live_bytes)):
@@ -139,7 +138,7 @@ def _improve(pool: Pool, starts: Sequence[Point], trips: _Trips, end: int) -> No
     places = trips.places
     at = np.arange(len(places))
     done: set[bytes] = set()
-    # Where not even all moves of a few points can be tried, the round before was the better use.
+    # If not even all moves of a few points can be tried, the round before was the better use.
     while pool.visits + 2 * len(places) * len(pool.problem.tasks) <= end:
         todo = _spread(_curve(pool, starts), done, STARTS)
         if not todo:

@@ -1,4 +1,4 @@
-"""Candidates of one problem and what they cost: of all that are tried, those that no other one beats."""
+"""Pool of candidates of one problem with their costs, and the Pareto-optimal ones among them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .evaluate import Evaluator
 from .holds import Held, Holds
 from .schedule import Choice, Runs, without_copies
 
-MOST_NOTED = 100  # runs of one task that a point's counts tell
+MOST_NOTED = 100  # runs of one task that a point's counts can record
 BATCH = 256  # candidates costed together
-DEEP = 30  # how much longer one takes whose counts are above 1
-TOGETHER = 2**28  # bytes of schedules that are held at once, where each takes many
+DEEP = 30  # how much more work a candidate with counts above 1 is
+TOGETHER = 2**28  # bytes of schedules that are held at once, for large schedules
 
 
 @dataclass(frozen=True)
 class Point:
-    """A choice of what runs again with its cost before placing.
+    """A choice of recomputations with its cost before placement.
 
-    `counts` are mirror counts, as bytes, one for each forward task. Where there are `runs`, those hold, and
-    `counts` only says how many they are.
+    `counts` are mirror counts, as bytes, one for each forward task. Where there are `runs`, those apply, and
+    `counts` only records how many they are.
     """
 
     method: str
@@ -38,12 +38,12 @@ class Point:
 
     @property
     def key(self) -> bytes | Runs:
-        """Equal for equal choices."""
+        """Key of the choice, equal for equal choices."""
         return self.counts if self.runs is None else self.runs
 
     @property
     def choice(self) -> Choice:
-        """What `make_schedule` takes."""
+        """The choice in the form that `make_schedule` takes."""
         return self.array.tolist() if self.runs is None else self.runs
 
     @property
@@ -54,8 +54,8 @@ class Point:
 class Pool:
     """Tries mirror counts and keeps the best: `points`, ascending in seconds and falling in bytes.
 
-    `visits` is the work done, in tasks times candidates, those that run something more than twice weighing
-    DEEP times as much. What the user marked is dropped in all of them.
+    `visits` is the work done, in tasks times candidates, where those that run a task more than twice count
+    DEEP times as much. All candidates drop what the user marked.
     """
 
     def __init__(self, problem: Problem, strategy: str = "sharing") -> None:
@@ -65,7 +65,7 @@ class Pool:
         self.points: list[Point] = []
         self.visits = 0
         self._tried: set[bytes] = set()
-        self._known: list[Point] | None = None  # the points that `_front` is about
+        self._known: list[Point] | None = None  # the points that `_front` describes
         self._front = np.zeros(0), np.zeros(1, np.int64)  # their seconds and bytes
 
     def add(self, methods: Sequence[str] | str, rows: np.ndarray) -> None:
@@ -86,10 +86,10 @@ class Pool:
             self._note(names[at : at + BATCH], part, nbytes, seconds)
 
     def together(self, method: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes, seconds) of rows with counts up to some 3, whether they were tried before or not; what no
+        """(bytes, seconds) of rows with counts up to about 3, whether they were tried before or not; what no
         point beats is kept.
 
-        Where most rows can be costed together, one that cannot has NEVER bytes: it would take as long as
+        If most rows can be costed together, one that cannot has NEVER bytes: it would take as long as
         hundreds of the others.
         """
         rows = np.maximum(rows, self.forced)
@@ -101,7 +101,7 @@ class Pool:
 
     @cached_property
     def holds(self) -> Holds:
-        """For problems with `Evaluator.runs_by_stage`."""
+        """Bit tables of the problem, if it has `Evaluator.runs_by_stage`."""
         return Holds(self.problem, self.evaluator.profiles, self.forced.tolist())
 
     def states(self, points: Sequence[Point]) -> Held:
@@ -109,7 +109,7 @@ class Pool:
         return self.holds.of([p.runs or without_copies(self.problem, p.choice)[0].runs for p in points])
 
     def held(self, method: str, states: Held) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes by stage, seconds) of schedules with any runs; what no point beats is kept."""
+        """(bytes by stage, seconds) of schedules with any runs; those that no point beats are kept."""
         num, stage = self.holds.runs_of(states)
         live, seconds = self.evaluator.stages_of_runs(num, stage)
         self.visits += len(states) * len(self.problem.tasks)
@@ -120,8 +120,8 @@ class Pool:
     def changed(
         self, method: str, state: Held, first: np.ndarray, spans: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `held`, of what rows of `spans` from first[k] to first[k + 1] make of one schedule: as many
-        of them at a time as have room.
+        """`held` for schedules obtained from one by rows of `spans` from first[k] to first[k + 1], as many
+        of them at a time as memory allows.
         """
         count = len(first) - 1
         each = max(1, TOGETHER // self.holds.nbytes)
@@ -141,7 +141,7 @@ class Pool:
         seconds: np.ndarray,
         runs: Callable[[int], Runs] | None = None,
     ) -> None:
-        """Keep the rows that no point beats. `runs` are those of a row."""
+        """Keep the rows that no point beats. `runs(i)` gives the runs of row i."""
         if self._known is not self.points:
             self._known = self.points
             self._front = (
@@ -176,7 +176,7 @@ class Pool:
         self._keep([replace(point, live_bytes=nbytes, seconds=seconds, room=room)])
 
     def _keep(self, found: list[Point]) -> None:
-        # Of equals the first that was tried; the sort is stable.
+        # Among equals the first that was tried wins; the sort is stable.
         both = sorted([*self.points, *found], key=lambda p: (p.seconds, p.live_bytes))
         best, self.points = None, []
         for p in both:

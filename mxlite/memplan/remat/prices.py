@@ -1,12 +1,12 @@
-"""What a byte is worth at each moment of a small problem, for several budgets.
+"""Shadow prices of a byte at each moment of a small problem, for several budgets.
 
-Between two reads a result is held, which takes its bytes at all moments in between, or is made again, which
-takes its seconds. This is all of the problem that counts here: not what else must run to make a result again,
-and not the bytes of that. And budgets are kept on the average only (Lagrange): each moment has a price, held
-is what costs less to hold than to make, and prices rise where too much is held so, and fall where too little
+Between two reads a result is either held, which takes its bytes at all moments in between, or recomputed,
+which takes its seconds. The relaxed problem counts only this: neither the inputs that must be recomputed too,
+nor their bytes. And budgets are kept only on average (Lagrange): each moment has a price, a result is held
+where that costs less than recomputing it, and prices rise where too much is held, and fall where too little
 is (M. Held, P. Wolfe, H. P. Crowder 1974, "Validation of subgradient optimization").
 
-Moments are the forward tasks, then the stages of `stages.py`. Seconds are in its whole units.
+Moments are the forward tasks, then the stages of `stages.py`. Seconds are in its integer units.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .stages import Stages
 
 Array = np.ndarray
 
-STEPS = 120  # of which the later half counts
+STEPS = 120  # of which the second half counts
 STRIDE = 4.0
-DEARER = 1.5  # than the relaxed problem says, which leaves out what it takes to make a result again
+DEARER = 1.5  # correction for what the relaxed problem leaves out: recomputing the inputs of a result
 
 
 class Prices:
@@ -30,7 +30,7 @@ class Prices:
         n, count = stages.number, stages.stages
         self.seconds = np.array(stages.seconds, np.int64)
         self.until = self._next_uses()
-        # Of each stretch between two reads: task, first moment, the moment behind, bytes.
+        # Row of each interval between two reads: task, first moment, the moment after it, bytes.
         rows = []
         for u in range(n):
             reads = [j for j in range(count) if stages.asked[j] >> u & 1] if stages.free >> u & 1 else []
@@ -44,8 +44,8 @@ class Prices:
         self.sums = np.concatenate([np.zeros((len(budgets), 1)), np.cumsum(price, axis=1)], axis=1)
 
     def _next_uses(self) -> Array:
-        """(tasks, stages + 1): the next stage from each on that reads a task's results, or else those of one
-        that reads them.
+        """(tasks, stages + 1): the next stage from each on that reads a task's results, or else the results
+        of one that reads them.
         """
         stages = self.stages
         count = stages.stages
@@ -62,7 +62,7 @@ class Prices:
         return until
 
     def _needed(self) -> Array:
-        """Bytes at each moment that nothing changes, at least."""
+        """Lower bound on the bytes at each moment that no choice changes."""
         stages = self.stages
         always = ~stages.free & (1 << stages.number) - 1
         found = []
@@ -75,7 +75,7 @@ class Prices:
         return np.array(found, np.int64)
 
     def _held(self, sums: Array) -> Array:
-        """What it costs to hold each stretch."""
+        """Cost of holding each interval at these prices."""
         found: Array = (sums[:, self.behind] - sums[:, self.first]) * self.nbytes
         return found
 
@@ -97,7 +97,7 @@ class Prices:
             np.add.at(used, self.first, held)
             np.subtract.at(used, self.behind, held)
             over = np.cumsum(used[:-1], axis=0).T - self.free_bytes
-            # Ever smaller steps, whose sum has no end; square roots are rounded alike on all machines.
+            # Ever smaller steps with a divergent sum; square roots are rounded alike on all machines.
             slower = np.sqrt(3.0 + step)
             slower *= np.sqrt(slower)
             price = np.maximum(0.0, price + (scale / slower)[:, None] * over)
@@ -106,8 +106,8 @@ class Prices:
         return mean / (STEPS - STEPS // 2)
 
     def of(self, j: int) -> Array:
-        """At the beginning of stage j, for each budget, what it costs to hold each task's results until their
-        next use: (budgets, tasks), in whole units of seconds.
+        """Cost, at the beginning of stage j and for each budget, of holding each task's results until their
+        next use: (budgets, tasks), in integer units of seconds.
         """
         at = self.stages.number + j
         until = self.until[:, j]

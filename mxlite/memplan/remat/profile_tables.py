@@ -1,5 +1,5 @@
-"""What live bytes of any candidate follow from, in arrays: of each task its readers, scratch and what changes
-what it reads; of each value its size, its maker and its readers; which of them may share bytes.
+"""Tables from which live bytes of any candidate follow, as arrays: readers and scratch of each task and
+changes of what it reads; size, producer and readers of each value; and which values may share bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Array = np.ndarray
 
 
 class Tables:
-    """The tables of one problem. `plain` says whether they describe it; otherwise there is nothing here."""
+    """The tables of one problem. `plain` says if they can describe it; otherwise they are empty."""
 
     def __init__(self, problem: Problem, *, in_place: bool, sharing: bool) -> None:
         self.sharing = sharing
@@ -36,7 +36,7 @@ class Tables:
         self.kind = np.uint16 if never < 2**16 else np.int32
         self.droppable = np.array([t.recomputable and not t.mutates for t in tasks[:n]], bool)
         self.seconds = np.array([[t.seconds] for t in tasks[:n]], np.float64)
-        # Of each forward task the backward tasks that read it, ascending.
+        # The backward tasks that read each forward task, ascending.
         self.asked: list[list[int]] = [[] for _ in range(n)]
         for j, t in enumerate(self.backward):
             for u in problem.reads[t]:
@@ -47,7 +47,7 @@ class Tables:
                 for u in problem.reads[t]:
                     readers[u].append(t)
         self.readers = readers
-        # A task that reads what backward task j changes can run again until j and no later.
+        # A task that reads what backward task j changes can be recomputed up to j and no later.
         changes: dict[int, int] = {}
         for j, t in enumerate(self.backward):
             for v in tasks[t].mutates:
@@ -57,9 +57,10 @@ class Tables:
             for t in range(n)
             if any(v in changes for v in tasks[t].inputs)
         }
-        # The first copy of these is never too late: backward asks for it before it changes anything.
+        # The first copy of these is never too late: backward requests it before it changes anything.
         self.early = {t for t, limit in self.limit.items() if self.asked[t] and self.asked[t][0] <= limit}
-        # Of each update: the last backward task it waits for, and forward tasks, whose copies it waits for.
+        # For each update: the last backward task it waits for, and the forward tasks whose copies it waits
+        # for.
         touching: dict[int, list[int]] = {}
         for t, row in enumerate(problem.updated_inputs):
             for v in row:
@@ -84,7 +85,7 @@ class Tables:
         self.steps = len(tasks)
 
     def _read_values(self, problem: Problem) -> None:
-        """Values of the arena: those that forward tasks make first, then the others."""
+        """Number the values of the arena: those that forward tasks write first, then the others."""
         tasks, values, n = problem.tasks, problem.values, problem.num_forward
         made = problem.arena_producer
         rows = [v for t in range(n) for v in tasks[t].outputs if v >= 0 and made[v] >= 0]
@@ -120,7 +121,7 @@ class Tables:
         self.read_by_update = _rounds(to_update)
 
     def _read_joins(self, problem: Problem, in_place: bool) -> None:
-        """The pairs that may share bytes: the first of every task, then the second of every task, ..."""
+        """Collect pairs that may share bytes: the first of every task, then the second of every task, ..."""
         tasks, n = problem.tasks, problem.num_forward
         self.forward_joins: list[Joins] = []
         self.backward_joins: list[Joins] = []
@@ -143,9 +144,9 @@ class Tables:
 
 
 class Joins:
-    """One (output, donor) pair of each of several tasks, by their rows.
+    """One (output, donor) pair from each of several tasks, by their rows.
 
-    `slot` numbers a donor that its task offers to several outputs, for only one of them can have it.
+    `slot` numbers a donor that its task offers to several outputs, because only one of them can have it.
     """
 
     def __init__(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
@@ -178,10 +179,10 @@ def _rounds(pairs: Sequence[tuple[int, int]]) -> list[tuple[Array, Array]]:
 
 
 def _plain(problem: Problem) -> bool:
-    """Whether a problem has nothing that the tables do not know; lowered graphs never have.
+    """True if the tables can describe a problem; they can for all lowered graphs.
 
-    Every arena value has one task that makes it, before all that read it; what backward makes is read by
-    backward; updates come last, read nothing of forward's and make nothing.
+    Every arena value must have one task that writes it, before all that read it; what backward writes must be
+    read by backward; updates must come last, read no forward results and write none.
     """
     tasks, n, made = problem.tasks, problem.num_forward, problem.arena_producer
     if n == 0:

@@ -3,15 +3,15 @@
 Everything that `make_schedule` and `live_buffers` decide for mirror counts of 0 and more follows from a few
 numbers of each task and copy, so they are computed for all candidates together, as rows of one array:
 
-    first need     the backward task that a copy runs for: the first that reads it, or reads what is made from
-                   it. One walk over the forward tasks, backwards.
+    first need     the backward task that a copy runs for: the first that reads it, or reads what is computed
+                   from it. One walk over the forward tasks, backwards.
     position       of each step: by sorting the copies by first need; updates are counted in.
     last read      of each copy of a value: the largest position of its readers.
-    profile        a value adds its bytes from its step to its last read. One written over its input begins a
-                   step later, which is the same sum as that of one buffer for both.
+    profile        a value adds its bytes from its step to its last read. One written in place over its input
+                   begins a step later, which gives the same sum as one buffer for both.
 
-Arrays are (tasks or values, candidates), so that a task's row lies in one piece; profiles are (candidates,
-steps). Exact: whole numbers throughout, and seconds are added in the order of task numbers.
+Arrays are (tasks or values, candidates), so that a task's row is contiguous; profiles are (candidates,
+steps). Exact: integers throughout, and seconds are added in the order of task numbers.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import numpy as np
 
 from .profile_tables import Array, Tables
 
-CHUNK_BYTES = 96 * 2**20  # of the arrays of candidates that are looked at together, about
+CHUNK_BYTES = 96 * 2**20  # of the arrays of candidates that are costed together, about
 
 
 class Profiles(Tables):
-    """Bytes and seconds of the candidates of one problem; only where its tables are `plain`."""
+    """Bytes and seconds of the candidates of one problem; only if its tables are `plain`."""
 
     def chunk(self, most: int) -> int:
-        """Candidates with counts up to `most` that are looked at together."""
+        """Number of candidates with counts up to `most` that are costed together."""
         rows = (1 + most) * (self.num_forward + self.forward_values) + len(self.size) + self.steps
         return int(min(256, max(4, CHUNK_BYTES // (24 * rows))))
 
     def costs(self, counts: Array, most: int) -> tuple[Array, Array, Array]:
-        """(bytes, seconds, whether these are not known) of each candidate.
+        """(bytes, seconds, True where these are unknown) of each candidate.
 
         Column k of `counts` (forward tasks, candidates) is candidate k, with counts in [0, most].
         """
@@ -41,7 +41,7 @@ class Profiles(Tables):
 
     def stages(self, counts: Array, most: int) -> tuple[Array, Array, Array]:
         """As `costs`, with bytes (candidates, stages) for each stage: each forward task is one, and each
-        backward task with all that runs again for it, and with the updates behind the one before. Without
+        backward task with all that is recomputed for it, and with the updates after the one before. Without
         sharing there is one stage, of all bytes.
         """
         counts = np.where(self.droppable[:, None], counts, 0).astype(np.int8)
@@ -49,8 +49,8 @@ class Profiles(Tables):
         return self._bytes(counts, need, most), self.seconds_of(need < self.never, most), unknown
 
     def stages_of_runs(self, num: Array, stage: Array) -> Array:
-        """Bytes (candidates, stages) of candidates whose forward tasks run again `num` (candidates, forward
-        tasks) times, before the backward tasks that `stage` lists one behind the other.
+        """Bytes (candidates, stages) of candidates whose forward tasks are recomputed `num` (candidates,
+        forward tasks) times, before the backward tasks that `stage` lists, concatenated.
         """
         most = max(1, int(num.max(initial=0)))
         need = np.full((num.size, most), self.never, self.kind)
@@ -68,9 +68,9 @@ class Profiles(Tables):
         """For each copy, in the order of tasks, the backward task before which it runs; `never` if it does
         not. Sets counts to 0 of tasks whose copies would read what backward has changed by then.
 
-        A task runs for the first `count` of the backward tasks that ask for it, or for what is made from it.
-        Which other tasks must be kept when one is kept that may not run again depends on the order in which
-        that is found out, if there are several copies: then the candidate is unknown.
+        A task runs for the first `count` of the backward tasks that request it, or a result computed from it.
+        If a task that must not be recomputed is kept, which others must be kept too depends on the order in
+        which that is found out, if there are several copies: then the candidate's cost is unknown.
         """
         never = self.never
         unknown = np.zeros(counts.shape[1], bool)
@@ -78,7 +78,7 @@ class Profiles(Tables):
         highest = counts.max(axis=1, initial=0).tolist()
         need = np.full((len(counts) * most, counts.shape[1]), ever)
         rows = list(need)
-        # At least this: nothing for the copies that are there, `never` for others.
+        # Lower bound: none for the copies that exist, `never` for others.
         floor = [list(np.where(counts > k, zero, ever)) for k in range(most)]
         for u in np.flatnonzero(highest)[::-1].tolist():
             readers, asked = self.readers[u], self.asked[u]
@@ -109,10 +109,10 @@ class Profiles(Tables):
             unknown |= late
 
     def _bytes(self, counts: Array | None, need: Array, most: int) -> Array:
-        """Without `counts` the copies are not those that counts give: what is read then is the newest."""
+        """Bytes by stage. Without `counts` the copies are arbitrary runs, and reads find the newest one."""
         n, never, number = self.num_forward, self.never, need.shape[1]
         again = need < never
-        # How many run again before each backward task; the last row is that of `never`.
+        # Number of copies before each backward task; the last row is that of `never`.
         bins = need + np.arange(number) * (never + 1)
         run = np.bincount(bins.ravel(), minlength=number * (never + 1)).reshape(number, never + 1)
         run[:, never] = 0
@@ -131,7 +131,7 @@ class Profiles(Tables):
             ends = self._newest_reads(need, backward, copies, most)
         else:
             ends = self._copy_reads(counts, need, last, backward, copies, most)
-        # Copy 0 of what forward makes, its other copies, and what backward makes.
+        # Copy 0 of forward's values, its other copies, and backward's values.
         begins: list[Array] = [np.broadcast_to(self.maker[:f, None], ends[0].shape)]
         mades = [(ends[0] >= 0) | self.always[:f]]
         for k in range(most):
@@ -158,7 +158,7 @@ class Profiles(Tables):
         return self._live(size, begin, end, steps, copies, again, backward, updates, most)
 
     def _copies(self, need: Array, again: Array) -> Array:
-        """Positions of copies; -2 where one does not run."""
+        """Positions of copies; -2 for copies that do not run."""
         order = np.argsort(np.ascontiguousarray(need.T), axis=1, kind="stable")
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, np.arange(len(need))[None], axis=1)
@@ -169,7 +169,7 @@ class Profiles(Tables):
         return positions
 
     def _updates(self, backward: Array, copies: Array, again: Array, steps: int, most: int) -> Array:
-        """Positions of the updates; moves those of all other steps to where the updates leave them."""
+        """Positions of the updates; shifts those of all other steps to make room for the updates."""
         number, count = len(self.updates), backward.shape[1]
         if not number:
             return np.empty((0, count), np.int32)
@@ -177,7 +177,8 @@ class Profiles(Tables):
         for rows, readers in self.update_behind:
             for k in range(most):
                 at[rows] = np.maximum(at[rows], copies[readers * most + k])
-        # Updates before each step: of all behind earlier ones, and of those behind the same by their number.
+        # Updates before each step: those after earlier steps, and those after the same one with a smaller
+        # number.
         start = np.arange(count) * steps
         behind = np.bincount((at + start).ravel(), minlength=count * steps).reshape(count, steps)
         before = np.cumsum(behind, axis=1)
@@ -194,7 +195,7 @@ class Profiles(Tables):
         return positions
 
     def _last_reads(self, backward: Array, copies: Array, updates: Array, most: int) -> Array:
-        """When each value is read last by backward or for it, whichever copy that is."""
+        """Position of the last read of each value by backward or a recomputation, whichever copy is read."""
         last = backward[self.last_backward]
         for rows, readers in self.read_again:
             for k in range(most):
@@ -206,11 +207,11 @@ class Profiles(Tables):
     def _copy_reads(
         self, counts: Array, need: Array, last: Array, backward: Array, copies: Array, most: int
     ) -> list[Array]:
-        """For copy 0, 1, ... of the values that forward makes the position of the last read; -1 if there
+        """For copy 0, 1, ... of the values that forward writes the position of the last read; -1 if there
         is none.
 
-        Of a task that runs again copy 0 is read by forward alone, its last copy by all from there on, and
-        those between only by what runs for the same backward task.
+        For a recomputed task copy 0 is read by forward alone, its last copy by all from there on, and
+        the copies in between only by what runs for the same backward task.
         """
         f = self.forward_values
         count = counts[self.maker[:f]]
@@ -255,13 +256,13 @@ class Profiles(Tables):
     def _joined(
         self, made: Array, ends: list[Array], need: Array, copies: Array, backward: Array, most: int
     ) -> Array:
-        """Which of the copies in `made` are written over an input that is read no more."""
+        """True for the copies in `made` that overwrite an input which is dead after that step."""
         f = self.forward_values
         joined = np.zeros_like(made)
         used = np.zeros((most + 2, self.slots, made.shape[1]), bool)
 
         def last_read(donor: Array, moment: Array) -> Array:
-            """Of the copies of `donor` that are newest at the backward tasks `moment`."""
+            """Last read of the copies of `donor` that are the newest at the backward tasks `moment`."""
             inside = donor < f
             if not inside.any():
                 late: Array = ends[-1][donor - f]
@@ -281,7 +282,7 @@ class Profiles(Tables):
                 row = j.step * most + k
                 here = made[(k + 1) * f + j.out] & (last_read(j.donor, need[row]) == copies[row])
                 j.join(joined, used[k + 1], (k + 1) * f, here)
-        # Rows of backward's values stand behind all copies of forward's.
+        # Rows of backward's values follow all copies of forward's.
         for j in self.backward_joins:
             here = last_read(j.donor, j.step[:, None]) == backward[j.step]
             j.join(joined, used[-1], most * f, here & made[most * f + j.out])
@@ -306,13 +307,13 @@ class Profiles(Tables):
         live = np.bincount((begin + start).ravel(), weight, count * width)
         live -= np.bincount((end + start).ravel(), weight, count * width)
         live = live.reshape(count, width)
-        # Sums of floats, but of whole numbers below 2**53: exact.
+        # Floats, but sums of whole numbers below 2**53: exact.
         np.cumsum(live, axis=1, out=live)
         flat = live.reshape(-1)
         at, nbytes = self.forward_scratch
         live[:, at] += nbytes.T
         for k in range(most):
-            # A step that is not there is given a place behind all others, where nothing lives.
+            # A step that does not exist is put after all others, where nothing is live.
             rows = at * most + k
             places = np.where(again[rows], copies[rows], steps)
             flat[places + start] += np.where(again[rows], nbytes, 0)

@@ -1,32 +1,32 @@
-"""Which task runs when, and which of them run again: rematerialization.
+"""Schedules with rematerialization: the order of tasks, and which of them are recomputed.
 
 Each forward task v has a count c(v). With 0 its outputs are kept from the forward pass until backward has
-used them. With 1 they are dropped, and v runs a second time just before backward needs it; what that run
-makes stays until its last use. A higher count is the number of runs that are for the moment only: those
-make what a stretch of other runs needs, which is gone when that is over, and the run after them makes what
-stays.
+used them. With 1 they are dropped, and v is recomputed just before backward needs it; the result
+stays until its last use. A higher count is the number of temporary runs: those
+write what a segment of other runs needs, which is freed at the segment's end, and the run after them writes
+the result that stays.
 
     c:        0   2   2   1   2   2   0   2   2   1   2   2   0
     forward   o---.---.---.---.---.---o---.---.---.---.---.---o      o kept, . dropped at once
-    again     (last segment)          o---.---.---+                  + stays while the segment is worked on
-    again                                         +---.---.---o      backward walks back over these,
-    again                             o---.---.---+                  then over these, then the first segment
+    recompute (last segment)          o---.---.---+                  + stays while the segment is worked on
+    recompute                                     +---.---.---o      backward walks back over these,
+    recompute                         o---.---.---+                  then over these, then the first segment
 
-The order is written down as it arises: before each backward task, whatever it needs and is not there is
-run, and what that needs, smallest task number first. Nothing runs that is there.
+The order is written down as it arises: before each backward task, every missing input is recomputed,
+and the missing inputs of that, smallest task number first. A result that is live is not recomputed.
 
 Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin 2016, "Training Deep Nets with Sublinear Memory Cost",
-is where such counts come from (mirror counts: m = 1 gives their segments, higher counts their recursion).
-There the k-th copy of a task reads copies of the same generation, made for it alone; here it reads what is
-there. So a count may be chosen for each task by itself, and plans near the optimum of small graphs exist
-that the generations cannot express.
+introduce such counts (mirror counts: m = 1 gives their segments, higher counts their recursion).
+There the k-th copy of a task reads copies of the same generation, computed for it alone; here it reads
+whatever is live. So a count may be chosen for each task by itself, and plans near the optimum of small graphs
+exist that the generations cannot express.
 
-What counts cannot say, a schedule of `Runs` says outright: before which backward tasks each forward task runs
-again. There a result may be kept until backward has used it once, then be dropped and made again for its
+A schedule of `Runs` can say more than counts: it lists the backward tasks before which each forward task is
+recomputed. There a result may be kept until backward has used it once, then be dropped and recomputed for its
 next use. Whatever the runs are, each read finds the newest result; only bytes and time differ.
 
 The count OFFLOADED, -1, means that v's outputs wait for backward in host memory. Steps of two more kinds
-copy them out and back; transfer.py says where those stand.
+copy them out and back; transfer.py chooses their places.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ OFFLOADED = -1
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Which forward tasks run again, and when.
+    """The recomputations of a schedule: for each forward task the backward tasks that it runs before.
 
     `stages[t]` ascends: forward task t runs before these backward tasks. They are numbered from 0, without
-    updates. Of the tasks that run before the same one, the smallest number comes first.
+    updates. Among tasks that run before the same one, the smallest number comes first.
     """
 
     stages: tuple[tuple[int, ...], ...]
 
 
 Choice = Sequence[int] | Runs
-"""What a schedule is made from: mirror counts, one for each forward task, or the runs themselves."""
+"""Choice from which a schedule is made: mirror counts, one for each forward task, or the runs themselves."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of a training step in order.
+    """The steps of one training step in order.
 
     Step s runs task `task[s]`, as copy `copy[s]` (0: the first time). `inputs[s]` and `outputs[s]` are
     instances; instance i holds value `value_of[i]`. Outputs are -1 where no step reads them. The first
@@ -88,21 +88,21 @@ class Schedule:
 
     @cached_property
     def hosted(self) -> frozenset[int]:
-        """The instances that lie in host memory."""
+        """The instances in host memory."""
         return frozenset(row[0] for k, row in zip(self.kind, self.outputs) if k == STORE)
 
     @property
     def recompute_seconds(self) -> float:
-        """Modelled time of everything that runs more than once, added up by task number."""
+        """Modelled time of all recomputation, added up by task number."""
         tasks = self.problem.tasks
-        total = 0.0  # not sum(), which rounds otherwise in some versions of Python
+        total = 0.0  # not sum(), whose rounding differs between versions of Python
         for t in sorted(t for t, k in zip(self.task, self.copy) if k):
             total += tasks[t].seconds
         return total
 
     @cached_property
     def runs(self) -> Runs:
-        """What runs again, and when."""
+        """The recomputations of this schedule."""
         stages: list[list[int]] = [[] for _ in range(self.problem.num_forward)]
         tasks, j = self.problem.tasks, 0
         for kind, t, k in zip(self.kinds, self.task, self.copy):
@@ -121,7 +121,7 @@ class Schedule:
 
     @property
     def extra_seconds(self) -> float:
-        """Modelled time beyond that of a step that keeps everything: recomputing and waiting for copies."""
+        """Modelled time beyond that of a step that keeps everything: recomputation and waits for copies."""
         return self.recompute_seconds + self.waiting_seconds
 
     @property
@@ -167,8 +167,8 @@ def _emit_counts(problem: Problem, mirror: Sequence[int], once: set[int]) -> lis
     tasks, num_forward = problem.tasks, problem.num_forward
     reads = problem.reads
     steps = [(t, 0) for t in range(num_forward)]
-    runs = [0] * num_forward  # again, by now
-    there = [c <= 0 for c in counts]  # for all of backward that is left
+    runs = [0] * num_forward  # recomputations so far
+    there = [c <= 0 for c in counts]  # live for the rest of backward
     for t in range(num_forward, len(tasks)):
         if tasks[t].update:
             continue
@@ -223,10 +223,10 @@ def _late_readers(problem: Problem, steps: list[tuple[int, int]]) -> set[int]:
 def _number(
     problem: Problem, steps: list[tuple[int, int]], offloaded: set[int]
 ) -> tuple[Schedule, dict[int, int]]:
-    """Insert the updates, give every value that is written a number of its own, drop what nobody reads.
+    """Insert the updates, number every value that is written, and drop outputs that nothing reads.
 
-    Copy 0 of value v is instance v; later copies, and what comes back from host memory, get the numbers
-    behind.
+    Copy 0 of value v is instance v; later copies, and values fetched from host memory, get the following
+    numbers.
     """
     tasks, values, producer = problem.tasks, problem.values, problem.arena_producer
     num_forward, reads = problem.num_forward, problem.reads
@@ -241,10 +241,10 @@ def _number(
             value_of.append(v)
         return i
 
-    # Inputs from nothing that is recomputed are the task's own tuple: almost all of them.
+    # Tasks with no recomputed inputs, almost all of them, keep their own tuple.
     moved = offloaded.union(t for t, k in steps if k)
     plain = [moved.isdisjoint(row) for row in reads]
-    newest = [-1 if t in offloaded else 0 for t in range(num_forward)]  # which copy is read now
+    newest = [-1 if t in offloaded else 0 for t in range(num_forward)]  # the copy that is read now
     inputs: list[tuple[int, ...]] = []
     for t, k in steps:
         row = tasks[t].inputs
@@ -270,7 +270,7 @@ def _number(
     for t, k in steps:
         row = tasks[t].outputs
         if k:
-            # A second run must not write again what the user may already have been given.
+            # A recomputation must not rewrite what the user may already have been given.
             always = tasks[t].always
             row = tuple(
                 -1 if v < 0 or values[v].fixed else later(v, k) if v in always else instance.get((v, k), -1)
@@ -298,7 +298,7 @@ def _number(
 
 
 def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Put each update right behind the last step that makes its inputs or reads what it changes."""
+    """Put each update right after the last step that writes its inputs or reads what it changes."""
     if not problem.updates:
         return steps
     tasks, producer, touched = problem.tasks, problem.producer, problem.updated_inputs

@@ -18,7 +18,7 @@ from . import split
 from .frontier import Frontier, frontier
 from .steps import Steps
 
-REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
+REMEMBERED = 8  # plans kept in case the same problem comes next, as with `memory_plan` and then `fit`
 FRONTIERS = 4  # kept for other budgets of the same problem
 
 _plans = Remembered[tuple[str, int | None, str], MemoryPlan | None](REMEMBERED)
@@ -32,16 +32,16 @@ def plan_memory(
     strategy: str | None = None,
     template: Template | MemoryPlan | None = None,
 ) -> MemoryPlan:
-    """The memory plan of a problem, or of whichever of `steps` is the fastest; see `steps.py`.
+    """The memory plan of a problem, or of the fastest among `steps`; see `steps.py`.
 
     Without a budget nothing is recomputed except what the user marked. With one, the plan of least
     extra time among all candidates of all steps whose `peak_bytes` is within `budget` bytes; a larger budget
     never gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
     `strategy` is that of the steps unless given.
 
-    `template`: a plan for other sizes. Where the structure is the same, what it has found out is used
-    again, in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
-    than that of a search, which is made where the template has nothing to offer.
+    `template`: a plan for other sizes. If the structure is the same, its results are reused
+    in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
+    than that of a search, which follows if the template has nothing to offer.
     """
     if isinstance(steps, Problem):
         steps = Steps.of(steps, strategy or "sharing")
@@ -55,7 +55,7 @@ def plan_memory(
         made = (template.plan(problem, budget, frontier_of) for problem in steps)
         found = next((plan for plan in made if plan), None)
     for problem in () if found is not None else steps:
-        # A step that takes longer from the outset than a plan that fits is not even searched.
+        # A step whose time without recomputation exceeds that of a plan that fits is not even searched.
         if found is None or problem.slowdown - 1 < found.extra_time:
             plan = _within(problem, budget, strategy)
             if plan is not None and (found is None or plan.extra_time < found.extra_time):
@@ -67,7 +67,7 @@ def plan_memory(
 
 
 def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
-    """`frontier(problem, strategy)`, remembered for the problems asked for last, and on disk for others."""
+    """`frontier(problem, strategy)`, cached in memory for the latest problems, and on disk for others."""
 
     def make() -> Frontier:
         lean = problem.leanest
@@ -97,7 +97,7 @@ def _within(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan |
     found = _plans.of((problem.digest, budget, strategy), lambda: _search(problem, budget, strategy))
     if found is None:
         return None
-    # Names of two equal problems are equal too, but the graph behind is the caller's own.
+    # Equal problems have equal names too, but the underlying graph is the caller's own.
     mine = problem.in_forms(found.problem.threads)
     assert mine is not None
     return replace(found, schedule=replace(found.schedule, problem=mine))

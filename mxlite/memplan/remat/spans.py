@@ -1,18 +1,18 @@
-"""Rows of bits that say what is held: changes of them, and what follows from a change.
+"""Loops over bit rows that say what is held: changes of them, and the recomputation that follows.
 
-`holds.py` tells what the bits mean. Here a state is one row of bits for each task and two of those, `held`
-and `runs`, in arrays of whole numbers: `words` numbers for each row, the first stages in the first of them
-and, within a number, in its highest places. So a row may be one number as long as it needs to be, as Python
+`holds.py` explains the bits. Here a state is one row of bits for each task and two of those, `held`
+and `runs`, in integer arrays: `words` numbers for each row, the first stages in the first of them
+and, within a number, in its highest places. So a row may be one number of any length, as Python
 has them, or several of 60 bits for machine code:
 
     stage    0 1 2 3 4 5 6 7 8 9         words = 1      1 1 1 0 0 1 1 1 1 0
     held     h h h . . h h h h .         words = 2      1 1 1 0 0 | 1 1 1 1 0
 
-Functions here are written in the part of Python that `compiled` understands. Tables of the problem have the
+Functions here are written in the subset of Python that `compiled` accepts. Tables of the problem have the
 same names in all of them: `ones` are all bits of one number; `word`, `place` and `upto` are, for each stage,
-the number of the row that it is in, its bit, and the bits of that number up to it; behind the last stage they
-have an entry more, without a bit. `asked`, `allowed` and `pinned` are rows of each task. Lists of each task
-stand in one array one behind the other: of task u from reader_first[u] on. A **span** is a change of one row:
+the index of its number in the row, its bit, and the bits of that number up to it; after the last stage they
+have one more entry, without a bit. `asked`, `allowed` and `pinned` are rows of each task. Lists of the tasks
+are concatenated in one array: that of task u starts at reader_first[u]. A **span** is a change of one row:
 (task, first stage, last stage, 1 to hold or 0 to drop).
 """
 
@@ -22,18 +22,18 @@ from collections.abc import Callable
 
 from ..compiled import Ints
 
-NO_ROOM = -1  # the functions below know no names of this file
+NO_ROOM = -1  # the functions below are compiled without this file's globals
 
 
 def settle(
     number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
     asked: Ints, allowed: Ints, pinned: Ints, held: Ints, runs: Ints, base: int, changed: Ints,
 ) -> int:  # fmt: skip
-    """Find what runs again of the tasks that are `changed`, and of those whose readers' runs change by that.
+    """Update which of the `changed` tasks are recomputed, and propagate to tasks whose readers' runs change.
 
-    What is held of a task is first cut down to what somebody reads: of each stretch that is held all up to
-    its last read. To add the reads to the bits carries from each of them to the beginning of its stretch, and
-    so tells these bits. `changed` is all 0 in the end.
+    Held intervals of a task are first cut down to those that are read: each interval ends with its
+    last read. Adding the reads to the bits carries from each read to the beginning of its interval, and
+    so marks these bits. `changed` is all 0 at the end.
     """
     width = ones.bit_length()
     u = number
@@ -42,7 +42,7 @@ def settle(
         if changed[u] == 1:
             changed[u] = 0
             carry = 0
-            behind = 0  # whether it is held in the stage after this number's
+            behind = 0  # 1 if it is held in the stage after this number's
             differs = 0
             w = words
             while w > 0:
@@ -73,7 +73,7 @@ def settle(
 
 
 def span_bits(ones: int, word: Ints, place: Ints, upto: Ints, first: int, last: int, w: int) -> int:
-    """Of the stages from `first` to `last` those in number `w` of a row."""
+    """Bits of the stages from `first` to `last` that lie in number `w` of a row."""
     bits = ones
     if w == word[first]:
         bits ^= upto[first] ^ place[first]
@@ -85,7 +85,7 @@ def span_bits(ones: int, word: Ints, place: Ints, upto: Ints, first: int, last: 
 def hold(
     ones: int, word: Ints, place: Ints, upto: Ints, held: Ints, at: int, first: int, last: int, on: int
 ) -> int:
-    """Hold (`on` 1) or drop (0) in the row that begins at `at` the stages from `first` to `last`."""
+    """Set (`on` 1) or clear (0) the stages from `first` to `last` in the row that begins at `at`."""
     w = word[first]
     while w <= word[last]:
         bits = span_bits(ones, word, place, upto, first, last, w)
@@ -101,7 +101,7 @@ def last_there(
     words: int, ones: int, word: Ints, place: Ints, upto: Ints, held: Ints, runs: Ints, base: int,
     tasks: Ints, first: int, end: int, stage: int,
 ) -> int:  # fmt: skip
-    """The last stage before `stage` in which each of tasks[first:end] is held or runs; -1: there is none."""
+    """The last stage before `stage` in which all of tasks[first:end] are held or run; -1 if there is none."""
     width = ones.bit_length()
     w = word[stage]
     bits = upto[stage] ^ place[stage]
@@ -175,7 +175,7 @@ def events_of(
     words: int, ones: int, reader_first: Ints, reader: Ints, asked: Ints, runs: Ints, base: int, u: int,
     events: Ints,
 ) -> int:  # fmt: skip
-    """Fill `events` with the stages in which task u is read or runs, ascending; how many there are."""
+    """Fill `events` with the stages in which task u is read or runs, ascending; return their number."""
     width = ones.bit_length()
     count = 0
     w = 0
@@ -200,13 +200,13 @@ def change(
     runs: Ints, base: int, changed: Ints, tried: Ints, tried_runs: Ints, u: int, before: int, event: int,
     kind: int, spans: Ints, at: int,
 ) -> int:  # fmt: skip
-    """Write the change of task u at `event`, which follows on the event `before`: spans[at:], up to one more
-    than there are tasks. How many they are; 0 where there is no such change.
+    """Write the change of task u at `event`, the successor of event `before`, to spans[at:]: at most one span
+    more than there are tasks. Returns the number of spans; 0 if there is no such change.
 
-    What is held until then is dropped since the event before. With kind 1 other tasks that run for it now are
-    held until they would have run again anyway. If it runs there, that run is saved by holding since it was
-    there last; with kind 1 it is made earlier, where all its inputs were there last. `own` are the numbers of
-    the tasks.
+    A result held at the event is dropped since the event before. With kind 1 other tasks that are recomputed
+    for it now are held until their next recomputation. If the task runs at the event, that run is saved by
+    holding the result since it was last live; with kind 1 it runs earlier, where all its inputs were last
+    live. `own` are the numbers of the tasks.
     """
     width = ones.bit_length()
     row = u * words
@@ -266,7 +266,7 @@ def change(
     return 1
 
 
-# -- what Python calls ---------------------------------------------------------------------------------
+# -- entry points called from Python -------------------------------------------------------------------
 
 
 def edited(
@@ -299,8 +299,8 @@ def moved(
 ) -> int:  # fmt: skip
     """Change each of `count` states at up to `moves` tasks (-1: none), one after another.
 
-    Of a task's events it is that of number `which`, modulo how many it has. Where there is no change of kind
-    1, that of kind 0 is made.
+    The change is at the task's event number `which`, modulo its number of events. If there is no change of
+    kind 1, that of kind 0 is made.
     """
     size = number * words
     c = 0
@@ -341,9 +341,9 @@ def changes(
     tried: Ints, tried_runs: Ints, events: Ints, held: Ints, runs: Ints, few: int, tasks: Ints, stage: int,
     room: int, ways: Ints, span_first: Ints, spans: Ints,
 ) -> int:  # fmt: skip
-    """List every single change of the first `few` of `tasks`; how many there are, or NO_ROOM.
+    """List every single change of the first `few` of `tasks`; return their number, or NO_ROOM.
 
-    Of change k the task, the event and the kind are ways[3 * k:], its spans those from span_first[k] on.
+    Task, event and kind of change k are ways[3 * k:], its spans those from span_first[k] on.
     There is room for `room` changes and as many spans, and those of one change more. With a `stage` of 0 or
     more only what is held in it or in the next one is changed, where it is read or runs in `stage`, or next
     after it.
@@ -388,7 +388,7 @@ def changes(
 
 
 def counted(size: int, words: int, runs: Ints, num: Ints) -> int:
-    """Fill `num`: how many bits are set in each of `size` rows; their sum."""
+    """Fill `num` with the number of bits set in each of `size` rows; return their sum."""
     total = 0
     row = 0
     while row < size:
@@ -407,7 +407,7 @@ def counted(size: int, words: int, runs: Ints, num: Ints) -> int:
 
 
 def listed(size: int, words: int, ones: int, runs: Ints, stage: Ints) -> int:
-    """Fill `stage` with the stages of each of `size` rows, one row behind the other; how many they are."""
+    """Fill `stage` with the stages of each of `size` rows, concatenated; return their number."""
     width = ones.bit_length()
     total = 0
     row = 0
@@ -429,4 +429,4 @@ PARTS: tuple[Callable[..., int], ...] = (
     settle, span_bits, hold, last_there, next_stage, put, apply, copy, events_of, change, edited, moved,
     changes, counted, listed,
 )  # fmt: skip
-"""What `compiled` takes: each before its callers."""
+"""All functions for `compiled`, each before its callers."""

@@ -1,12 +1,12 @@
-"""Where a forward pass may be cut, and the mirror counts that cuts give.
+"""Cuts of a forward pass into segments, and the mirror counts that cuts give.
 
-A **cut** lies behind a forward task. What crosses it, the values made before and read after, is all that has
-to be kept for the tasks behind it to be run again. Good cuts are narrow: one value between two residual
+A **cut** lies after a forward task. The values that cross it, written before and read after, are all that has
+to be kept to recompute the tasks after it. Good cuts are narrow: one value between two residual
 blocks, the states of all layers between two time steps of a recurrent net.
 
 Tianqi Chen et al. 2016 (see schedule.py): segments with a byte budget are their Algorithm 3 (7 in
-the thesis); `nested` is their recursion with any number of levels. Two things are added. Of a recomputed
-stretch the part that backward needs first is kept at once, for it would be run again just then; and
+the thesis); `nested` is their recursion with any number of levels. Two things are added. The part of a
+recomputed segment that backward needs first is kept at once, since it would be recomputed just then; and
 dropping may be partial, cheapest time per byte first.
 """
 
@@ -20,7 +20,7 @@ from ...core.cached import cached_property
 from ..problem import padded, Problem
 
 WIDEST = 0.2
-"""Cuts that leave a larger part than this of a net's bytes in one piece are of no use."""
+"""Cuts that leave a larger share than this of a network's bytes in one piece are useless."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cuts:
 
     @cached_property
     def block_of(self) -> tuple[int, ...]:
-        """For each forward task the number of cuts before it."""
+        """Number of cuts before each forward task."""
         result, c = [], 0
         for t in range(self.problem.num_forward):
             while c < len(self.at) and self.at[c] < t:
@@ -59,8 +59,8 @@ def _arena_bytes(problem: Problem, t: int) -> int:
 
 
 def find_cuts(problem: Problem, widest: int = 0) -> Cuts:
-    """The user's marks (`mirror_stage`) if there are any, else the places that one value crosses, else
-    local minima. With `widest`, every place that no more values than that cross.
+    """The user's marks (`mirror_stage`) if there are any, else the cuts that only one value crosses, else
+    local minima. With `widest`, every cut that at most so many values cross.
 
     O(tasks).
     """
@@ -102,7 +102,7 @@ def find_cuts(problem: Problem, widest: int = 0) -> Cuts:
             for t in inside
             if counts[t] and (t == 0 or nbytes[t] <= nbytes[t - 1]) and nbytes[t] <= nbytes[t + 1]
         ]
-    # A second walk collects what crosses the chosen cuts only.
+    # A second walk collects only the values that cross the chosen cuts.
     chosen, kept = set(at), []
     crossing.clear()
     for t in range(n):
@@ -116,7 +116,7 @@ def find_cuts(problem: Problem, widest: int = 0) -> Cuts:
 
 
 def _largest_share(size: Sequence[int], at: Sequence[int]) -> float:
-    """Bytes made between two neighbouring cuts `at`, at most, as a share of all."""
+    """The most bytes written between two neighbouring cuts `at`, as a share of all."""
     total, most, since, cuts = sum(size), 0, 0, set(at)
     for t, nbytes in enumerate(size):
         since += nbytes
@@ -127,7 +127,7 @@ def _largest_share(size: Sequence[int], at: Sequence[int]) -> float:
 
 
 def thinned(cuts: Cuts, most: int) -> Cuts:
-    """At most `most` of the cuts: of neighbours the one that keeps the fewest bytes, of equals the last."""
+    """At most `most` of the cuts: of neighbours that which keeps the fewest bytes, of equals the last."""
     n = len(cuts.at)
     if n <= most:
         return cuts
@@ -139,12 +139,12 @@ def thinned(cuts: Cuts, most: int) -> Cuts:
 
 
 def forced(problem: Problem) -> list[int]:
-    """Counts of what is marked: by the user with `force_mirroring`, or as 16-bit copies on the CPU."""
+    """Counts of the marked tasks: by the user with `force_mirroring`, or as 16-bit copies on the CPU."""
     return [int(t.mirror) for t in problem.tasks[: problem.num_forward]]
 
 
 def keeping(problem: Problem) -> str:
-    """What a plan is called that runs nothing again but what is marked: it names the marked operators."""
+    """Name of a plan that recomputes only what is marked; it lists the marked operators."""
     ops = sorted({t.op for t in problem.tasks[: problem.num_forward] if t.mirror})
     if not ops:
         return "keep all"
@@ -153,15 +153,15 @@ def keeping(problem: Problem) -> str:
 
 
 def cheap(problem: Problem) -> list[int]:
-    """Drop every cheap result: batch norm, activation, pooling, element by element."""
+    """Counts that drop every cheap result: batch norm, activation, pooling, elementwise operators."""
     return [int(t.cheap or t.mirror) for t in problem.tasks[: problem.num_forward]]
 
 
 def partial(cuts: Cuts, stride: int, fraction: float) -> list[int]:
-    """Keep what crosses every `stride`-th cut (0: no cut); of the rest drop the first `fraction` in
-    `cuts.order`.
+    """Counts that keep what crosses every `stride`-th cut (0: no cut) and drop the first `fraction` of the
+    rest in `cuts.order`.
 
-    What lies behind the last used cut is kept: backward needs it first.
+    Tasks after the last used cut are kept: backward needs them first.
     """
     problem = cuts.problem
     counts = [int(t.mirror) for t in problem.tasks[: problem.num_forward]]
@@ -178,7 +178,7 @@ def partial(cuts: Cuts, stride: int, fraction: float) -> list[int]:
 
 
 def by_bytes(cuts: Cuts, budget: int) -> list[int]:
-    """Algorithm 3: walk forward, end a segment at a cut once more than `budget` bytes have passed."""
+    """Counts of Algorithm 3: a segment ends at the first cut after more than `budget` bytes."""
     problem = cuts.problem
     n = problem.num_forward
     counts = [1] * n
@@ -197,10 +197,10 @@ def by_bytes(cuts: Cuts, budget: int) -> list[int]:
 
 
 def nested(cuts: Cuts, radix: int, levels: int) -> list[int]:
-    """`levels` of recursion: cuts whose number is a multiple of radix**levels are kept, those of a
-    lower power are kept within their segment, and so on.
+    """Counts with `levels` of recursion: cuts whose number is a multiple of radix**levels are kept, those of
+    a lower power are kept within their segment, and so on.
 
-    Of each recomputed stretch the last part is not dropped again, for backward starts there.
+    The last part of each recomputed segment is not dropped once more, because backward starts there.
     """
     problem = cuts.problem
     n, blocks = problem.num_forward, len(cuts.at) + 1
@@ -210,19 +210,19 @@ def nested(cuts: Cuts, radix: int, levels: int) -> list[int]:
     def level_of_block(b: int) -> int:
         m = levels
         for low, high in pairwise(powers):
-            # The stretch of `high` blocks around b, cut short by the end; is b in its last part?
+            # The segment of `high` blocks around b, cut short by the end; is b in its last part?
             end = min((b // high + 1) * high, blocks)
             if b // low == (end - 1) // low and low > 1:
                 m -= 1
         if b // powers[-1] == (blocks - 1) // powers[-1]:
-            m -= 1  # the last stretch of all is still there from the forward pass
+            m -= 1  # the very last segment is still live from the forward pass
         return max(m, 0)
 
     per_block = [level_of_block(b) for b in range(blocks)]
     for t, b in enumerate(cuts.block_of):
         counts[t] = per_block[b]
     for c, kept in enumerate(cuts.kept):
-        number = c + 1  # block c + 1 starts behind cut c
+        number = c + 1  # block c + 1 starts after cut c
         power = 0
         while power < levels and number % powers[power + 1] == 0:
             power += 1
@@ -233,7 +233,7 @@ def nested(cuts: Cuts, radix: int, levels: int) -> list[int]:
 
 
 def strides(cuts: Cuts) -> Iterator[int]:
-    """Distances between kept cuts worth a try: all small ones, then growing by about a quarter."""
+    """Distances between kept cuts that are worth a try: all small ones, then growing by about a quarter."""
     s, limit = 1, max(1, len(cuts.at) // 2)
     while s <= limit:
         yield s
@@ -246,8 +246,8 @@ def total_bytes(problem: Problem) -> int:
 
 
 def kept_bytes(problem: Problem) -> int:
-    """Arena bytes of what backward reads of the forward pass, without what the user marked to be made again:
-    where nothing else runs again, all of it is there when backward begins.
+    """Arena bytes of what backward reads of the forward pass, without what the user marked for recomputation:
+    if nothing else is recomputed, all of it is live when backward begins.
     """
     n, made = problem.num_forward, problem.arena_producer
     read = {v for t in problem.tasks[n:] for v in t.inputs if 0 <= made[v] < n}

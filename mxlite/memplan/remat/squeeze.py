@@ -1,15 +1,14 @@
-"""The least bytes: from the lowest schedules down, by taking from the fullest stages what can be made again.
+"""Search for the least bytes: from the lowest schedules down, by dropping results live at the fullest stages.
 
-The recursion of deep.py works on blocks, and holds all of a block at once. What lies below is a matter of
-single results: one is dropped across the fullest stage, another one, made on the way to something else, is
-not held behind it, and so on until no such change helps. Each time all of them are costed, and the one is
-made that leaves least above a mark just below the fullest stage; seconds weigh little. A sum over all stages
-that are about as full is what is lowered, since one change seldom lowers the fullest by itself.
+The recursion of deep.py works on blocks, and holds all of a block at once. Lower schedules differ in
+single results: one is dropped across the fullest stage, another one, recomputed only as an input, is
+not held after it, and so on until no such change helps. Each time all changes are costed, and the one is
+made that leaves least above a mark just below the fullest stage; seconds weigh little. The objective is a sum
+over all stages that are about as full, since one change seldom lowers the fullest by itself.
 
-Where none helps by itself, a detour is made: a change that lowers the fullest stage and fills others above
-it, and then those that empty these. So a result that is made again in the fullest stage, together with all
-that it is made of, comes to be held from where it was there before, and what is made of it is not held there
-any longer.
+If no single change helps, a detour is made: a change that lowers the fullest stage and fills others above
+it, and then changes that empty these. So a result that is recomputed in the fullest stage, together with all
+its inputs, comes to be held from where it was live before, and its inputs are not held there any longer.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ import numpy as np
 from .holds import Changes, Held
 from .pool import Point, Pool
 
-STARTS = 8  # points that it begins at, at most
+STARTS = 8  # starting points, at most
 APART = 1.02  # ratio of their bytes, at least
-STAGES = 3  # the fullest, at which changes are looked for
-PARTS = 4096  # what the fullest stage holds, as whole numbers: sums of those are the same everywhere
+STAGES = 3  # the fullest ones, at which changes are tried
+PARTS = 4096  # units that the fullest stage holds: integers, whose sums are the same on all machines
 MARK = PARTS * 97 // 100
 ROUND = 20_000_000  # visits of one round of changes, at most
-SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
+SECONDS = 16_000.0  # weight of a step's time against squares of parts
 DETOURS = 16  # first changes that are tried, and
-LENGTH = 4  # those behind each, at most
+LENGTH = 4  # changes that follow each, at most
 
 
 def squeeze(pool: Pool, limit: int) -> None:
@@ -46,7 +45,7 @@ def squeeze(pool: Pool, limit: int) -> None:
 
 
 def _starts(pool: Pool) -> list[Point]:
-    """The lowest points that offload nothing, some way from one another."""
+    """The lowest points that offload nothing, at some distance from one another."""
     found: list[Point] = []
     for p in reversed(pool.points):
         if p.array.min(initial=0) < 0 or (found and p.live_bytes < APART * found[-1].live_bytes):
@@ -58,7 +57,7 @@ def _starts(pool: Pool) -> list[Point]:
 
 
 class _Spot(NamedTuple):
-    """A schedule, what its stages hold (1, stages), and its extra seconds."""
+    """A schedule, the bytes that its stages hold (1, stages), and its extra seconds."""
 
     state: Held
     live: np.ndarray
@@ -69,7 +68,7 @@ class _Spot(NamedTuple):
 
 
 class _Around(NamedTuple):
-    """Changes of the schedule `state`, and what comes of each."""
+    """Changes of the schedule `state`, with the cost of each."""
 
     state: Held
     changes: Changes
@@ -83,7 +82,7 @@ class _Around(NamedTuple):
         return task, event
 
     def spot(self, pool: Pool, k: int) -> _Spot:
-        """What change k makes."""
+        """The schedule after change k."""
         some = self.changes.first[k : k + 2]
         made = pool.holds.edited(self.state, np.zeros(1, np.int64), some, self.changes.spans)
         return _Spot(made, self.live[k : k + 1], float(self.seconds[k]))
@@ -95,7 +94,7 @@ def _spot(pool: Pool, state: Held) -> _Spot:
 
 
 def _below(pool: Pool, here: _Spot, until: int) -> _Spot | None:
-    """A schedule with less above the mark, and nothing above what `here` has in its fullest stage."""
+    """A schedule with less above the mark, and no stage above the peak of `here`."""
     top = int(here.live.max())
     around = _around(pool, here, top)
     if around is None:
@@ -117,7 +116,7 @@ def _below(pool: Pool, here: _Spot, until: int) -> _Spot | None:
 
 def _detour(pool: Pool, start: _Spot, around: _Around, k: int, until: int) -> _Spot | None:
     """A better schedule than `start` by way of change `k` of those around it, which may fill other stages
-    above its fullest. What has been changed on the way is not changed back.
+    above its peak. Changes made on the way are not reverted.
     """
     top, least = int(start.live.max()), start.weight(pool, int(start.live.max()))
     changed: set[tuple[int, int]] = set()
@@ -141,13 +140,13 @@ def _detour(pool: Pool, start: _Spot, around: _Around, k: int, until: int) -> _S
 
 
 def _around(pool: Pool, here: _Spot, top: int) -> _Around | None:
-    """What is held in the fullest stages, changed; None where nothing can be."""
+    """Changes of what the fullest stages hold; None if there are none."""
     fullest = np.argsort(-here.live[0], kind="stable")[:STAGES] - _ahead(pool, here)
     return _costed(pool, here, [pool.holds.changes(here.state, j) for j in fullest.tolist() if j >= 0], top)
 
 
 def _saving(pool: Pool, here: _Spot, stage: int, top: int) -> _Around | None:
-    """What runs again in a stage and what reads that, changed wherever it is held or runs."""
+    """Changes of the tasks that run in a stage and of their readers, wherever they are held or run."""
     if stage < _ahead(pool, here):
         return None
     runs = pool.holds.run_in(here.state, stage - _ahead(pool, here))
@@ -156,7 +155,7 @@ def _saving(pool: Pool, here: _Spot, stage: int, top: int) -> _Around | None:
 
 
 def _ahead(pool: Pool, here: _Spot) -> int:
-    """Forward's own steps come first, and nothing that runs again changes those."""
+    """Number of stages of the forward pass itself, which recomputation does not change."""
     return int(here.live.shape[1]) - pool.holds.stages
 
 
@@ -169,7 +168,7 @@ def _costed(pool: Pool, here: _Spot, found: list[Changes], top: int) -> _Around 
 
 
 def _weights(pool: Pool, live: np.ndarray, seconds: np.ndarray, top: int) -> np.ndarray:
-    """For each candidate the squares of what its stages hold above the mark, added up, and its time."""
+    """Weight of each candidate: squares of what its stages hold above the mark, summed, plus its time."""
     above = np.maximum(live * PARTS // top - MARK, 0)
     squares: np.ndarray = (above * above).sum(axis=1).astype(np.float64)
     return squares + SECONDS * (seconds / (pool.problem.step_seconds or 1.0))

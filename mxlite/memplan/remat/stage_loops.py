@@ -1,8 +1,8 @@
-"""Loops over many sets of tasks: what must run, which bytes are live, and which beginnings may go on.
+"""Loops over many sets of tasks: recomputed tasks, live bytes, and the partial schedules that go on.
 
-Where llvmlite is installed they are machine code, otherwise `stages.py` and `beam.py` do the same with numpy.
-All numbers are whole, so both give the same. A set is the bits of one number, see `stages.py`; the last task
-of a set is looked at first, since what it reads comes before it.
+With llvmlite they are machine code, otherwise `stages.py` and `beam.py` compute the same with numpy.
+All numbers are integers, so both give the same results. A set is the bits of one number, see `stages.py`; the
+last task of a set is processed first, since its inputs come before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..compiled import all_compiled, Ints
 
 
 def missing_in(there: int, wanted: int, reads: Ints) -> int:
-    """The tasks that must run for `wanted`, of those that `there` has: all whose results are not held."""
+    """The tasks that must run for `wanted`: those of it in `there` whose results are not held, and inputs."""
     found = wanted & there
     rest = found
     while rest != 0:
@@ -36,7 +36,7 @@ def sum_over(tasks: int, weights: Ints, at: int) -> int:
 
 
 def missing(count: int, held: Ints, wanted: Ints, reads: Ints, found: Ints) -> int:
-    """Fill found[count]: what must run where held[i] is there, for wanted[i] to be there too."""
+    """Fill found[count]: the tasks that must run with held[i] live, so that wanted[i] is live too."""
     i = 0
     while i < count:
         found[i] = missing_in(held[i] ^ -1, wanted[i], reads)
@@ -48,7 +48,7 @@ def most_bytes(
     count: int, held: Ints, after: Ints, asked: int, own_donors: int, own_saved: int, during: int,
     before: int, reads: Ints, donors: Ints, saved: Ints, scratch: Ints, size: Ints, most: Ints,
 ) -> int:  # fmt: skip
-    """Fill most[count]: live bytes at the fullest step of a stage, as `Stages.most_bytes` describes them."""
+    """Fill most[count]: live bytes at the peak step of a stage, as `Stages.most_bytes` describes them."""
     i = 0
     while i < count:
         there = held[i] ^ -1
@@ -79,7 +79,7 @@ def hopeful(
     count: int, number: int, budget: Ints, after: Ints, now: Ints, later: int, pinned: int, reads: Ints,
     seconds: Ints, upper: Ints, price: Ints, which: Ints, total: Ints,
 ) -> int:  # fmt: skip
-    """The beginnings that may go on, in which[found], and their seconds with prices, in total[found]."""
+    """Fill which[found] with the partial schedules that go on, total[found] with their priced seconds."""
     found = 0
     i = 0
     while i < count:
@@ -103,6 +103,6 @@ PARTS: tuple[Callable[..., int], ...] = (missing_in, sum_over, missing, most_byt
 
 @cache
 def machine_code() -> dict[str, Callable[..., int]] | None:
-    """The loops by name, compiled once; None without llvmlite."""
+    """The loops by name as machine code, compiled once; None without llvmlite."""
     made = all_compiled(PARTS)
     return None if made is None else {f.__name__: run for f, run in zip(PARTS, made)}

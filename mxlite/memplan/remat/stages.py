@@ -1,14 +1,14 @@
-"""A small problem stage by stage: what a schedule costs follows from what is held when each stage begins.
+"""Stage model of a small problem: a schedule's cost follows from what is held when each stage begins.
 
-A backward task with what runs again for it is a *stage*; stage -1 is the forward pass. Sets of forward tasks
-are bits of one number, so there are at most MOST of them. For many schedules at once:
+A backward task with what is recomputed for it is a *stage*; stage -1 is the forward pass. Sets of forward
+tasks are bits of one number, so there are at most MOST of them. For many schedules at once:
 
-    missing      what must run again where some tasks' results are wanted and others are there
-    most_bytes   live bytes at the fullest step of a stage, from what is held when it begins and when it ends
+    missing      tasks that must be recomputed where some results are wanted and others are live
+    most_bytes   live bytes at the peak step of a stage, from what is held when it begins and when it ends
 
-Steps of a stage are looked at from the last to the first: what is live behind a step is known from those that
+Steps of a stage are processed from the last to the first: what is live after a step is known from those that
 follow. A task's results count as one array, and updates run where the plain schedule has them: these figures
-lead a search, and its finds are costed exactly like every candidate.
+guide a search, and its results are costed exactly like every candidate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = np.ndarray
 
 MOST = 60  # forward tasks
 SCALE = 1 << 20  # the longest task's seconds, as a whole number
-PART = 9  # bits that are looked up at once
+PART = 9  # bits of one table lookup
 
 
 class Sums:
@@ -41,7 +41,7 @@ class Sums:
             self._parts.append((at, len(table) - 1, table))
 
     def __call__(self, sets: Array | np.int64, among: int = -1) -> Array:
-        """Of each of `sets`, which have bits of `among` alone."""
+        """Sum for each of `sets`, which have bits of `among` alone."""
         total = np.zeros(np.shape(sets), np.int64)
         for at, ones, table in self._parts:
             if among >> at & ones:
@@ -52,12 +52,13 @@ class Sums:
 class Stages:
     """The tables of one problem, which `profiles` describes.
 
-    Of forward task u: what it `reads` and who of those that may run again are its `readers` (as bits
-    `reader_sets`), `seconds` as whole numbers, `scratch`, which inputs it may overwrite (`donors`) and the
-    bytes `saved` by that, bytes it has `made` and the task that reads them `last` in the forward pass, its
-    `size` where a stage begins: what can still be read. Of each stage: which tasks are `asked` for, `later`
-    too, which are `useful` then, which are `allowed` to run again; bytes `before` its backward task runs and
-    `during` that, without those of forward tasks; `own_donors`, `own_saved` of it.
+    Attributes of forward task u: `reads`, its inputs; `readers`, the recomputable tasks that read it (as bits
+    `reader_sets`); `seconds` as integers; `scratch`; `donors`, the inputs it may overwrite, and the
+    bytes `saved` by that; `made`, its bytes, and `last`, the task that reads them last in the forward pass;
+    `size`, its bytes where a stage begins: what can still be read. Attributes of each stage: the tasks
+    `asked` for, `later` the same for it and those after, `useful` tasks then, tasks `allowed` to be
+    recomputed; bytes `before` its backward task runs and `during` that, without forward results; its
+    `own_donors`, `own_saved`.
     """
 
     def __init__(self, problem: Problem, profiles: Profiles) -> None:
@@ -122,7 +123,7 @@ class Stages:
         self._sizes = [Fixed(row) for row in self.size]
 
     def _with_inputs(self, tasks: int) -> int:
-        """`tasks`, and what they need to run again."""
+        """`tasks` and all they need to be recomputed."""
         for u in reversed(range(self.number)):
             if tasks >> u & 1 and self.free >> u & 1:
                 tasks |= self.reads[u]
@@ -131,13 +132,13 @@ class Stages:
     def _read_backward(
         self, problem: Problem, profiles: Profiles, nbytes: Sequence[int], readers: Sequence[Sequence[int]]
     ) -> None:
-        """What backward makes, which lives the same whatever runs again, but for updates that wait."""
+        """Read backward's values; recomputation changes their live ranges only by updates that wait."""
         tasks, made_by, n, stages = problem.tasks, problem.arena_producer, self.number, self.stages
         number = profiles.number
         behind = {t: a if a < stages else 0 for t, a in zip(profiles.updates, profiles.update_after.tolist())}
         self.before, self.during = [0] * stages, [0] * stages
         self.own_donors, self.own_saved = [0] * stages, [0] * stages
-        until: dict[int, int] = {}  # of each value the stage of its last read, behind which it is gone
+        until: dict[int, int] = {}  # value -> the stage of its last read, after which it is dead
         updated: dict[int, int] = {}
         for j, t in enumerate(profiles.backward):
             self.during[j] += padded(tasks[t].workspace)
@@ -164,7 +165,7 @@ class Stages:
                 taken.update((out, donor))
 
     def missing(self, held: Array, wanted: Array | int) -> Array:
-        """The tasks that must run, with `held` there, for the results `wanted` to be there too."""
+        """The tasks that must run, with `held` live, so that the results `wanted` are live too."""
         if self.loops is not None:
             every = np.empty(len(held), np.int64)
             every[:] = wanted
@@ -172,7 +173,7 @@ class Stages:
             return every
         there = ~held
         found: Array = wanted & there
-        some = any_of(found)  # of which all labels have none need not be looked at
+        some = any_of(found)  # bits that no label has need not be examined
         for u in reversed(range(self.number)):
             if some >> u & 1 and self.reads[u]:
                 found |= (found >> u & 1) * self.reads[u] & there
@@ -180,7 +181,7 @@ class Stages:
         return found
 
     def read_by(self, tasks: Array) -> Array:
-        """What `tasks` read."""
+        """Union of the inputs of `tasks`."""
         found, some = np.zeros_like(tasks), any_of(tasks)
         for u in range(self.number):
             if some >> u & 1 and self.reads[u]:
@@ -196,7 +197,7 @@ class Stages:
         return live + self.scratch[u], past
 
     def most_bytes(self, j: int, held: Array, after: Array) -> Array:
-        """Live bytes at the fullest step of stage j, where `held` is there when it begins and `after` when
+        """Live bytes at the peak step of stage j, where `held` is live when it begins and `after` when
         it ends.
         """
         if self.loops is not None:
@@ -217,7 +218,7 @@ class Stages:
             at = np.flatnonzero(again >> u & 1) if some >> u & 1 else ()
             if len(at):
                 before = seen[at]
-                read = self.reads[u] & ~before  # here for the last time
+                read = self.reads[u] & ~before  # for the last time here
                 again[at] |= read & ~held[at]
                 some |= self.reads[u]
                 more = live[at] + nbytes(read, self.reads[u])
@@ -229,7 +230,7 @@ class Stages:
 
 
 def any_of(sets: Array) -> int:
-    """What is in any of `sets`."""
+    """Union of all `sets`."""
     return int(np.bitwise_or.reduce(sets, axis=None))
 
 

@@ -1,18 +1,18 @@
-"""The steps that one network offers to run: whoever plans for budgets plans over all of them.
+"""Alternative steps of one network: planning for a budget considers all of them.
 
-A backend may know a second way to compute the same outputs, which holds less and takes longer from the
-outset: gates of recurrent layers that backward computes again. That is another step, with tasks of its own,
-and so another problem with a frontier of its own:
+A backend may know a second way to compute the same outputs, which holds less and takes longer even without
+recomputation: gates of recurrent layers that backward computes anew. That is another step, with tasks of its
+own, and so another problem with a frontier of its own:
 
     extra time
         |  .
         |   `..second                  a budget's plan is the fastest of all that fit it, whichever step it
-        |      `--.------------        runs; times of both count from the step that is run where all fits
+        |      `--.------------        runs; times of both are relative to the step without a budget
         |          .
         |           `.first
         +---------------`------ bytes
 
-Of two frontiers in which a larger budget never gets a slower plan the faster is one as well.
+Taking the faster of two frontiers keeps the property that a larger budget never gets a slower plan.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Fixed = Mapping[str, int]
 
 
 class Steps:
-    """Problems of one network, the one that is run if it fits first; the others are made when asked for.
+    """Problems of one network; first the one that runs if it fits, the others are created on request.
 
-    `within()` makes them one by one, the same ones each time. It is called again where it did not end well:
-    its error went to somebody else, or this is a forked child and a thread of the parent was making the next.
+    `within()` creates them one by one, the same ones each time. It is called once more after an error:
+    another caller got that error, or this is a forked child and a thread of the parent was creating the next.
 
-    `free` is the step that is run where nobody names a budget. `besides` are bytes, by category, that lie
-    outside the arena next to those of the step itself. `advise(error, besides)` is what would help where no
-    plan fits, from those who know the network.
+    `free` is the step that runs without a budget. `besides` are bytes, by category, that lie
+    outside the arena next to those of the step itself. `advise(error, besides)` adds remedies to the error
+    that no plan fits, from callers who know the network.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Steps:
 
     @classmethod
     def of(cls, problem: Problem, strategy: str = "sharing") -> Steps:
-        """The steps of somebody who has but one."""
+        """The steps of a network that offers only one."""
         return cls(lambda: problem, lambda: (problem,), strategy)
 
     @cached_property
@@ -69,13 +69,13 @@ class Steps:
 
     @property
     def first(self) -> Problem:
-        """The step that is run within a budget if all of it fits."""
+        """The step that runs within a budget if all of it fits."""
         return next(iter(self))
 
     def __iter__(self) -> Iterator[Problem]:
         at = 0
         while True:
-            with self._lock:  # a plan may be asked by several threads
+            with self._lock:  # a plan may be requested by several threads
                 if at == len(self._made):
                     self._make_next()
             if at == len(self._made):
@@ -86,13 +86,13 @@ class Steps:
     def _make_next(self) -> None:
         if self._rest is None:
             self._rest = itertools.islice(self._within(), len(self._made), None)
-        rest, self._rest = self._rest, None  # who does not come back from it leaves none
+        rest, self._rest = self._rest, None  # an error in here leaves none
         self._made += itertools.islice(rest, 1)
         self._rest = rest
 
     @cached_property
     def lower_bound_bytes(self) -> int:
-        """Proven: no plan of any of the steps owns less than this."""
+        """Proven lower bound: no plan of any of the steps owns less."""
         return min(problem.lower_bound_bytes for problem in self)
 
     @property
@@ -101,21 +101,21 @@ class Steps:
         return self._besides()
 
     def explain(self, error: MemoryBudgetError) -> None:
-        """Let `error`, that none of the steps fits, say what would help, when somebody reads it."""
+        """Let `error`, that none of the steps fits, list remedies when it is read."""
         if self._advise is not None:
             error.advise = partial(self._advise, error, self.besides)
 
     def only(self, problem: Problem) -> Steps:
-        """`problem`, which is one of these, as if there were no other."""
+        """`problem`, which is one of these, as the only step."""
         return Steps(lambda: problem, lambda: (problem,), self.strategy, self._advise, self._besides)
 
     def owning(self, fixed_bytes: Fixed) -> Steps:
-        """The same steps where so many bytes, by category, lie outside the arena."""
+        """The same steps with these bytes, by category, outside the arena."""
 
         def owning(problem: Problem) -> Problem:
             return replace(problem, fixed_bytes=fixed_bytes)
 
-        def besides() -> Fixed:  # asked where no step fits: then the first is made
+        def besides() -> Fixed:  # called if no step fits: then the first is there
             own, more = self.first.fixed_bytes, self.besides
             found = {c: n - own.get(c, 0) + more.get(c, 0) for c, n in fixed_bytes.items()}
             return {c: n for c, n in found.items() if n}
@@ -124,7 +124,7 @@ class Steps:
         return Steps(lambda: owning(self.free), within, self.strategy, self._advise, besides)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For another process: without advice, as the network stays here."""
+        """Reduction for another process: without advice, as the network stays here."""
         return _known, (self.free, tuple(self), self.strategy)
 
 

@@ -1,15 +1,15 @@
-"""Live bytes of one candidate after another, by walking through its steps in machine code.
+"""Live bytes of one candidate after another, by a walk through its steps in machine code.
 
-`Profiles` finds the same figures for many candidates at once, in numpy; where llvmlite is installed, these
+`Profiles` computes the same figures for many candidates at once, in numpy; with llvmlite, these
 loops take a small part of that time. They know nothing of schedules as objects: tasks, values and steps are
-numbers in arrays, rows of which stand one behind the other ("of task t: from first[t] to first[t + 1]").
+numbers in arrays, whose rows are concatenated ("of task t: from first[t] to first[t + 1]").
 
-Three walks make a candidate's figures. `runs_of_counts` finds before which backward tasks each forward task
-runs again (the stages of `Runs`), from the last forward task to the first. `line_up` writes down the steps
-in order, with updates where they belong. `live_bytes` goes along them twice: the first time to see where each
-instance is read last, the second time to add up what is there.
+Three walks compute a candidate's figures. `runs_of_counts` finds before which backward tasks each forward
+task is recomputed (the stages of `Runs`), from the last forward task to the first. `line_up` writes down the
+steps in order, with updates where they belong. `live_bytes` walks along them twice: the first time to find
+where each instance is read last, the second time to add up what is live.
 
-Functions here are written in the part of Python that `compiled` understands.
+Functions here are written in the subset of Python that `compiled` accepts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def runs_of_counts(
     counts: Ints, at: int, number: int, stages: int, asked_first: Ints, asked: Ints, reader_first: Ints,
     reader: Ints, limit: Ints, first: Ints, num: Ints, stage: Ints,
 ) -> int:  # fmt: skip
-    """Fill `stage`: of forward task u from first[u] on the `num[u]` stages before which it runs again.
+    """Fill `stage`: for forward task u, from first[u] on, the `num[u]` stages before which it is recomputed.
 
-    Counts of task u stand in counts[at + u]. A task runs for the first `count` of the backward tasks that ask
-    for it, or for what is made from it. One that would run behind `limit` runs once; returns whether there
+    The count of task u is counts[at + u]. A task runs for the first `count` of the backward tasks that
+    request it, or a result computed from it. One that would run after `limit` runs once; returns 1 if there
     is one.
     """
     late = 0
@@ -85,9 +85,9 @@ def line_up(
     backward: Ints, update: Ints, after: Ints, behind_first: Ints, behind: Ints, begin: Ints, position: Ints,
     next_update: Ints, line: Ints, steps: Ints, stage_of: Ints,
 ) -> int:  # fmt: skip
-    """Fill `steps` with tasks in the order of steps and `stage_of` with their stages; how many there are.
+    """Fill `steps` with tasks in the order of steps and `stage_of` with their stages; return their number.
 
-    Of forward task u stages stand in `stage` from first[f + u] on, num[m + u] of them. `position` is that of
+    Stages of forward task u are `stage` from first[f + u] on, num[m + u] of them. `position` is that of
     the last run of each forward task and of each backward one, updates not counted; `line` holds those steps.
     """
     j = 0
@@ -104,7 +104,7 @@ def line_up(
             begin[stage[k] + 1] += 1
             k += 1
         u += 1
-    # Where the runs of each stage begin: behind those of earlier stages and their backward tasks.
+    # The runs of each stage begin after those of earlier stages and their backward tasks.
     begin[0] = number
     j = 0
     while j < stages:
@@ -125,7 +125,7 @@ def line_up(
             position[u] = place
             k += 1
         u += 1
-    # Updates behind each step, as lists: the first of `place`, then the next of each.
+    # Updates after each step, as linked lists: the first at `place`, then the next of each.
     head = updates
     place = 0
     while place < length and updates > 0:
@@ -172,10 +172,10 @@ def live_bytes(
     always: Ints, join_first: Ints, join_out: Ints, join_in: Ints, size: Ints, scratch: Ints, newest: Ints,
     last: Ints, joined: Ints, live: Ints, at: int,
 ) -> int:  # fmt: skip
-    """Add to live[at + stage] what is there at the fullest of the stage's steps, in bytes; 0.
+    """Add to live[at + stage] the live bytes at the stage's fullest step; returns 0.
 
-    `newest` is the instance of each value, `last` the step that reads an instance last, `joined` whether an
-    output is written over an input.
+    `newest` is the instance of each value, `last` the step that reads an instance last, `joined` 1 if an
+    output overwrites an input.
     """
     instances = 0
     s = 0
@@ -208,7 +208,7 @@ def live_bytes(
             donor = newest[join_in[i]]
             if joined[o] == 0 and last[donor] == s and (last[base + o] >= 0 or always[o] == 1):
                 joined[o] = 1
-                last[donor] = -2  # gone, and its bytes are the output's
+                last[donor] = -2  # dead, and its bytes are the output's
             i += 1
         o = out_first[t]
         while o < out_first[t + 1]:
@@ -244,7 +244,7 @@ def costs(
     """Fill the rows of `live` (candidates, forward tasks + stages), of `late`, and with counts of `row_num`.
 
     `given` says that each candidate's runs are in `row_first`, `row_num` and `row_stage`; otherwise they are
-    made from `counts`.
+    derived from `counts`.
     """
     c = 0
     while c < candidates:
@@ -280,7 +280,7 @@ PARTS: tuple[Callable[..., int], ...] = (runs_of_counts, line_up, live_bytes, co
 
 @cache
 def machine_code() -> Callable[..., int] | None:
-    """`costs`, compiled once; None without llvmlite."""
+    """`costs` as machine code, compiled once; None without llvmlite."""
     return compiled(PARTS)
 
 
@@ -331,12 +331,12 @@ class Stepwise:
         self.tables = tuple(map(Fixed, tables))
         self.widest = max(map(len, outs), default=0)
         self.values, self.joins = len(values), len(tables[13])
-        self._runs = -1  # again, of one candidate, for which there is room
+        self._runs = -1  # recomputations of one candidate for which there is room
         self._scratch: tuple[Fixed, ...] = ()
 
     def of_counts(self, counts: Array) -> tuple[Array, Array, Array]:
-        """(bytes by stage, how often each forward task runs again, whether one ran too late and was kept) of
-        mirror counts (candidates, forward tasks), 0 or more."""
+        """Costs of mirror counts (candidates, forward tasks), 0 or more: (bytes by stage, recomputations of
+        each forward task, True where one would run too late and was kept)."""
         counts = np.ascontiguousarray(counts, np.int64)
         most = int(counts.sum(axis=1).max(initial=0))
         num = np.zeros(counts.shape, np.int64)
@@ -344,8 +344,8 @@ class Stepwise:
         return live, num, late.astype(bool)
 
     def of_runs(self, num: Array, stage: Array) -> Array:
-        """Bytes by stage of candidates whose forward tasks run again `num` (candidates, forward tasks) times,
-        before the backward tasks that `stage` lists one behind the other."""
+        """Bytes by stage of candidates whose forward tasks are recomputed `num` (candidates, forward tasks)
+        times, before the backward tasks that `stage` lists, concatenated."""
         num = np.ascontiguousarray(num, np.int64)
         first = np.concatenate(([0], np.cumsum(num.ravel())))
         most = int(num.sum(axis=1).max(initial=0))
@@ -371,7 +371,7 @@ class Stepwise:
         return live.reshape(candidates, n + stages), late
 
     def _room(self, runs: int) -> tuple[Fixed, ...]:
-        """Arrays for the walks through a candidate of which so many tasks run again."""
+        """Work arrays for the walks through a candidate with so many recomputations."""
         if runs > self._runs:
             self._runs = 2 * runs
             n, stages = self.number, self.stages

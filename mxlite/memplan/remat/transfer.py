@@ -1,16 +1,16 @@
-"""When kept values are copied to host memory, when they come back, and how long kernels wait for that.
+"""Copies of kept values to host memory and back: their places, and how long kernels wait for them.
 
-Two copy streams, one in each direction, work beside the kernels. A copy out may begin as soon as its value
-is made; its *place* in the schedule is where it must have ended, for what follows may take its bytes. A copy
-back may begin at its place, where its bytes are free, and must have ended where its value is read first. So a
-value that is copied holds its bytes somewhat longer than kernels need it, on both sides:
+Two copy streams, one in each direction, work in parallel with the kernels. A copy out may begin as soon as
+its value is written; its *place* in the schedule is where it must have ended, because later steps may reuse
+its bytes. A copy back may begin at its place, where its bytes are free, and must have ended where its value
+is read first. So a value that is copied holds its bytes somewhat longer than kernels need it, on both sides:
 
     kernels    | conv | bn | relu | conv | ...                 | conv' | relu' | bn' |
     stream           [== conv out ==]                       [== conv out ==]
     bytes      ######|####|--------|          none          |--------|######|
 
-Where the copies stand is chosen in two linear walks. The first goes forward: behind its last forward reader a
-value waits in line for the stream, and it is released when its copy has ended by the modelled clock, or
+The places of the copies are chosen in two linear walks. The first goes forward: after its last forward reader
+a value queues for the stream, and it is released when its copy has ended by the modelled clock, or
 before that where the live bytes would exceed those that the schedule needs without any overlap; then
 kernels wait. The second walk does the same for the copies back, from the end of the step to the front.
 """
@@ -31,12 +31,12 @@ _Step = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]  # kind, task, co
 
 @dataclass(slots=True)
 class _Trip:
-    """A value's way to the host and back. Places are numbers of steps that run: `before` them."""
+    """A value's trip to the host and back. Copies are placed `before` steps that run, given by number."""
 
     value: int
     back: int  # the instance that is fetched
     producer: int
-    last: int  # forward reader; the producer where there is none
+    last: int  # forward reader; the producer if there is none
     first: int  # backward reader
     nbytes: int
     store_before: int
@@ -54,7 +54,7 @@ def with_transfers(schedule: Schedule, fetched: Mapping[int, int], room: int = 0
 
 
 def costs(schedule: Schedule, fetched: Mapping[int, int], room: int = 0) -> tuple[int, float]:
-    """(live bytes at the fullest step, seconds of waiting) of `with_transfers`, without making it.
+    """(peak live bytes, seconds of waiting) of `with_transfers`, without building it.
 
     O(steps).
     """
@@ -78,7 +78,7 @@ def _placed(schedule: Schedule, fetched: Mapping[int, int], room: int) -> tuple[
 
 
 def _trips(schedule: Schedule, fetched: Mapping[int, int]) -> list[_Trip]:
-    """In the order of their last forward readers, which is that of the copies out."""
+    """Trips in the order of their last forward readers, which is that of the copies out."""
     values = schedule.problem.values
     made, last, first = dict[int, int](), dict[int, int](), dict[int, int]()
     value_at = {i: v for v, i in fetched.items()}
@@ -110,10 +110,10 @@ def _live_at_runs(tight: Schedule) -> list[int]:
 
 
 def _place_stores(schedule: Schedule, trips: list[_Trip], base: list[int], most: int, link: HostLink) -> None:
-    """Set `store_before` of each trip, and add to `base` what waits for its copy."""
+    """Set `store_before` of each trip, and add to `base` the values that wait for their copies."""
     tasks = schedule.problem.tasks
     waiting: deque[tuple[_Trip, float]] = deque()  # with the end of the copy
-    due = Counter(trip.first for trip in trips)  # of those that still wait
+    due = Counter(trip.first for trip in trips)  # trips that wait, by first reader
     pending, clock, stream, n = 0, 0.0, 0.0, 0
     ended: list[float] = []
     for r, t in enumerate(schedule.task):
@@ -147,7 +147,7 @@ def _place_fetches(
     due = Counter(max(trip.store_before, num_forward) for trip in trips)
     pending, clock, stream, n = 0, 0.0, 0.0, 0
     for place in range(len(schedule.task), num_forward - 1, -1):
-        # All behind `place` has been dealt with; r runs before it.
+        # Everything after `place` has been handled; r runs before it.
         r = place - 1
         while waiting:
             trip, end = waiting[0]
@@ -176,14 +176,14 @@ def _by_reader(trip: _Trip) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The copies `before` each step that runs, and the value of each instance, those in host memory too."""
+    """The copies `before` each step that runs, and the value of each instance, host memory included."""
 
     before: dict[int, list[_Step]]
     value_of: list[int]
 
 
 def _copies(schedule: Schedule, trips: list[_Trip]) -> _Copies:
-    """Before each step first the copies out, then those back."""
+    """For each step first the copies out before it, then the copies back."""
     value_of = list(schedule.value_of)
     before: dict[int, list[_Step]] = {}
     host = {}
@@ -199,7 +199,7 @@ def _copies(schedule: Schedule, trips: list[_Trip]) -> _Copies:
 
 
 def _steps(schedule: Schedule, before: Mapping[int, list[_Step]]) -> Iterator[_Step]:
-    """All steps in order, as far as copies stand before steps that run."""
+    """All steps in order, with copies before the steps that they precede."""
     runs = zip(schedule.task, schedule.copy, schedule.inputs, schedule.outputs)
     for r, run in enumerate(runs):
         if r in before:
@@ -208,7 +208,7 @@ def _steps(schedule: Schedule, before: Mapping[int, list[_Step]]) -> Iterator[_S
 
 
 def _insert(schedule: Schedule, trips: list[_Trip]) -> Schedule:
-    """The schedule with its copies."""
+    """The schedule with its copies inserted."""
     copies = _copies(schedule, trips)
     kind, task, copy, inputs, outputs = zip(*_steps(schedule, copies.before))
     num_forward = schedule.num_forward + sum(t.store_before <= schedule.num_forward for t in trips)
@@ -216,10 +216,10 @@ def _insert(schedule: Schedule, trips: list[_Trip]) -> Schedule:
 
 
 def waiting_seconds(schedule: Schedule) -> float:
-    """Modelled seconds for which kernels stand still for copies.
+    """Modelled seconds for which kernels wait for copies.
 
     Kernels run in the schedule's order, copies of each direction one after the other. A kernel waits for all
-    copies out that stand before it, since it may use their bytes, and for the fetched values it reads.
+    earlier copies out, since it may reuse their bytes, and for the fetched values it reads.
     O(steps).
     """
     steps = zip(schedule.kinds, schedule.task, schedule.copy, schedule.inputs, schedule.outputs)
@@ -229,7 +229,7 @@ def waiting_seconds(schedule: Schedule) -> float:
 def _waiting(problem: Problem, steps: Iterable[_Step], value_of: Sequence[int]) -> float:
     link = problem.host or HostLink()
     clock = out = back = busy = 0.0
-    ready: dict[int, float] = {}  # when an instance is there
+    ready: dict[int, float] = {}  # when an instance is available
     for kind, t, _, ins, outs in steps:
         if kind == RUN:
             if out > clock:

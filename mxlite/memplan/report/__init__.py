@@ -1,6 +1,6 @@
-"""A memory plan for people: as a page, a picture, text in a terminal, a cell of a notebook, a trace.
+"""Views of a memory plan for people: a page, a picture, text in a terminal, a notebook cell, a trace.
 
-Nothing here plans, and nothing that plans imports this.
+Nothing here plans, and no planner imports this.
 """
 
 from .budgets import along_budgets as along_budgets, budgets_between as budgets_between

@@ -1,4 +1,4 @@
-"""A plan's arena as rectangles: what every picture of it draws."""
+"""A plan's arena as rectangles, which all pictures of it draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..plan import MemoryPlan
 from ..problem import padded
 from ..remat.schedule import FETCH, STORE
 
-COLOURS = {  # in the order of every key; they stay apart with the common kinds of colour blindness
+COLOURS = {  # in the order of every key; distinguishable with the common kinds of colour blindness
     "forward": "#4c78a8",
     "recomputed": "#f58518",
     "backward": "#54a24b",
@@ -23,7 +23,7 @@ MEANINGS = {
     "workspace": "workspace",
 }
 KINDS = tuple(COLOURS)
-"""What made a buffer's first content."""
+"""Kinds of buffers, by the task that wrote their first content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Box:
     """A buffer: bytes [offset, offset + nbytes) of the arena during steps [start, stop).
 
     `nbytes` is rounded up to the alignment, as the arena is. `names` are the values that lie in it one after
-    the other, the first made by step `start`; a workspace has that of its task.
+    the other, the first written by step `start`; a workspace has the name of its task.
     """
 
     start: int
@@ -43,7 +43,7 @@ class Box:
 
 
 def boxes(plan: MemoryPlan) -> list[Box]:
-    """One for each buffer, in the plan's order. O(steps)."""
+    """One box for each buffer, in the plan's order. O(steps)."""
     schedule, problem = plan.schedule, plan.problem
     made = []
     for r, offset in zip(plan.liveness.ranges, plan.offsets):
@@ -57,7 +57,7 @@ def boxes(plan: MemoryPlan) -> list[Box]:
 
 
 def kind_of(plan: MemoryPlan, step: int, members: tuple[int, ...]) -> str:
-    """The kind of a buffer that step `step` begins."""
+    """The kind of a buffer whose live range begins at step `step`."""
     if not members:
         return "workspace"
     if plan.schedule.kinds[step] == FETCH:
@@ -68,12 +68,12 @@ def kind_of(plan: MemoryPlan, step: int, members: tuple[int, ...]) -> str:
 
 
 def kinds_in(plan: MemoryPlan) -> list[str]:
-    """Those that a key has to explain: "fetched" only where something waits in host memory."""
+    """The kinds that a key has to explain: "fetched" only if something waits in host memory."""
     return [k for k in KINDS if k != "fetched" or plan.offloaded]
 
 
 def step_name(plan: MemoryPlan, step: int) -> str:
-    """What the step does: its task's name, "(again)" behind it where it has run before, or what it copies."""
+    """Name of a step: its task, with "(again)" if it recomputes, or the copy that it makes."""
     name = plan.problem.tasks[plan.schedule.task[step]].name
     kind = plan.schedule.kinds[step]
     if kind in (STORE, FETCH):

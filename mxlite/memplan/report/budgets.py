@@ -16,8 +16,8 @@ MOST = 1000  # plans
 
 
 def along_budgets(plan: MemoryPlan, budgets: int | Sequence[int | str] | None) -> list[MemoryPlan]:
-    """Plans for what `plan` is for within these budgets, or within so many between the least and keeping
-    everything; None: none.
+    """Plans of the problem of `plan` within the given budgets, or for so many budgets between the least and
+    keeping everything; None: none.
 
     Raises MemoryBudgetError where one cannot be kept.
     """

@@ -1,4 +1,4 @@
-"""What can be said of an arena's size, in one sentence."""
+"""A sentence that certifies an arena's size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def certificate_of(plan: MemoryPlan) -> str:
-    """That no smaller arena exists for this schedule, or how many bytes are lost: to gaps, or because each
-    buffer keeps its own (strategies "none" and "inplace").
+    """The statement that no smaller arena exists for this schedule, or how many bytes are lost: to gaps, or
+    because each buffer keeps its own (strategies "none" and "inplace").
 
-    Buffers that are alive at one step need bytes of their own, so the most live bytes are a proven bound for
+    Buffers that are live at the same step need bytes of their own, so the peak of live bytes is a proven
+    bound for
     the arena of this schedule; another schedule may have another bound.
     """
     live, placed, least = plan.max_live_bytes, plan.placed_bytes, plan.problem.least_arena
@@ -36,6 +37,6 @@ def _is_disjoint(plan: MemoryPlan) -> bool:
 
 
 def _percent(share: float) -> str:
-    """Enough digits that something is not called nothing."""
+    """A percentage with enough digits that a small share is not shown as 0."""
     percent = 100 * share
     return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.2g} %"

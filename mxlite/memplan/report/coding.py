@@ -1,4 +1,4 @@
-"""Lists of numbers and of names as short text, for a page that carries a hundred thousand of them.
+"""Compact text for lists of numbers and of names, for a page that carries a hundred thousand of them.
 
 Numbers are written in groups of 7 bits, the lowest first, with the eighth bit set where another group follows
 (LEB128, as in DWARF and WebAssembly), then in base64. `web/data.js` reads them.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 
 def packed(numbers: Sequence[int] | npt.NDArray[np.int64]) -> str:
-    """Whole numbers of at least 0."""
+    """Text of whole numbers of at least 0."""
     n = np.asarray(numbers, np.uint64)
     if not n.size:
         return ""
@@ -32,19 +32,19 @@ def packed(numbers: Sequence[int] | npt.NDArray[np.int64]) -> str:
 
 
 def signed(numbers: Sequence[int] | npt.NDArray[np.int64]) -> str:
-    """Whole numbers of either sign: n >= 0 is written as 2 n, n < 0 as -2 n - 1."""
+    """Text of whole numbers of either sign: n >= 0 is written as 2 n, n < 0 as -2 n - 1."""
     n = np.asarray(numbers, np.int64)
     return packed(np.where(n >= 0, 2 * n, -2 * n - 1))
 
 
 def steps_of(numbers: Sequence[int]) -> str:
-    """Numbers that change little from one to the next: the differences, the first from 0."""
+    """Text of slowly changing numbers: their differences, the first from 0."""
     n = np.asarray(numbers, np.int64)
     return signed(n - np.concatenate(([0], n[:-1])).astype(np.int64))
 
 
 def shortened(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Names as (how many characters each shares with the one before, packed; what is left of each)."""
+    """Names as (length of each common prefix with the name before, packed; the rest of each)."""
     shared, rest, before = [], [], ""
     for name in names:
         n = 0
@@ -52,7 +52,7 @@ def shortened(names: Sequence[str]) -> tuple[str, list[str]]:
             if a != b:
                 break
             n += 1
-        # JavaScript counts UTF-16 units: never cut where the two counts differ.
+        # JavaScript counts UTF-16 units: a name is never cut where the two counts differ.
         if not name[:n].isascii():
             n = 0
         shared.append(n)

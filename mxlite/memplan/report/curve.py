@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def curve_of(title: str, plans: Sequence[MemoryPlan], form: str) -> bytes:
-    """One point for each plan, as a file of form "svg", "png" or "pdf".
+    """Picture with one point for each plan, as a file of form "svg", "png" or "pdf".
 
-    Marked are the proven lower bound, the least feasible budget known, and keeping everything.
+    Marks show the proven lower bound, the least feasible budget known, and keeping everything.
     """
     pyplot = matplotlib()
     by_peak = sorted(plans, key=lambda p: (p.peak_bytes, p.extra_time))

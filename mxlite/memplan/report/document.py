@@ -1,9 +1,9 @@
-"""What the page's script is given: plans as plain data, as short as they can be without compression.
+"""Data for the page's script: plans as plain data, as short as they can be without compression.
 
     {"title", "shown": which plan first, "problems": [...], "plans": [...]}
 
 A problem has names and numbers of tasks and values; plans of one network share it. A plan has its steps, its
-instances (numbered as they are made) and its buffers. `web/data.js` reads it all back.
+instances (numbered in the order of writing) and its buffers. `web/data.js` reads it all back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Data = dict[str, Any]
 
 
 def document(plans: Sequence[MemoryPlan], shown: int, title: str) -> Data:
-    """Of these plans, the one with number `shown` first."""
+    """The document of these plans, which first shows the one with number `shown`."""
     numbers: dict[str, int] = {}
     problems: list[Data] = []
     made: list[Data] = []
@@ -59,19 +59,19 @@ def _problem(problem: Problem) -> Data:
 
 
 def _table(words: Sequence[str]) -> tuple[list[str], str]:
-    """The different words, and for each place which it is."""
+    """The distinct words, and for each position the index of its word."""
     number = {w: i for i, w in enumerate(dict.fromkeys(words))}
     return list(number), packed([number[w] for w in words])
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> list[str]:
-    """Lists of numbers: their lengths, and all numbers in one row."""
+    """Lists of numbers as text: their lengths, and all numbers in one row."""
     return [packed([len(r) for r in rows]), steps_of([n for r in rows for n in r])]
 
 
 def _plan(plan: MemoryPlan) -> Data:
     schedule, ranges = plan.schedule, plan.liveness.ranges
-    # Instances get new numbers: in the order in which steps make them, those outside the arena none.
+    # Instances are renumbered in the order in which steps write them; those outside the arena get no number.
     number: dict[int, int] = {}
     made_at: list[int] = []
     reads: list[int] = []

@@ -1,4 +1,4 @@
-"""A plan as a picture for print: SVG, PNG or PDF, by matplotlib (extra `viz`)."""
+"""Pictures of a plan for print: SVG, PNG or PDF, by matplotlib (extra `viz`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_VECTORS = 4000  # rectangles; more are drawn as one bitmap inside an SVG or
 
 
 def write_image(plan: MemoryPlan, path: Any, title: str = "") -> None:
-    """Write the picture to `path`, whole or not at all; its ending says the form."""
+    """Write the picture to `path`, whole or not at all; the suffix selects the format."""
     form = form_of(path)
     content = image_of(plan, form, title)
     with replacing(path) as file:
@@ -36,7 +36,7 @@ def write_image(plan: MemoryPlan, path: Any, title: str = "") -> None:
 
 
 def form_of(path: Any) -> str:
-    """ "svg", "png" or "pdf". Raises MXLiteError for another ending, or where matplotlib is missing."""
+    """ "svg", "png" or "pdf". Raises MXLiteError for another suffix, or if matplotlib is missing."""
     form = os.path.splitext(str(os.fspath(path)))[1].lower().lstrip(".")
     if form not in FORMS:
         raise MXLiteError(f"A picture ends in .svg, .png or .pdf; got {os.fspath(path)!r}.")
@@ -45,7 +45,7 @@ def form_of(path: Any) -> str:
 
 
 def matplotlib() -> Any:
-    """The package; MXLiteError, with how to get it, if it is not there."""
+    """The matplotlib package. Raises MXLiteError, with how to install it, if it is missing."""
     try:
         import matplotlib
         import matplotlib.figure
@@ -68,7 +68,7 @@ def saved(figure: Any, form: str) -> bytes:
 
 
 def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
-    """The picture as a file of this form: address against step, and the live bytes."""
+    """The picture as a file of this format: address against step, and the live bytes."""
     pyplot = matplotlib()
     with pyplot.rc_context({"font.family": "sans-serif", "font.size": 8, "hatch.linewidth": 0.35}):
         figure = pyplot.figure.Figure(figsize=SIZE, layout="constrained")
@@ -98,7 +98,7 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
             f"peak {format_bytes(plan.peak_bytes)} = arena {format_bytes(plan.arena_bytes)} "
             f"+ fixed {format_bytes(fixed)}"
         )
-        # Above its line, and above the budget's where that passes there.
+        # Above its own line, and above the budget's line if that passes there.
         line = room if arena < room and (room - arena) * high < LINE else arena
         axes.annotate(
             peak_text, (steps, line / unit), (-3, 2), textcoords="offset points", ha="right", fontsize=7
@@ -134,8 +134,8 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
 
 
 def _draw_boxes(axes: Any, drawn: Sequence[Box], unit: float, wide: float, high: float) -> None:
-    """`wide`, `high`: points of the figure for each step and byte. Edges of a box that is thinner than they
-    are would leave nothing of its colour."""
+    """Draw the boxes; `wide`, `high` are points of the figure for each step and byte. A box thinner than its
+    edges is drawn without them, since they would hide its colour."""
     collection = matplotlib().collections.PolyCollection
     many = len(drawn) > MOST_VECTORS
     for kind in KINDS:
@@ -163,7 +163,7 @@ def _hatch(kind: str) -> str | None:
 
 
 def _draw_names(axes: Any, drawn: Sequence[Box], unit: float, wide: float, high: float) -> None:
-    """Names where they fit, in points of the figure: half an em a letter."""
+    """Draw names where they fit, in points of the figure: half an em a letter."""
     for b in drawn:
         width, height = (b.stop - b.start) * wide, b.nbytes * high
         lying = height >= LABEL * 1.15 and width >= 24
@@ -181,7 +181,7 @@ def _draw_names(axes: Any, drawn: Sequence[Box], unit: float, wide: float, high:
 
 
 def fitted(text: str, letters: int) -> str:
-    """The text, or its beginning and end around an ellipsis; "" where too few letters have room."""
+    """The text, or its beginning and end around an ellipsis; "" if there is room for too few letters."""
     if len(text) <= letters:
         return text
     if letters < LEAST_LETTERS:
@@ -191,7 +191,7 @@ def fitted(text: str, letters: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Without characters that no picture can show and no XML may hold; names come out of files."""
+    """The name without characters that no picture can show and no XML may hold; names come out of files."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:300])
 
 

@@ -1,4 +1,4 @@
-"""A plan as a cell of a notebook: its table, and the arena as a small drawing without a script."""
+"""A plan as a notebook cell: its table, and the arena as a small drawing without a script."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _drawing(plan: MemoryPlan) -> str:
 
 
 def _passes(x: float, top: int, bottom: int, trains: bool) -> str:
-    """Where forward ends, and backward begins if there is one."""
+    """Labels of the forward and the backward pass, with the boundary between them if there is one."""
     forward = f'<text x="{number(x - 5)}" y="{bottom + 13}" text-anchor="end">forward</text>'
     if not trains:
         return forward

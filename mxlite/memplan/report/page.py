@@ -39,7 +39,7 @@ def write_html(
 def page_of(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan") -> str:
     """The page as text: `plan`, and a slider over `plans` for other budgets.
 
-    Where all plans together have more than MOST_BUFFERS buffers, some of `plans` are left out, evenly.
+    If all plans together have more than MOST_BUFFERS buffers, some of `plans` are left out, evenly.
     """
     shown = thinned(plan, plans)
     data = document(shown, next(i for i, p in enumerate(shown) if p is plan), title)
@@ -59,7 +59,7 @@ def page_of(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Me
         "data": text,
         "script": script,
     }
-    # Everything is put in at once: what was put in is not looked at again.
+    # Everything is put in at once, so that no inserted text is searched for markers.
     pieces = read["page.html"].split("@@")
     return "".join(p if i % 2 == 0 else parts[p] for i, p in enumerate(pieces))
 
@@ -74,7 +74,7 @@ def thinned(plan: MemoryPlan, plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
     total = sum(len(p.liveness.ranges) for p in others)
     if total > room:
         fitting = max(0, room * len(others) // total)
-        # The ends of the row are worth most.
+        # The ends of the row are the most useful ones.
         last = len(others) - 1
         others = [others[i * last // max(1, fitting - 1)] for i in range(fitting)]
     return sorted([plan, *others], key=lambda p: (p.peak_bytes, -p.extra_time))

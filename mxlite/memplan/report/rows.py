@@ -1,4 +1,4 @@
-"""What a plan is in numbers: the rows of its table, in a terminal and in a notebook."""
+"""Rows of a plan's table, for a terminal and a notebook."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 Row = tuple[str, str, str]
-"""What, how much, and a note in brackets or nothing."""
+"""Label, amount, and a note in brackets or nothing."""
 
 
 def rows_of(plan: MemoryPlan) -> tuple[list[Row], list[Row]]:
-    """Bytes by category, and what they come to: the peak with what it is to be compared with, and times."""
+    """Rows of bytes by category, and rows of totals: the peak beside its references, and times."""
     problem = plan.problem
     parts = [(name, format_bytes(nbytes), "") for name, nbytes in plan.breakdown.items()]
     rows = [("peak", format_bytes(plan.peak_bytes), "")]

@@ -24,7 +24,7 @@ LEAST_FILLED = 0.3  # share of a character's bytes and steps; below it is left e
 
 
 class Characters:
-    """What a drawing is made of."""
+    """The character set of a drawing."""
 
     def __init__(
         self, kinds: str, bars: str, side: str, tick: str, corner: str, base: str, split: str
@@ -47,8 +47,8 @@ def drawn(
 ) -> str:
     """The drawing with a row of live bytes and a key, at most `width` characters wide.
 
-    width: that of the terminal, if None.  height: rows of the arena.  unicode: whether characters beyond
-    ASCII may be used; if None, whether standard output can show them.
+    width: that of the terminal, if None.  height: rows of the arena.  unicode: allow characters beyond
+    ASCII; if None, allow them if standard output can show them.
     """
     steps, arena = len(plan.schedule.task), plan.arena_bytes
     if not steps or not arena:
@@ -90,7 +90,7 @@ def drawn(
 
 
 def _grid(plan: MemoryPlan, columns: int, rows: int) -> npt.NDArray[np.int64]:
-    """For each row (the lowest addresses first) and column the number of a kind, or -1."""
+    """The number of a kind, or -1, for each row (lowest addresses first) and column."""
     steps, arena = len(plan.schedule.task), plan.arena_bytes
     filled = np.zeros((len(KINDS), rows, columns))
     for box in boxes(plan):
@@ -102,7 +102,7 @@ def _grid(plan: MemoryPlan, columns: int, rows: int) -> npt.NDArray[np.int64]:
 
 
 def _overlaps(start: int, stop: int, whole: int, parts: int) -> tuple[npt.NDArray[np.float64], int]:
-    """How much of each of `parts` equal parts of [0, whole) lies in [start, stop), and the first of them."""
+    """Shares of equal parts of [0, whole) that [start, stop) covers, and the index of the first part."""
     a, b = start / whole * parts, min(stop / whole, 1.0) * parts
     first = min(int(a), parts - 1)
     edges = np.arange(first, max(first, min(int(np.ceil(b)), parts) - 1) + 2, dtype=np.float64)
@@ -110,7 +110,7 @@ def _overlaps(start: int, stop: int, whole: int, parts: int) -> tuple[npt.NDArra
 
 
 def _most(live: list[int], columns: int) -> list[int]:
-    """The most live bytes within each column."""
+    """The peak of live bytes within each column."""
     steps = len(live)
     return [
         max(live[c * steps // columns : max((c + 1) * steps // columns, c * steps // columns + 1)])
@@ -119,7 +119,7 @@ def _most(live: list[int], columns: int) -> list[int]:
 
 
 def _words(columns: int, split: int, steps: int) -> str:
-    """Which part is which, below the axis."""
+    """Names of the passes, to be put below the axis."""
     text = [" "] * columns
     end = f"{steps:,} steps"
     for word, at in (
@@ -144,7 +144,7 @@ def _wrapped(words: list[str], width: int) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """A name out of a file that may hold anything, as ASCII that a terminal only shows."""
+    """A name as printable ASCII; it may come out of a file that holds anything."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in name[:80])
 
 

@@ -1,7 +1,7 @@
 """A plan as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing, before anything has run.
 
-The form is the "Trace Event Format" (Google, 2016): complete events ("X") on rows for kernels and for each
-direction of copies to host memory, counters ("C"), an instant ("i") for the fullest step, names ("M"). Time
+The format is the "Trace Event Format" (Google, 2016): complete events ("X") on rows for kernels and for each
+direction of copies to host memory, counters ("C"), an instant ("i") for the peak step, names ("M"). Time
 is modelled: each step takes what its task's `seconds` say. `mx.profiler` writes the same bytes beside
 measured times.
 """
@@ -54,7 +54,8 @@ def trace_of(plan: MemoryPlan) -> Event:
         events += [_counter("budget", at, plan.budget_bytes) for at in (0.0, end)]
     clock = 0.0
     for s, (start, stop) in enumerate(times):
-        # Bytes change in the order of steps; a copy may begin before the step that it stands behind.
+        # Bytes change in the order of steps; a copy may begin before the step that it follows in the
+        # schedule.
         clock = max(clock, start)
         category = category_of(plan, s)
         events.append(
@@ -87,8 +88,8 @@ def trace_of(plan: MemoryPlan) -> Event:
 def step_times(plan: MemoryPlan) -> tuple[list[tuple[float, float]], float]:
     """For each step its [start, stop) in modelled seconds, and when the last kernel is done.
 
-    Kernels run one after the other, and so do the copies of each direction, beside them. A kernel waits for
-    the copies out that stand before it, whose bytes it may use, and for what it reads.
+    Kernels run one after the other, and so do the copies of each direction, in parallel with them. A kernel
+    waits for the earlier copies out, whose bytes it may reuse, and for what it reads.
     """
     schedule, problem = plan.schedule, plan.problem
     link = problem.host or HostLink()
@@ -115,7 +116,7 @@ def step_times(plan: MemoryPlan) -> tuple[list[tuple[float, float]], float]:
 
 
 def category_of(plan: MemoryPlan, step: int) -> str:
-    """What the trace calls a step."""
+    """Trace category of a step."""
     t = plan.schedule.task[step]
     if plan.schedule.kinds[step] != RUN:
         return "copy"

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from .boxes import Box, COLOURS
 
-LEAST_HEIGHT = 0.15  # pixels; a thinner hair nobody can see
-EDGE = 3  # pixels; what is at least so wide and high gets a white edge
+LEAST_HEIGHT = 0.15  # pixels; a thinner rectangle would be invisible
+EDGE = 3  # pixels; rectangles of at least this width and height get a white edge
 
 
 def number(x: float) -> str:
-    """A coordinate to a tenth of a pixel."""
+    """Text of a coordinate, to a tenth of a pixel."""
     return f"{x:.1f}".removesuffix(".0")
 
 
 def paths(drawn: Sequence[Box], left: float, bottom: float, step_px: float, byte_px: float) -> list[str]:
-    """`drawn` with step 0 at x = `left` and address 0 at y = `bottom`: large rectangles apart from small."""
+    """SVG paths of `drawn`: step 0 at x = `left`, address 0 at y = `bottom`, large boxes apart from small."""
     found: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for box in drawn:
         width, height = (box.stop - box.start) * step_px, box.nbytes * byte_px

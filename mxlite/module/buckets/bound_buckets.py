@@ -1,4 +1,4 @@
-"""The buckets of a BucketingModule, their parameters and their optimizer, before anything is run.
+"""The buckets of a BucketingModule, their parameters and their optimizer, without running them.
 
 They run one after another: parameters, gradients and optimizer states exist once, and one arena serves all
 buckets, as large as the largest bucket met so far needs (see executor/group.py). `memory_budget` holds for
@@ -32,7 +32,7 @@ Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | Non
 
 
 class BoundBuckets(BaseModule):
-    """Modules by bucket key, which share all that they can; see BucketingModule."""
+    """Modules by bucket key, which share as much as they can; see BucketingModule."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class BoundBuckets(BaseModule):
         self._to_evaluate: dict[Any, Shapes] = {}  # by key, for inference beside training
         self._coming: dict[Any, Module] = {}  # those of them that the group expects
         self._curr_bucket_key: Any = default_bucket_key
-        self._first = self._new_first()  # at once, so that mistakes in names show here
+        self._first = self._new_first()  # at once, so that wrong names are found here
 
     def _new_first(self) -> Module:
         first = self._new_module(self._default_bucket_key, memory_budget=self._budget)
@@ -125,7 +125,7 @@ class BoundBuckets(BaseModule):
 
     @property
     def _curr_module(self) -> Module:
-        return self._current  # its name in MXNet, whose programs reach for it
+        return self._current  # its name in MXNet, whose programs use it
 
     @property
     def symbol(self) -> Any:
@@ -178,13 +178,13 @@ class BoundBuckets(BaseModule):
 
     @property
     def planned_bytes(self) -> int:
-        """What all buckets bound so far own together: what is shared once, the rest of each, one arena."""
+        """Bytes that all buckets bound so far own: shared arrays once, the rest of each, one arena."""
         self.need()
         return self._first.planned_bytes
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes really allocated by now."""
+        """Bytes actually allocated so far."""
         self.need()
         return self._first.measured_bytes
 
@@ -210,7 +210,7 @@ class BoundBuckets(BaseModule):
         return NamedBucket(key, data_shapes, self._buckets, [*self._to_come, *self._to_evaluate])
 
     def _expect(self, group: ExecutorGroup, steps: Shapes) -> None:
-        """Have the group count those that are to come beside `steps` of the default bucket."""
+        """Make the group count the buckets that are to come beside `steps` of the default bucket."""
         training = self._first._training
         bound = {**self._buckets, self._default_bucket_key: self._first}
         for key, shapes in {**self._to_evaluate, **self._to_come}.items():
@@ -255,7 +255,7 @@ class BoundBuckets(BaseModule):
             self._forget()
 
     def _give_way(self, to: DeclaredBuckets) -> None:
-        """Give up the buckets that come otherwise than they are bound, or do not come."""
+        """Drop the buckets that will come with other shapes than they are bound for, or not at all."""
         for key, module in list(self._buckets.items()):
             if module is self._first or to.keeps(key, module._binding):  # the first has all parameters
                 module._evaluation.begin_anew(module._binding, to.evaluated.get(key))
@@ -266,7 +266,7 @@ class BoundBuckets(BaseModule):
             self._curr_bucket_key = self._default_bucket_key
 
     def _forget(self) -> None:
-        """What has been expected is bound, or does not come."""
+        """Withdraw expectations: they are bound, or do not come."""
         self._to_evaluate = {}
         group = self._first._binding.group
         for module in (self._first, *self._buckets.values(), *self._coming.values()):
@@ -276,7 +276,7 @@ class BoundBuckets(BaseModule):
         self._coming = {}
 
     def _bind_all(self) -> None:
-        """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
+        """Bind buckets before their first batches, so that no budget fails then; the present one stays."""
         key = self._curr_bucket_key
         try:
             for other, shapes in {**self._to_come, **self._to_evaluate}.items():
@@ -315,7 +315,7 @@ class BoundBuckets(BaseModule):
                     data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
                 )
         except BaseException:
-            vars(self).update(before)  # who was bound stays so
+            vars(self).update(before)  # a former binding is restored
             raise
         self._buckets[self._default_bucket_key] = self._first
         self.binded = True
@@ -328,8 +328,8 @@ class BoundBuckets(BaseModule):
         self._have(bucket_key, (data_shapes, label_shapes))
 
     def _have(self, key: Any, shapes: Shapes, only_evaluates: bool = False) -> None:
-        """Make a bucket the present one. A new one is bound for these shapes, for steps too or for inference
-        until somebody trains on it."""
+        """Make a bucket the present one. A new one is bound for these shapes, including steps, or for
+        inference only until training starts on it."""
         self.need()
         if key not in self._buckets:
             self.need(params=True)
@@ -347,7 +347,7 @@ class BoundBuckets(BaseModule):
         self._curr_bucket_key = key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
+        """Bind a batch's bucket ahead of its use, if it is new; the present one stays."""
         self.need(params=True)
         before = self._curr_bucket_key
         self._switch_to(data_batch, self.for_training)
@@ -411,7 +411,7 @@ class BoundBuckets(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Make the optimizer for all buckets; `rescale_grad` is 1 / batch size of the default bucket."""
+        """Create the optimizer for all buckets; `rescale_grad` is 1 / batch size of the default bucket."""
         self.need(params=True)
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring...")
@@ -438,5 +438,5 @@ class BoundBuckets(BaseModule):
 
 
 def _shapes(modules: Mapping[Any, Module]) -> dict[Any, Shapes]:
-    """What they are bound for."""
+    """Shapes that modules are bound for."""
     return {k: (m.data_shapes, m.label_shapes) for k, m in modules.items()}

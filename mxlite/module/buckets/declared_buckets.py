@@ -1,4 +1,4 @@
-"""The buckets that are to come, as a user and the iterators of `fit` declare them."""
+"""Declared buckets: those that are to come, according to a user and the iterators of `fit`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Buckets = Mapping[Any, Shapes]  # by key
 
 @dataclass(frozen=True)
 class DeclaredBuckets:
-    """Those of one `fit`: of its steps, `trained`, and of inference beside them, `evaluated`.
+    """Buckets of one `fit`: those of its steps, `trained`, and of inference beside them, `evaluated`.
 
-    `names_all`: whether no other is trained.
+    `names_all`: True if no other bucket is trained.
     """
 
     trained: Buckets
@@ -27,17 +27,17 @@ class DeclaredBuckets:
 
     @classmethod
     def of(cls, train_data: Any, eval_data: Any, asked: Buckets | None, default: Any) -> DeclaredBuckets:
-        """By iterators; where a user has `asked`, they only say shapes of his. Raises BindError."""
+        """Buckets of iterators; for those that a user `asked` for, only their shapes. Raises BindError."""
         trained = _provided("train_data", train_data, default)
         names_all = asked is not None or bool(getattr(train_data, "provide_buckets", None))
         if asked is not None:
-            mine = {k: s for k, s in trained.items() if k == default}  # which is bound whoever names it
+            mine = {k: s for k, s in trained.items() if k == default}  # which is bound in any case
             trained = mine | {k: trained.get(k, shapes) for k, shapes in asked.items()}
         evaluated = {} if eval_data is None else _provided("eval_data", eval_data, default)
         return cls(trained, evaluated, names_all)
 
     def keeps(self, key: Any, binding: Binding) -> bool:
-        """Whether a bucket comes as it is bound, or nobody says that it does not come."""
+        """True if a bucket comes as it is bound, or may come."""
         idle, bound = binding.forward_only, binding.shapes
         if (trained := self.trained.get(key)) is not None:
             return not idle and other_shapes(bound, *trained) is None
@@ -57,7 +57,7 @@ def declared(what: str, buckets: Any) -> dict[Any, Shapes]:
 
 
 def _provided(what: str, data: Any, default: Any) -> dict[Any, Shapes]:
-    """The buckets of an iterator, or the one that it has. Raises BindError."""
+    """The buckets of an iterator, or its single one. Raises BindError."""
     provided = getattr(data, "provide_buckets", None)
     listed = declared(f"fit: {what}.provide_buckets", provided or {})
     return listed or {getattr(data, "default_bucket_key", default): shapes_of(data)}

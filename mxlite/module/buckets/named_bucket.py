@@ -9,7 +9,7 @@ from ...core.errors import MemoryBudgetError
 
 
 class NamedBucket:
-    """Inside it, a budget that is too small is an error that names the bucket, and others that count."""
+    """Context that adds to errors about a budget the name of the bucket, and of others that count."""
 
     def __init__(self, key: Any, shapes: Any, bound: Collection[Any], declared: Collection[Any]) -> None:
         self.key, self.shapes, self.bound, self.declared = key, shapes, bound, declared

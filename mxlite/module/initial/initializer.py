@@ -1,6 +1,6 @@
 """First values of parameters.
 
-`init(InitDesc(name, attrs), array)` fills the array. The variable's own `__init__` attribute decides if it
+`init(InitDesc(name, attrs), array)` fills the array. The variable's own `__init__` attribute decides, if it
 has one; else the end of its name does: weights get what the class says; bias, beta, min and moving_mean 0;
 gamma, max and moving_var 1. So `One()` given to a whole network sets its weights, not its biases. Random
 numbers are `mx.random`'s: `mx.random.seed` makes them repeat.
@@ -37,7 +37,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class InitDesc(str):
-    """A variable's name, with its attributes and the initializer that serves where they name none."""
+    """A variable's name, with its attributes and the initializer to use if they name none."""
 
     attrs: Mapping[str, str]
     global_init: Any

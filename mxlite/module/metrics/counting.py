@@ -1,4 +1,4 @@
-"""Metrics that training steps on a GPU add to by themselves; see `executor/metrics.py`."""
+"""Metrics that training steps on a GPU accumulate by themselves; see `executor/metrics.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tally import DeviceSums
 
 
 class Counting:
-    """What the steps of one module count. `metrics` is what its executors are to be bound with."""
+    """Metrics counted by the steps of one module. `metrics` is the argument for binding its executors."""
 
     def __init__(self) -> None:
         self.metrics: tuple[Counted, ...] = ()
@@ -42,7 +42,7 @@ class Counting:
 
     @contextmanager
     def going_on(self, executor: Any) -> Iterator[None]:
-        """Inside, steps count for the metric of `plan`. `executor` gives the one that is used now."""
+        """Context in which steps count for the metric of `plan`. `executor` gives the current one."""
         self._sums = [DeviceSums(partial(_arrays, executor, i)) for i in range(len(self.metrics))]
         for metric, places in self._of:
             metric.add_in_steps([self._sums[i] for i in places])
@@ -53,7 +53,7 @@ class Counting:
                 try:
                     metric.leave_steps()
                 except MXLiteError:
-                    pass  # what is raised already matters more
+                    pass  # the exception being raised matters more
             raise
         else:
             for metric, _ in self._of:
@@ -62,12 +62,12 @@ class Counting:
             self._sums = []
 
     def step(self) -> None:
-        """A training step is about to be pushed."""
+        """Note that a training step is about to be pushed."""
         for sums in self._sums:
             sums.next()
 
     def other(self) -> None:
-        """Another pass is about to be pushed: the outputs are no step's."""
+        """Note that another pass is about to be pushed, whose outputs are no step's."""
         for sums in self._sums:
             sums.pushed = False
 
@@ -90,7 +90,7 @@ def _counted(
     try:
         pairs = leaf.pairs(label, pred)
     except (MXLiteError, KeyError):
-        return []  # which is told where it is updated
+        return []  # reported when it is updated
     found = []
     for y, x in pairs:
         target = labels[y] if y in labels else outputs[y]

@@ -271,7 +271,7 @@ class RMSE(_Difference):
 
 @register
 class Loss(Measured):
-    """Mean of all elements of the outputs, which are losses; labels are not looked at."""
+    """Mean of all elements of the outputs, which are losses; labels are ignored."""
 
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
@@ -295,7 +295,7 @@ class Loss(Measured):
 
 
 def _has_rows(label: Any, pred: Any) -> bool:
-    """Whether there is a row of predictions for each label."""
+    """True if there is a row of predictions for each label."""
     return pred.ndim == 2 and len(pred) == label.size
 
 

@@ -1,4 +1,4 @@
-"""Metrics whose value does not add up over batches: which value, of a batch or of all samples, they tell."""
+"""Metrics whose value does not add up over batches, averaged over batches or computed over all samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Names = Sequence[str] | None
 
 
 class Tally(Protocol):
-    """What is known of some samples."""
+    """Statistics of some samples."""
 
     def add(self, samples: Any) -> None:
         """Count more of them."""
@@ -23,7 +23,7 @@ class Tally(Protocol):
 
     @property
     def weight(self) -> int:
-        """What `num_inst` says of them."""
+        """Contribution of the samples to `num_inst`."""
 
 
 class Averaged(EvalMetric):
@@ -45,7 +45,7 @@ class Averaged(EvalMetric):
         super().__init__(name, output_names, label_names, has_global_stats=True)
 
     def tally(self) -> Tally:
-        """One of no samples."""
+        """A tally of no samples."""
         raise NotImplementedError
 
     def reset(self) -> None:

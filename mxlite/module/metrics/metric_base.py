@@ -1,4 +1,4 @@
-"""How good predictions are: numbers gathered over batches.
+"""Metrics: quality of predictions, accumulated over batches.
 
 `update(labels, preds)` takes lists of arrays, one per output; each is fetched once. `get()` is the mean since
 `reset` or `reset_local`, `get_global()` since `reset` alone: so a log line every 50 batches can show those 50
@@ -58,7 +58,7 @@ class EvalMetric:
         self.name = str(name)
         self.output_names = output_names
         self.label_names = label_names
-        # Metrics of users that keep sums of their own say nothing here: for them global means local.
+        # Metrics of users that keep sums of their own leave this out: for them global means local.
         self._has_global_stats = kwargs.pop("has_global_stats", False)
         self._kwargs = kwargs
         self.reset()
@@ -89,11 +89,11 @@ class EvalMetric:
         raise MissingMethodError(f"{type(self).__name__} must define update(labels, preds).")
 
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
-        """As `update_dict`, but it need not be over when this returns: whoever asks for the value waits."""
+        """As `update_dict`, but it may complete after the return: a request for the value waits."""
         self.update_dict(label, pred)
 
     def leaves(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> list[Leaf]:
-        """The metrics that this one is made of, with the arrays that each is given."""
+        """The metrics that this one is composed of, with the arrays that each is given."""
         return [(self, label, pred)]
 
     def _add(self, total: float, count: int) -> None:
@@ -109,7 +109,7 @@ class EvalMetric:
         self.reset_local()
 
     def reset_local(self) -> None:
-        """Forget what `get` tells, keep what `get_global` tells."""
+        """Reset the values of `get`, keep those of `get_global`."""
         self.num_inst = 0
         self.sum_metric = 0.0
 
@@ -190,7 +190,7 @@ class CompositeEvalMetric(EvalMetric):
         self.metrics += [create(m) for m in metrics or ()]
 
     def add(self, metric: Any) -> None:
-        """One more."""
+        """Add a metric."""
         self.metrics.append(create(metric))
 
     def get_metric(self, index: int) -> EvalMetric:

@@ -1,4 +1,4 @@
-"""Metrics that add up one number per batch, which need not be there at once."""
+"""Metrics that add up one number per batch, possibly later."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .tally import DeviceSums, is_there, Operation, Tally
 
 
 class Measured(EvalMetric):
-    """A metric whose `measure(label, pred)`, of numpy arrays, is what a batch adds.
+    """A metric that adds the result of `measure(label, pred)`, of numpy arrays, for each batch.
 
-    `update` adds it now. `update_later` leaves it to the engine where both arrays are NDArrays in one place;
-    on a GPU that needs an `operation`, which can then be part of a training step as well. The sums that
-    EvalMetric keeps wait for what is under way.
+    `update` adds it now. `update_later` leaves it to the engine if both arrays are NDArrays in one place;
+    on a GPU that needs an `operation`, which can then be part of a training step as well. Reading the sums of
+    EvalMetric waits for pending ones.
     """
 
     _tally: Tally
@@ -26,15 +26,15 @@ class Measured(EvalMetric):
         raise NotImplementedError
 
     def suits(self, label: Any, pred: Any) -> bool:
-        """Whether arrays of these shapes can be measured; if not, `measure` says why not, at once."""
+        """True if arrays of these shapes can be measured; if not, `measure` says why not, at once."""
         return True
 
     def operation(self, label: Any, pred: Any) -> Operation | None:
-        """What does the same on a GPU; None where there is nothing for such arrays."""
+        """Equivalent operation on a GPU; None if there is none for such arrays."""
         return None
 
     def arrays(self, label: Any, pred: Any) -> list[Any]:
-        """What `operation` reads."""
+        """Arrays that `operation` reads."""
         return [label, pred]
 
     def operation_on(self, label: Any, pred: Any) -> Operation | None:
@@ -45,12 +45,12 @@ class Measured(EvalMetric):
         return self.operation(label, pred) if self.suits(label, pred) else None
 
     def _place(self, name: str) -> int:
-        """How many classes up it is to that which has `name`."""
+        """Number of classes up the hierarchy to the one that defines `name`."""
         order = type(self).__mro__
         return next((i for i, c in enumerate(order) if name in c.__dict__), len(order))
 
     def _has_its_own_way(self) -> bool:
-        """Whether somebody has changed what an update is."""
+        """True if a subclass has overridden the update."""
         return min(self._place("update"), self._place("update_dict")) < self._place("measure")
 
     def pairs(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> list[tuple[Any, Any]]:
@@ -74,7 +74,7 @@ class Measured(EvalMetric):
                 self.update([y], [x])
 
     def _is_left_to_the_engine(self, label: Any, pred: Any) -> bool:
-        """Push what measures them, if that can be."""
+        """Push the measurement, if that is possible."""
         if is_there(label, "cpu") and is_there(pred, "cpu") and self.suits(label, pred):
             self._tally.add(self.measure, label, pred)
             return True
@@ -86,14 +86,14 @@ class Measured(EvalMetric):
         return False
 
     def add_in_steps(self, sums: Sequence[DeviceSums]) -> None:
-        """From now on training steps add to `sums`, one for each of `pairs`."""
+        """Let training steps add to `sums` from now on, one for each of `pairs`."""
         self._collect()
         self._tally.in_steps = sums
         for s in sums:
             s.begin()
 
     def leave_steps(self) -> None:
-        """Have what the steps have added until now, and no more."""
+        """Take what the steps have added so far, and stop."""
         try:
             self._collect()
         finally:
@@ -111,14 +111,14 @@ class Measured(EvalMetric):
         super().reset_local()
 
     def _collect(self) -> None:
-        """Add what is under way."""
+        """Add pending results."""
         total, count = self._tally.take()
         if count:
             self._add(total, count)
 
 
 def _collected(name: str) -> property:
-    """A number of EvalMetric's that is complete when it is read."""
+    """A property for a number of EvalMetric that is completed when it is read."""
     mine = f"_{name}"
 
     def get(self: Measured) -> Any:

@@ -1,14 +1,14 @@
-"""Sums over batches that nobody waits for: a metric's.
+"""Asynchronous sums of a metric over batches.
 
 On a CPU each batch pushes one operation: the metric's own numpy code.
 
     main      step 0 | later 0 | step 1 | later 1 | step 2 | (batch 0 is measured) later 2 | ...
     engine       step 0 ......... | measure 0 | step 1 ......... | measure 1 | ...
 
-At most AHEAD batches are under way: what is read for them takes memory, and a failure is to show soon.
+At most AHEAD batches are pending: their inputs take memory, and a failure should show soon.
 
 On a GPU an operator (`metric_sums.py`) adds to four numbers in device memory, `DeviceSums`. Either the
-step itself runs it, or it is called on predictions that are there. Whoever asks for the value waits, and
+step itself runs it, or it is called on existing predictions. A request for the value waits, and
 fetches those numbers.
 """
 
@@ -40,25 +40,25 @@ Operation = tuple[type[Op], Mapping[str, Any]]
 class DeviceSums:
     """Numbers on one device to which an operator adds: `sums` and `taken`, see `ops/reduce/metric_sums.py`.
 
-    `pushed` and `asked` say of the last batch that it is there, and that it counts.
+    `pushed` and `asked` say of the last batch if it is there, and if it counts.
     """
 
     def __init__(self, arrays: Callable[[], tuple[NDArray, NDArray] | None]) -> None:
-        """`arrays` gives (sums, taken) as long as there are any."""
+        """`arrays` gives (sums, taken) as long as they exist."""
         self._arrays = arrays
         self._found: tuple[NDArray, NDArray] | None = None  # where the last batches were added
-        self._told: bool | None = None  # whether the batch before is taken, as the device has it
-        self._has_news = False  # since somebody looked
+        self._told: bool | None = None  # the last flag written to the device: the batch before is taken
+        self._has_news = False  # True if something was added since the last look
         self.pushed = self.asked = False
 
     @classmethod
     def on(cls, ctx: Context) -> DeviceSums:
-        """Numbers of their own."""
+        """Sums in arrays of their own."""
         arrays = zeros((SUMS,), ctx, "float64"), zeros((1,), ctx, "float32")
         return cls(lambda: arrays)
 
     def begin(self) -> None:
-        """Push: there is no batch yet."""
+        """Push a reset: there is no batch yet."""
         self.pushed = self.asked = self._has_news = False
         self._told = None
         self._found = self._arrays()
@@ -66,9 +66,9 @@ class DeviceSums:
             self._found[0][...] = 0
 
     def next(self) -> tuple[NDArray, NDArray] | None:
-        """(sums, taken) for the next batch, which is pushed next; None if they are not there.
+        """(sums, taken) for the next batch, which is pushed next; None if they are not available.
 
-        Without them that batch is not added, and the last one that was stays the last.
+        Without them that batch is not added, and the last added one stays the last.
         """
         found = self._arrays()
         self.pushed = found is not None
@@ -81,14 +81,14 @@ class DeviceSums:
         return found
 
     def ask(self) -> bool:
-        """Let the last batch count; False if it is not there, or counts already."""
+        """Make the last batch count; False if it is not there, or counts already."""
         if not self.pushed:
             return False
         self.pushed, self.asked, self._has_news = False, True, True
         return True
 
     def take(self) -> tuple[float, int]:
-        """What counts since this was asked last. Waits. Raises OperatorError."""
+        """The sums since the last call. Waits. Raises OperatorError."""
         found = self._found
         if found is None or not self._has_news:
             return 0, 0
@@ -99,16 +99,16 @@ class DeviceSums:
         return float(total), int(count)
 
     def drop(self) -> None:
-        """Push: forget what counts."""
+        """Push a reset of what counts."""
         found = self._found
         if found is not None and self._has_news:
             self._has_news = False
-            # A batch that is there, but has not been asked for, may still be.
+            # A batch that is there, but does not count yet, may still be asked for.
             (found[0][:2] if self.pushed else found[0])[...] = 0
 
 
 class _Sums:
-    """What was added since the last look."""
+    """Sums since the last look."""
 
     def __init__(self) -> None:
         self.var = Var("metric")
@@ -120,7 +120,7 @@ class _Sums:
 
 
 class Tally:
-    """A sum and a count to which batches are added by and by.
+    """A sum and a count to which batches are added asynchronously.
 
     `in_steps` are numbers that a module's training steps add to by themselves, for each pair of label and
     prediction.
@@ -131,7 +131,7 @@ class Tally:
         self.in_steps: Sequence[DeviceSums] = ()
 
     def ask(self) -> bool:
-        """Whether the last batch was added by its own step; then it counts now."""
+        """True if the last batch was added by its own step; then it counts now."""
         if not self.in_steps or not all(s.pushed for s in self.in_steps):
             return False
         for s in self.in_steps:
@@ -139,7 +139,7 @@ class Tally:
         return True
 
     def add(self, measure: Measure, label: NDArray, pred: NDArray) -> None:
-        """Push: measure a batch that lies in host memory."""
+        """Push the measurement of a batch that lies in host memory."""
         sums = self._sums
 
         def run() -> None:
@@ -150,13 +150,13 @@ class Tally:
 
         turn = sums.turns[sums.pushed % AHEAD]
         get_engine().wait_for(turn)
-        # Its own Var is read, too: a batch that failed is not forgotten when the next one does not.
+        # Its own Var is read, too: a batch's failure persists even if the next one succeeds.
         reads, writes = (label.var, pred.var, sums.var), (sums.var, turn)
         get_engine().push(run, reads, writes, name="metric")
         sums.pushed += 1
 
     def add_on_gpu(self, operation: Operation, arrays: Sequence[NDArray]) -> None:
-        """Push: measure a batch that lies on one GPU."""
+        """Push the measurement of a batch that lies on one GPU."""
         ctx = arrays[0].context
         numbers = self._sums.on_gpu.get(ctx)
         if numbers is None:
@@ -168,7 +168,7 @@ class Tally:
         numbers.ask()
 
     def take(self) -> tuple[float, int]:
-        """What was added since this was asked last. Waits. Raises OperatorError."""
+        """The sums since the last call. Waits. Raises OperatorError."""
         total, count = 0.0, 0
         for there in self.in_steps:
             more, n = there.take()
@@ -184,12 +184,12 @@ class Tally:
         return total, count
 
     def drop(self) -> None:
-        """Forget what was added, and failures."""
+        """Reset sums and failures."""
         self._sums = _Sums()
         for there in self.in_steps:
             there.drop()
 
 
 def is_there(array: Any, kind: str) -> bool:
-    """Whether `array` is an NDArray on a device of that kind, and no failure of it is known."""
+    """True if `array` is an NDArray on a device of that kind without a known failure."""
     return isinstance(array, NDArray) and array.context.device_type == kind and array.var.failure is None

@@ -4,9 +4,9 @@ P. Micikevicius et al. 2018, "Mixed precision training". A factor that is too la
 overflows to inf or nan. Then the update is skipped and the factor halved; after WINDOW good steps it is
 doubled.
 
-Where the update is part of the step, the step decides by itself (see scaled_update.py), and nobody waits
-for that decision within it. What the host reckons from the number of updates is taken back when it learns
-that some were left out: before the next step where rates follow that number, else when somebody asks.
+If the update is part of the step, the step decides by itself (see scaled_update.py), and nothing waits
+for that decision within it. Values that the host derives from the number of updates are corrected when it
+learns that some were skipped: before the next step if rates depend on that number, else on request.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ...ndarray import NDArray
 
 
 class LossScale:
-    """The factor and how it moves: `value`, and `good_steps` since it moved last."""
+    """The loss scale and its adjustment: `value`, and `good_steps` since the last change."""
 
     def __init__(self, value: float, dynamic: bool) -> None:
         self.value = value
         self.dynamic = dynamic
         self.good_steps = 0
         self._pending: _Pending | None = None
-        self._known: tuple[NDArray, int] | None = None  # a history, and the updates left out in it by then
+        self._known: tuple[NDArray, int] | None = None  # a history, and the updates skipped in it so far
 
     @classmethod
     def of(cls, scale: Any, amp: Any) -> LossScale | None:
-        """What a user asks for by 'dynamic', a number or None. Raises BindError."""
+        """Loss scale from 'dynamic', a number or None. Raises BindError."""
         if scale == "dynamic":
             return cls(float(checked_scale(FIRST, amp_dtype(amp)) or 0), True)
         if isinstance(scale, str):
@@ -44,7 +44,7 @@ class LossScale:
         return None if value is None else cls(value, False)
 
     def learn(self, finite: bool) -> None:
-        """Move after a step whose gradients were finite, or were not."""
+        """Adjust after a step whose gradients were finite, or were not."""
         self.good_steps = self.good_steps + 1 if finite else 0
         if not self.dynamic:
             return
@@ -53,10 +53,10 @@ class LossScale:
         elif self.good_steps >= WINDOW:
             self.value, self.good_steps = min(LARGEST, 2 * self.value), 0
 
-    # -- where the step decides
+    # -- decision inside the step
 
     def asked(self) -> Asked:
-        """What an executor is to be bound with."""
+        """Request for binding an executor."""
         return Asked(self.value, self.dynamic, WINDOW, LARGEST)
 
     def give(self, executor: Executor) -> None:
@@ -65,7 +65,7 @@ class LossScale:
         executor.set_scale_history(self.good_steps)
 
     def expect(self, executor: Executor, progress: Callable[[], Any]) -> None:
-        """A step of `executor` is about to be counted; `progress()` is the optimizer's before that."""
+        """Note that a step of `executor` is to be counted; `progress()` is the optimizer's before it."""
         if self._pending is not None and self._pending.executor.history is executor.history:
             self._pending.steps += 1
             return
@@ -77,12 +77,12 @@ class LossScale:
         self._pending = _Pending(executor, progress(), self._known[1])
 
     def has_other(self, executor: Executor) -> bool:
-        """Whether steps are not known that another executor made, with a history of its own."""
+        """True if another executor, with a history of its own, made steps whose outcome is unknown."""
         return self._pending is not None and self._pending.executor.history is not executor.history
 
     def settle(self, executor: Executor | None) -> Settled | None:
-        """Learn what the last steps decided, and wait for them, so that `executor` goes on from there; None
-        for one that is still to be bound.
+        """Learn the decisions of the last steps, and wait for them, so that `executor` continues from there;
+        None for one that is still to be bound.
 
         Returns None if all made their update.
         """
@@ -99,7 +99,7 @@ class LossScale:
         return Settled(last, pending.progress, pending.steps - (left_out - pending.left_out))
 
     def _learn(self, executor: Executor) -> int:
-        """Fetch value and good steps; returns the number of updates left out."""
+        """Fetch value and good steps; returns the number of skipped updates."""
         history = executor.scale_history
         assert history is not None and executor.history is not None
         self.value, self.good_steps = executor.loss_scale or self.value, history[0]
@@ -109,8 +109,8 @@ class LossScale:
 
 @dataclass(frozen=True)
 class Settled:
-    """Steps of `executor` some of which left out their update: the optimizer's progress before them, and how
-    many were `made`."""
+    """Steps of `executor` some of which skipped their update: the optimizer's progress before them, and the
+    number of updates `made`."""
 
     executor: Executor
     progress: Any
@@ -119,7 +119,7 @@ class Settled:
 
 @dataclass
 class _Pending:
-    """Steps whose outcome is not known yet: progress and updates left out before the first of them."""
+    """Steps whose outcome is not known yet: progress and skipped updates before the first of them."""
 
     executor: Executor
     progress: Any
@@ -128,7 +128,7 @@ class _Pending:
 
 
 def are_finite(gradients: Iterable[NDArray]) -> bool:
-    """Whether no number is inf or nan. Waits for the gradients; O(elements), nothing large is allocated."""
+    """True if no number is inf or nan. Waits for the gradients; O(elements), nothing large is allocated."""
     for g in gradients:
         g.wait_to_read()
         with np.errstate(invalid="ignore"):

@@ -86,7 +86,7 @@ class LRScheduler:
         """
         mine = self.state()
         kinds = {k: self.limits.get(k, real()) for k in mine}
-        if isinstance(state, Mapping):  # what this one has is no worse for coming out of a file
+        if isinstance(state, Mapping):  # values equal to the present ones are accepted from a file
             kinds |= {k: anything for k, v in mine.items() if type(state.get(k)) is type(v) and state[k] == v}
         fields(kinds)(state, f"The saved schedule, a {type(self).__name__},")
         vars(self).update(state)
@@ -141,7 +141,7 @@ class FactorScheduler(LRScheduler):
         return self.base_lr
 
     def _changes_until(self, num_update: int) -> int:
-        """How many changes of the rate are due before the update of that number; 1 or more where one is."""
+        """Number of changes of the rate due before the update of that number; at least 1 if one is."""
         return -int((self.count - num_update) // self.step) - 1
 
 
@@ -286,9 +286,9 @@ def _numbers(x: Any) -> dict[str, float]:
 
 
 def state_of(schedule: Any) -> dict[str, float]:
-    """What a checkpoint keeps of a schedule, which may be anything that is called with the number of updates.
+    """State of a schedule in a checkpoint; it may be any callable of the number of updates.
 
-    Of one that has no `state()` and `set_state(state)` of its own that is the numbers among its attributes.
+    If it has no `state()` and `set_state(state)` of its own, these are the numbers among its attributes.
     """
     if callable(getattr(schedule, "state", None)) and callable(getattr(schedule, "set_state", None)):
         found: dict[str, float] = schedule.state()
@@ -297,7 +297,7 @@ def state_of(schedule: Any) -> dict[str, float]:
 
 
 def set_state_of(schedule: Any, state: Mapping[str, float]) -> None:
-    """Continue from `state_of` a schedule of the same kind. FormatError where that is of another."""
+    """Restore the state of a schedule of the same kind. FormatError if it is of another."""
     if callable(getattr(schedule, "state", None)) and callable(getattr(schedule, "set_state", None)):
         schedule.set_state(state)
         return

@@ -1,4 +1,4 @@
-"""What all optimizers share: rates, multipliers, update counts, checkpoints.
+"""Base of all optimizers: rates, multipliers, update counts, checkpoints.
 
 An optimizer has two forms that give the same bits. Imperative: `update(index, weight, grad, state)` pushes
 one operation. Fused: `update_rule()` names the operator that stands in the graph, and before each step
@@ -34,8 +34,8 @@ Hyper = TypeVar("Hyper", bound=Callable[..., tuple[float, ...]])
 
 
 def alike(hyper: Hyper) -> Hyper:
-    """Decorator of an `Optimizer.hyper` that follows from count, multipliers and attributes alone: parameters
-    that are alike in these have equal rates.
+    """Decorator of an `Optimizer.hyper` that depends only on count, multipliers and attributes: parameters
+    that agree in these have equal rates.
     """
     hyper.is_alike = True  # type: ignore[attr-defined]
     return hyper
@@ -104,8 +104,8 @@ class Optimizer:
         self.lr_mult: dict[Any, float] = {}
         self.wd_mult: dict[Any, float] = {}
         self._counts: dict[Any, int] = {}
-        self._behind: tuple[list[Any], int] | None = None  # parameters whose count is not there yet, and it
-        self._kinds: tuple[Any, Any] | None = None  # of parameters, and what that was found for
+        self._behind: tuple[list[Any], int] | None = None  # parameters whose count is written later, and it
+        self._kinds: tuple[Any, Any] | None = None  # of parameters, and the key they were found for
         self._rows: tuple[Any, Any, Any] = (None, None, None)  # rates of kinds, kinds, rates of all
         self._even: tuple[Any, ...] | None = None  # parameters whose counts are known to be equal
         self.set_lr_mult({})
@@ -165,7 +165,7 @@ class Optimizer:
 
     @property
     def _index_update_count(self) -> dict[Any, int]:
-        """How often each parameter was updated."""
+        """Number of updates of each parameter."""
         self._write_counts()
         return self._counts
 
@@ -184,9 +184,9 @@ class Optimizer:
     def hypers(self, indices: tuple[Any, ...]) -> np.ndarray:
         """`hyper` of each of these parameters in turn, a row each, float64.
 
-        Parameters of equal count and multipliers are asked about once where `hyper` is `alike`: a step of a
-        deep network has thousands. The counts of all others are written down when somebody looks. The array
-        is not to be written to.
+        Parameters of equal count and multipliers are evaluated once if `hyper` is `alike`: a step of a
+        deep network has thousands. The counts of all others are written when they are read. The array
+        must not be written to.
         """
         if not (getattr(type(self).hyper, "is_alike", False) and self._has_plain_rates):
             return np.array([self.hyper(i) for i in indices], np.float64)
@@ -196,8 +196,8 @@ class Optimizer:
                 return np.array([self.hyper(i) for i in indices], np.float64)
         firsts, others, inverse = self._kinds_of(indices)
         if self._behind is not None and self._behind[0] is not others:
-            self._write_counts()  # who is asked about is another now
-        behind, self._behind = self._behind, None  # of those nobody asks below
+            self._write_counts()  # other parameters are concerned now
+        behind, self._behind = self._behind, None  # counts that are not needed below
         try:
             rows = [self.hyper(i) for i in firsts]
             behind = others, self._counts[firsts[0]]
@@ -211,7 +211,7 @@ class Optimizer:
         return found
 
     def _kinds_of(self, indices: tuple[Any, ...]) -> tuple[list[Any], list[Any], np.ndarray]:
-        """The first parameter of each pair of multipliers, all the others, and of each its pair's number."""
+        """The first parameter of each pair of multipliers, all the others, and the pair's number of each."""
         key = (indices, self.lr_mult, self.wd_mult, self.idx2name)
         if self._kinds is None or self._kinds[0] != key:
             pairs = [
@@ -222,7 +222,7 @@ class Optimizer:
             inverse = np.array([number[p] for p in pairs], np.intp)
             firsts = list(first.values())
             others = list(set(indices).difference(firsts))
-            # Copies: what is changed in place is another key then.
+            # Copies, so that a change in place gives another key.
             kept = key[0], dict(self.lr_mult), dict(self.wd_mult), dict(self.idx2name)
             self._kinds = kept, (firsts, others, inverse)
         found: tuple[list[Any], list[Any], np.ndarray] = self._kinds[1]
@@ -236,7 +236,7 @@ class Optimizer:
             self.num_update = max(count, self.num_update)
 
     def count(self, indices: Sequence[Any], updates: int) -> None:
-        """Count so many updates more of each of these parameters."""
+        """Count `updates` more for each of these parameters."""
         self._even = None
         for i in indices if updates else ():
             self._index_update_count[i] = self._index_update_count.get(i, self.begin_num_update) + updates
@@ -244,13 +244,13 @@ class Optimizer:
 
     @property
     def rates_follow_count(self) -> bool:
-        """Whether `hyper` depends on how many updates there were."""
+        """True if `hyper` depends on the number of updates."""
         is_plain = type(self).hyper is Optimizer.hyper and self._has_plain_rates
         return self.lr_scheduler is not None or not is_plain
 
     @property
     def _has_plain_rates(self) -> bool:
-        """Whether no subclass has a rate of its own beside `hyper`."""
+        """True if no subclass has a rate of its own beside `hyper`."""
         cls = type(self)
         return (
             cls.learning_rate is Optimizer.learning_rate
@@ -268,7 +268,7 @@ class Optimizer:
     # -- updates -------------------------------------------------------------------------------
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        """What is kept for one weight besides the weight: None, an NDArray or a tuple."""
+        """State kept for one weight besides the weight: None, an NDArray or a tuple."""
         return None
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
@@ -293,7 +293,7 @@ class Optimizer:
             return self.with_master(master, self.create_state(index, master))
         return self.create_state(index, weight)
 
-    master_last: ClassVar[bool] = False  # whether the float32 weight comes behind the state
+    master_last: ClassVar[bool] = False  # True if the float32 weight comes after the state
 
     def with_master(self, master: NDArray, state: Any) -> tuple[Any, Any]:
         """The state of a 16-bit weight: its float32 copy and the state of that, in MXNet's order."""
@@ -321,7 +321,7 @@ class Optimizer:
         return self.multi_precision and is_floating(weight.dtype) and np.dtype(weight.dtype).itemsize == 2
 
     def _gradient_attrs(self) -> dict[str, float]:
-        """How the operators are to prepare a gradient; a negative clip is none."""
+        """Parameters for preparing a gradient in operators; a negative clip means none."""
         return {"rescale_grad": self.rescale_grad, "clip_gradient": self._clip()}
 
     def _clip(self) -> float:
@@ -374,21 +374,21 @@ class Optimizer:
             for k, v in mine.items()
         }
         kinds |= {k: v for cls in type(self).__mro__[::-1] for k, v in vars(cls).get("limits", {}).items()}
-        # What this one has is no worse for coming out of a file.
+        # A value equal to the present one is accepted from a file.
         kinds = {k: anything if _is(settings, k, v) else kinds[k] for k, v in mine.items()}
         fields(kinds)(settings, f"The saved settings of {type(self).__name__}")
         vars(self).update(settings)
 
 
 def _is(settings: Any, key: str, value: Any) -> bool:
-    """Whether that is just what a file says."""
+    """True if a file has exactly this value."""
     if not isinstance(settings, Mapping) or key not in settings:
         return False
     return type(settings[key]) is type(value) and settings[key] == value
 
 
 def checked_progress(progress: Any, kinds: Mapping[str, Kind]) -> None:
-    """Raises FormatError unless `progress` has these; what else it has is a subclass's."""
+    """Raise FormatError unless `progress` has these fields; others belong to a subclass."""
     where = "The optimizer's progress is corrupt: it"
     named(anything)(progress, where)
     fields(kinds)({k: v for k, v in progress.items() if k in kinds}, where)

@@ -1,4 +1,4 @@
-"""Gradient descent, with and without momentum, and what all optimizers of one operator share.
+"""Gradient descent, with and without momentum, and the base of all optimizers of one operator.
 
 In the formulas lr and wd are the rates of one parameter in this update, and products are by element.
 """
@@ -27,12 +27,12 @@ class OperatorOptimizer(Optimizer):
         """The operator's name without `_update`, and its states."""
         raise NotImplementedError
 
-    lazy_update = False  # whether a row_sparse gradient leaves the rows alone that it has not
-    lazy_always = True  # or only of a weight that is declared as row_sparse
-    lazy_mixed = True  # or only of a weight that is not of 16 bits, whose float32 copy steps as a whole
+    lazy_update = False  # True if a row_sparse gradient leaves the rows that it lacks unchanged
+    lazy_always = True  # or only for a weight that is declared as row_sparse
+    lazy_mixed = True  # or only for a weight that is not of 16 bits, whose float32 copy steps as a whole
 
     def settings_of_operator(self) -> dict[str, Any]:
-        """The operator's parameters but the rates."""
+        """The operator's parameters without the rates."""
         return self._gradient_attrs()
 
     @alike
@@ -50,7 +50,7 @@ class OperatorOptimizer(Optimizer):
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         self._call(ops.find_op(_public(self._operator_of(state))), index, weight, grad, _arrays(state))
 
-    stateful = ""  # the operator for a state that is there though these numbers need none
+    stateful = ""  # the operator for an existing state that these numbers do not need
 
     def _operator_of(self, state: Any) -> str:
         name, states = self.operator()
@@ -224,7 +224,7 @@ class LBSGD(SGD):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether each update is one of SGD."""
+        """True if each update is one of SGD."""
         return self.batch_scale == 1 and self.warmup_strategy != "lars"
 
     def hyper(self, index: Any) -> tuple[float, ...]:
@@ -294,7 +294,7 @@ _STRATEGIES = ("linear", "power2", "sqrt", "lars")
 
 
 def _lengths_ratio(weight: NDArray, grad: NDArray, wd: float) -> NDArray:
-    """How long a weight is beside its gradient and decay, (1,) in [0.01, 100]."""
+    """Ratio of the norm of a weight to that of its gradient and decay, (1,) in [0.01, 100]."""
     lengths = [x.astype("float32").square().sum() for x in (weight, grad)]
     ratio = (lengths[0] / (lengths[1] + wd * lengths[0] + 1e-18)).sqrt().clip(0.01, 100)
     return ratio.astype(weight.dtype)

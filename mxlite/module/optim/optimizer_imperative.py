@@ -1,4 +1,4 @@
-"""Optimizers that step outside the graph only: rare ones, in MXNet's formulas.
+"""Optimizers that step outside the graph only: rare ones, with MXNet's formulas.
 
 They run after backward, on gradients that have all lived until then, and take temporary arrays of a
 weight's size that no plan shows. In the formulas lr and wd are the rates of one parameter in this update,
@@ -21,7 +21,7 @@ from .optimizer_base import checked_progress, Optimizer, register
 class _Imperative(Optimizer):
     """Family: `step(weight, g, state, lr, wd, t)` changes the weight and its state; t counts from 1."""
 
-    decays_first = False  # whether wd * weight is part of what is clipped
+    decays_first = False  # True if wd * weight is part of what is clipped
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         lr, wd = self.hyper(index)
@@ -171,7 +171,7 @@ class DCASGD(_Imperative):
 
 @register
 class LARS(_Imperative):
-    """Descent whose rate follows, for each weight, how long it is beside its gradient.
+    """Descent whose rate depends, for each weight, on the ratio of its norm to that of its gradient.
 
     `g = clip(rescale_grad * grad)`;  `m = momentum * m - lr * r * (g + wd * weight)`;  `weight += m`;
     `r = eta * |weight| / (|rescale_grad * grad| + wd * |weight| + eps)`, or 1 where a length is 0, and for
@@ -233,7 +233,7 @@ class LARS(_Imperative):
         weight += state
 
     def _ratio(self, weight: NDArray, grad: NDArray, wd: float) -> NDArray:
-        """`eta` times one length by the other, (1,)."""
+        """`eta` times the ratio of the norms, (1,)."""
         zero = weight * grad == 0
         ratio = self.eta * weight / (grad + wd * weight + self.eps + zero)
         return ratio * (1 - zero) + zero

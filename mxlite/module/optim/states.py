@@ -41,7 +41,7 @@ def of_fused_step(executor: Executor, optimizer: Any, number: Mapping[str, int])
 def create(
     optimizer: Any, parameters: Sequence[str], trained: Sequence[str], weights: Mapping[str, NDArray]
 ) -> dict[int, Any]:
-    """Index of a parameter -> a new state, for those that are trained: made early, so that they count."""
+    """Index of a parameter -> a new state, for trained ones; created early, so that they count."""
     chosen = set(trained)
     return {
         i: optimizer.create_state_multi_precision(i, weights[name])
@@ -58,7 +58,7 @@ def nbytes(state: Any) -> int:
 
 
 def check(source: Any, target: Any, name: Any) -> None:
-    """Raises FormatError where `source` is not of the form, shapes and types of `target`."""
+    """Raise FormatError unless `source` has the form, shapes and types of `target`."""
     if isinstance(target, NDArray):
         if not isinstance(source, NDArray) or (source.shape, source.dtype) != (target.shape, target.dtype):
             _refuse(name, target, source)
@@ -84,7 +84,7 @@ def _refuse(name: Any, target: Any, source: Any) -> NoReturn:
 
 
 def pairs(source: Any, target: Any, name: str) -> Iterator[tuple[Any, NDArray]]:
-    """(source, target) of the arrays of two trees of one form. Raises FormatError where they differ."""
+    """(source, target) of the arrays of two trees of equal form. Raises FormatError if they differ."""
     if isinstance(target, NDArray):
         if not isinstance(source, _ARRAYS) or source.shape != target.shape:
             found = source.shape if isinstance(source, _ARRAYS) else told(source)

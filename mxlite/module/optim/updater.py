@@ -55,7 +55,7 @@ class Updater:
         return b"".join(self.packed(dump_optimizer).pieces())
 
     def packed(self, dump_optimizer: bool = False) -> Packed:
-        """What `get_states` gives, a piece at a time: for a file."""
+        """The result of `get_states`, a piece at a time: for a file."""
         return Packed(
             {
                 "optimizer": type(self.optimizer).__name__.lower(),
@@ -81,8 +81,8 @@ class Updater:
     ) -> None:
         """`set_states` of bytes in a file, which are read a piece at a time.
 
-        With `into`, arrays of which a state is made by index, their values change instead of `states`. Raises
-        FormatError, naming a parameter, where one has another form in the file; nothing is changed then.
+        With `into`, arrays of the states by index, their values change instead of `states`. Raises
+        FormatError, naming a parameter, if one has another form in the file; nothing is changed then.
         """
         tree = stored_state(source)
         mine = type(self.optimizer).__name__.lower()
@@ -93,7 +93,7 @@ class Updater:
         _STATES(tree["states"], "The optimizer state is corrupt: its 'states'")
         loaded = {index: _untree(state) for index, state in tree["states"]}
         if self.optimizer.master_last and not tree.get("master_last", False):
-            # Written when float32 weights came first: of these optimizers only such states are tuples.
+            # Written when float32 weights came first: for these optimizers only such states are tuples.
             loaded = {i: s[::-1] if isinstance(s, tuple) else s for i, s in loaded.items()}
         pairs: list[tuple[Any, Any]] = []
         for index, held in (into or {}).items():
@@ -118,7 +118,7 @@ def get_updater(optimizer: Optimizer) -> Updater:
 
 
 def _moved(state: Any, context: Any) -> Any:
-    """The state on the weight's device: loaded states come to the CPU."""
+    """The state on the weight's device: loaded states are on the CPU."""
     if isinstance(state, NDArray):
         return state.as_in_context(context)
     return tuple(_moved(s, context) for s in state) if isinstance(state, tuple) else state
@@ -142,7 +142,7 @@ def _read(state: Any) -> Any:
 
 
 def _state(value: Any, where: str) -> Any:
-    """What `_tree` gives; nested no deeper than a state file is."""
+    """A state in the form that `_tree` gives; nested no deeper than a state file is."""
     if isinstance(value, list):
         return schema.several(_state)(value, where)
     if isinstance(value, StoredArray):

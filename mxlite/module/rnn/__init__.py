@@ -1,4 +1,4 @@
-"""`mx.rnn`: cells that make the graph of a recurrent network step by step, their files, and sentences."""
+"""`mx.rnn`: cells that build the graph of a recurrent network step by step, their files, and sentences."""
 
 from ...io import sentences as _sentences
 from ...io.sentences import BucketSentenceIter as BucketSentenceIter, encode_sentences as encode_sentences

@@ -1,4 +1,4 @@
-"""What all cells have in common: parameters, first states, unrolling, and weights gate by gate."""
+"""Base of all cells: parameters, initial states, unrolling, and weights gate by gate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BaseRNNCell:
         self._init_counter = -1
 
     def reset(self) -> None:
-        """Count steps and first states from 0 again: the cell may be used for another graph."""
+        """Restart the numbering of steps and initial states: the cell may be used for another graph."""
         self._counter = -1
         self._init_counter = -1
 
@@ -74,7 +74,7 @@ class BaseRNNCell:
         return states
 
     def _must_be_free(self) -> None:
-        """Raise StateError if a modifier cell has taken this cell over."""
+        """Raise StateError if a modifier cell owns this cell."""
         if self._modified:
             raise StateError(
                 f"This {type(self).__name__} is inside a modifier cell, as ZoneoutCell: call that."
@@ -94,7 +94,7 @@ class BaseRNNCell:
         return args
 
     def pack_weights(self, args: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        """The way back from `unpack_weights`."""
+        """The inverse of `unpack_weights`."""
         args = dict(args)
         for group in self._groups:
             for kind in ("weight", "bias"):
@@ -120,7 +120,7 @@ class BaseRNNCell:
         """`length` steps, one after another: (outputs, states after the last).
 
         inputs: a symbol with the axes that `layout` names, or a list of one (N, C) for each step. Outputs are
-        one such symbol with `merge_outputs`, a list if that is False, whatever is at hand if it is None.
+        one such symbol with `merge_outputs`, a list if that is False, whichever is available if it is None.
         """
         self.reset()
         steps = as_list(length, inputs, layout)
@@ -132,7 +132,7 @@ class BaseRNNCell:
         return as_asked(length, outputs, layout, merge_outputs), states
 
     def _get_activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
-        """An activation by name, or by a function that makes one; cells of users call it, too."""
+        """An activation by name, or by a function that creates one; users' cells call it, too."""
         if isinstance(activation, str):
             found: Symbol = symbol.Activation(inputs, act_type=activation, **kwargs)
             return found

@@ -22,7 +22,7 @@ def _leaky(data: Symbol, **kwargs: Any) -> Symbol:
 
 
 class BaseConvRNNCell(BaseRNNCell):
-    """What the convolutional cells share.
+    """Base of the convolutional cells.
 
     input_shape: of one step, batch included. The state's kernel is odd, and padded so that the state keeps
     its size. Initializers are those of the four parameters.

@@ -25,8 +25,8 @@ class FusedRNNCell(BaseRNNCell):
     """`num_layers` layers of 'rnn_relu', 'rnn_tanh', 'lstm' or 'gru' over a whole sequence, as one node.
 
     All weights are one vector, PREFIXparameters; `unpack_weights` gives them gate by gate under the names of
-    the cells that `unfuse` makes. `dropout` lies between the layers. `get_next_state`: whether `unroll` gives
-    the states after the last step. `forget_bias` is where the bias of an LSTM's forget gates starts.
+    the cells that `unfuse` creates. `dropout` is applied between the layers. `get_next_state`: True if
+    `unroll` returns the states after the last step. `forget_bias` is the initial bias of LSTM forget gates.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FusedRNNCell(BaseRNNCell):
         return GATES[self._mode]
 
     def unpack_weights(self, args: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        """`args` with the vector in pieces: PREFIXl0_i2h_i_weight (H, C) and so on, r for the way back."""
+        """`args` with the vector in pieces: PREFIXl0_i2h_i_weight (H, C) and so on; r: reverse direction."""
         args = dict(args)
         name = str(self._parameter.name)
         if name not in args:
@@ -76,7 +76,7 @@ class FusedRNNCell(BaseRNNCell):
         return args | {n: piece.copy() for n, piece in self._weights.pieces(vector).items()}
 
     def pack_weights(self, args: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        """The way back from `unpack_weights`."""
+        """The inverse of `unpack_weights`."""
         args = dict(args)
         first = self._weights.first
         if first not in args:
@@ -100,7 +100,7 @@ class FusedRNNCell(BaseRNNCell):
         layout: str = "NTC",
         merge_outputs: bool | None = None,
     ) -> tuple[Any, Any]:
-        """One RNN node; see BaseRNNCell.unroll. Layout TNC spares two transpositions."""
+        """One RNN node; see BaseRNNCell.unroll. Layout TNC avoids two transpositions."""
         self.reset()
         axis = time_axis(layout)
         if axis > 1:

@@ -1,4 +1,4 @@
-"""Cells around another cell, which they change: zoneout and residual connections."""
+"""Cells that wrap another cell and modify it: zoneout and residual connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sequence import as_asked
 
 
 class ModifierCell(BaseRNNCell):
-    """Parameters, states and weights are those of `base_cell`, which is not to be called any more."""
+    """A cell with the parameters, states and weights of `base_cell`, which is not to be called any more."""
 
     def __init__(self, base_cell: BaseRNNCell) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ModifierCell(BaseRNNCell):
         return self._with_base(lambda cell: cell.begin_state(func=func, **kwargs))
 
     def _with_base(self, use: Callable[[BaseRNNCell], Any]) -> Any:
-        """What `use` gives for the cell inside, which may be called meanwhile."""
+        """The result of `use` for the wrapped cell, which may be called meanwhile."""
         self.base_cell._modified = False
         try:
             return use(self.base_cell)

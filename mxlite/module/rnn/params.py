@@ -8,7 +8,7 @@ from ...symbol import Symbol, Variable
 
 
 class RNNParams:
-    """Variables that are made when first asked for; two cells with one RNNParams share their weights.
+    """Variables that are created on first use; two cells with one RNNParams share their weights.
 
     `prefix` goes before every name.
     """
@@ -25,5 +25,5 @@ class RNNParams:
         return self._params[name]
 
     def adopt(self, other: RNNParams) -> None:
-        """Have the variables of `other` too, instead of those of the same names."""
+        """Take over the variables of `other`, replacing those of the same names."""
         self._params.update(other._params)

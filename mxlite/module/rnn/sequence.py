@@ -15,7 +15,7 @@ Steps = Symbol | Sequence[Symbol]
 
 
 def time_axis(layout: str) -> int:
-    """Where T stands in a layout such as "NTC". Raises OpAttributeError."""
+    """Index of T in a layout such as "NTC". Raises OpAttributeError."""
     axis = layout.find("T")
     if axis < 0:
         raise OpAttributeError(f"layout says with a T which axis is time, as 'NTC' does; got {layout!r}.")
@@ -48,7 +48,7 @@ def as_one(length: int | None, inputs: Any, layout: str) -> Symbol:
 
 
 def as_asked(length: int | None, inputs: Any, layout: str, merge: bool | None) -> Any:
-    """One symbol if `merge`, a list if it is False, and as it is if it is None."""
+    """One symbol if `merge`, a list if it is False, unchanged if it is None."""
     if merge is None:
         if not isinstance(inputs, Symbol):
             _check_length(length, inputs)

@@ -1,4 +1,4 @@
-"""Cells one above the other."""
+"""Stacked cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .params import RNNParams
 
 
 class CellGroup(BaseRNNCell):
-    """A cell made of cells: states, weights and parameters are theirs, in order."""
+    """A cell composed of cells: states, weights and parameters are theirs, in order."""
 
     def __init__(self, params: RNNParams | None = None) -> None:
         super().__init__("", params)
@@ -22,7 +22,7 @@ class CellGroup(BaseRNNCell):
         self._cells: list[BaseRNNCell] = []
 
     def _join(self, cell: BaseRNNCell) -> None:
-        """Have `cell` as the last one; raises StateError if both bring parameters."""
+        """Append `cell`; raises StateError if both have parameters."""
         wanted(f"{type(self).__name__}.add: cell", cell, "an RNN cell", BaseRNNCell)
         if self._override_cell_params:
             if not cell._own_params:

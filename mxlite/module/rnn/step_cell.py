@@ -69,7 +69,7 @@ class RNNCell(_StepCell):
 class LSTMCell(_StepCell):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997). States are h and c, gates i, f, c, o.
 
-    `forget_bias` is where the bias of the forget gate starts.
+    `forget_bias` is the initial bias of the forget gate.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class GRUCell(_StepCell):
 def lstm_step(
     gates: Symbol, c: Symbol, name: str, activation: Any, cell: BaseRNNCell, **sliced: Any
 ) -> tuple[Symbol, list[Symbol]]:
-    """h, [h, c] from the sums of all four gates; `sliced` says along which axis they lie."""
+    """h, [h, c] from the sums of all four gates; `sliced` gives the axis along which they lie."""
     parts = symbol.SliceChannel(gates, num_outputs=4, **sliced, name=f"{name}slice")
     add = symbol.Activation(parts[0], act_type="sigmoid", name=f"{name}i")
     keep = symbol.Activation(parts[1], act_type="sigmoid", name=f"{name}f")
@@ -131,7 +131,7 @@ def gru_step(
     i2h: Symbol, h2h: Symbol, h: Symbol, name: str, activation: Any, cell: BaseRNNCell
 ) -> tuple[Symbol, list[Symbol]]:
     """h, [h] from the two products, each with its three gates one below the other."""
-    # MXNet's names have two underscores here; parameter files do not care, but graphs are compared by them.
+    # MXNet's names have two underscores here; parameter files ignore them, but graphs are compared by them.
     i2h_r, i2h_z, i2h_o = symbol.SliceChannel(i2h, num_outputs=3, name=f"{name}_i2h_slice")
     h2h_r, h2h_z, h2h_o = symbol.SliceChannel(h2h, num_outputs=3, name=f"{name}_h2h_slice")
     reset = symbol.Activation(i2h_r + h2h_r, act_type="sigmoid", name=f"{name}_r_act")

@@ -1,1 +1,1 @@
-"""What a module writes and reads."""
+"""Files of a module."""

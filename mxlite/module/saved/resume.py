@@ -1,7 +1,7 @@
-"""PREFIX.resume: where training stood, so that it goes on to bitwise the same weights.
+"""PREFIX.resume: the state of training, so that it continues to bitwise the same weights.
 
-Beside parameters and optimizer states that is: epoch and batch, the counter of the random generator (what the
-next dropout draws), the loss scale of mixed precision, and the position and order of the data.
+Beside parameters and optimizer states it holds epoch and batch, the counter of the random generator (which
+the next dropout uses), the loss scale of mixed precision, and the position and order of the data.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _POSITION = fields(
 
 @dataclass(frozen=True)
 class Moment:
-    """Where the random numbers of a device and the data stand."""
+    """Positions of a device's random numbers and of the data."""
 
     random: tuple[int, int]
     data: Any
 
     @classmethod
     def of(cls, train_data: Any, ctx: Context) -> Moment:
-        """Now."""
+        """The current moment."""
         data = train_data.state() if hasattr(train_data, "state") else None
         return cls(nd_random.get_state(ctx), data)
 
 
 @dataclass(frozen=True)
 class Position:
-    """What a resume file holds: `optimizer` is what the Updater saved, `data` the state of the iterator.
+    """Content of a resume file: `optimizer` is what the Updater saved, `data` the state of the iterator.
 
-    The arrays are still in the file, which stays open as long as one of them is there.
+    The arrays are still in the file, which stays open as long as one of them exists.
     """
 
     epoch: int
@@ -64,7 +64,7 @@ class Position:
     loss_scale: tuple[float, int] | None = None
 
     def restore_randomness(self, train_data: Any, ctx: Context) -> None:
-        """Set the device's random generator and the iterator back to where they were."""
+        """Restore the device's random generator and the iterator."""
         nd_random.set_state(self.random, ctx)
         if self.data is not None and hasattr(train_data, "set_state"):
             train_data.set_state(self.data)
@@ -88,7 +88,7 @@ def save(
         "args": dict(args),
         "aux": dict(aux),
         "optimizer": optimizer,
-        # Numbers beyond 63 bits as text: JSON readers differ about them.
+        # Numbers beyond 63 bits as text: JSON readers differ in handling them.
         "random": [str(int(n)) for n in moment.random],
         "data": moment.data,
     }

@@ -1,4 +1,4 @@
-"""What a module writes and reads: symbol, parameters, states of the optimizer, where training stood."""
+"""Files of a module: symbol, parameters, states of the optimizer, state of training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .statefile import Packed
 
 
 class SavedModule(BoundModule):
-    """A module of one symbol, as far as files are concerned."""
+    """A module of one symbol with its files."""
 
-    _preload_states: str | None = None  # of a checkpoint, for the optimizer to come
+    _preload_states: str | None = None  # of a checkpoint, for an optimizer that is still to come
 
     def save_params(self, fname: str) -> None:
         """Write parameters as MXNet's container with `arg:` and `aux:` names. No copy of them is made."""
@@ -56,7 +56,7 @@ class SavedModule(BoundModule):
         self.need(params=True, optimizer=True)
         self._training.restore_states(source, self._binding)
 
-    # -- going on after a stop -----------------------------------------------------------------
+    # -- resuming ------------------------------------------------------------------------------
 
     @property
     def resume_bytes(self) -> int:
@@ -69,7 +69,7 @@ class SavedModule(BoundModule):
     def save_resume_state(
         self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
     ) -> None:
-        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
+        """Write PREFIX.resume: everything that determines further training. One file, replaced whole."""
         moment = self.resume_moment(train_data) if moment is None else moment
         state, scale = self._packed_states(), self._training.scale_state(self._binding)
         resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale)

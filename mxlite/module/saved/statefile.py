@@ -1,4 +1,4 @@
-"""A tree of numbers, text and arrays as bytes: what a checkpoint keeps besides parameters.
+"""A tree of numbers, text and arrays as bytes: the content of a checkpoint besides parameters.
 
     offset  bytes
     0       8   b"MXLSTATE"
@@ -9,8 +9,8 @@
                 the arrays' elements, one after the other, C order, little-endian
 
 All integers are little-endian and unsigned. Equal trees give equal bytes. Reading builds numbers, text,
-lists, dicts and arrays and nothing else, so a file from anywhere may be read, unlike a pickle. What a tree
-has to be made of is for its readers to say (`core/schema.py`).
+lists, dicts and arrays and nothing else, so a file from anywhere may be read, unlike a pickle. The structure
+of a tree is validated by its readers (`core/schema.py`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ LONGEST_HEADER = 32 * 2**20  # bytes: some 500,000 arrays
 
 
 class Packed:
-    """A tree as the bytes of a file, `nbytes` of them, of which a piece at a time is made.
+    """A tree as the bytes of a file, `nbytes` of them, produced a piece at a time.
 
     The tree is of dict (keys are text), list, tuple (read back as a list), None, bool, int, float, str and
     arrays: numpy's, NDArrays, or another Packed, which is an array of bytes. A dict whose only key is "array"
-    cannot be told from an array and is refused. The arrays are to stay as they are.
+    is indistinguishable from an array and is refused. The arrays must not change.
     """
 
     def __init__(self, tree: Any) -> None:
@@ -57,7 +57,7 @@ class Packed:
             self._checksum = zlib.crc32(piece, self._checksum)
 
     def pieces(self) -> Iterator[memoryview]:
-        """The bytes, at most PIECE at a time but for the head. Waits for the arrays."""
+        """The bytes, at most PIECE at a time except for the header. Waits for the arrays."""
         yield memoryview(_MAGIC + struct.pack("<II", _VERSION, self._checksum))
         yield from self._body()
 
@@ -91,7 +91,7 @@ def _planned(tree: Any) -> tuple[bytes, list[Any]]:
     arrays: list[Any] = []
 
     def plain(x: Any) -> Any:
-        # Depth is that of the user's own nesting, a handful: not of any graph.
+        # The depth is that of the user's own nesting, a handful: not of any graph.
         if x is None or isinstance(x, (bool, int, float, str)):
             return x
         if isinstance(x, np.generic):
@@ -122,7 +122,7 @@ def _nbytes(array: Any) -> int:
 def unpack_state(data: bytes, what: str = "The state") -> Any:
     """The tree that `pack_state` made into bytes, its arrays numpy's.
 
-    FormatError says what is wrong with them; `what` is what it calls them.
+    FormatError says what is wrong with the bytes; `what` is its name for them.
     """
     wanted(what, data, "bytes", bytes, bytearray, memoryview)
     return whole(stored_state(Source.of(data, what)))
@@ -138,7 +138,7 @@ def whole(tree: Any) -> Any:
 
 
 def stored_state(source: Source) -> Any:
-    """The tree of a file, after its checksum was found right, with its arrays left there: StoredArrays."""
+    """The tree of a file, after its checksum was verified, with its arrays left there: StoredArrays."""
     what, nbytes = source.what, source.nbytes
     head = source.read(0, _HEAD.size)
     if head[: len(_MAGIC)] != _MAGIC:
@@ -171,14 +171,14 @@ def stored_state(source: Source) -> Any:
 
 
 class _Arrays:
-    """Where the next array of a header begins."""
+    """Reader of a header's arrays, with the offset of the next one."""
 
     def __init__(self, source: Source, offset: int) -> None:
         self.source = source
         self.offset = offset
 
     def tree(self, x: Any, depth: int) -> Any:
-        """What JSON gave, with its arrays."""
+        """A JSON value with its arrays."""
         if not isinstance(x, (list, dict)):
             return x
         what = self.source.what
@@ -209,7 +209,7 @@ def _described(x: Any, what: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
         name, shape = x
         dtype = _DTYPES[name]
         if isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape) and len(shape) <= 32:
-            # Where an axis has length 0 the others take no bytes, but still have to be axes.
+            # If an axis has length 0 the others take no bytes, but still have to be valid axes.
             if dtype.itemsize * math.prod(n for n in shape if n) < 2**63:
                 return dtype, tuple(shape)
     except (TypeError, ValueError, LookupError):

@@ -1,1 +1,1 @@
-"""What looks on while a module trains: callbacks, monitors, progress."""
+"""Observers of training: callbacks, monitors, progress."""

@@ -1,4 +1,4 @@
-"""What `Module.fit` calls at the end of each batch and each epoch.
+"""Callbacks of `Module.fit` for the end of each batch and each epoch.
 
 A batch-end callback takes one BatchEndParam; an epoch-end callback takes (epoch, symbol, arg_params,
 aux_params), the epoch counted from 0.
@@ -28,8 +28,8 @@ class BatchEndParam(NamedTuple):
 
 
 def _writing(callback: Any, prefix: str) -> Any:
-    """Tells `fit` that the callback only reads the arrays that it is given, so that no copies are made for
-    it, and where it writes, so that a folder that is missing is told of before the first epoch.
+    """Mark a callback so that `fit` knows that it only reads the arrays that it is given, which saves copies,
+    and where it writes, so that a missing folder is reported before the first epoch.
     """
     callback.only_reads = True
     callback.writes = f"{prefix}-0001.params"
@@ -94,8 +94,8 @@ def _pairs(param: BatchEndParam) -> list[tuple[str, float]] | None:
 class Speedometer:
     """Batch-end callback: log samples per second and the metric every `frequent` batches.
 
-    With `auto_reset` the metric shows those batches only, else all of the epoch so far. Where it logs, and
-    there alone, it waits for the batches that it counts: the steps run behind the loop that pushes them.
+    With `auto_reset` the metric shows those batches only, else all of the epoch so far. Only when it logs
+    it waits for the batches that it counts: the steps run behind the loop that pushes them.
     """
 
     def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True) -> None:

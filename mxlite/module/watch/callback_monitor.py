@@ -10,7 +10,7 @@ from ...ndarray import NDArray
 
 
 class CallbackMonitor:
-    """What lets `callback(name, array)` see the executors of a module, whichever runs."""
+    """Monitor that lets `callback(name, array)` see the executors of a module, whichever runs."""
 
     def __init__(self, callback: Callable[[str, NDArray], Any], watch: Any) -> None:
         self.callback = callback
@@ -18,5 +18,5 @@ class CallbackMonitor:
         self.monitor_all = watch.inputs
 
     def install(self, exe: Any) -> None:
-        """Let the callback see that executor, as it would a Monitor."""
+        """Show that executor to the callback, as to a Monitor."""
         exe.set_monitor_callback(self.callback, self.monitor_all, self.re_prog.pattern)

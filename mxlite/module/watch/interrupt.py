@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for the end of a step, and for nothing else."""
+"""Ctrl-C that waits only for the end of a step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 class Interrupt:
     """While it is open, a first Ctrl-C only sets `asked`; a second one, or one `at_once`, interrupts.
 
-    An update that is cut off in the middle would leave weights that no run without the interrupt has. Whoever
-    opens it looks at `asked`; what he has not seen by its end is raised there.
+    An update that is cut off in the middle would leave weights that no run without the interrupt has. The
+    owner checks `asked`; an interrupt that was not checked is raised at the end.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Interrupt:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside there is nothing that must not be cut off: a Ctrl-C raises KeyboardInterrupt where it comes,
+        """Context in which everything may be cut off: a Ctrl-C raises KeyboardInterrupt immediately,
         and one that came before does so now.
         """
         self._at_once = True

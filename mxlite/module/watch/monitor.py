@@ -1,4 +1,4 @@
-"""`mx.mon.Monitor`: numbers about outputs, weights and gradients of a network while it trains."""
+"""`mx.mon.Monitor`: statistics of outputs, weights and gradients of a network during training."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Monitor:
     stat_func gives an NDArray or a list of them; by default the root of the mean square. `sort`: by name,
     instead of in the order of the network.
 
-    What is watched is kept in memory for as long as the monitor is installed, and the plan counts it, so a
-    narrow pattern is cheaper than many.
+    Watched arrays are kept in memory for as long as the monitor is installed, and the plan counts them, so a
+    selective pattern is cheaper than a general one.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Monitor:
             self.exes.append(exe)
 
     def stat_helper(self, name: str, array: NDArray) -> None:
-        """What executors call: takes the number down if this batch counts."""
+        """Callback of executors: record the statistic if this batch counts."""
         if self.activated and self.re_prog.match(name):
             self.queue.append((self.step, name, self.stat_func(array)))
 
     def tic(self) -> None:
-        """Call before a batch: begins to look if it is an `interval`-th one."""
+        """Call before a batch: starts recording if it is an `interval`-th one."""
         if self.step % self.interval == 0:
             self.queue = []
             self.activated = True
@@ -95,13 +95,13 @@ class Monitor:
         return [(step, name, _text(name, stat)) for step, name, stat in queue]
 
     def toc_print(self) -> None:
-        """Log what `toc` gives."""
+        """Log the result of `toc`."""
         for step, name, text in self.toc():
             _log.info("Batch: %7d %-30s %s", step, name, text)
 
 
 def _text(name: str, stat: Any) -> str:
-    """Each number or array, with a tab behind it."""
+    """Each number or array, followed by a tab."""
     values = stat if isinstance(stat, list) else [stat]
     if wrong := [v for v in values if not isinstance(v, NDArray)]:
         raise StateError(

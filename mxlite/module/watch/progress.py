@@ -79,7 +79,7 @@ class TqdmProgress:
     def _figures(self, param: BatchEndParam) -> list[str]:
         figures = []
         if param.eval_metric is not None:
-            # The value of the whole epoch: a Speedometer beside this bar may reset the local one.
+            # The value for the whole epoch: a Speedometer beside this bar may reset the local one.
             for name, value in param.eval_metric.get_global_name_value():
                 figures.append(f"{_SHORT.get(name, name)}={value:.4f}")
         seconds, batches = time.perf_counter() - self._first_s, param.nbatch - self._first_batch

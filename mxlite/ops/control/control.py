@@ -1,22 +1,23 @@
 """Control flow: operators whose parameters are graphs.
 
 `mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet
-1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says
-which ones are. Its inputs are fed in one of three ways, its **plugs**:
+1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter listed in `Op.subgraphs`.
+Its inputs are fed in one of three ways, its **plugs**:
 
     ("data", i)     row t of argument i in iteration t
-    ("state", k)    state k: an initial value before the first iteration, then what the iteration before gave
+    ("state", k)    state k: an initial value before the first iteration, then the previous iteration's result
     ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses
 
-**Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a
-memory plan of the body, whose arena is the node's scratch. So the plan of the network around sees every byte.
+**Kernels** are not here: `backends/control.py` builds them, from the kernels of the body's operators and a
+memory plan of the body, whose arena is the node's workspace. So the surrounding network's plan sees every
+byte.
 
-**Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration: a
-hidden output, T x the bytes of the states. There is none for a state that the gradient does not read, as a
-running sum, nor for one that is an output too, as of most recurrent cells: backward reads that output then.
-Backward walks the iterations in reverse: it computes the body again from the kept states, then the body's
-gradient. That is one more forward per iteration, a third of the arithmetic of a training step, and the values
-within one iteration instead of T. Gradients of outer arguments are added up in float32 or wider.
+**Backward recomputes.** A loop keeps nothing but the value of its states before each iteration: a hidden
+output, T x the bytes of the states. A state that the gradient does not read, such as a running sum, is not
+kept, nor one that is also an output, as in most recurrent cells: backward reads that output then.
+Backward walks the iterations in reverse: it recomputes the body from the kept states, then runs the body's
+gradient. That is one more forward per iteration, a third of the arithmetic of a training step, and needs the
+values within one iteration instead of T. Gradients of outer arguments are summed in float32 or wider.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Plug = tuple[str, int]
 
 
 class Control(Op):
-    """What `_foreach`, `_while_loop` and `_cond` share. The last subgraphs compute, one before may decide."""
+    """Base of `_foreach`, `_while_loop` and `_cond`. The last subgraphs compute, an earlier one decides."""
 
     abstract = True
     variadic = "args"
@@ -75,12 +76,12 @@ class Control(Op):
 
     @classmethod
     def plugs(cls, a) -> tuple[tuple[Plug, ...], ...]:
-        """For each subgraph how its inputs are fed."""
+        """The sources of each subgraph's inputs."""
         raise NotImplementedError
 
     @classmethod
     def data_args(cls, a) -> tuple[int, ...]:
-        """Arguments that are taken row by row."""
+        """Arguments that are read row by row."""
         return ()
 
     @classmethod
@@ -90,24 +91,24 @@ class Control(Op):
 
     @classmethod
     def num_deciding(cls) -> int:
-        """How many of the subgraphs, the first ones, only decide what is run."""
+        """Number of subgraphs, the first ones, that only decide what is run."""
         return 1
 
     @classmethod
     def iterations(cls, a, shapes: Shapes) -> int:
-        """The most times that the body is run."""
+        """The most iterations of the body."""
         return 1
 
     @classmethod
     def repeats(cls, a) -> dict[int, int]:
-        """State -> output whose row t - 1 is the state before iteration t, so that it need not be kept."""
+        """State -> output whose row t - 1 is the state before iteration t, so that it is not kept twice."""
         return _repeats(subgraphs(cls, a)[-1], len(cls.state_args(a))) if cls.is_loop else {}
 
     @classmethod
     def unneeded(cls, a):
-        """Backward reads what the body's gradient reads: arguments and the states before each iteration.
+        """Inputs that the body's gradient does not read; it reads arguments and states before each iteration.
 
-        A state is read from the output that it is a row of, if there is one.
+        A state is read from the output that has it as a row, if there is one.
         """
         read: set[str] = {"count"}
         for sub, plugs in list(zip(subgraphs(cls, a), cls.plugs(a)))[cls.num_deciding() :]:
@@ -161,7 +162,7 @@ class Control(Op):
 
 
 class _foreach(Control):
-    """Run `body` for each row of the data: ``out[t], state = body(data[t], state)``. See
+    """Loop over the rows of the data: ``out[t], state = body(data[t], state)``. See
     `mx.sym.contrib.foreach`.
 
     data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each,
@@ -197,12 +198,12 @@ class _foreach(Control):
 
     @classmethod
     def plugs(cls, a):
-        found: dict[int, Plug] = {}
+        by_input: dict[int, Plug] = {}
         for i, at in enumerate(chain(a.in_data_locs, a.in_state_locs, a.remain_locs)):
             k = i - len(a.in_data_locs)
             kind = "data" if k < 0 else "state" if k < len(a.in_state_locs) else "outer"
-            found[at] = (kind, k if kind == "state" else i)
-        return (tuple(found[at] for at in sorted(found)),)
+            by_input[at] = (kind, k if kind == "state" else i)
+        return (tuple(by_input[at] for at in sorted(by_input)),)
 
     @classmethod
     def data_args(cls, a):
@@ -222,10 +223,10 @@ class _foreach(Control):
 
 
 class _while_loop(Control):
-    """Run ``outs[t], state = func(state)`` while ``cond(state)`` is not 0. See `mx.sym.contrib.while_loop`.
+    """Loop ``outs[t], state = func(state)`` while ``cond(state)`` is not 0. See `mx.sym.contrib.while_loop`.
 
-    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that were not
-    made are 0 (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say
+    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that did not
+    run are 0 (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say
     which arguments the inputs of `cond` and `func` are, `func_var_locs` which inputs of `func` are the
     states.
     """
@@ -280,7 +281,7 @@ class _while_loop(Control):
 
 
 class _cond(Control):
-    """``then_branch`` where `cond` is not 0, else ``else_branch``; only that one is run. See
+    """``then_branch`` if `cond` is not 0, else ``else_branch``; only that one is run. See
     `mx.sym.contrib.cond`.
 
     outer arguments  ->  outputs, of the same shapes and types from either branch. `cond_input_locs`,
@@ -323,7 +324,7 @@ def _check_outputs(a: Any, field: str, count: int) -> None:
 
 
 def _check_locs(a: Any, names: tuple[str, ...], count: int) -> None:
-    """Every argument is some subgraph's input, and every input of a subgraph is an argument."""
+    """Check that every argument is some subgraph's input, and every input of a subgraph an argument."""
     seen: set[int] = set()
     for name in names:
         locs = getattr(a, f"{name}_input_locs")
@@ -344,6 +345,6 @@ def _repeats(body: Subgraph, num_states: int) -> dict[int, int]:
             e = e.node.inputs[0]
         return e
 
-    made = [source(e) for e in body.graph.outputs]
-    rows = made[: len(made) - num_states]
-    return {k: rows.index(e) for k, e in enumerate(made[len(rows) :]) if e in rows}
+    sources = [source(e) for e in body.graph.outputs]
+    rows = sources[: len(sources) - num_states]
+    return {k: rows.index(e) for k, e in enumerate(sources[len(rows) :]) if e in rows}

@@ -1,4 +1,4 @@
-"""Shapes and types through subgraphs: what is known of arguments, states and results, told to each other."""
+"""Shape and type inference through subgraphs, between arguments, states and results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def typed_subgraphs(
 
 
 def _inferred(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool) -> Any:
-    """((argument shapes, output shapes), the subgraphs with shapes); None for what stays unknown."""
+    """((argument shapes, output shapes), the subgraphs with shapes); None for unknown shapes."""
     args, data, count = list(shapes), op.data_args(a), None
     for i in data:
         if args[i] is not None:
@@ -115,15 +115,15 @@ def _settle(
     infer: Callable[[Graph, dict[str, Any]], Graph],
     field: str,
 ) -> list[Graph]:
-    """Infer all subgraphs until no more is learned of `args` and `states`, which are completed."""
+    """Infer all subgraphs until nothing more is learned of `args` and `states`, which are completed."""
     while True:
         before = (*args, *states)
         graphs = []
         for sub, plugs in zip(subgraphs(op, a), op.plugs(a)):
             known = {n.name: x for n, p in zip(sub.inputs, plugs) if (x := fed(*p, states)) is not None}
-            found = infer(sub.graph, known)
-            graphs.append(found)
-            facts = getattr(found, field)
+            inferred = infer(sub.graph, known)
+            graphs.append(inferred)
+            facts = getattr(inferred, field)
             for node, (kind, i) in zip(sub.inputs, plugs):
                 into, fact = (states if kind == "state" else args), facts.get(Entry(node))
                 if fact is not None and (kind != "data" or field == "dtypes") and _open(into[i]):

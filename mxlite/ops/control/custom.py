@@ -1,9 +1,9 @@
 """Custom: an operator whose kernels are a user's Python code.
 
 Everything about such an operator depends on the class the user has registered and on the parameters of the
-call, so each combination gets an operator class of its own, made by `custom_operator`. To every pass it is an
-operator like any other: its outputs and gradients are planned, what its backward reads is what
-`declare_backward_dependency` says, the engine schedules it. Arrays that the user's code makes for itself are
+call, so `custom_operator` makes an operator class for each combination. To every pass it is an operator like
+any other: its outputs and gradients are planned, its backward reads the arrays that
+`declare_backward_dependency` names, the engine schedules it. Arrays that the user's code allocates itself are
 outside the plan.
 
 This package knows neither arrays nor the user's base classes. `mx.operator.register` puts an object into
@@ -29,10 +29,10 @@ Parameters = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Description:
-    """What a registered operator is with certain parameters.
+    """The declaration of a registered operator with certain parameters.
 
-    reads: names of what backward reads (an input, an output, or `d_<output>`), states not counted.
-    needs_head: whether backward waits for the gradients of the outputs; a loss does not.
+    reads: names of the arrays that backward reads (an input, an output, or `d_<output>`), without states.
+    needs_head: True if backward waits for the gradients of the outputs; a loss does not.
     """
 
     arguments: tuple[str, ...]
@@ -44,7 +44,7 @@ class Description:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """The arrays of one call, in the order of the description's names; None for what is absent."""
+    """The arrays of one call, in the order of the description's names; None for absent ones."""
 
     name: str
     parameters: Parameters
@@ -59,7 +59,7 @@ class KernelCall:
 
 
 class Registered(Protocol):
-    """What a name in the registry stands for."""
+    """The interface of an entry of the registry."""
 
     def describe(self, parameters: Parameters) -> Description: ...
 
@@ -71,7 +71,7 @@ class Registered(Protocol):
     def infer_type(
         self, parameters: Parameters, dtypes: Sequence[DType]
     ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """As `infer_shape`."""
+        """`infer_shape` for types."""
 
     def forward(self, call: KernelCall) -> None: ...
 
@@ -86,7 +86,7 @@ class Custom(Op):
     """An operator registered with `mx.operator.register`, by the name `op_type`.
 
     Inputs, outputs, shapes and kernels are those of its CustomOpProp, which gets all other parameters as
-    text. Never computed a second time within a step, since its code may have effects.
+    text. Never recomputed within a step, since its code may have effects.
     """
 
     abstract = True
@@ -98,7 +98,7 @@ class Custom(Op):
 
 
 def custom_operator(given: Mapping[str, Any]) -> type[Custom]:
-    """The operator that these parameters mean. Raises OpAttributeError, UnknownNameError, DefinitionError."""
+    """The operator for these parameters. Raises OpAttributeError, UnknownNameError, DefinitionError."""
     name = given.get("op_type")
     if not isinstance(name, str):
         raise OpAttributeError("Custom needs the parameter 'op_type', a name given to mx.operator.register.")
@@ -164,7 +164,7 @@ def _operator(name: str, registered: Any, parameters: Parameters) -> type[Custom
 
 
 def _check_names(name: str, *groups: tuple[str, ...]) -> None:
-    """Each group goes into one call by name."""
+    """Check that each group's names are distinct identifiers, since its arrays go into one call by name."""
     for names in groups:
         for n in names:
             if not (isinstance(n, str) and n.isidentifier()) or n in ("xp", "a", "self", *SERVICES):

@@ -1,7 +1,7 @@
 """Subgraph: a graph as a parameter of an operator, such as the body of a loop.
 
-Its text is one line of MXNet's Symbol JSON (the fields of an element of `subgraphs` in a file). The text is
-what two subgraphs are compared by, so loops with equal bodies share plans.
+Its text is one line of MXNet's Symbol JSON (the fields of an element of `subgraphs` in a file). Subgraphs are
+compared by their text, so loops with equal bodies share plans.
 
     {"nodes": [{"op": "null", "name": "x", "inputs": []}, ...], "arg_nodes": [0], "heads": [[1, 0, 0]]}
 """
@@ -19,7 +19,7 @@ from ...graph.gradient import backward, needs_head_gradient
 from ...graph.ir import Entry, Graph, Node, variable
 from ...graph.opdef import Op
 
-_DEEPEST = 32  # subgraphs within subgraphs
+_DEEPEST = 32  # nesting of subgraphs
 
 
 class Subgraph:
@@ -104,18 +104,18 @@ class Subgraph:
 def gradient_graph(
     graph: Graph, wrt: list[Entry], heads: dict[int, Entry]
 ) -> tuple[Graph, list[Entry | None]]:
-    """A graph of the gradients alone, with what they need of the forward pass, and the gradient of each of
+    """A graph of the gradients alone, with the forward nodes they need, and the gradient of each of
     `wrt`.
 
     heads: variables for the gradients of outputs, by index; those of losses are not used.
     """
     heads = {i: e for i, e in heads.items() if needs_head_gradient(graph.outputs[i].node)}
     trained, grads = backward(graph, wrt, heads)
-    made = tuple(dict.fromkeys(g for g in grads if g is not None))
+    gradients = tuple(dict.fromkeys(g for g in grads if g is not None))
     assert trained.order is not None
-    wanted = set(Graph(made).nodes)
+    wanted = set(Graph(gradients).nodes)
     order = tuple(n for n in trained.order if n in wanted)
-    return Graph(made, order=order, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), grads
+    return Graph(gradients, order=order, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)), grads
 
 
 def _data(graph: Graph) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _data(graph: Graph) -> dict[str, Any]:
 
 
 def _node(i: int, raw: Any, before: list[Node], depth: int) -> Node:
-    from .. import find_op  # the table is made of all modules of this package, this one among them
+    from .. import find_op  # the table imports all modules of this package, including this one
 
     if not isinstance(raw, dict) or not all(isinstance(raw.get(k), str) for k in ("op", "name")):
         raise FormatError(f"Node {i} of a subgraph must be an object with 'op' and 'name'.")
@@ -169,10 +169,10 @@ def _node(i: int, raw: Any, before: list[Node], depth: int) -> Node:
 
 def subgraphs_of(op: type[Op], raw: dict[str, Any], who: str, depth: int = -1) -> dict[str, Subgraph]:
     """The parameters that are subgraphs, from the `subgraphs` of a file's node."""
-    found = _list({"subgraphs": [], **raw}, "subgraphs", who)
-    if len(found) != len(op.subgraphs):
-        raise FormatError(f"{who} must have {len(op.subgraphs)} subgraphs; it has {len(found)}.")
-    return {f: Subgraph.from_data(data, depth + 1) for f, data in zip(op.subgraphs, found)}
+    listed = _list({"subgraphs": [], **raw}, "subgraphs", who)
+    if len(listed) != len(op.subgraphs):
+        raise FormatError(f"{who} must have {len(op.subgraphs)} subgraphs; it has {len(listed)}.")
+    return {f: Subgraph.from_data(data, depth + 1) for f, data in zip(op.subgraphs, listed)}
 
 
 def _entry(raw: Any, before: list[Node], who: str) -> Entry:

@@ -20,7 +20,7 @@ from .leaky import LeakyReLU as LeakyReLU
 
 
 class _Elementwise(Op):
-    """Family: one array in, one of the same shape out, the gradient from `out` or from `data`."""
+    """Base: one array in, one of the same shape out, the gradient from `out` or from `data`."""
 
     abstract = True
     inputs = ("data",)
@@ -48,7 +48,7 @@ class _Elementwise(Op):
 
 
 def _pieces(shape: Shape, dtype: DType, rows: int, arrays: int) -> list[Piece]:
-    """Rows of scratch and, for two-byte data, a wide row for each array."""
+    """Rows of scratch and, for two-byte data, a float32 row for each array."""
     size = min(BLOCK, prod(shape))
     wide = accumulator(dtype)
     return [((rows, size), wide), ((arrays if wide != dtype else 0, size), wide)]
@@ -135,7 +135,7 @@ class Activation(_Elementwise):
 
 
 class _ByName(_Elementwise):
-    """Family: the rule of the operator's name says all, its slope included."""
+    """Base: the rule of the operator's name defines it all, its slope included."""
 
     def __init_subclass__(cls) -> None:
         kind = cls.__name__

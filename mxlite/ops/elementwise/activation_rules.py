@@ -1,10 +1,10 @@
 """The functions of activation layers and their slopes, on flat parts of arrays.
 
-A rule has the function, its gradient, and whether the gradient is taken from `out` (then `data` may be
-overwritten, and a chain of layers keeps one array where it would keep two) or from `data`, where `out` does
-not tell (the function falls and rises). The scratch is `rows` (forward, backward) rows as long as the parts,
-of their type. The result may lie over any array that is read, so nothing is written to it before all was
-read.
+A rule has the function, its gradient, and a flag that says if the gradient is taken from `out` (then `data`
+may be overwritten, and a chain of layers keeps one array where it would keep two) or from `data`, if `out`
+does not determine it (the function falls and rises). The scratch is `rows` (forward, backward) rows as long
+as the parts, of their type. The result may alias any array that is read, so nothing is written to it before
+all inputs are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions whose gradient is said to be another than it is.
+"""Functions that declare another gradient than their own.
 
 Straight-through estimators: Y. Bengio, N. Léonard, A. Courville, 2013, "Estimating or propagating gradients
 through stochastic neurons for conditional computation". A gradient reversed: Y. Ganin, V. Lempitsky, 2015,

@@ -32,7 +32,7 @@ class _Broadcast(Op):
 
 
 class _Sum(_Broadcast):
-    """One whose gradient is a sum of the head gradient, with no expression to form."""
+    """An operator whose gradient is a sum of the head gradient, with no expression to compute."""
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):
@@ -40,7 +40,7 @@ class _Sum(_Broadcast):
 
 
 class _Product(_Broadcast):
-    """One whose gradient forms an expression of the output's shape before it sums."""
+    """An operator whose gradient computes an expression of the output's shape before it sums."""
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):
@@ -184,9 +184,9 @@ class broadcast_power(_Product):
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
-        # Stretched operands come small into the expression: their functions are formed in pieces by numpy's
+        # Stretched operands are small in the expression: their functions are computed in pieces by numpy's
         # `out`, never as a whole temporary. lhs**(rhs - 1) is lhs**rhs / lhs only where lhs is not 0, so
-        # the power is taken again.
+        # the power is recomputed.
         def by_lhs(into, d, x, y):
             xp.subtract(y, 1, out=into)
             power(xp, x, into, into)
@@ -216,7 +216,7 @@ class broadcast_power(_Product):
 
 
 def _where_not(xp, compare):
-    """For `fold`: the head gradient, but 0 where `compare` holds. Where there is nan none holds."""
+    """For `fold`: the head gradient, but 0 where `compare` holds. It never holds at nan."""
 
     def fill(into, d, x, y):
         compare(x, y, out=into)

@@ -1,4 +1,4 @@
-"""The same numbers in another dtype."""
+"""Casts to another dtype."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..shape.reshape import Move
 
 
 class Cast(Move):
-    """The same numbers in another dtype; to whole numbers they are cut towards 0.
+    """A cast to another dtype; to whole numbers values are cut towards 0.
 
     data: (...)  ->  out: (...) of `dtype`. The gradient is cast back.
     """
@@ -51,7 +51,7 @@ class Cast(Move):
 
 
 class amp_cast(Cast):
-    """The same numbers in another floating type; whole numbers stay what they are.
+    """A cast to another floating type; whole numbers stay as they are.
 
     data: (...)  ->  out: (...) of `dtype` if `data` is floating, else as `data`. The gradient is cast back.
     """
@@ -67,7 +67,7 @@ class amp_cast(Cast):
 
 
 class _cast_like(Move):
-    """The numbers of `lhs` in the dtype of `rhs`.
+    """A cast of `lhs` to the dtype of `rhs`.
 
     lhs: (...);  rhs: (...), read for its dtype only  ->  out: as `lhs`. The gradient of `lhs` is cast back.
     """
@@ -97,7 +97,7 @@ class _cast_like(Move):
 
 
 class _shore(Move):
-    """The same numbers in another dtype, gradients scaled on one side: see graph/mixed_precision.py.
+    """A cast whose gradients are scaled on one side: see graph/mixed_precision.py.
 
     data: (...);  scale: (2,), float32, the scale of gradients S and 1 / S  ->  out: (...) of `dtype`.
     Gradient ``d_data = d_out / S`` if the output lies on the scaled side (`enters`), otherwise ``d_out * S``.
@@ -144,7 +144,7 @@ class amp_multicast(Op):
     """Several arrays in one floating type: the widest of theirs, or the narrowest with `cast_narrow`.
 
     args: `num_outputs` arrays (...) of any shapes  ->  output0, ...: each as its input, in the one dtype.
-    Arrays of whole numbers stay what they are and have no say. Gradients are cast back.
+    Arrays of whole numbers stay as they are and have no influence. Gradients are cast back.
     """
 
     variadic = "args"
@@ -203,5 +203,5 @@ class amp_multicast(Op):
 
 
 def _width(dtype: DType) -> tuple[int, bool]:
-    """Wider types are larger; of the two-byte ones bfloat16 has the wider range."""
+    """An order of types: wider types are larger; of the two-byte ones bfloat16 has the wider range."""
     return dtype.itemsize, dtype != np.dtype("float16")

@@ -1,4 +1,4 @@
-"""Arithmetic of arrays of one shape: what `a + b` means between symbols."""
+"""Arithmetic of arrays of one shape: the meaning of `a + b` between symbols."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class elemwise_mul(_Binary):
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs):
-        # d_lhs may lie over d_out, so it comes last.
+        # d_lhs may alias d_out, so it comes last.
         if d_rhs is not None:
             xp.multiply(d_out, lhs, out=d_rhs)
         if d_lhs is not None:
@@ -138,7 +138,7 @@ class add_n(Op):
 
     @classmethod
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        # Not over a later one: it would be gone before its turn.
+        # Not over a later argument, which is still to be read.
         return {"out": ("arg0", "arg1")[: a.num_args]}
 
     @staticmethod

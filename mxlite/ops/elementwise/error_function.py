@@ -3,7 +3,7 @@
 Near 0 erf is x times a Chebyshev series in x**2; further out it is 1 - erfc, with
 ``erfc(x) = exp(-x**2) / (x + K) * series((x - K) / (x + K))`` for all x >= 0: J. L. Schonfelder, 1978,
 "Chebyshev expansions for the error and related functions". The coefficients here were computed anew, with 40
-digits. Everything is done in float64, in small pieces; for narrower types the series are cut earlier.
+digits. Everything is done in float64, in small pieces; for smaller types the series are cut earlier.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FAR = (
 _K = 3.75
 _LAST = 30.0  # erfc is 0 in float64 from here on
 _ROOT_PI = math.sqrt(math.pi)
-_NARROW = {4: (9, 14), 2: (5, 8)}  # itemsize -> terms of _NEAR and _FAR that the type can show
+_NARROW = {4: (9, 14), 2: (5, 8)}  # itemsize -> terms of _NEAR and _FAR that matter in the type
 
 
 def chebyshev(x: Any, coefficients: tuple[float, ...]) -> Any:
@@ -56,7 +56,7 @@ def erfc_values(xp: Any, x: Any, terms: int = len(_FAR)) -> Any:
 
 
 def erf_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
-    """erf of a small float64 array; `itemsize` is that of the type the result is for."""
+    """erf of a small float64 array; `itemsize` is that of the result's type."""
     near, far = _NARROW.get(itemsize, (len(_NEAR), len(_FAR)))
     size = xp.absolute(x)
     inner = xp.minimum(size, 1.0)
@@ -77,7 +77,7 @@ def normal_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
 
 def erfinv_values(xp: Any, y: Any, itemsize: int = 8) -> Any:
     """The inverse of erf: a closed form within 0.3 %, then three steps of Halley's method on erfc, two for
-    narrower types than float64.
+    smaller types than float64.
 
     The start is S. Winitzki, 2008, "A handy approximation for the error function and its inverse".
     """

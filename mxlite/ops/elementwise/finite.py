@@ -1,4 +1,4 @@
-"""Whether all elements are finite, as of gradients for loss scaling, or close to others."""
+"""Tests of all elements: that they are finite, as for gradients with loss scaling, or close to others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import pieces
 
-PIECE = 65536  # elements that are looked at at a time
+PIECE = 65536  # elements tested at a time
 
 
 def finite_pieces(xp: Any, arrays: Iterable[Any], work: Any) -> bool:
-    """Whether no element of `arrays` is inf or nan; `work` has a byte for each of at most PIECE elements."""
+    """True if no element of `arrays` is inf or nan; `work` has a byte for each of at most PIECE elements."""
     truth = work.view(np.bool_)
     for x in arrays:
         flat = x.reshape(-1)
@@ -37,7 +37,7 @@ def checked_types(name: str, dtypes: Any) -> None:
 
 
 def refuse_kept_output(a: Any) -> None:
-    """`init_output=False` would read what the output held before: no array here has that."""
+    """Refuse `init_output=False`, which would read the output's old contents: outputs here have none."""
     if not a.init_output:
         raise OpAttributeError(
             "init_output=False asks for what the output held before; call multi_all_finite on all arrays."

@@ -1,4 +1,4 @@
-"""The gamma function, its logarithm and that one's derivatives, by numpy alone.
+"""The gamma function, its logarithm and the logarithm's derivatives, by numpy alone.
 
 Arguments are moved up by ``gamma(x + 1) = x * gamma(x)`` until Stirling's asymptotic series holds to the last
 bit, negative ones first mirrored by Euler's ``gamma(x) * gamma(1 - x) = pi / sin(pi * x)``: M. Abramowitz and
@@ -19,8 +19,8 @@ from ..formula import formula
 from .error_function import SMALL
 from .unary import _Real
 
-_ENOUGH = 12  # Stirling's series holds from here on
-_NARROW = 6, 5, 13  # of results of four bytes and two: from where on, and terms of both series
+_ENOUGH = 12  # the least argument for Stirling's series
+_NARROW = 6, 5, 13  # for results of four bytes and two: the least argument, and terms of both series
 _EULER = 0.57721566490153286061
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 _ZETA = (  # zeta(k) - 1 from k = 2 on
@@ -43,25 +43,25 @@ def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
 
 
 def _precision(itemsize: int) -> tuple[int, int, int]:
-    """From where on Stirling's series holds, with how many terms; and terms of Taylor's."""
+    """The least argument for Stirling's series, the number of its terms, and of Taylor's."""
     return _NARROW if itemsize < 8 else (_ENOUGH, len(_BERNOULLI), len(_ZETA))
 
 
 def _stirling(z: Any, count: int) -> Any:
-    """What ``log gamma(z)`` is beyond ``(z - 1/2) * log(z) - z + log(2 * pi) / 2``, for large z."""
+    """The difference of ``log gamma(z)`` and ``(z - 1/2) * log(z) - z + log(2 * pi) / 2``, for large z."""
     terms = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI[:count], 1))
     return _polynomial(1.0 / (z * z), terms) / z
 
 
 def _sine(xp: Any, x: Any) -> Any:
-    """sin(pi * x), the whole part of x taken off first."""
+    """sin(pi * x), after subtraction of the whole part of x."""
     whole = xp.rint(x)
     sign = 1.0 - 2.0 * xp.fmod(xp.absolute(whole), 2.0)
     return sign * xp.sin(math.pi * (x - whole))
 
 
 def _raised(xp: Any, z: Any, least: int) -> Any:
-    """Step by step: z below `least` and a mask of those; z is changed in place."""
+    """Step by step: z below `least` and a mask of those elements; z is changed in place."""
     for _ in range(least):
         low = z < least
         yield low
@@ -70,9 +70,7 @@ def _raised(xp: Any, z: Any, least: int) -> Any:
 
 @formula
 def gamma_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
-    """gamma of a small float64 array; nan at negative whole numbers. `itemsize`: of the type that the result
-    is for.
-    """
+    """gamma of a small float64 array; nan at negative whole numbers. `itemsize`: of the result's type."""
     enough, count, _ = _precision(itemsize)
     mirrored = x < 0.5
     z = xp.minimum(xp.where(mirrored, 1.0 - x, x), 180.0)  # beyond, it overflows
@@ -102,7 +100,7 @@ def gammaln_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
     for low in _raised(xp, z, enough):
         product *= xp.where(low, z, 1.0)
     far = (z - 0.5) * (xp.log(z) - 1.0) + (_stirling(z, count) + (0.5 * math.log(2 * math.pi) - 0.5))
-    # Around 0 the mirror would lose what cancels; gamma(x) = gamma(2 + x) / (x * (1 + x)) does not.
+    # Near 0 the mirror would cancel digits; gamma(x) = gamma(2 + x) / (x * (1 + x)) does not.
     small = mirrored & (x >= -0.25)
     rest = xp.where(small, x, xp.where(y <= 1.5, y - 1.0, y - 2.0))
     near = _near_two(xp.clip(rest, -0.5, 0.5), near_count)

@@ -1,4 +1,4 @@
-"""LeakyReLU: rectifiers that let something through below zero."""
+"""LeakyReLU: rectifiers that do not clip to zero."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class LeakyReLU(Op):
                 positive = _like(above.view("bool"), slope)
                 if a.act_type in ("elu", "selu"):
                     xp.greater(source, 0, out=positive)
-                else:  # nan counts as above: its gradient is not lost where the slope is 0
+                else:  # nan counts as above 0: its gradient is not lost if the slope is 0
                     xp.less_equal(source, 0, out=positive)
                     xp.logical_not(positive, out=positive)
                 xp.copyto(slope, _LAMBDA if a.act_type == "selu" else 1, where=positive, casting="unsafe")
@@ -159,7 +159,7 @@ class LeakyReLU(Op):
 
 
 def _split(shape: Shape, gamma: Any) -> tuple[int, int, int]:
-    """(N, C, P) where each channel has its own gamma, else all elements in a row."""
+    """(N, C, P) if each channel has its own gamma, else all elements in a row."""
     if gamma is None or gamma.size == 1:
         return 1, 1, prod(shape)
     return shape[0], shape[1], prod(shape[2:])

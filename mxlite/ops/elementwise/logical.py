@@ -1,6 +1,6 @@
 """Comparisons and logic of each element, with broadcasting and without.
 
-The answer is 1 or 0 in the operands' dtype, as in MXNet; of bool it is bool. None has a gradient.
+The result is 1 or 0 in the operands' dtype, as in MXNet; for bool it is bool. None has a gradient.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def require_whole(dtypes, wanted):
 
 
 class _Compare(_Broadcast):
-    """Two arrays whose shapes broadcast to the answers 0 and 1."""
+    """Comparison of two arrays whose shapes broadcast; the result is 0 or 1."""
 
     accepts = "any"
 
 
 class _Bits(_Broadcast):
-    """Two arrays of whole numbers, taken as rows of bits."""
+    """Bitwise operation on two arrays of whole numbers."""
 
     accepts = "any"
     accepts_bool = True
@@ -39,7 +39,7 @@ class _Bits(_Broadcast):
 
 
 class _CompareScalar(_Scalar):
-    """An array and a number to the answers 0 and 1."""
+    """Comparison of an array and a number; the result is 0 or 1."""
 
     accepts = "any"
     any_scalar = True
@@ -368,7 +368,7 @@ class right_shift(_Bits):
 
 
 class bitwise_not(_Unary):
-    """Every bit turned round; of bool the logical not.
+    """Every bit inverted; for bool the logical not.
 
     data: (...), of a whole-number type or bool  ->  out: (...). No gradient.
     """

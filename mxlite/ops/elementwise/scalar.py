@@ -1,4 +1,4 @@
-"""Arithmetic of an array and a number: what `a + 1` means.
+"""Arithmetic of an array and a number: the meaning of `a + 1`.
 
 The number takes the array's dtype; for whole-number arrays it is cut towards 0 first, as in MXNet.
 """
@@ -22,7 +22,7 @@ class ScalarAttrs:
 
 
 def log_of(scalar):
-    """Its natural logarithm: -inf at 0, nan below."""
+    """The natural logarithm of `scalar`: -inf at 0, nan below."""
     return math.log(scalar) if scalar > 0 else -math.inf if scalar == 0 else math.nan
 
 
@@ -36,7 +36,7 @@ class _Scalar(Op):
     accepts = "number"
     Attrs = ScalarAttrs
 
-    any_scalar: ClassVar[bool] = False  # whether whole numbers can meet one that is not finite
+    any_scalar: ClassVar[bool] = False  # True if whole numbers may be combined with inf or nan
 
     @classmethod
     def infer_type(cls, a, *dtypes):

@@ -1,4 +1,4 @@
-"""Arrays stretched along axes of length 1, and summed back."""
+"""Arrays broadcast along axes of length 1, and summed back."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class broadcast_like(Op):
 
     lhs: (...), axes of length 1 or as in `rhs`, aligned at the last one;  rhs: (...)  ->  out: as `rhs`.
     With `lhs_axes` and `rhs_axes`, only these axes of `lhs`, each of length 1, take the lengths of those of
-    `rhs`. `rhs` is there for its shape: its numbers are not read and it has no gradient.
+    `rhs`. Only the shape of `rhs` counts: its numbers are not read and it has no gradient.
     """
 
     inputs = ("lhs", "rhs")
@@ -161,8 +161,8 @@ class broadcast_like(Op):
 class _sum_like(Op):
     """`data` summed over the axes along which `like` would be stretched to its shape.
 
-    data: (...);  like: a shape that stretches to `data`'s  ->  out: `like`'s shape. `like` is there for its
-    shape: its numbers are not read and it has no gradient. The inverse of broadcasting, in gradients.
+    data: (...);  like: a shape that stretches to `data`'s  ->  out: `like`'s shape. Only the shape of `like`
+    counts: its numbers are not read and it has no gradient. The inverse of broadcasting, in gradients.
     """
 
     inputs = ("data", "like")

@@ -252,7 +252,7 @@ class ones_like(_Unary):
 
 
 def _bound_in(dtype, value):
-    """`value` as a number of `dtype`: for whole numbers cut, and the nearest there is."""
+    """`value` as a number of `dtype`: for whole numbers cut, and clipped to the type's range."""
     if dtype.kind not in "iu":
         return dtype.type(value)
     limits = np.iinfo(dtype)
@@ -278,7 +278,7 @@ class clip(_Unary):
     @classmethod
     def infer_type(cls, a, *dtypes):
         for name, bound in (("a_min", a.a_min), ("a_max", a.a_max)):
-            if bound != bound:  # nan; infinity is a bound like others
+            if bound != bound:  # nan; infinity is an ordinary bound
                 require_finite(bound, dtypes[0], name)
         return super().infer_type(a, *dtypes)
 
@@ -384,10 +384,10 @@ class _contrib_quadratic(_Unary):
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out):
-            made = x * a.a
-            made += a.b
-            made *= x
-            xp.add(made, a.c, out=into, casting="unsafe")
+            result = x * a.a
+            result += a.b
+            result *= x
+            xp.add(result, a.c, out=into, casting="unsafe")
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

@@ -1,1 +1,1 @@
-"""Elements and rows by number: look-ups, places, orders, sequences."""
+"""Elements and rows by index: look-ups, scatters, sorts, sequences."""

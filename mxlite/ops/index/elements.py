@@ -1,4 +1,4 @@
-"""Elements by number along one axis, and back."""
+"""Elements by index along one axis, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .scatter import as_rows, Reduction, Scatter, scatter, scatter_gradient, wri
 
 
 class take_along_axis(Op):
-    """Elements by number along `axis`, ``out[i, j] = data[i, indices[i, j]]`` for `axis` 1.
+    """Elements by index along `axis`, ``out[i, j] = data[i, indices[i, j]]`` for `axis` 1.
 
     data: (...);  indices: as many axes, none longer but for `axis`, in any dtype  ->  out: as `indices`.
     Indices are in [-K, K) for an axis of length K, negative ones count from its end (numpy.take_along_axis,
@@ -82,10 +82,10 @@ def _elements(xp: Any, a: Any, shape: Any, indices: Any, work: Any, what: str) -
 
 
 class scatter_elements(Scatter):
-    """`data` with elements changed by number along `axis`; ``out[i, indices[i, j]] = updates[i, j]`` for 1.
+    """`data` with elements changed by index along `axis`; ``out[i, indices[i, j]] = updates[i, j]`` for 1.
 
     data: (...);  indices: as many axes, none longer but for `axis`, in any dtype;  updates: as `indices`
-    ->  out: as `data`. Indices are in [-K, K). reduction: what an update and the element that is there make:
+    ->  out: as `data`. Indices are in [-K, K). reduction: the combination of an update and the old element:
     "none" the update, "add", "mul", "min", "max" (ONNX ScatterElements, torch.scatter_reduce). With "none"
     the last of several updates stays, and each gets the whole gradient; with "min" and "max" equals share.
     """

@@ -1,4 +1,4 @@
-"""Tables of rows, looked up by number."""
+"""Look-up tables of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Embedding(Op):
 
     data: (...) whole numbers in any dtype;  weight: (`input_dim`, `output_dim`)  ->  out: (..., `output_dim`)
     An index out of range is moved to the nearest end. The gradient of `weight` is dense, summed in the order
-    of the indices; `data` has none. With `sparse_grad` lazy updates leave the rows alone that no index names.
+    of the indices; `data` has none. With `sparse_grad` lazy updates leave unused rows alone.
     """
 
     inputs = ("data", "weight")
@@ -42,7 +42,7 @@ class Embedding(Op):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        # float32 is also what `dtype` says when nobody set it: then the weight decides.
+        # float32 is also the value of `dtype` when nobody set it: then the weight decides.
         dtype = dtypes[1] if a.dtype == "float32" else as_dtype(a.dtype)
         if dtype is not None and dtypes[1] not in (None, dtype):
             raise DTypeError(f"weight must be {dtype}, as the parameter 'dtype' says, got {dtypes[1]}.")
@@ -78,7 +78,7 @@ class Embedding(Op):
 
     @classmethod
     def by_rows(cls, a):
-        """Whether the gradient of `weight` may be stored by rows."""
+        """True if the gradient of `weight` may be stored by rows."""
         return a.sparse_grad
 
     @classmethod
@@ -94,7 +94,7 @@ class Embedding(Op):
 class _contrib_SparseEmbedding(Embedding):
     """Rows of a table, ``out[...] = weight[data[...]]``: `Embedding` under the name of its sparse kind.
 
-    Lazy updates leave the rows alone that no index names. `sparse_grad` and `deterministic` are read and have
+    Lazy updates leave unused rows alone. `sparse_grad` and `deterministic` are read and have
     no effect: equal runs always give equal bits.
     """
 
@@ -114,9 +114,9 @@ class _contrib_SparseEmbedding(Embedding):
 def _add_sorted(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:
     """``target[flat[i]] += source[i]`` with sums in float32; `target` is 0. Changes `flat`.
 
-    The indices are sorted with their places (index * n + place is one whole number), so that the rows of one
-    sum follow each other; the sum that a piece leaves open is carried into the next. Scratch does not grow
-    with `target`, which may be far larger than `source`.
+    The indices are sorted together with their positions (index * n + position is one whole number), so that
+    the rows of one sum are adjacent; the sum that a piece leaves open is carried into the next. Scratch does
+    not grow with `target`, which may be far larger than `source`.
     """
     n, width = source.shape
     if not n:

@@ -1,4 +1,4 @@
-"""Slices by several numbers, and back. Indices have their coordinates along axis 0, as in MXNet."""
+"""Slices by multi-dimensional indices, and back. Indices have their coordinates along axis 0, as in MXNet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .scatter import (
 
 
 class gather_nd(Op):
-    """Slices by several numbers, ``out[j] = data[indices[0, j], indices[1, j], ...]``.
+    """Slices by multi-dimensional indices, ``out[j] = data[indices[0, j], indices[1, j], ...]``.
 
     data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype  ->  out: (I..., B...). Indices are in
     [-D, D), negative ones count from the end of their axis. The gradient of `data` adds up; `indices` have
@@ -70,7 +70,7 @@ class gather_nd(Op):
 
 
 def _named(data: Any, indices: Any, what: str) -> Any:
-    """The shape of what `indices` name."""
+    """The shape of the slices that `indices` select."""
     if not indices or not 1 <= indices[0] <= len(data):
         raise ShapeError(f"indices must be (M, ...) with M up to the axes of {what} {data}, got {indices}.")
     if not prod(data[: indices[0]]) and prod(indices[1:]):
@@ -83,7 +83,7 @@ def _place_bytes(indices: Any) -> int:
 
 
 def _row_places(xp: Any, shape: Any, indices: Any, work: Any, what: str) -> tuple[Any, int]:
-    """Places of rows, in `work`, and the elements of a row, in an array of `shape`."""
+    """Flat row numbers, in `work`, and the elements of a row, in an array of `shape`."""
     depth, n = indices.shape[0], prod(indices.shape[1:])
     places = work[: 8 * n].view("int64")
     places.fill(0)
@@ -100,10 +100,10 @@ def _take_rows(xp: Any, data: Any, places: Any, width: int, out: Any) -> None:
 
 
 class scatter_nd(Op):
-    """Slices of `data` at the places that `indices` name in an array of zeros: the inverse of `gather_nd`.
+    """Slices of `data` written into zeros at the positions in `indices`: the inverse of `gather_nd`.
 
-    data: (I..., B...);  indices: (M, I...) in any dtype  ->  out: `shape`, (D0, ..., DM-1, B...). Where a
-    place comes twice the last slice stays, and each gets the whole gradient.
+    data: (I..., B...);  indices: (M, I...) in any dtype  ->  out: `shape`, (D0, ..., DM-1, B...). If a
+    position is repeated the last slice stays, and each gets the whole gradient.
     """
 
     inputs = ("data", "indices")
@@ -152,7 +152,7 @@ class scatter_nd(Op):
 
 
 class scatter_nd_update(Scatter):
-    """`data` with slices changed at the places that `indices` name.
+    """`data` with slices changed at the positions in `indices`.
 
     data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype, in [-D, D);  updates: (I..., B...)
     ->  out: as `data`.
@@ -197,10 +197,10 @@ class scatter_nd_update(Scatter):
 
 
 class _scatter_set_nd(Op):
-    """`lhs` with the slices of `rhs` written to the places that `indices` name.
+    """`lhs` with the slices of `rhs` written to the positions in `indices`.
 
     lhs: (D0, ..., DM-1, B...), which is `shape`;  rhs: (I..., B...);  indices: (M, I...)  ->  out: as `lhs`.
-    Where a place comes twice the last slice stays. (`scatter_nd_update` with MXNet's order of inputs.)
+    If a position is repeated the last slice stays. (`scatter_nd_update` with MXNet's order of inputs.)
     """
 
     inputs = ("lhs", "rhs", "indices")

@@ -1,4 +1,4 @@
-"""Numbers of places: one-hot rows, masks, and places in many axes as one number."""
+"""Index arithmetic: one-hot rows, masks, and multi-dimensional indices as flat ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .places import one_type
 
 
 class one_hot(Op):
-    """`on_value` at the place that each index names, `off_value` elsewhere.
+    """`on_value` at each index, `off_value` elsewhere.
 
     indices: (...) in any dtype  ->  out: (..., `depth`) of `dtype`. An index out of range gives a row of
     `off_value`. No gradient.
@@ -54,7 +54,7 @@ class one_hot(Op):
 
 
 def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: float) -> None:
-    """Only the places that are named are visited, a piece at a time."""
+    """Write only the positions that are named, a piece at a time."""
     on, off = weak(out, on), weak(out, off)
     out.fill(off)
     flat, into = indices.reshape(-1), out.reshape(-1)
@@ -66,7 +66,7 @@ def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: f
 
 
 class _onehot_encode(Op):
-    """1 at the place that each index names, 0 elsewhere, ``out[i, lhs[i]] = 1``.
+    """1 at each index, 0 elsewhere, ``out[i, lhs[i]] = 1``.
 
     lhs: (N,) in any dtype;  rhs: (N, K), read for its shape and dtype only  ->  out: (N, K). No gradient.
     (The old form of `one_hot`.)
@@ -137,9 +137,9 @@ class _Grid:
 
 
 class ravel_multi_index(Op):
-    """Places in an array of `shape` as one number each, in C order.
+    """Multi-dimensional indices into an array of `shape` as flat indices, in C order.
 
-    data: (M, ...), column [:, j] a place in M axes  ->  out: (...), same dtype. The first length does not
+    data: (M, ...), column [:, j] an index in M axes  ->  out: (...), same dtype. The first length does not
     matter and may be -1; nothing is checked. No gradient.
     """
 
@@ -168,9 +168,9 @@ class ravel_multi_index(Op):
 
 
 class unravel_index(Op):
-    """Places given as one number each, as places in the axes of `shape`.
+    """Flat indices as indices in the axes of `shape`.
 
-    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the place of the ``data[j]``-th element
+    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the index of the ``data[j]``-th element
     in C order. The first length does not matter and may be -1; nothing is checked. No gradient.
     """
 
@@ -218,8 +218,8 @@ class where(Op):
     @staticmethod
     def infer_inputs(a, inputs, outputs):
         condition, x, y = inputs
-        found = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
-        return inputs if found is None else (condition, found, found)
+        shape = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
+        return inputs if shape is None else (condition, shape, shape)
 
     @classmethod
     def infer_type(cls, a, *dtypes):
@@ -256,7 +256,7 @@ class where(Op):
 
 
 def _mask(xp, condition, rank, work):
-    """Where `condition` is not 0, as a bool array in `work` that broadcasts over `rank` axes."""
+    """A bool array in `work`, True where `condition` is not 0, that broadcasts over `rank` axes."""
     mask = work[: condition.size].view("bool").reshape(condition.shape)
     xp.not_equal(condition, 0, out=mask)
     return mask if condition.ndim == rank else mask.reshape(-1, *(1,) * (rank - 1))

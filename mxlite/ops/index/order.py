@@ -1,6 +1,6 @@
-"""Positions in order along an axis: what sort, argsort and topk are made of.
+"""Sorted positions along an axis: the core of sort, argsort and topk.
 
-Every number is mapped to an unsigned whole number, its *key*, that is ordered as the number is. Key and
+Every number is mapped to an unsigned whole number, its *key*, that sorts as the number does. Key and
 position together are one 64-bit number, (key << 32) | position, so that an ordinary sort in place, fast and
 without a temporary, gives the order, and equals stay in their order. Keys of 64 bits take two rounds: by
 their low half, then by their high half, which keeps the order of the first (least significant digit first).
@@ -33,7 +33,7 @@ _MOST_LINES = 1024
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of an array along one axis, `inner` and `outer` of them, each `length` long."""
+    """The one-dimensional lines of an array along an axis: `inner` * `outer` lines, each `length` long."""
 
     outer: int
     length: int
@@ -41,14 +41,14 @@ class Lines:
 
     @classmethod
     def of(cls, shape: Shape, axis: int | None) -> Lines:
-        """Along `axis`; one line of all elements if it is None. Raises ShapeError."""
+        """The lines along `axis`; one line of all elements if it is None. Raises ShapeError."""
         if axis is None:
             return cls(1, prod(shape), 1)
         axis = axis_of(axis, len(shape))
         return cls(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
 
     def seen(self, array: Any, length: int | None = None) -> Any:
-        """`array`, whose lines are `length` long if not as these, as (outer, inner, length)."""
+        """`array` as (outer, inner, length); `length` is that of its lines, by default these lines'."""
         n = self.length if length is None else length
         return array.reshape(self.outer, n, self.inner).transpose(0, 2, 1)
 
@@ -61,7 +61,7 @@ class Lines:
                 yield slice(o, min(o + several, self.outer)), slice(i, min(i + columns, self.inner))
 
     def places(self, xp: Any, block: tuple[slice, slice], positions: Any) -> None:
-        """Turn positions in the lines of `block` into places in the flat array, in place."""
+        """Turn positions in the lines of `block` into flat indices, in place."""
         o, i = block
         outer = xp.arange(o.start, o.stop)[:, None] * (self.length * self.inner)
         start = outer + xp.arange(i.start, i.stop)
@@ -71,7 +71,7 @@ class Lines:
 
 
 def _pieces(lines: Lines, dtype: DType) -> tuple[int, list[Piece]]:
-    """Lines in a block, and the scratch for them: keys, and one or two times as much to work with."""
+    """Lines in a block, and their scratch: keys, and one or two times as much for sorting."""
     count = min(lines.outer * lines.inner, _MOST_LINES, max(1, BLOCK // max(1, lines.length)))
     whole = ((count * lines.length,), _UINT64)
     if dtype.itemsize == 8:
@@ -101,17 +101,17 @@ def orders(
         keys = scratch[0][: part.size]
         _keys(xp, part, keys, scratch[-1], ascending)
         if len(scratch) == 3:
-            found = _two_rounds(xp, keys, scratch[1][: part.size], scratch[2][: part.size], part.shape)
+            positions = _two_rounds(xp, keys, scratch[1][: part.size], scratch[2][: part.size], part.shape)
         else:
-            found = _one_round(xp, keys.reshape(part.shape), first)
-        found = found[..., :first]
-        xp.bitwise_and(found, _LOW, out=found)
-        yield block, found.view("int64"), scratch[-1]
+            positions = _one_round(xp, keys.reshape(part.shape), first)
+        positions = positions[..., :first]
+        xp.bitwise_and(positions, _LOW, out=positions)
+        yield block, positions.view("int64"), scratch[-1]
 
 
 def take_values(xp: Any, data: Any, places: Any, spare: Any, into: Any) -> None:
-    """``into = data.reshape(-1)[places]`` by way of `spare`."""
-    # Positions of the first few are not next to each other in the scratch: a line at a time is a row.
+    """``into = data.reshape(-1)[places]``, with `spare` as a temporary."""
+    # Positions of the first few are not adjacent in the scratch: a line at a time is a row.
     values = spare[: places.size * data.dtype.itemsize // spare.itemsize + 1].view(data.dtype)[: places.size]
     if places.flags.c_contiguous:
         xp.take(data.reshape(-1), places.reshape(-1), out=values, mode="clip")
@@ -124,7 +124,7 @@ def take_values(xp: Any, data: Any, places: Any, spare: Any, into: Any) -> None:
 
 
 def _keys(xp: Any, part: Any, keys: Any, spare: Any, ascending: bool) -> None:
-    """Keys of `part` into the flat array `keys`."""
+    """Write the keys of `part` into the flat array `keys`."""
     floating = is_floating(part.dtype)
     wide = part.dtype.itemsize == 8
     kind = np.dtype(("float" if floating else "int") + ("64" if wide else "32"))
@@ -137,7 +137,7 @@ def _keys(xp: Any, part: Any, keys: Any, spare: Any, ascending: bool) -> None:
         x = values[begin : begin + PIECE]
         if floating:
             x += 0  # -0 becomes 0
-            x[x != x] = xp.nan  # of either sign
+            x[x != x] = xp.nan  # nans of both signs
             negative = x.view(signed) >> (bits - 1)  # all ones, or 0
             key = x.view(unsigned) ^ (negative.view(unsigned) | top)
         else:
@@ -169,7 +169,7 @@ def _two_rounds(xp: Any, keys: Any, low: Any, high: Any, shape: Shape) -> Any:
     count, length = keys.size // shape[-1], shape[-1]
 
     def shift_lines(flat: Any, sign: int) -> Any:
-        """Positions in lines to places in the block, or back."""
+        """Convert positions in lines to positions in the block, or back."""
         by_line = flat.reshape(count, length).view("int64")
         by_line += (xp.arange(count) * (sign * length))[:, None]
         return by_line.reshape(-1)

@@ -1,4 +1,4 @@
-"""One element along an axis for each place of the others."""
+"""One element along an axis for each index of the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _PickAttrs:
 
 
 def _picked_shapes(a: Any, data: Any, index: Any) -> tuple[Any, Any]:
-    """Shapes of `index` and of what is picked."""
+    """Shapes of `index` and of the result."""
     if not -len(data) <= a.axis < len(data):
         raise ShapeError(f"axis {a.axis} is not one of data {data}.")
     axis = a.axis % len(data)
@@ -38,18 +38,18 @@ def _picked_shapes(a: Any, data: Any, index: Any) -> tuple[Any, Any]:
 
 
 def _places(xp: Any, a: Any, shape: Any, index: Any, work: Any) -> Any:
-    """Flat places of the picked elements."""
+    """Flat indices of the picked elements."""
     axis = a.axis % len(shape)
     kept = index.reshape(*shape[:axis], 1, *shape[axis + 1 :])
     return places_along(xp, kept, shape, axis, a.mode, work, "pick")
 
 
 class pick(Op):
-    """One element along `axis` for each place of the others, ``out[i] = data[i, index[i]]``.
+    """One element along `axis` for each index of the others, ``out[i] = data[i, index[i]]``.
 
     data: (...);  index: `data`'s shape without `axis` (or with it, 1 long), in any dtype  ->
     out: the same without `axis`, or with it when `keepdims`. mode: "clip" moves an index out of range to
-    the nearest end, "wrap" counts round. The gradient is 0 at what was not picked; `index` has none.
+    the nearest end, "wrap" counts round. The gradient is 0 at elements not picked; `index` has none.
     """
 
     aliases = ("choose_element_0index",)
@@ -92,14 +92,16 @@ class pick(Op):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         zeros = w.zeros_like(ins["data"])
-        made = w._pick_add(zeros, ins["index"], heads["out"], axis=a.axis, keepdims=a.keepdims, mode=a.mode)
-        return {"data": made}
+        gradient = w._pick_add(
+            zeros, ins["index"], heads["out"], axis=a.axis, keepdims=a.keepdims, mode=a.mode
+        )
+        return {"data": gradient}
 
 
 class _pick_add(Op):
-    """`data` with one number added along `axis` for each place of the others: the gradient of `pick`.
+    """`data` with one number added along `axis` for each index of the others: the gradient of `pick`.
 
-    data: (...);  index, parameters: as in `pick`;  updates: as what `pick` gives  ->  out: as `data`.
+    data: (...);  index, parameters: as in `pick`;  updates: as the result of `pick`  ->  out: as `data`.
     """
 
     inputs = ("data", "index", "updates")
@@ -133,7 +135,7 @@ class _pick_add(Op):
     def forward(xp, a, data, index, updates, *, out, work):
         places = _places(xp, a, data.shape, index, work)
         copy(xp, data, out)
-        # No two of them are one place, so no sum is long.
+        # No two of them are one element, so no sum is long.
         xp.add.at(out.reshape(-1), places, updates.reshape(-1))
 
     @staticmethod
@@ -149,10 +151,10 @@ class _pick_add(Op):
 
 
 class fill_element_0index(Op):
-    """`lhs` with one element of each row written over, ``out[i, rhs[i]] = mhs[i]``.
+    """`lhs` with one element of each row overwritten, ``out[i, rhs[i]] = mhs[i]``.
 
     lhs: (N, K);  mhs: (N,);  rhs: (N,) in any dtype  ->  out: as `lhs`. An index out of range is moved to the
-    nearest end. The gradient of `lhs` is 0 at what was written over.
+    nearest end. The gradient of `lhs` is 0 at the overwritten elements.
     """
 
     inputs = ("lhs", "mhs", "rhs")

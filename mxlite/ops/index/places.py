@@ -1,7 +1,7 @@
-"""Places: whole numbers that say where in an array an element or a row is, and adding to what they name.
+"""Flat indices of elements or rows, and sums into indexed elements.
 
-Indices may come in any dtype, as in MXNet; they are cut towards 0 into int64 scratch first. What an index out
-of range means is the operator's `mode`:
+Indices may come in any dtype, as in MXNet; they are cut towards 0 into int64 scratch first. The operator's
+`mode` says how an index out of range is treated:
 
     clip     moved to the nearest end (so -1 becomes 0)
     wrap     counted round
@@ -31,7 +31,7 @@ def whole(xp: Any, indices: Any, work: Any) -> Any:
 
 
 def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
-    """Move int64 indices into [0, length) in place, by `mode`; `what` is the operator. Gives `flat`."""
+    """Move int64 indices into [0, length) in place, by `mode`; `what` is the operator. Returns `flat`."""
     if mode == "clip":
         xp.maximum(flat, 0, out=flat)
         xp.minimum(flat, length - 1, out=flat)
@@ -51,9 +51,10 @@ def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
 
 
 def places_along(xp: Any, index: Any, shape: Shape, axis: int, mode: str, work: Any, what: str) -> Any:
-    """Flat places, in an array of `shape`, of what `index` names along `axis`: int64, in `work`.
+    """Flat indices, in an array of `shape`, of the elements that `index` selects along `axis`: int64, in
+    `work`.
 
-    index: as many axes as `shape`, none longer but for `axis`; element [i, j, ...] of it is at place
+    index: as many axes as `shape`, none longer but for `axis`; its element [i, j, ...] selects element
     [i, index[i, j, ...], ...]. `work`: `along_bytes`.
     """
     flat = bounded(xp, whole(xp, index, work), shape[axis], mode, what)
@@ -61,7 +62,7 @@ def places_along(xp: Any, index: Any, shape: Shape, axis: int, mode: str, work: 
         return flat
     dims, lengths = index.shape, list(shape)
     if (*dims[:axis], *dims[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :]):
-        # All of the other axes: three axes are enough, whatever their number was.
+        # The other axes agree: joined, they leave three axes, whatever their number was.
         dims = (prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))
         lengths = [dims[0], shape[axis], dims[2]]
         axis = 1
@@ -84,7 +85,7 @@ def along_bytes(index: Shape) -> int:
 
 
 def _count(xp: Any, out: Any, step: int) -> None:
-    """0, step, 2 * step, ..."""
+    """Fill with 0, step, 2 * step, ..."""
     for begin in range(0, out.size, PIECE):
         part = out[begin : begin + PIECE]
         xp.multiply(xp.arange(begin, begin + part.size), step, out=part)
@@ -93,9 +94,9 @@ def _count(xp: Any, out: Any, step: int) -> None:
 def combine(xp: Any, ufunc: Any, target: Any, flat: Any, source: Any) -> None:
     """``target[:, flat[i]] = ufunc(target[:, flat[i]], source[:, i])`` for each i, one after another.
 
-    target: (A, K, B);  flat: (n,) places in [0, K);  source: (A, n, B), of one dtype. Equal places are
-    combined in the order of i. `ufunc.at` is several times as fast on flat arrays as on rows, so the places
-    of all elements are formed, a piece at a time.
+    target: (A, K, B);  flat: (n,) indices in [0, K);  source: (A, n, B), of one dtype. Equal indices are
+    combined in the order of i. `ufunc.at` is several times as fast on flat arrays as on rows, so the flat
+    indices of all elements are computed, a piece at a time.
     """
     outer, n, inner = source.shape
     if not source.size:
@@ -130,12 +131,12 @@ def sum_bytes(shape: Shape, dtype: DType) -> int:
 
 
 def is_small_float(dtype: DType) -> bool:
-    """Whether numbers of `dtype` are added up in float32."""
+    """True if numbers of `dtype` are summed in float32."""
     return dtype.itemsize == 2 and dtype.kind not in "iu"
 
 
 def add_into(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:
-    """`combine` by addition; float16 and bfloat16 are added up in float32, in `work` (`sum_bytes`)."""
+    """`combine` by addition; float16 and bfloat16 are summed in float32, in `work` (`sum_bytes`)."""
     if not is_small_float(target.dtype):
         combine(xp, xp.add, target, flat, source)
         return
@@ -151,7 +152,7 @@ def add_into(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:
 
 
 def one_type(dtypes: Any, what: str) -> Any:
-    """The one dtype of those that are known; None if none is."""
+    """The one known dtype; None if none is known."""
     known = [d for d in dtypes if d is not None]
     if any(d != known[0] for d in known):
         raise DTypeError(f"{what} must have one dtype, got {[str(d) for d in dtypes]}.")

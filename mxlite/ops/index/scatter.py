@@ -1,7 +1,7 @@
-"""What happens where updates meet elements: the operators are in `elements.py` and `gather.py`.
+"""Scatters of updates into an array, and their gradients; the operators are in `elements.py` and `gather.py`.
 
-All of them come down to a target of rows (K, B), places of rows (n,), and updates (n, B). Single elements
-are rows of one. `reduction` says what meets at a place: the element that is there and the updates.
+All of them come down to a target of rows (K, B), row numbers (n,), and updates (n, B). Single elements
+are rows of one. `reduction` says how an old element and its updates are combined.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reduction = Literal["none", "add", "mul", "min", "max"]
 
 
 class Scatter(Op):
-    """`data` with updates put at places. Subclasses say where the places are."""
+    """`data` with scattered updates. Subclasses define the positions."""
 
     inputs = ("data", "indices", "updates")
     in_place = {"out": "data"}
@@ -34,7 +34,7 @@ class Scatter(Op):
 
     @classmethod
     def unneeded(cls, a):
-        """What `backward` reads depends on what meets at a place."""
+        """Arrays that `backward` does not read, which depends on the reduction."""
         if a.reduction in ("none", "add"):
             return frozenset(("data", "updates", "out"))
         return frozenset(("out",)) if a.reduction == "mul" else frozenset()
@@ -106,7 +106,7 @@ def gradient_bytes(reduction: str, data: Shape, dtype: DType) -> int:
 
 
 def _share_of_extreme(xp: Any, data: Any, updates: Any, out: Any, places: Any, work: Any) -> Any:
-    """The gradient goes to what equals the result, in equal parts: 1 / number of equals, or 0."""
+    """The share of each element that equals the result in the gradient: 1 / number of equals, or 0."""
     ties = work[: 4 * out.size].view("float32").reshape(out.shape)
     xp.equal(data, out, out=ties)
     for at, columns, part in _cells(places, updates):
@@ -140,9 +140,9 @@ def _share_of_product(xp: Any, data: Any, updates: Any, out: Any, places: Any, w
 
 
 def _cells(places: Any, *arrays: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Parts of arrays (n, B) of about PIECE elements, with their places and their columns.
+    """Parts of arrays (n, B) of about PIECE elements, with their row numbers and their columns.
 
-    Without `places`, rows are their own places.
+    Without `places`, rows are numbered in order.
     """
     n, width = arrays[0].shape
     wide = min(width, PIECE)
@@ -157,7 +157,7 @@ def _cells(places: Any, *arrays: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _combine(xp: Any, ufunc: Any, target: Any, at: Any, columns: Any, part: Any) -> None:
-    """`combine` for a part of the columns; then it is of one row."""
+    """`combine` for a part of the columns; the part is then of one row."""
     if part.shape[1] == target.shape[1]:
         combine(xp, ufunc, target[None], at, part[None])
     else:
@@ -171,7 +171,7 @@ def as_rows(arrays: tuple[Any, ...], width: int) -> Any:
 
 
 def written_derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any, taken: Any) -> Any:
-    """Gradients of a scatter with operators; `taken` is the head gradient at the updates' places."""
+    """Gradients of a scatter with operators; `taken` is the head gradient at the updates' positions."""
     op = "scatter_elements" if hasattr(a, "axis") else "scatter_nd_update"
     head = heads["out"]
     if a.reduction == "add":
@@ -186,7 +186,7 @@ def written_derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any, taken: A
         return read(x, ins["indices"], **axis)
 
     if a.reduction == "mul":
-        # Away from factors that are 0: there the others' product is the result divided by the factor.
+        # Except at factors that are 0: the product of the others is the result divided by the factor.
         whole_product = w.elemwise_mul(head, outs["out"])
         return {
             "data": w.elemwise_div(whole_product, ins["data"]),

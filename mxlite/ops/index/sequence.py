@@ -18,7 +18,7 @@ from ..blocks import copy, PIECE
 
 
 class _Sequence(Op):
-    """Family: data with a time axis, and a vector with one length for each sample."""
+    """Base: data with a time axis, and a vector with one length for each sample."""
 
     abstract = True
     inputs = ("data", "sequence_length")
@@ -52,7 +52,7 @@ class _Sequence(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """Lengths may be of any type; of data's where nothing else is known."""
+        """Types of data and lengths: lengths may be of any type, by default data's."""
         data = dtypes[0]
         return (data, *(d or data for d in dtypes[1:])), (data,)
 
@@ -67,7 +67,7 @@ def _require_axis(axis: int) -> None:
 
 
 class SequenceMask(_Sequence):
-    """Set what follows the end of each sequence to `value`.
+    """Set the elements after the end of each sequence to `value`.
 
     data: (T, B, ...), or (B, T, ...) with `axis` = 1;  sequence_length: (B,)  ->  out: as data. Without
     `use_sequence_length` it hands its input on.
@@ -165,7 +165,7 @@ class SequenceLast(_Sequence):
 
 
 def _last_rows(xp: Any, a: Any, steps: int, samples: int, lengths: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """(which samples, rows of their last elements, whether they have none), some samples at a time."""
+    """(samples, rows of their last elements, mask of samples that have none), some samples at a time."""
     for begin in range(0, samples, PIECE):
         part = slice(begin, min(begin + PIECE, samples))
         sample = xp.arange(part.start, part.stop)
@@ -175,7 +175,7 @@ def _last_rows(xp: Any, a: Any, steps: int, samples: int, lengths: Any) -> Itera
 
 
 class SequenceReverse(_Sequence):
-    """Turn each sequence round; what follows its end stays.
+    """Reverse each sequence; elements after its end stay.
 
     data: (T, B, ...), or (B, T, ...) with `axis` = 1 (MXNet: axis 0 only);  sequence_length: (B,)  ->  out:
     as data. Without `use_sequence_length` all sequences are T long.

@@ -1,4 +1,4 @@
-"""Elements in order: sort, argsort and topk. How the order is found is in `order.py`."""
+"""Sorted elements: sort, argsort and topk. The algorithm is in `order.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Ordered(Op):
 
 
 class sort(_Ordered):
-    """The elements in order along `axis`; of the flattened array when `axis` is None.
+    """The elements in order along `axis`; those of the flattened array if `axis` is None.
 
     data: (...)  ->  out: (...), same shape; (elements,) without an axis. The order is stable; nan is the
     largest. The gradient goes where the elements came from; for it, their positions are kept as int32.
@@ -64,12 +64,12 @@ class sort(_Ordered):
     @staticmethod
     def forward(xp, a, data, *, out, places, work):
         lines = Lines.of(data.shape, a.axis)
-        for block, found, spare in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
+        for block, positions, spare in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
             if places is not None:
-                lines.seen(places)[block] = found
+                lines.seen(places)[block] = positions
             if out is not None:
-                lines.places(xp, block, found)
-                take_values(xp, data, found, spare, lines.seen(out)[block])
+                lines.places(xp, block, positions)
+                take_values(xp, data, positions, spare, lines.seen(out)[block])
 
     @staticmethod
     def backward(xp, a, d_out, places, *, d_data):
@@ -81,7 +81,7 @@ class sort(_Ordered):
 
 
 def _whole(a: Any, data: Shape) -> Shape:
-    """The shape of all elements in order."""
+    """The shape of the sorted array."""
     lines = Lines.of(data, a.axis)
     if lines.length >= 1 << 31:
         raise ShapeError(f"lines of 2**31 elements or more are not sorted, data is {data}.")
@@ -125,8 +125,8 @@ class argsort(_Ordered):
     @staticmethod
     def forward(xp, a, data, *, out, work):
         lines = Lines.of(data.shape, a.axis)
-        for block, found, _ in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
-            lines.seen(out)[block] = found
+        for block, positions, _ in orders(xp, data, a.axis, lines.length, a.is_ascend, work):
+            lines.seen(out)[block] = positions
 
 
 def _countable(a: Any, data: Shape) -> None:
@@ -149,7 +149,7 @@ class topk(_Ordered):
       "both"     two outputs, these
       "mask"     the shape of `data`: 1 at those elements, 0 elsewhere
     Without an axis (None) the flattened array is searched, and values and indices are (k,). Equals come in
-    their order; nan is the largest. The gradient of values goes where they came from; indices and masks
+    their order; nan is the largest. The gradient of values goes to their sources; indices and masks
     have none.
     """
 

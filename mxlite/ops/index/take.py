@@ -1,4 +1,4 @@
-"""Operators that take slices of an array by number, and put slices there."""
+"""Operators that take slices of an array by index, and put slices there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .places import add_into, along_bytes, bounded, one_type, places_along, sum_
 
 
 class take(Op):
-    """Slices of `a` by number along `axis`.
+    """Slices of `a` by index along `axis`.
 
     a: (A..., K, B...) with K at `axis`;  indices: (I...) in any dtype  ->  out: (A..., I..., B...).
     mode: "clip" moves an index out of range to the nearest end (so -1 becomes 0), "wrap" counts round,
@@ -72,7 +72,7 @@ def _taken(a: Any, data: Any, indices: Any, what: str) -> Any:
 
 
 def _thirds(shape: Any, axis: int) -> tuple[int, int, int]:
-    """Elements of the axes in front of `axis`, along it, and behind it."""
+    """Number of elements of the axes before `axis`, along it, and after it."""
     axis %= len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
@@ -97,10 +97,10 @@ def _add_slices(
 
 
 class index_add(Op):
-    """`data` with slices added to those that `indices` name: the gradient of `take`.
+    """`data` with slices added at indices: the gradient of `take`.
 
     data: (A..., K, B...) with K at `axis`;  indices: (I...) in any dtype;  updates: (A..., I..., B...)
-    ->  out: as `data`. An index that comes several times adds several times, in order. `mode` is `take`'s.
+    ->  out: as `data`. A repeated index adds several times, in order. `mode` is `take`'s.
     """
 
     inputs = ("data", "indices", "updates")
@@ -149,7 +149,7 @@ class batch_take(Op):
     """One element of each row, ``out[i] = a[i, indices[i]]``.
 
     a: (N, K);  indices: (N,) in any dtype  ->  out: (N,). An index out of range is moved to the nearest end.
-    The gradient of `a` is 0 at what was not taken. (`pick` does the same along any axis.)
+    The gradient of `a` is 0 at elements not taken. (`pick` does the same along any axis.)
     """
 
     inputs = ("a", "indices")
@@ -196,10 +196,10 @@ class batch_take(Op):
 
 
 class _contrib_index_copy(Op):
-    """Rows written over by number, ``out[index_vector[i]] = new_tensor[i]``, `old_tensor` elsewhere.
+    """Rows overwritten by index, ``out[index_vector[i]] = new_tensor[i]``, `old_tensor` elsewhere.
 
     old_tensor: (K, ...);  index_vector: (n,) in any dtype, in [0, K);  new_tensor: (n, ...)  ->  out: as
-    `old_tensor`. Where an index comes twice the last row stays, and each of them gets the whole gradient.
+    `old_tensor`. If an index is repeated the last row stays, and each of them gets the whole gradient.
     """
 
     inputs = ("old_tensor", "index_vector", "new_tensor")

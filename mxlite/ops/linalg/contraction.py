@@ -1,11 +1,11 @@
 """Sums of products over named axes, step by step from left to right, each step one matrix product.
 
-Two operands meet as matrices: their letters fall into batch (in both, and kept), contracted (in both), left
-and right. An operand whose letters lie in a fitting order is a view; else it is copied into that order in
-scratch. So ``bik,bkj->bij`` costs one matmul and nothing else, and ``abcd,dbe->eac`` a matmul and some
+Two operands are seen as matrices: their letters fall into batch (in both, and kept), contracted (in both),
+left and right. An operand whose letters are in a fitting order is a view; else it is copied into that order
+in scratch. So ``bik,bkj->bij`` costs one matmul and nothing else, and ``abcd,dbe->eac`` a matmul and some
 transposing.
 
-The same code measures and works: a `Bench` without memory only adds up what a run takes.
+The same code measures and works: a `Bench` without memory only sums up the bytes of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALIGN = 64  # bytes
 
 
 class Part(NamedTuple):
-    """An array, or where one will be: a letter for each axis."""
+    """An array or a placeholder for one, with a letter for each axis."""
 
     letters: str
     shape: Shape
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Bench:
-    """Scratch that is given out from `work`; without it, only counted in `nbytes`."""
+    """An allocator of scratch from `work`; without `work` it only counts, in `nbytes`."""
 
     def __init__(self, dtype: Any, work: Any = None) -> None:
         self.dtype, self.work, self.nbytes, self.flops = np.dtype(dtype), work, 0, 0
@@ -73,7 +73,7 @@ def parse(subscripts: str, count: int) -> tuple[list[str], str]:
 
 
 def sizes_of(terms: list[str], shapes: tuple[Shape, ...]) -> dict[str, int]:
-    """The length that each letter stands for. Raises ShapeError where two differ."""
+    """The length of each letter. Raises ShapeError if two differ."""
     sizes: dict[str, int] = {}
     for i, (term, shape) in enumerate(zip(terms, shapes)):
         if len(term) != len(shape) and not (term == "" and shape == (1,)):
@@ -85,7 +85,7 @@ def sizes_of(terms: list[str], shapes: tuple[Shape, ...]) -> dict[str, int]:
 
 
 def diagonal(term: str, x: Any) -> tuple[str, Any]:
-    """The part of `x` where equal letters have equal places, each letter once; a view."""
+    """The diagonal of `x` over equal letters, each letter once; a view."""
     letters = "".join(dict.fromkeys(term))
     if x is None or len(letters) == len(term):
         return letters, x if term or x is None else x.reshape(())
@@ -95,7 +95,7 @@ def diagonal(term: str, x: Any) -> tuple[str, Any]:
 
 
 class Target(NamedTuple):
-    """Where a result goes: a view of the right shape, `plain` if it is in C order without gaps."""
+    """The destination of a result: a view of the right shape, `plain` if it is in C order without gaps."""
 
     letters: str
     array: Any
@@ -105,7 +105,7 @@ class Target(NamedTuple):
 def contract(xp: Any, bench: Bench, parts: list[Part], target: Target, sizes: dict[str, int]) -> None:
     """Write the sum of the product of `parts` over the letters that `target` lacks into it.
 
-    Letters of `target` that no part has are repeated along.
+    Letters of `target` that no part has are broadcast.
     """
     total, *rest = parts
     for i, part in enumerate(rest):
@@ -119,7 +119,7 @@ def contract(xp: Any, bench: Bench, parts: list[Part], target: Target, sizes: di
 
 
 def _place(bench: Bench, letters: str, sizes: dict[str, int], target: Target | None) -> Part:
-    """The target itself if it takes a result of these letters as it is made, else scratch."""
+    """The target itself if it can hold a result in this order of letters, else scratch."""
     if target is not None and target.plain and target.letters == letters:
         return Part(letters, tuple(sizes[x] for x in letters), target.array)
     return bench.take(letters, sizes)
@@ -128,23 +128,23 @@ def _place(bench: Bench, letters: str, sizes: dict[str, int], target: Target | N
 def _summed(
     xp: Any, bench: Bench, part: Part, needed: set[str], sizes: dict[str, int], target: Target | None = None
 ) -> Part:
-    """`part` without the letters that nobody needs any more."""
+    """`part` summed over the letters that are not needed any more."""
     axes = tuple(i for i, x in enumerate(part.letters) if x not in needed)
     if not axes:
         return part
     bench.flops += prod(part.shape)
-    made = _place(bench, "".join(x for x in part.letters if x in needed), sizes, target)
-    work = bench.bytes(accumulate_bytes(made.shape, bench.dtype))
-    if made.array is not None:
+    result = _place(bench, "".join(x for x in part.letters if x in needed), sizes, target)
+    work = bench.bytes(accumulate_bytes(result.shape, bench.dtype))
+    if result.array is not None:
         kept = tuple(1 if i in axes else d for i, d in enumerate(part.shape))
-        accumulate(xp, xp.add, part.array, axes, made.array.reshape(kept), work)
-    return made
+        accumulate(xp, xp.add, part.array, axes, result.array.reshape(kept), work)
+    return result
 
 
 def _pair(
     xp: Any, bench: Bench, x: Part, y: Part, needed: set[str], sizes: dict[str, int], target: Target | None
 ) -> Part:
-    """The product of two, summed over what only they have."""
+    """The product of two parts, summed over the letters that only they have."""
     x = _summed(xp, bench, x, needed | set(y.letters), sizes)
     y = _summed(xp, bench, y, needed | set(x.letters), sizes)
     both = [c for c in x.letters if c in y.letters]
@@ -155,20 +155,20 @@ def _pair(
         x, y, m, n = y, x, n, m
     bench.flops += 2 * prod(sizes[c] for c in b + m + k + n)
     left, right = _matrices(xp, bench, x, b, m, k, sizes), _matrices(xp, bench, y, b, k, n, sizes)
-    made = _place(bench, b + m + n, sizes, target)
-    if made.array is not None:
-        into = made.array.reshape([prod(sizes[c] for c in group) for group in (b, m, n)])
+    result = _place(bench, b + m + n, sizes, target)
+    if result.array is not None:
+        into = result.array.reshape([prod(sizes[c] for c in group) for group in (b, m, n)])
         if k:
             xp.matmul(left, right, out=into)
         else:
             xp.multiply(left, right, out=into)
-    return made
+    return result
 
 
 def _matrices(
     xp: Any, bench: Bench, part: Part, b: str, rows: str, columns: str, sizes: dict[str, int]
 ) -> Any:
-    """(B, R, C) of a part, as a view where its letters' order allows one that BLAS takes, else as a copy."""
+    """(B, R, C) of a part, as a view if its letters' order allows one that BLAS takes, else as a copy."""
     shape = {g: prod(sizes[c] for c in g) for g in (b, rows, columns)}
     if part.ordered:
         for order, back in (
@@ -181,8 +181,8 @@ def _matrices(
                 if part.array is None:
                     return None
                 return part.array.reshape([shape[g] for g in order]).transpose(back)
-    made = bench.take(b + rows + columns, sizes)
-    if made.array is None:
+    copied = bench.take(b + rows + columns, sizes)
+    if copied.array is None:
         return None
-    xp.copyto(made.array, part.array.transpose([part.letters.index(c) for c in b + rows + columns]))
-    return made.array.reshape(shape[b], shape[rows], shape[columns])
+    xp.copyto(copied.array, part.array.transpose([part.letters.index(c) for c in b + rows + columns]))
+    return copied.array.reshape(shape[b], shape[rows], shape[columns])

@@ -13,7 +13,7 @@ from .contraction import Bench, contract, diagonal, parse, Part, sizes_of, Targe
 class einsum(Op):
     """Sum of products over named axes: ``einsum(x, y, subscripts="ik,kj->ij")`` is the matrix product.
 
-    args: `num_args` arrays, a letter for each axis  ->  out: an axis for each letter behind ``->``; (1,) if
+    args: `num_args` arrays, a letter for each axis  ->  out: an axis for each letter after ``->``; (1,) if
     there is none. Without ``->``: the letters that occur once, in the order of the alphabet.
 
     A letter twice in one operand takes its diagonal, twice in the result makes one, 0 elsewhere. There is no
@@ -75,7 +75,7 @@ class einsum(Op):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         terms, result = parse(a.subscripts, a.num_args)
-        arrays, found = list(ins.values()), {}
+        arrays, gradients = list(ins.values()), {}
         for i, (name, x) in enumerate(ins.items()):
             others, given = (
                 [result, *terms[:i], *terms[i + 1 :]],
@@ -83,8 +83,8 @@ class einsum(Op):
             )
             if set(terms[i]) - set("".join(others)):  # summed by itself: ones carry the letters
                 others, given = [*others, terms[i]], [*given, w.ones_like(x)]
-            found[name] = w.einsum(*given, subscripts=f"{','.join(others)}->{terms[i]}")
-        return found
+            gradients[name] = w.einsum(*given, subscripts=f"{','.join(others)}->{terms[i]}")
+        return gradients
 
 
 def _run(xp, bench, terms, arrays, result, sizes, out):

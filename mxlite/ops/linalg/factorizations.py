@@ -4,8 +4,8 @@ Each works on (..., N, N), one matrix for every index of the axes before, small 
 gradients are those of M. Giles, 2008, "An extended collection of matrix derivative results for forward and
 reverse mode algorithmic differentiation", and M. Seeger et al., 2017, "Auto-differentiating linear algebra".
 
-numpy's LAPACK functions return new arrays: one matrix larger than some 64 x 64 takes temporaries of its own
-size that the memory plan does not see. Kernels with an `out` of their own in `backends` would mend that.
+numpy's LAPACK functions return new arrays: a matrix larger than some 64 x 64 takes temporaries of its own
+size that the memory plan does not see. Kernels in `backends` that write to an `out` would avoid that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Square(_Matrix):
 
 
 def _lapack(function, what, *matrices):
-    """A function of numpy.linalg; that it cannot is an error of ours."""
+    """The result of a function of numpy.linalg; its failure is an error of ours."""
     try:
         return function(*matrices)
     except np.linalg.LinAlgError:
@@ -133,7 +133,7 @@ class _linalg_potri(_Square):
 
 
 def _turned(x, a):
-    """A triangular factor as the lower one, or that as asked for."""
+    """The lower triangular factor `x`, or its transpose, as `a` asks for."""
     return x if a.lower else transposed(x)
 
 
@@ -146,7 +146,7 @@ class TriangularAttrs:
 
 
 class _Triangular(_Matrix):
-    """A triangular matrix and another."""
+    """Base: a triangular matrix and another."""
 
     inputs = ("A", "B")
     Attrs = TriangularAttrs
@@ -171,7 +171,7 @@ class _linalg_trmm(_Triangular):
     """Product with a triangular matrix, ``out = alpha * op(A) @ B``, with `rightside` ``alpha * B @ op(A)``.
 
     A: (..., N, N), of which the lower triangle is taken, with ``lower=False`` the upper one;  B: (..., N, M),
-    with `rightside` (..., M, N)  ->  out: as `B`. `transpose` turns A over.
+    with `rightside` (..., M, N)  ->  out: as `B`. `transpose` transposes A.
     """
 
     aliases = ("linalg_trmm",)
@@ -204,7 +204,7 @@ class _linalg_trmm(_Triangular):
         left, right = (y, d) if a.rightside else (d, y)
         if a.transpose:
             left, right = right, left
-        # d @ y.T, or y.T @ d, and either of them turned over
+        # d @ y.T, or y.T @ d, and the transpose of either
         first = a.rightside
         slope = w._linalg_gemm2(left, right, transpose_a=first, transpose_b=not first, alpha=a.alpha)
         return {"A": _keep_triangle(w, slope, a.lower), "B": back}
@@ -214,7 +214,7 @@ class _linalg_trsm(_Triangular):
     """Solution of a triangular system, ``op(A) @ out = alpha * B``; `rightside`: ``out @ op(A) = alpha * B``.
 
     A: (..., N, N), of which the lower triangle is taken, with ``lower=False`` the upper one;  B: (..., N, M),
-    with `rightside` (..., M, N)  ->  out: as `B`. `transpose` turns A over. A 0 on the diagonal is an error.
+    with `rightside` (..., M, N)  ->  out: as `B`. `transpose` transposes A. A 0 on the diagonal is an error.
     """
 
     aliases = ("linalg_trsm",)

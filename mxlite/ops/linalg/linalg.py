@@ -12,7 +12,7 @@ from ...graph.opdef import Op
 
 @record
 class DotAttrs:
-    """`forward_stype` is the storage type of a product of sparse arrays; of dense ones it has no effect."""
+    """`forward_stype` is the storage type of a product of sparse arrays; it has no effect on dense ones."""
 
     transpose_a: bool = False
     transpose_b: bool = False
@@ -22,9 +22,9 @@ class DotAttrs:
 class dot(Op):
     """Contraction of the last axis of `lhs` with the first of `rhs`; of matrices, their product.
 
-    lhs: (..., K);  rhs: (K, ...)  ->  out: the axes left of `lhs`, then those left of `rhs`; (1,) if none.
-    With `transpose_a` the first axis of `lhs` is contracted, (K, ...); with `transpose_b` the last of `rhs`.
-    Cost: 2*M*K*N flops.
+    lhs: (..., K);  rhs: (K, ...)  ->  out: the other axes of `lhs`, then the other axes of `rhs`; (1,) if
+    none. With `transpose_a` the first axis of `lhs` is contracted, (K, ...); with `transpose_b` the last of
+    `rhs`. Cost: 2*M*K*N flops.
     """
 
     inputs = ("lhs", "rhs")
@@ -75,7 +75,7 @@ class dot(Op):
 
 
 class _DotGradient(Op):
-    """What goes back to one side of a `dot`, from the gradient of its result and the other side."""
+    """Base: the gradient of one side of a `dot`, from the gradient of its result and the other side."""
 
     inputs = ("data", "other", "like")
     shape_only = ("like",)
@@ -96,7 +96,7 @@ class _DotGradient(Op):
 class _dot_to_lhs(_DotGradient):
     """Gradient of `lhs` of a `dot`, from its head gradient and its `rhs`.
 
-    data: the shape of the product;  other: `rhs`;  like: `lhs`, there for its shape  ->  out: as `like`.
+    data: the shape of the product;  other: `rhs`;  like: `lhs`, whose shape counts  ->  out: as `like`.
     """
 
     to_lhs = True
@@ -124,7 +124,7 @@ class _dot_to_lhs(_DotGradient):
 class _dot_to_rhs(_DotGradient):
     """Gradient of `rhs` of a `dot`, from its head gradient and its `lhs`.
 
-    data: the shape of the product;  other: `lhs`;  like: `rhs`, there for its shape  ->  out: as `like`.
+    data: the shape of the product;  other: `lhs`;  like: `rhs`, whose shape counts  ->  out: as `like`.
     """
 
     to_lhs = False
@@ -173,7 +173,7 @@ def _to_rhs(xp, a, d_out, lhs, d_rhs):
 
 
 def _matrices(a, lhs, rhs):
-    """Views (M, K) and (K, N)."""
+    """The operands as views (M, K) and (K, N)."""
     k = lhs.shape[0] if a.transpose_a else lhs.shape[-1]
     m = prod(lhs.shape[1:] if a.transpose_a else lhs.shape[:-1])
     n = prod(rhs.shape[:-1] if a.transpose_b else rhs.shape[1:])

@@ -17,7 +17,7 @@ from ..scratch import carve, scratch_bytes
 
 
 class _Matrix(Op):
-    """An operator on matrices: float32 and float64 only, for that is what BLAS and LAPACK compute in."""
+    """An operator on matrices: float32 and float64 only, the types of BLAS and LAPACK."""
 
     inputs: ClassVar[tuple[str, ...]] = ("A",)
     accepts = "float"
@@ -36,12 +36,12 @@ def require_matrix(shape, name="A", square=True):
 
 
 def transposed(x):
-    """Every matrix turned over; a view."""
+    """Every matrix transposed; a view."""
     return x.swapaxes(-1, -2)
 
 
 def turned(x, turn):
-    """`x`, or its transposed where `turn`."""
+    """`x`, or its transpose if `turn`."""
     return x.swapaxes(-1, -2) if turn else x
 
 
@@ -54,7 +54,7 @@ def chunks(*arrays, size=1024):
 
 
 def batch(x, core=2):
-    """(B, ...) with `core` axes behind the first; a view."""
+    """(B, ...) with `core` axes after the first; a view."""
     if x is None:
         return None
     lead = x.shape[: x.ndim - core] if core else x.shape
@@ -79,7 +79,7 @@ class GemmAttrs:
 
 
 def _rows(a, x):
-    """View of `x` with the axis of its matrices' rows moved to the place before the last."""
+    """View of `x` with the axis of its matrices' rows moved to the position before the last."""
     return x if a.axis % x.ndim == x.ndim - 2 else x.swapaxes(a.axis, -2)
 
 
@@ -146,7 +146,7 @@ def _product_flops(a, inputs, outputs):
 
 
 class _linalg_gemm2(_Matrix):
-    """Product of matrices, ``out = alpha * op(A) @ op(B)``, where op turns over if asked to.
+    """Product of matrices, ``out = alpha * op(A) @ op(B)``, where op transposes if asked to.
 
     A: (..., M, K);  B: (..., K, N)  ->  out: (..., M, N). The rows are along `axis`, the columns along the
     last.
@@ -344,14 +344,14 @@ class _linalg_makediag(_Matrix):
 
 @record
 class TrianAttrs:
-    """`lower` chooses only where `offset` is 0; else its sign does: positive is above the main diagonal."""
+    """`lower` counts only if `offset` is 0; else its sign decides: positive is above the main diagonal."""
 
     offset: int = 0
     lower: bool = True
 
 
 def _move_triangle(a, matrices, vectors, extract):
-    """Between (B, N, N) and (B, length): a lower triangle goes row by row, an upper one column by column."""
+    """Copy between (B, N, N) and (B, length): lower triangles go row by row, upper ones column by column."""
     offset = a.offset
     if offset > 0 or (offset == 0 and not a.lower):
         matrices, offset = transposed(matrices), -offset

@@ -1,6 +1,6 @@
-"""Matrix products of two-byte floats: numpy has no fast one, and adds them up in too few digits.
+"""Matrix products of two-byte floats: numpy has no fast one, and sums them in too few digits.
 
-Blocks are copied to float32, multiplied by BLAS, added up in float32, and rounded once.
+Blocks are copied to float32, multiplied by BLAS, summed in float32, and rounded once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What products of a csr matrix with a dense one are made of; on arrays that say where its elements are."""
+"""Parts of products of a csr matrix with a dense one, on the arrays of the csr form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ..index.places import bounded
 
 _int64 = np.dtype(np.int64)
-_PRODUCTS = 1 << 13  # elements of the products that are summed at a time
+_PRODUCTS = 1 << 13  # size of a block of products in elements
 
 
 def require_rising(ends: Any, size: int, what: str) -> None:
@@ -24,7 +24,7 @@ def require_rising(ends: Any, size: int, what: str) -> None:
 
 
 def require_csr(indices: Any, indptr: Any, columns: int, what: str) -> None:
-    """Raise OperatorError for columns that there are not, and for elements that are in no row."""
+    """Raise OperatorError for columns out of range, and for elements that are in no row."""
     require_rising(indptr, len(indices), what)
     if indptr[0] != 0 or indptr[-1] != len(indices):
         raise OperatorError(
@@ -88,7 +88,7 @@ class _by_columns(Op):
     """The elements of a csr matrix, column by column, those of a column in the order of rows.
 
     data: (E,);  indices: (E,) and indptr: (M + 1,) int64, as csr has them  ->  values: (E,), their rows: (E,)
-    and where columns begin, starts: (`columns` + 1,), both int64.
+    and offsets of the columns, starts: (`columns` + 1,), both int64.
     """
 
     inputs = ("data", "indices", "indptr")

@@ -1,4 +1,4 @@
-"""Operators of MXNet's that are about sparse storage. On dense arrays they compute the same."""
+"""MXNet's operators on sparse storage. On dense arrays they compute the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ZERO_AT_ZERO = frozenset(
 
 
 class cast_storage(Op):
-    """A copy of `data` of another storage type, ``out = data``.
+    """A copy of `data` with another storage type, ``out = data``.
 
     data: (...)  ->  out: (...). `stype`: 'default', 'csr' or 'row_sparse'; in a bound program all arrays are
     dense, and it has no effect there.
@@ -52,7 +52,7 @@ class cast_storage(Op):
 
 
 class _sparse_retain(Op):
-    """The rows of an array that these numbers name; 0 in all others.
+    """The selected rows of an array; 0 in all others.
 
     data: (R, ...);  indices: (K,) whole numbers of [0, R) in any dtype  ->  out: as data. The gradient is 0
     in the other rows; `indices` have none.
@@ -145,7 +145,7 @@ class _square_sum(Op):
 
 
 class _touched_rows(Op):
-    """1 for the rows of a table that these numbers name, 0 for the others.
+    """1 for the selected rows of a table, 0 for the others.
 
     data: (...) whole numbers in any dtype  ->  out: (`size`,) uint8. An index out of range is moved to the
     nearest end.
@@ -176,7 +176,7 @@ class _touched_rows(Op):
 
 
 class _touched_columns(Op):
-    """1 for the columns of a matrix in which something is not 0, 0 for the others.
+    """1 for the columns of a matrix that are not all 0, 0 for the others.
 
     data: (M, N)  ->  out: (N,) uint8.
     """

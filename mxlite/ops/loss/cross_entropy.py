@@ -16,7 +16,7 @@ from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
 
 _BYTE = as_dtype("uint8")
-STEP = 2048  # labels at a time; what is made of them is a local temporary
+STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
 
 class softmax_cross_entropy(Op):
@@ -25,7 +25,7 @@ class softmax_cross_entropy(Op):
     data: (N, K);  label: (N,), class numbers  ->  out: (1,). A label that is no class adds nothing, and its
     row has the gradient 0 (in MXNet 1.9.1 it reads outside the row). label has no gradient.
 
-    Backward makes the softmax again from the data.
+    Backward recomputes the softmax from the data.
     """
 
     inputs = ("data", "label")
@@ -84,7 +84,7 @@ class softmax_cross_entropy(Op):
 
 
 class _ClassLoss(Op):
-    """Family: a loss of class numbers, one for each position."""
+    """Base: a loss of class numbers, one for each position."""
 
     abstract = True
     inputs = ("data", "label", "weight")
@@ -134,7 +134,7 @@ class cross_entropy(_ClassLoss):
     for `reduction` 'none'; (1,) for 'sum' and for 'mean', which divides by the sum of the weights that count.
 
     A label `ignore_index` counts for nothing; any other that is no class is an error. As PyTorch's function
-    of that name: the mean of nothing is nan. Backward makes the softmax again from the data.
+    of that name: the mean of nothing is nan. Backward recomputes the softmax from the data.
     """
 
     backward_in_place = {"d_data": "data"}
@@ -197,7 +197,7 @@ def _cube(data: Any) -> Any:
 
 
 class _Chosen:
-    """A stretch of labels: those that count, and where in data (N, C, P) their classes stand."""
+    """A block of labels: those that count, and the indices of their classes in data (N, C, P)."""
 
     def __init__(self, xp: Any, start: int, number: Any, classes: int, positions: int, ignored: Any) -> None:
         flat = xp.arange(start, start + number.size)
@@ -209,7 +209,7 @@ class _Chosen:
         self.at = self.flat // positions, self.number, self.flat % positions
 
     def of(self, x: Any) -> Any:
-        """The classes' elements, in the type that sums are made in."""
+        """The classes' elements, in the type that sums are computed in."""
         return x[self.at].astype(accumulator(x.dtype))
 
     def loss(self, x: Any, sums: Any) -> Any:
@@ -217,7 +217,7 @@ class _Chosen:
 
 
 def _chosen(xp: Any, label: Any, shape: Shape, ignored: int | None = None) -> Iterator[_Chosen]:
-    """The labels in stretches. With `ignored`, one that is neither that nor a class raises OperatorError."""
+    """The labels in blocks. With `ignored`, a label that is neither it nor a class raises OperatorError."""
     flat, classes, positions = label.reshape(-1), shape[1], prod(shape[2:])
     for start in range(0, flat.size, STEP):
         number = flat[start : start + STEP].astype("int64")
@@ -231,13 +231,13 @@ def _chosen(xp: Any, label: Any, shape: Shape, ignored: int | None = None) -> It
 
 
 def _forward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
-    """Logarithms of denominators, one for each label, and the scratch that makes them."""
+    """Logarithms of denominators, one for each label, and the scratch for computing them."""
     view = along(shape, 1)
     return [((shape[0] * prod(shape[2:]),), accumulator(dtype)), ((log_sums_bytes(view, dtype),), _BYTE)]
 
 
 def _backward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
-    """A factor for each label, the softmax's own scratch, and some samples in the type sums are made in."""
+    """A factor for each label, the softmax's own scratch, and some samples in the type of sums."""
     view, acc = along(shape, 1), accumulator(dtype)
     some = _samples(shape, dtype) if acc != dtype else 0
     return [
@@ -248,7 +248,7 @@ def _backward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
 
 
 def _samples(shape: Shape, dtype: DType) -> int:
-    """How many samples' gradients are made at a time: all, unless they are rounded in the end."""
+    """Samples whose gradients are computed at a time: all, unless they are rounded in the end."""
     if accumulator(dtype) == dtype:
         return max(1, shape[0])
     return max(1, min(shape[0], BLOCK // max(1, prod(shape[1:]))))
@@ -262,7 +262,7 @@ def _denominators(xp: Any, data: Any, work: Any) -> tuple[Any, Any]:
 
 
 def _reduce(xp: Any, a: Any, shape: Shape, label: Any, weight: Any, out: Any, loss: Any) -> None:
-    """out from the losses of stretches of labels."""
+    """Compute `out` from the losses of blocks of labels."""
     total = count = 0.0
     for chosen in _chosen(xp, label, shape, a.ignore_index):
         value = loss(chosen)
@@ -285,7 +285,7 @@ def _reduce(xp: Any, a: Any, shape: Shape, label: Any, weight: Any, out: Any, lo
 
 
 def _factor(xp: Any, a: Any, d_out: Any, shape: Shape, label: Any, weight: Any) -> Any:
-    """f(chosen) -> what the gradients of these labels are multiplied by."""
+    """A function f(chosen) -> the factors of these labels' gradients."""
     head: Any = None if a.reduction == "none" else float(d_out[0])
     if a.reduction == "mean":
         count = 0.0
@@ -320,10 +320,10 @@ def _gradient(
     step = _samples(shape, data.dtype)
     for i in range(0, n, step):
         rows = slice(i, min(n, i + step))
-        made = box[: rows.stop - i] if box.size else grad[rows]
-        softmax_blocks(xp, along(made.shape, 1), x[rows], made, own)
-        for chosen in _chosen(xp, labels[rows], made.shape, ignored):
-            made[chosen.at] -= made.dtype.type(1)
-        xp.multiply(made, by[rows], out=made, casting="unsafe")
+        block = box[: rows.stop - i] if box.size else grad[rows]
+        softmax_blocks(xp, along(block.shape, 1), x[rows], block, own)
+        for chosen in _chosen(xp, labels[rows], block.shape, ignored):
+            block[chosen.at] -= block.dtype.type(1)
+        xp.multiply(block, by[rows], out=block, casting="unsafe")
         if box.size:
-            xp.copyto(grad[rows], made, casting="unsafe")
+            xp.copyto(grad[rows], block, casting="unsafe")

@@ -6,7 +6,7 @@ paths of a labelling walk through S = 2n + 1 states, blank l[1] blank l[2] ... b
 on by one, or by two if that skips a blank between different labels:
 
     alpha[t, s]   probability of all paths to state s at step t, the step's own class included
-    beta[t, s]    probability of all paths on from there
+    beta[t, s]    probability of all continuations from there
 
 Both are kept as logarithms whose largest, in each sample and step, is 0: so float32 loses nothing however
 long the sequence. Samples and states are vectors; only time is a loop.
@@ -34,7 +34,7 @@ class CTCLoss(Op):
 
     The gradient is ``d_out[b] * (softmax(data[t, b]) - posterior of each class at step t)``. A labelling that
     no path of that length gives has the loss 0 and the gradient 0 (MXNet 1.9.1: loss 0 and a random
-    gradient). A label that is no class counts as the nearest one. Nothing is kept but the inputs; alpha lives
+    gradient). A label that is no class counts as the nearest one. Only the inputs are kept; alpha lives
     during backward.
     """
 
@@ -71,7 +71,7 @@ class CTCLoss(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """Labels and lengths may be of any type; of data's where nothing else is known."""
+        """Types of data, labels and lengths; labels and lengths may be of any type, by default data's."""
         data = dtypes[0]
         require_kind(cls, data)
         return (data, *(d or data for d in dtypes[1:])), (data,)
@@ -120,12 +120,12 @@ class CTCLoss(Op):
             paths.forward(t, alpha[t], alpha[t + 1])
         paths.end()
         for t in range(len(data) - 1, -1, -1):
-            paths.classes(data[t])  # before d_data[t] is written: it may lie over data[t]
+            paths.classes(data[t])  # before d_data[t] is written: it may alias data[t]
             paths.posterior(t, alpha[t + 1], d_out, d_data[t])
 
 
 def _pieces(data: Shape, label: Shape, dtype: DType, count: int) -> dict[str, Piece]:
-    """Scratch; `count` rows of alpha, each with two states before the first that nothing reaches."""
+    """Scratch; `count` rows of alpha, each with two unreachable states before the first."""
     kind, whole, yes = accumulator(dtype), np.dtype("int64"), np.dtype(bool)
     _, samples, classes = data
     states = 2 * label[1] + 1
@@ -185,7 +185,7 @@ class _Paths:
     none: Any
 
     def _sizes(self, label: Any, sizes: Any, padding: int) -> None:
-        """How many labels each sample has."""
+        """Count the labels of each sample."""
         xp, most = self.xp, label.shape[1]
         if sizes is not None:
             xp.copyto(self.size[:, 0], sizes, casting="unsafe")
@@ -199,7 +199,7 @@ class _Paths:
             xp.add(self.size, going, out=self.size)
 
     def _states(self, label: Any, classes: int) -> None:
-        """at: place of each state's class in a flat step. skip: 0 where a state follows the last but one."""
+        """at: index of each state's class in a flat step. skip: 0 where a state follows the last but one."""
         xp, at = self.xp, self.at
         at[:, 0::2] = self.blank
         xp.copyto(at[:, 1::2], label, casting="unsafe")
@@ -212,7 +212,7 @@ class _Paths:
         xp.add(at, (xp.arange(len(at)) * classes)[:, None], out=at)
 
     def _off(self, t: int) -> Any:
-        """Samples that have ended before step t."""
+        """Mask of samples that have ended before step t."""
         self.xp.less_equal(self.ends, t, out=self.off)
         return self.off
 
@@ -224,7 +224,7 @@ class _Paths:
         xp.subtract(x, self.most, out=x)
 
     def classes(self, x: Any) -> None:
-        """softmax: of one step (B, C).  log: its logarithm, at each state's class."""
+        """Compute softmax: of one step (B, C), and log: its logarithm, at each state's class."""
         xp = self.xp
         xp.copyto(self.softmax, x)
         xp.max(self.softmax, axis=1, keepdims=True, out=self.most)
@@ -237,13 +237,13 @@ class _Paths:
         xp.subtract(self.log, self.most, out=self.log)
 
     def begin(self, alpha: Any) -> None:
-        """Before the first step: one state before the first, from which the first two are reached."""
+        """Initialize alpha before the first step: all in one state before the first two."""
         alpha.fill(-self.xp.inf)
         alpha[:, 1] = 0
         self.total.fill(0)
 
     def forward(self, t: int, old: Any, new: Any) -> None:
-        """alpha of step t from that of the step before."""
+        """Compute alpha of step t from that of the step before."""
         xp = self.xp
         new[:, :2] = -xp.inf
         ahead = new[:, 2:]
@@ -256,7 +256,7 @@ class _Paths:
         xp.add(self.total, self.most, out=self.total)
 
     def loss(self, alpha: Any, out: Any) -> None:
-        """-log of what has reached the last two states."""
+        """The loss: -log of the probability in the last two states."""
         self._last(self.beta)
         xp = self.xp
         xp.add(alpha[:, 2:], self.beta[:, :-2], out=self.room)
@@ -271,9 +271,9 @@ class _Paths:
         xp.copyto(out, self.total[:, 0], casting="unsafe")
 
     def _last(self, beta: Any) -> None:
-        """beta after the last step: 0 in the last label and the blank behind it, -inf elsewhere.
+        """Set beta after the last step: 0 in the last label and the blank after it, -inf elsewhere.
 
-        Here two states that nothing leaves lie *behind* the last.
+        Here the two unreachable states lie *after* the last.
         """
         xp = self.xp
         beta.fill(-xp.inf)
@@ -283,7 +283,7 @@ class _Paths:
             xp.copyto(beta[:, :-2], 0, where=self.none)
 
     def end(self) -> None:
-        """beta of the last step."""
+        """Compute beta of the last step."""
         self._last(self.beta)
 
     def posterior(self, t: int, alpha: Any, d_out: Any, d_x: Any) -> None:

@@ -14,7 +14,7 @@ from ..elementwise.activation_rules import sigmoid
 from ..norm.views import along, View
 from .softmax import softmax_blocks, softmax_bytes
 
-_STEP = 2048  # labels at a time; what is made of them is a local temporary
+_STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
 
 class SoftmaxOutput(Op):
@@ -128,12 +128,12 @@ class SoftmaxOutput(Op):
 
     @staticmethod
     def has_classes(a: Any, out: Shape, label: Shape) -> bool:
-        """Whether labels are class numbers, not probabilities."""
+        """True if labels are class numbers, not probabilities."""
         return label != out or (a.multi_output and len(out) <= 2 and out[1:] == (1,))
 
 
 def label_scale(a: Any, view: View, flat: Any) -> float:
-    """What a SoftmaxOutput's gradient is multiplied with, for all its labels."""
+    """The common factor of a SoftmaxOutput's gradient, for all its labels."""
     n, _, _, _, p = view
     scale: float = a.grad_scale
     if a.multi_output and a.normalization != "valid":
@@ -147,7 +147,7 @@ def label_scale(a: Any, view: View, flat: Any) -> float:
 
 
 def rows_gradient(xp: Any, a: Any, grad: Any, flat: Any, scale: float) -> None:
-    """Probabilities (N, K, P) in `grad` become the gradient for the class numbers `flat`, (N * P,)."""
+    """Turn probabilities (N, K, P) in `grad` into the gradient for the class numbers `flat`, (N * P,)."""
     _, k, p = grad.shape
     spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
     if spread:
@@ -168,13 +168,13 @@ def rows_gradient(xp: Any, a: Any, grad: Any, flat: Any, scale: float) -> None:
 
 
 def _labels(flat: Any) -> Iterator[tuple[int, Any]]:
-    """Stretches of the labels and where they begin."""
+    """Blocks of the labels and their offsets."""
     for start in range(0, flat.size, _STEP):
         yield start, flat[start : start + _STEP]
 
 
 def softmax_view(a: Any, shape: Shape) -> View:
-    """The view that a SoftmaxOutput folds."""
+    """The view that a SoftmaxOutput normalizes."""
     if a.multi_output:
         return along(shape, 1)
     if a.preserve_shape:
@@ -185,14 +185,14 @@ def softmax_view(a: Any, shape: Shape) -> View:
 def _label_types(
     op: type[Op], *dtypes: DType | None
 ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-    """Labels may be of any type; of data's where nothing else is known."""
+    """Types of data and labels; labels may be of any type, by default data's."""
     data, label = dtypes
     require_kind(op, data)
     return (data, label or data), (data,)
 
 
 class _Regression(Op):
-    """Family: a prediction, a label of the same shape, and a gradient per sample."""
+    """Base: a prediction, a label of the same shape, and a gradient per sample."""
 
     inputs = ("data", "label")
     inferred = ("label",)
@@ -286,7 +286,7 @@ class MAERegressionOutput(_Regression):
 
 
 class _Identity(Op):
-    """Family: hands its input on."""
+    """Base: identity functions with special gradients."""
 
     abstract = True
     inputs = ("data",)

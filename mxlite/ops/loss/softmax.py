@@ -1,6 +1,6 @@
 """Softmax along one axis, its logarithm, and its old forms.
 
-Arrays are worked through in blocks that stay in the cache, in float32 for two-byte data. The largest
+Arrays are processed in blocks that stay in the cache, in float32 for two-byte data. The largest
 number is subtracted first, so nothing overflows. Backward reads `out`, never the data.
 """
 
@@ -24,7 +24,7 @@ _BOOL = as_dtype("bool")
 
 
 class _Softmax(Op):
-    """Family: softmax of `sign` * data, or its logarithm."""
+    """Base: softmax of `sign` * data, or its logarithm."""
 
     abstract = True
     inputs = ("data", "length")
@@ -165,7 +165,7 @@ class log_softmax(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        if a.use_length:  # what is beyond it would need a mask
+        if a.use_length:  # elements beyond the length would need a mask
             raise DerivativeError("log_softmax with use_length=True has no gradient of a gradient.")
         _require_one_type(a)
         d, scale = heads["out"], 1 / (a.temperature or 1)
@@ -230,7 +230,7 @@ def _widest(a: Any, dtype: DType) -> DType:
 
 
 def _pieces(view: View, acc: DType, masked: bool) -> list[Piece]:
-    """Two boxes, three numbers for each of a group; positions along K and where they lie beyond `length`."""
+    """Two boxes, three numbers for each of a group; positions along K and a mask of those beyond `length`."""
     box, each = part_size(view), group_size(view)
     k = view[2] if masked else 0
     return [((2, box), acc), ((3, each), acc), ((k,), _INT), ((box if masked else 0,), _BOOL)]
@@ -242,7 +242,7 @@ def softmax_bytes(view: View, dtype: DType, masked: bool = False) -> int:
 
 
 class _Mask:
-    """Where numbers lie beyond `length`; nowhere where there is none."""
+    """A mask of the elements beyond `length`; empty without a length."""
 
     def __init__(self, xp: Any, view: View, length: Any, iota: Any, box: Any) -> None:
         self.xp, self.box = xp, box
@@ -303,7 +303,7 @@ def softmax_blocks(
 
         for part in cut:
             fold(xp, xp.maximum, part, scaled(part), most, stats[2])
-        if length is not None:  # nothing takes part: -inf - -inf would be no number
+        if length is not None:  # for a sequence of length 0: -inf - -inf would be nan
             xp.maximum(most, -float(xp.finfo(float32).max), out=most)
         for part in cut:
             box = shifted(part)
@@ -311,7 +311,7 @@ def softmax_blocks(
             xp.exp(box, out=power)
             fold(xp, xp.add, part, power, total, stats[2])
         if length is not None:
-            xp.maximum(total, 1e-30, out=total)  # of nothing, so that no quotient or logarithm is infinite
+            xp.maximum(total, 1e-30, out=total)  # for empty sums: no quotient or logarithm is infinite
         if log:
             xp.log(total, out=total)
         for part in cut:

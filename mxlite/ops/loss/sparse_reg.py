@@ -18,8 +18,8 @@ class IdentityAttachKLSparseReg(Op):
 
     data: (N, C, ...), numbers in (0, 1), say a sigmoid's;  moving_avg: (C,), a state  ->  out: as data.
 
-    Added is `penalty` times the Kullback-Leibler divergence of s, `sparseness_target`, and q, a channel's
-    mean, both taken as the probabilities of a coin:
+    `penalty` times the Kullback-Leibler divergence of s, `sparseness_target`, and q, a channel's
+    mean, is added, both taken as the probabilities of a coin:
 
         d_data = d_out + penalty * ((1 - s) / (1 - q) - s / q)
 

@@ -10,7 +10,7 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
 
-_STEP = 2048  # labels at a time; what is made of them is a local temporary
+_STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
 
 class SVMOutput(Op):
@@ -23,7 +23,7 @@ class SVMOutput(Op):
         squared hinge      -2 r max(0, m - x)             2 r max(0, m + x)
         `use_linear`       -r where x < m                 r where x > -m
 
-    Head gradients are ignored. A label that is no class leaves its row without one.
+    Head gradients are ignored. The row of a label that is no class has the gradient 0.
     Y. Tang, 2013, "Deep learning using linear support vector machines".
     """
 

@@ -1,7 +1,7 @@
-"""Losses of 16-bit data whose results are float32: what mixed precision makes of a cast and a loss behind it.
+"""Losses of 16-bit data with float32 results: mixed precision inlines the cast before them.
 
-The cast's array, twice the size of the data, is made neither forwards nor backwards. Results have the same
-bits: the numbers are widened where they are read, gradients are made in float32 and rounded once.
+The cast's array, twice the size of the data, exists neither in forward nor in backward. Results have the same
+bits: numbers are cast where they are read, gradients are computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Types = tuple[tuple[DType | None, ...], tuple[DType | None, ...]]
 
 
 class _wide_softmax_output(SoftmaxOutput):
-    """SoftmaxOutput that gives probabilities in float32 for data of 16 bits.
+    """SoftmaxOutput with an inlined cast: probabilities in float32 for data of 16 bits.
 
     data: (N, K);  label: (N,)  ->  out: (N, K), float32 (float64 for that). See SoftmaxOutput.
     """
@@ -50,20 +50,20 @@ class _wide_softmax_output(SoftmaxOutput):
         y, grad = out.reshape(n, k, p), d_data.reshape(n, k, p)
         for i in range(0, n, len(box) or 1):
             rows = slice(i, min(n, i + len(box)))
-            made = box[: rows.stop - i]
+            block = box[: rows.stop - i]
             if classes:
-                xp.copyto(made, y[rows])
-                rows_gradient(xp, a, made, labels[i * p : rows.stop * p], scale)
+                xp.copyto(block, y[rows])
+                rows_gradient(xp, a, block, labels[i * p : rows.stop * p], scale)
             else:
-                xp.subtract(y[rows], labels[rows], out=made, casting="unsafe")
-                xp.multiply(made, scale, out=made)
+                xp.subtract(y[rows], labels[rows], out=block, casting="unsafe")
+                xp.multiply(block, scale, out=block)
             if d_out is not None:
-                xp.multiply(made, d_out.reshape(n, k, p)[rows], out=made)
-            xp.copyto(grad[rows], made, casting="unsafe")
+                xp.multiply(block, d_out.reshape(n, k, p)[rows], out=block)
+            xp.copyto(grad[rows], block, casting="unsafe")
 
 
 class _wide_softmax_cross_entropy(softmax_cross_entropy):
-    """softmax_cross_entropy that gives a float32 sum for data of 16 bits.
+    """softmax_cross_entropy with an inlined cast: a float32 sum for data of 16 bits.
 
     data: (N, K);  label: (N,), class numbers  ->  out: (1,), float32 (float64 for that).
     """
@@ -74,7 +74,7 @@ class _wide_softmax_cross_entropy(softmax_cross_entropy):
 
 
 class _wide_cross_entropy(cross_entropy):
-    """cross_entropy that gives float32 losses for data of 16 bits.
+    """cross_entropy with an inlined cast: float32 losses for data of 16 bits.
 
     data: (N, C, ...);  label: (N, ...);  weight: (C,), float32, with `use_weight`  ->  out: float32 (float64
     for that), as label or (1,).
@@ -87,7 +87,7 @@ class _wide_cross_entropy(cross_entropy):
 
 
 def _types(op: type[Op], data: DType | None, label: DType | None) -> _Types:
-    """Labels are of any type, of the result's where nothing else is known."""
+    """Types of data, label and result; labels may be of any type, by default the result's."""
     require_kind(op, data)
     wide = None if data is None else accumulator(data)
     return (data, label or wide), (wide,)

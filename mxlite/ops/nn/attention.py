@@ -31,12 +31,12 @@ class scaled_dot_product_attention(Op):
 
     A query for which no key takes part gives 0, and gradients 0 (PyTorch: nan for additive masks). With `p`
     each weight is dropped with that probability in training, the others are multiplied by 1 / (1 - p);
-    backward draws the same again. A floating mask has a gradient.
+    backward draws the same numbers. A floating mask has a gradient.
 
-    Neither the (L, S) scores nor the weights are ever in memory: blocks of queries meet blocks of keys (M.
+    Neither the (L, S) scores nor the weights ever exist as a whole: blocks of queries meet blocks of keys (M.
     Milakov, N. Gimelshein, 2018, "Online normalizer calculation for softmax"; T. Dao et al., 2022,
-    "FlashAttention"). Kept for backward are the inputs, `out`, and of each query the logarithm of its
-    softmax's denominator; backward makes the blocks again.
+    "FlashAttention"). Kept for backward are the inputs, `out`, and for each query the logarithm of its
+    softmax's denominator; backward recomputes the blocks.
     """
 
     inputs = ("query", "key", "value", "mask", "length")
@@ -103,18 +103,18 @@ class scaled_dot_product_attention(Op):
         if not is_floating(known[0]):
             raise DTypeError(f"query must be of a floating type, got {known[0]}.")
         more = list(dtypes[3:])
-        found: list[DType] = [known[0]] * 3
+        types: list[DType] = [known[0]] * 3
         if a.use_mask:
             mask = more.pop(0) or known[0]
             if mask not in (_BOOL, known[0]):
                 raise DTypeError(f"mask must be bool or {known[0]} as query, got {mask}.")
-            found.append(mask)
+            types.append(mask)
         if a.use_length:
             length = more.pop(0) or _INT
             if length == _BOOL:
                 raise DTypeError("length must be of numbers, got bool.")
-            found.append(length)
-        return tuple(found), (known[0], accumulator(known[0]))
+            types.append(length)
+        return tuple(types), (known[0], accumulator(known[0]))
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -1,4 +1,4 @@
-"""Blockwise attention and its gradient: what `attention.py` declares.
+"""Blockwise attention and its gradient: the kernels of `attention.py`.
 
 A block is `rows` queries against `columns` keys, for a few heads at a time. Forward goes along the keys and
 carries, for each query, the largest score `most`, the sum `total` of exp(score - most), and the weighted sum
@@ -9,13 +9,13 @@ of values; each is rescaled when a larger score turns up:
 Backward knows log_sum = most + log(total), so each weight is exp(score - log_sum) at once, and with
 delta = sum(d_out * out) the gradient of a score is weight * (d_out @ value.T - delta).
 
-    keys ->      0 . . . 4 . . .        a causal block is skipped where its first key lies behind its last
-    queries 0    x o o o . . . .        query; only blocks on the diagonal look at positions
+    keys ->      0 . . . 4 . . .        a causal block is skipped if its first key comes after its last
+    queries 0    x o o o . . . .        query; only blocks on the diagonal compare positions
             1    x x o o . . . .
             2    x x x o . . . .
-            3    x x x x . . . .        x takes part, o is masked, . is a block that is never made
+            3    x x x x . . . .        x takes part, o is masked, . is a block that is skipped
 
-Query heads that share a key head are taken one after the other.
+Query heads that share a key head are processed one after the other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Plan:
         acc = accumulator(dtype)
         narrow = int(acc != dtype)
         h, r, c, e, v = self.heads, self.rows, self.columns, self.width, self.values
-        made: dict[str, Piece] = {
+        by_name: dict[str, Piece] = {
             "scores": ((h * r * c,), acc),
             "query": ((h * r * e,), acc),
             "wide_key": ((h * c * e * narrow,), acc),
@@ -94,8 +94,8 @@ class Plan:
             "draw": ((RandomStream.work_bytes(_DRAW) * self.drops,), _BYTE),
         }
         if not backward:
-            return made | {"sum": ((h * r * v,), acc), "term": ((h * r * v,), acc)}
-        return made | {
+            return by_name | {"sum": ((h * r * v,), acc), "term": ((h * r * v,), acc)}
+        return by_name | {
             "d_scores": ((h * r * c,), acc),
             "wide_d_out": ((h * r * v * narrow,), acc),
             "wide_out": ((h * r * v,), acc),
@@ -163,18 +163,18 @@ class _Scores:
                 xp.add(scores, mask, out=scores)
         if self.plan.causal and columns.stop - 1 > rows.start:
             iota, hidden = self.scratch["iota"], _first(self.scratch["hidden"], shape[1:])
-            # key columns.start + c lies behind query rows.start + r
+            # key columns.start + c comes after query rows.start + r
             behind = iota[: shape[1], None]
             xp.greater(iota[: shape[2]], xp.add(behind, rows.start - columns.start), out=hidden)
             xp.copyto(scores, -xp.inf, where=hidden)
         return scores
 
     def visible(self, rows: slice, columns: slice) -> bool:
-        """Whether any key of the block takes part, as far as positions tell."""
+        """True if some key of the block takes part, as far as positions tell."""
         return not self.plan.causal or columns.start < rows.stop
 
     def kept(self, shape: Shape, b: int, heads: slice, j: int, rows: slice, columns: slice) -> Any:
-        """The block's factors 0 or 1 / (1 - p). Each block has numbers of its own, the same in every run."""
+        """The block's factors 0 or 1 / (1 - p). Each block has its own numbers, the same in every run."""
         plan, xp = self.plan, self.xp
         drop = _first(self.scratch["drop"], shape)
         flat = drop.reshape(-1)
@@ -287,7 +287,7 @@ def attend_gradient(
     queries, outs, heads_out = (x.reshape(*grouped, plan.queries, x.shape[-1]) for x in (query, out, d_out))
     sums = log_sum.reshape(*grouped, plan.queries)
     d_query, d_key, d_value, d_mask = grads
-    for grad in grads:  # blocks add to what is there, and those that are skipped add nothing
+    for grad in grads:  # blocks accumulate into these, and skipped blocks add nothing
         if grad is not None:
             grad.fill(0)
     if d_mask is not None:
@@ -362,7 +362,7 @@ def attend_gradient(
 
 
 def _end(plan: Plan, length: Any, b: int) -> int:
-    """How many keys of a sample take part."""
+    """Number of keys of a sample that take part."""
     return plan.keys if length is None else max(0, min(plan.keys, int(length[b])))
 
 
@@ -375,7 +375,7 @@ def _first(flat: Any, shape: Shape) -> Any:
 
 
 def _wide(xp: Any, x: Any, box: Any) -> Any:
-    """x, or a float32 copy of it in the box where x is of two bytes."""
+    """x, or a float32 copy of it in the box if x is of two bytes."""
     if x.dtype.itemsize > 2:
         return x
     wide = _first(box, x.shape)

@@ -47,7 +47,7 @@ class ConvAttrs:
 
 
 def check_window(a: Any) -> None:
-    """Raise OpAttributeError for a kernel, stride, dilate, pad or layout that makes no sense."""
+    """Raise OpAttributeError for an invalid kernel, stride, dilate, pad or layout."""
     rank = len(a.kernel)
     if rank not in LAYOUTS:
         raise OpAttributeError(f"kernel must have 1, 2 or 3 numbers, got {a.kernel}.")
@@ -66,7 +66,7 @@ class Convolution(Op):
 
     data: (N, C, H, W);  weight: (F, C/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
     OH = (H + 2 * pad - ((KH - 1) * dilate + 1)) // stride + 1. One, two or three spatial axes: as many as
-    `kernel` has numbers. G = `num_group` parts of the channels are convolved apart from each other.
+    `kernel` has numbers. G = `num_group` parts of the channels are convolved independently.
 
     `workspace`, `cudnn_tune` and `cudnn_off` are accepted and have no effect. Cost: 2 * N * F * OH * OW *
     C/G * KH * KW.
@@ -123,7 +123,7 @@ class Convolution(Op):
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry(a, inputs[0], dtype)
-        # The bias comes last and takes the same bytes again.
+        # The bias's scratch comes last and reuses the same bytes.
         return max(backward_bytes(g), 0 if a.no_bias else bias_bytes(outputs[0], dtype))
 
     @staticmethod
@@ -153,18 +153,18 @@ class Convolution(Op):
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         d_out, linear = heads["out"], asdict(a) | {"no_bias": True}
-        found = {
+        gradients = {
             "data": w._convolution_d_data(d_out, ins["weight"], ins["data"], **linear),
             "weight": w._convolution_d_weight(d_out, ins["data"], **linear),
         }
         if not a.no_bias:
-            found["bias"] = w.sum(d_out, axis=(1,), exclude=True)
-        return found
+            gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
+        return gradients
 
 
 @lru_cache(maxsize=4096)
 def geometry(a: Any, data: Shape, dtype: DType) -> Geometry:
-    """The convolution of an array of this shape and type; kept, for it is asked for at each call."""
+    """The convolution of an array of this shape and type; cached, as it is asked for at each call."""
     rank = len(a.kernel)
     stride, dilate = per_axis("stride", a.stride, rank, 1), per_axis("dilate", a.dilate, rank, 1)
     pad = per_axis("pad", a.pad, rank, 0)
@@ -174,8 +174,8 @@ def geometry(a: Any, data: Shape, dtype: DType) -> Geometry:
     )
 
 
-# A convolution is linear in its data and in its weight. Whatever the convolution family computes is one of
-# three: the output from data and weight, the data('s gradient) from weight and output, the weight('s
+# A convolution is linear in its data and in its weight. The convolution family computes one of three
+# things: the output from data and weight, the data('s gradient) from weight and output, the weight('s
 # gradient) from data and output.
 
 
@@ -190,7 +190,7 @@ def make_out(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) 
 def make_gradients(
     xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
 ) -> None:
-    """d_data from weight and d_out, d_weight from data and d_out; what is not wanted or needed is None."""
+    """d_data from weight and d_out, d_weight from data and d_out; unwanted or unneeded arrays are None."""
     if d_data is None and d_weight is None:
         return
     if d_out.size == 0 or g.c == 0:
@@ -212,7 +212,7 @@ def backward_bytes(g: Geometry) -> int:
 
 
 def add_bias(xp: Any, out: Any, bias: Any) -> None:
-    """out += bias of each channel, where there is one."""
+    """out += bias of each channel, if there is one."""
     if bias is not None:
         xp.add(out, bias.reshape(-1, *(1,) * (out.ndim - 2)), out=out)
 

@@ -1,4 +1,4 @@
-"""Convolution of arrays with their channels last."""
+"""Convolution of channels-last arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .conv import (
 
 @record
 class ChannelsLastAttrs(ConvAttrs):
-    """As of Convolution."""
+    """Parameters of Convolution, and its layout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,8 +36,8 @@ class ChannelsLastAttrs(ConvAttrs):
 
 @record
 class EpilogueAttrs(ChannelsLastAttrs):
-    """`scale`: whether each channel has a factor; `add`: whether an array like the output is added to it;
-    `relu`: whether what is negative becomes 0.
+    """`scale`: True if each channel has a factor; `add`: if an array like the output is added to it;
+    `relu`: if negative results become 0.
     """
 
     scale: bool = False
@@ -46,11 +46,11 @@ class EpilogueAttrs(ChannelsLastAttrs):
 
 
 class _convolution_channels_last(Op):
-    """Convolution between arrays with their channels last; see Convolution.
+    """Convolution between channels-last arrays; see Convolution.
 
     data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
 
-    The reference transposes copies: what counts is that backends have kernels for this form.
+    The reference kernel transposes copies: the operator exists for the backends' kernels.
     """
 
     inputs = ("data", "weight", "bias")
@@ -118,7 +118,7 @@ class _convolution_channels_last(Op):
 
 
 class _convolution_epilogue(Op):
-    """Convolution with its channels last, and what follows it at inference.
+    """Convolution of channels-last arrays with a fused epilogue, for inference.
 
     ``out = relu(convolution * factor + bias + addend)``.
 
@@ -172,7 +172,7 @@ class _convolution_epilogue(Op):
 
 
 def _convolved(xp: Any, a: Any, data: Any, weight: Any, bias: Any, out: Shape, work: Any) -> Any:
-    """The convolution plus bias, seen with its channels last, in `work`."""
+    """The convolution plus bias, as a channels-last view, in `work`."""
     pieces = _copies(data.shape, out, data.dtype)
     x, y = carve(work, pieces)
     x[...] = xp.moveaxis(data, -1, 1)
@@ -182,5 +182,5 @@ def _convolved(xp: Any, a: Any, data: Any, weight: Any, bias: Any, out: Shape, w
 
 
 def _copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
-    """Data and output with their channels behind the batch axis."""
+    """Scratch: data and output with their channels after the batch axis."""
     return [(first(data), dtype), (first(out), dtype)]

@@ -1,8 +1,8 @@
-"""Gradients of convolutions as operators of their own, so that they have gradients themselves.
+"""Gradients of convolutions as separate operators, so that they have gradients themselves.
 
-A convolution and everything that is its gradient, to any order, comes from one form that is linear in each
-of three arrays, T(x, w, y) = sum of y * (x convolved with w): each operator makes the array that stands for
-one of them out of the other two. So the gradients of each are the two others, and four operators close the
+A convolution and all its gradients, to any order, come from one form that is linear in each
+of three arrays, T(x, w, y) = sum of y * (x convolved with w): each operator computes the counterpart of
+one of them from the other two. So the gradients of each are the two others, and four operators close the
 circle.
 """
 
@@ -25,7 +25,7 @@ def _bytes(g: Any) -> int:
 class _convolution_d_data(Op):
     """Gradient of a convolution in its data, from weight and the output's gradient.
 
-    grad: (N, F, OH, OW);  weight: (F, C/G, KH, KW);  like: (N, C, H, W), its shape counts  ->  out: as
+    grad: (N, F, OH, OW);  weight: (F, C/G, KH, KW);  like: (N, C, H, W), whose shape counts  ->  out: as
     `like`.
     """
 
@@ -125,7 +125,7 @@ class _convolution_d_weight(Op):
 class _deconvolution_d_data(Op):
     """Gradient of a transposed convolution in its data, from weight and the output's gradient.
 
-    grad: (N, F, OH, OW);  weight: (C, F/G, KH, KW);  like: (N, C, H, W), its shape counts  ->  out: as
+    grad: (N, F, OH, OW);  weight: (C, F/G, KH, KW);  like: (N, C, H, W), whose shape counts  ->  out: as
     `like`.
     """
 

@@ -1,20 +1,20 @@
-"""Reference kernels of Convolution: three ways to make it a matrix product.
+"""Reference kernels of Convolution: three reductions to matrix products.
 
 All work in float32 for two-byte floats, take groups as a batch of products, and touch only a slice of
 the batch at a time, so that scratch stays near `SCRATCH` bytes however large the batch is.
 
 **pointwise**  kernel 1, stride 1, no padding: `weight @ data[n]`, nothing is copied.
 
-**grid**  stride 1. Samples are laid into one long row per channel, padding shared between neighbours: the
+**grid**  stride 1. Samples form one long row per channel, with padding shared between neighbours: the
 zeros left of a row also end the row before it, the zeros above a sample also end the sample before it.
 
     0 0 0 0                          element (i, j) of the kernel reads the same long row, shifted by
     0 a b c    -> 0 0 0 0 0 a b c 0 d e f 0 0 0 0 0 g h i ...       i * dilate * row length + j * dilate
     0 d e f
 
-So each row of the column matrix is one contiguous copy, and a run of columns of any length can be made on its
-own. The price is columns at the padding's positions, whose results are dropped. Backward lays out d_out
-in the same way; its columns give both the data's and the weight's gradient.
+So each row of the column matrix is one contiguous copy, and a run of columns of any length can be computed
+independently. The price is columns at the padding's positions, whose results are dropped. Backward lays out
+d_out in the same way; its columns give both the data's and the weight's gradient.
 
 **columns**  everything else: the usual column matrix (im2col; K. Chellapilla, S. Puri, P. Simard, 2006, "High
 performance convolutional neural networks for document processing"), filled by one strided copy per kernel
@@ -34,7 +34,7 @@ from ...graph.opdef import DType
 from ..scratch import accumulator, carve, Piece
 from .windows import window_slices
 
-SCRATCH = 1 << 19  # bytes for the samples, and again for the columns, that are worked on at a time
+SCRATCH = 1 << 19  # bytes of a block of samples, and again of its columns
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Geometry:
 
     @cached_property
     def way(self) -> str:
-        """Which of the three ways this convolution goes."""
+        """The name of the reduction that this convolution uses."""
         if any(s != 1 for s in self.stride):
             return "columns"
         if accumulator(self.dtype) == self.dtype and set(self.kernel) == {1} and not any(self.pad):
             return "pointwise"
-        # Beyond this much padding, windows of nothing but padding would not find zeros enough.
+        # With more padding, windows of nothing but padding would not find enough zeros.
         shared = all(p <= d * (k - 1) for p, d, k in zip(self.pad, self.dilate, self.kernel))
         return "grid" if shared else "columns"
 
@@ -97,7 +97,7 @@ class Geometry:
 
 
 def samples_at_a_time(g: Geometry, per_sample: int) -> int:
-    """How many samples of `per_sample` elements fit SCRATCH; at least one."""
+    """Number of samples of `per_sample` elements that fit SCRATCH; at least one."""
     return max(1, min(g.n, SCRATCH // max(1, per_sample * g.acc.itemsize)))
 
 
@@ -112,7 +112,7 @@ def pointwise_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, wo
 
 
 def _pointwise_sums(g: Geometry) -> bool:
-    """Whether a product per sample, then summed, beats one product over samples laid side by side."""
+    """True if a product per sample, then summed, beats one product over samples laid side by side."""
     _, fg, cg, _ = g.weight_split
     return g.groups > 1 or 4 * fg * cg <= (fg + cg) * prod(g.size)
 
@@ -173,19 +173,19 @@ def pointwise_backward(
 
 @dataclass(frozen=True)
 class Grid:
-    """The long rows: `shape` is one sample with its share of padding."""
+    """The geometry of the long rows: `shape` is one sample with its share of padding."""
 
     shape: Shape
     steps: Shape  # elements of a long row from one kernel element to the next, along each axis
     reach: int  # from the kernel's first element to its last
     samples: int  # at a time
     columns: int  # at a time
-    inside: tuple[slice, ...]  # where in a sample's share its data lies
-    outputs: tuple[slice, ...]  # where its outputs lie
+    inside: tuple[slice, ...]  # the position of the data in a sample's share
+    outputs: tuple[slice, ...]  # the position of its outputs
 
     @classmethod
     def of(cls, g: Geometry, gathered: int) -> Grid:
-        """For columns made of `gathered` channels."""
+        """The grid for columns gathered from `gathered` channels."""
         shape = tuple(n + p for n, p in zip(g.size, g.pad))
         steps = tuple(d * prod(shape[i + 1 :]) for i, d in enumerate(g.dilate))
         samples = samples_at_a_time(g, (g.c + g.f) * prod(shape))
@@ -229,9 +229,9 @@ def _gather(xp: Any, row: Any, start: int, count: int, steps: Shape, g: Geometry
     channels, item = row.shape[0], row.itemsize
     shape = (channels, *g.kernel, count)
     strides = (row.strides[0], *(s * item for s in steps), item)
-    found = columns[: channels * g.taps * count]
-    xp.copyto(found.reshape(shape), xp.lib.stride_tricks.as_strided(row[:, start:], shape, strides))
-    return found.reshape(g.groups, channels // g.groups * g.taps, count)
+    gathered = columns[: channels * g.taps * count]
+    xp.copyto(gathered.reshape(shape), xp.lib.stride_tricks.as_strided(row[:, start:], shape, strides))
+    return gathered.reshape(g.groups, channels // g.groups * g.taps, count)
 
 
 def _box(row: Any, samples: int, shape: Shape, where: tuple[slice, ...]) -> Any:
@@ -250,13 +250,13 @@ def grid_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: A
         m = min(grid.samples, g.n - i)
         length = m * prod(grid.shape)
         if length < result.shape[1]:
-            padded[:, length:].fill(0)  # the last, shorter part: what the part before left there
+            padded[:, length:].fill(0)  # the last part is shorter: overwrite the rest of the previous one
         xp.copyto(_box(padded[:, :length], m, grid.shape, grid.inside), data[i : i + m], casting="unsafe")
         product = result.reshape(groups, fg, -1)
         for start in range(0, length, grid.columns):
             stop = min(start + grid.columns, length)
-            found = _gather(xp, padded, start, stop - start, grid.steps, g, columns)
-            xp.matmul(w, found, out=product[:, :, start:stop])
+            gathered = _gather(xp, padded, start, stop - start, grid.steps, g, columns)
+            xp.matmul(w, gathered, out=product[:, :, start:stop])
         xp.copyto(out[i : i + m], _box(result[:, :length], m, grid.shape, grid.outputs), casting="unsafe")
 
 
@@ -292,13 +292,13 @@ def grid_backward(
         by_group = x.reshape(groups, cg, -1)
         for start in range(0, length, grid.columns):
             stop = min(start + grid.columns, length)
-            found = _gather(xp, padded, grid.reach + start, stop - start, steps, g, columns)
+            gathered = _gather(xp, padded, grid.reach + start, stop - start, steps, g, columns)
             here = by_group[:, :, start:stop]
             if d_weight is not None:
-                xp.matmul(here, found.swapaxes(1, 2), out=part)
+                xp.matmul(here, gathered.swapaxes(1, 2), out=part)
                 _add(xp, sums, added, first=i == start == 0)
             if d_data is not None:
-                xp.matmul(turned, found, out=here)  # over the data, which has done its part
+                xp.matmul(turned, gathered, out=here)  # over the data, which is not read any more
         if d_data is not None:
             xp.copyto(d_data[i : i + m], inside, casting="unsafe")
     if d_weight is not None and total:
@@ -328,13 +328,13 @@ def _columns_pieces(g: Geometry, backward: bool) -> list[Piece]:
 def _fill_columns(xp: Any, g: Geometry, data: Any, columns: Any) -> Any:
     """Columns of all samples given, (G, C/G * taps, samples * positions)."""
     m = len(data)
-    found = columns[: g.c * g.taps * m * prod(g.out)]
+    filled = columns[: g.c * g.taps * m * prod(g.out)]
     if any(g.pad):
-        found.fill(0)
-    by_tap = found.reshape(g.c, g.taps, m, *g.out)
+        filled.fill(0)
+    by_tap = filled.reshape(g.c, g.taps, m, *g.out)
     for k, inside, outputs in window_slices(g.size, g.kernel, g.stride, g.dilate, g.pad, g.out):
         xp.copyto(by_tap[:, k, :, *outputs], data[:, :, *inside].swapaxes(0, 1), casting="unsafe")
-    return found.reshape(g.groups, g.c // g.groups * g.taps, -1)
+    return filled.reshape(g.groups, g.c // g.groups * g.taps, -1)
 
 
 def columns_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) -> None:
@@ -346,16 +346,16 @@ def columns_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work
     for i in range(0, g.n, step):
         m = min(step, g.n - i)
         product = result[: g.f * m * prod(g.out)]
-        found = _fill_columns(xp, g, data[i : i + m], columns)
-        xp.matmul(w, found, out=product.reshape(groups, fg, -1))
+        filled = _fill_columns(xp, g, data[i : i + m], columns)
+        xp.matmul(w, filled, out=product.reshape(groups, fg, -1))
         xp.copyto(out[i : i + m], product.reshape(g.f, m, *g.out).swapaxes(0, 1), casting="unsafe")
 
 
 def columns_backward(
     xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
 ) -> None:
-    """d_weight = d_out @ columns.T; the columns' gradient weight.T @ d_out is added back where it was
-    read."""
+    """d_weight = d_out @ columns.T; the columns' gradient weight.T @ d_out is added back to its
+    sources."""
     columns, rows, d_x, part, *cast = carve(work, g.backward_pieces)
     groups, fg, cg, taps = g.weight_split
     if d_data is not None:
@@ -369,8 +369,8 @@ def columns_backward(
         xp.copyto(d.reshape(g.f, m, *g.out), d_out[i : i + m].swapaxes(0, 1), casting="unsafe")
         d = d.reshape(groups, fg, -1)
         if d_weight is not None:
-            found = _fill_columns(xp, g, data[i : i + m], columns)
-            xp.matmul(d, found.swapaxes(1, 2), out=part)
+            filled = _fill_columns(xp, g, data[i : i + m], columns)
+            xp.matmul(d, filled.swapaxes(1, 2), out=part)
             _add(xp, sums, part, first=i == 0)
         if d_data is not None:
             flat = columns[: g.c * taps * m * prod(g.out)]

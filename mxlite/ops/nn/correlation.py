@@ -17,7 +17,7 @@ from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 @dataclass(frozen=True)
 class _Places:
-    """Where patches of padded (C, H, W) maps meet."""
+    """Positions of the patches of padded (C, H, W) maps."""
 
     channels: int
     padded: Shape
@@ -27,7 +27,7 @@ class _Places:
 
     @property
     def displacements(self) -> list[tuple[int, int]]:
-        """How far data2's patch lies from data1's, down and right, for each output channel."""
+        """The displacement of data2's patch from data1's, down and right, for each output channel."""
         steps = range(-self.reach, self.reach + 1)
         return [(i * self.a.stride2, j * self.a.stride2) for i in steps for j in steps]
 
@@ -37,7 +37,7 @@ class _Places:
         return self.a.kernel_size**2 * self.channels
 
     def patches(self, x: Any, down: int, right: int) -> Iterator[Any]:
-        """For each position of the kernel, what the patches have there: views (C, OH, OW) of a padded map."""
+        """The patches' elements for each position of the kernel: views (C, OH, OW) of a padded map."""
         s, start = self.a.stride1, self.a.max_displacement
         h, w = self.out
         for i in range(self.a.kernel_size):
@@ -67,7 +67,7 @@ def _places(a: Any, data: Shape) -> _Places:
 
 
 class Correlation(Op):
-    """How alike the patches of two maps are, for each displacement of the second.
+    """Similarity of the patches of two maps, for each displacement of the second.
 
     data1, data2: (N, C, H, W)  ->  out: (N, D * D, OH, OW), D = 2 * (max_displacement // stride2) + 1,
     OH = ceil((H + 2 * pad_size - 2 * (max_displacement + (kernel_size - 1) / 2)) / stride1).
@@ -177,7 +177,7 @@ class Correlation(Op):
 
 
 def _pad(xp: Any, a: Any, x: Any, padded: Any) -> None:
-    """`x` with zeros around, into `padded`."""
+    """Copy `x`, with zeros around it, into `padded`."""
     padded.fill(0)
     p = a.pad_size
     xp.copyto(padded[:, p : p + x.shape[1], p : p + x.shape[2]], x)

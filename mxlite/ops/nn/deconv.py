@@ -61,11 +61,11 @@ class DeconvAttrs:
 
 
 class Deconvolution(Op):
-    """Transposed convolution: what a convolution's data gets as gradient where its output's is `data`.
+    """Transposed convolution: the gradient in a convolution's data, if the gradient in its output is `data`.
 
     data: (N, C, H, W);  weight: (C, F/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
     OH = (H - 1) * stride + (KH - 1) * dilate + 1 - 2 * pad + adj and F = `num_filter`. One, two or three
-    spatial axes. G = `num_group` parts of the channels go apart from each other.
+    spatial axes. G = `num_group` parts of the channels are convolved independently.
 
     `target_shape` says OH, OW itself; `pad` and `adj` then follow from it, whatever they say: half of what
     is too much is cut at each side, of an odd number one more at the front. `no_bias` is True unless said
@@ -108,7 +108,7 @@ class Deconvolution(Op):
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry_of(a, inputs[0], dtype)
-        # One after the other, in the same bytes.
+        # The two kernels run one after the other, in the same bytes.
         return max(forward_bytes(g), backward_bytes(g), 0 if a.no_bias else bias_bytes(outputs[0], dtype))
 
     @staticmethod
@@ -140,13 +140,13 @@ class Deconvolution(Op):
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         d_out, linear = heads["out"], asdict(a) | {"no_bias": True}
-        found = {
+        gradients = {
             "data": w._deconvolution_d_data(d_out, ins["weight"], ins["data"], **linear),
             "weight": w._deconvolution_d_weight(d_out, ins["data"], **linear),
         }
         if not a.no_bias:
-            found["bias"] = w.sum(d_out, axis=(1,), exclude=True)
-        return found
+            gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
+        return gradients
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Transposed convolution of arrays with their channels last."""
+"""Transposed convolution of channels-last arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .deconv import DeconvAttrs, Deconvolution, geometry_of
 
 @record
 class ChannelsLastDeconvAttrs(DeconvAttrs):
-    """As of Deconvolution."""
+    """Parameters of Deconvolution, and its layout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -26,11 +26,11 @@ class ChannelsLastDeconvAttrs(DeconvAttrs):
 
 
 class _deconvolution_channels_last(Op):
-    """Transposed convolution between arrays with their channels last; see Deconvolution.
+    """Transposed convolution between channels-last arrays; see Deconvolution.
 
     data: (N, *S, C);  weight: (C, F/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
 
-    The reference transposes copies: what counts is that backends have kernels for this form.
+    The reference kernel transposes copies: the operator exists for the backends' kernels.
     """
 
     inputs = ("data", "weight", "bias")
@@ -62,7 +62,7 @@ class _deconvolution_channels_last(Op):
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry_of(a, first(inputs[0]), dtype)
         bias = 0 if a.no_bias else bias_bytes(first(outputs[0]), dtype)
-        # One after the other, in the same bytes.
+        # The two kernels run one after the other, in the same bytes.
         own = max(forward_bytes(g), backward_bytes(g), bias)
         return scratch_bytes(_copies(inputs[0], outputs[0], dtype)) + own
 
@@ -108,5 +108,5 @@ class _deconvolution_channels_last(Op):
 
 
 def _copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
-    """Data and output with their channels behind the batch axis."""
+    """Scratch: data and output with their channels after the batch axis."""
     return [(first(data), dtype), (first(out), dtype)]

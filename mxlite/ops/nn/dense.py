@@ -19,7 +19,7 @@ class FullyConnected(Op):
 
     data: (N, ...) read as (N, K);  weight: (M, K);  bias: (M,)  ->  out: (N, M), where M = `num_hidden`.
     With `flatten=False` only the last axis is mapped: (..., K) -> (..., M). Cost: 2 * N * M * K flops.
-    Two-byte floats are multiplied and added up in float32.
+    Two-byte floats are multiplied and summed in float32.
     """
 
     inputs = ("data", "weight", "bias")
@@ -106,13 +106,13 @@ class FullyConnected(Op):
         data, d = ins["data"], heads["out"]
         if not a.flatten:
             data, d = (w.Reshape(x, shape=(-1, 0), reverse=True) for x in (data, d))
-        made = {
+        gradients = {
             "data": w.reshape_like(w.dot(d, ins["weight"]), ins["data"]),
             "weight": w.dot(d, w.Flatten(data), transpose_a=True),
         }
         if not a.no_bias:
-            made["bias"] = w.sum(d, axis=0)
-        return made
+            gradients["bias"] = w.sum(d, axis=0)
+        return gradients
 
 
 def _rows(a: Any, data: Any) -> Any:
@@ -123,13 +123,13 @@ def _rows(a: Any, data: Any) -> Any:
 
 
 def add_rows(xp: Any, rows: Any, out: Any) -> None:
-    """out[m] = sum over n of rows[n, m], added up in float32 at least."""
+    """out[m] = sum over n of rows[n, m], summed in float32 at least."""
     acc: DType = accumulator(rows.dtype)
     if acc == out.dtype:
         xp.add.reduce(rows, axis=0, out=out)
         return
     step = 1024
-    for i in range(0, rows.shape[1], step):  # a float32 row of its own, small enough for a temporary
+    for i in range(0, rows.shape[1], step):  # a float32 row, small enough for a temporary
         xp.copyto(
             out[i : i + step], xp.add.reduce(rows[:, i : i + step], axis=0, dtype=acc), casting="unsafe"
         )

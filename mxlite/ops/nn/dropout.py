@@ -25,8 +25,8 @@ class Dropout(Op):
     data: (...)  ->  out: (...). Identity at inference, unless `mode` is 'always'. Along `axes` one draw
     serves all.
 
-    Element i is kept where number i of the node's random stream is at least `p`. Backward draws the same
-    numbers again: no mask is stored, and a forward that is computed a second time gives the same bits.
+    Element i is kept if number i of the node's random stream is at least `p`. Backward draws the same
+    numbers: no mask is stored, and a recomputed forward gives the same bits.
     p = 1 gives zeros (MXNet 1.9.1: nan). `cudnn_off` has no effect.
     """
 
@@ -61,7 +61,7 @@ class Dropout(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 12 * prod(inputs[0])  # ten rounds of the generator make four numbers
+        return 12 * prod(inputs[0])  # ten rounds of the generator give four numbers
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -87,7 +87,7 @@ class Dropout(Op):
 
 
 class _dropout_channels_last(Op):
-    """Dropout of an array with its channels last, to the bit what Dropout does to it in the usual order.
+    """Dropout of a channels-last array, bit for bit that of Dropout in the usual order.
 
     data: (N, *S, C)  ->  out: as data. The element of sample n, channel c, position s has the number that it
     has in an array (N, C, *S). `axes` count as they do there.
@@ -151,9 +151,9 @@ def _drawn(a: Any, shape: Shape) -> Shape:
 
 
 def numbers(a: Any, shape: Shape, is_last: bool) -> tuple[Shape, Shape]:
-    """Axes of the data in their order in memory, and the steps that an element's number takes along them.
+    """Axes of the data in memory order, and the strides of an element's random number along them.
 
-    is_last: whether channels are. Axes of length 1 are left out, others joined where they can be.
+    is_last: True if channels are last. Axes of length 1 are left out, others joined if possible.
     """
     drawn = _drawn(a, first(shape) if is_last else shape)
     steps = [0 if n == 1 else prod(drawn[i + 1 :]) for i, n in enumerate(drawn)]
@@ -169,7 +169,7 @@ def numbers(a: Any, shape: Shape, is_last: bool) -> tuple[Shape, Shape]:
 
 
 def _pieces(a: Any, shape: Shape) -> list[Piece]:
-    """Random numbers, all of them where they are shared, and the generator's own scratch."""
+    """Random numbers, all of them if they are shared, and the generator's own scratch."""
     size = prod(_drawn(a, shape))
     kept = size if a.axes else min(size, _STEP)
     return [((kept,), float32), ((RandomStream.work_bytes(min(size, _STEP)),), _BYTE)]
@@ -194,9 +194,9 @@ def _apply(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) 
 
 
 def _apply_in_order(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
-    """As `_apply` for x and out (N, C, *S) whose elements lie in another order; S may be joined to one axis.
+    """`_apply` for x and out (N, C, *S) whose elements lie in another order; S may be joined to one axis.
 
-    Numbers are made for as many channels of a sample as there is scratch for, or for a part of one.
+    Numbers are drawn for as many channels of a sample as the scratch holds, or for a part of one.
     """
     if _is_copied(xp, a, x, out, train):
         return
@@ -217,7 +217,7 @@ def _apply_in_order(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, trai
 
 
 def _is_copied(xp: Any, a: Any, x: Any, out: Any, train: bool) -> bool:
-    """Whether nothing is to be dropped; then out = x, and that is done."""
+    """True if nothing is to be dropped; then `out` is already set to x."""
     if a.p != 0 and (train or a.mode == "always"):
         return False
     if x is not out:
@@ -226,7 +226,7 @@ def _is_copied(xp: Any, a: Any, x: Any, out: Any, train: bool) -> bool:
 
 
 def _share(xp: Any, a: Any, x: Any, out: Any, numbers: Any, own: Any, rng: Any) -> None:
-    """As `_apply`, with one number for all elements along `axes`."""
+    """`_apply` with one number for all elements along `axes`."""
     for i in range(0, numbers.size, _STEP):
         _mask(xp, rng, numbers[i : i + _STEP], own, i, a.p)
     xp.multiply(x, numbers.reshape(_drawn(a, x.shape)), out=out, casting="unsafe")

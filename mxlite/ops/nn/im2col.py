@@ -1,4 +1,4 @@
-"""Sliding windows as columns, and columns added up as windows."""
+"""Sliding windows as columns, and columns summed as windows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _columns_of(xp: Any, w: _Windows, images: Any, columns: Any) -> None:
 
 
 def _images_of(xp: Any, w: _Windows, columns: Any, images: Any, work: Any) -> None:
-    """images = the columns added up where they came from."""
+    """images = the columns summed into their sources."""
     rows = images.shape[0] * images.shape[1]
     by_tap = columns.reshape(rows, prod(w.kernel), *w.out)
     target = images.reshape(rows, *w.size)
@@ -146,7 +146,7 @@ class im2col(Op):
 class _im2col_d_data(Op):
     """Gradient of `im2col` in its data.
 
-    grad: (N, C * KH * KW, OH * OW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    grad: (N, C * KH * KW, OH * OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
     inputs = ("grad", "like")
@@ -177,7 +177,7 @@ class _im2col_d_data(Op):
 
 
 class col2im(Op):
-    """Columns added up where `im2col` of an image would take them from.
+    """Columns summed into the elements that `im2col` of an image would read.
 
     data: (N, C * KH * KW, OH * OW)  ->  out: (N, C, H, W) with H, W = `output_size`. Where windows overlap
     their numbers are added, so it is the gradient of `im2col`, not its inverse; its own gradient is `im2col`.

@@ -1,23 +1,23 @@
-"""The gradient in the weight of a convolution in front of a norm and max pooling, without what it made.
+"""The weight gradient of a convolution before a norm and max pooling, without the convolution's result.
 
     data -> convolution -> x -> norm -> rectifier -> max pooling     the first layers of a network for images
 
-x is the largest array of such a network. The gradient in it is, with d the gradient that comes through
-pooling and rectifier, nearly everywhere 0, and X, Y the sums of d and of d * normalized x over its M
-positions,
+x is the largest array of such a network. Let d be the gradient that comes through pooling and rectifier,
+which is 0 nearly everywhere, and X, Y the sums of d and of d * normalized x over its M positions. The
+gradient in x is
 
     d_x = factor * (d - X / M - (x - mean) / std * Y / M),
 
-which is linear in x, and so is the gradient in the weight, of which each number is a sum of d_x times data,
-or of patches, what one output of the convolution reads:
+which is linear in x, and so is the gradient in the weight. Each of its numbers is a sum of d_x times data,
+or of d_x times patches, a patch being the inputs of one output of the convolution:
 
     d_weight = factor * (sum of d * patch - X / M * sum of patches - Y / (M std) * sum of (x - mean) * patch)
 
-The last two sums can be made as soon as there is a mean. What d and Y need of x is what pooling took. So x is
-dead when forward is through the pooling, and backward makes no array of its size. No product is made twice:
-the gradient is two, one of which has few factors that are not 0.
+The last two sums can be computed as soon as there is a mean. d and Y need only those elements of x that
+pooling selected. So x is dead when forward has passed the pooling, and backward has no array of its size. No
+product is computed twice: the gradient is two products, one of which has few nonzero factors.
 
-The operators come in where a step is combined (`backends/passes/image_gradients.py`).
+The operators enter when a step is combined (`backends/passes/image_gradients.py`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .pooled_convolution import bands, made_shape, PooledAttrs, pooling
 
 
 class _image_sums(Op):
-    """Sums over all positions of what a convolution without bias reads for one output, its patch.
+    """Sums over all positions of the inputs of one output, its patch, for a convolution without bias.
 
-    made: (N, *OS, F), what it makes of data: (N, *S, C), both channels last;  mean: (F,)
+    made: (N, *OS, F), the result for data: (N, *S, C), both channels last;  mean: (F,)
     ->  sums: (F, C, *K) of (made - mean) * patch;  patches: (C, *K) of patches.
 
-    Of data of two bytes all but data and made is float32. There is no gradient.
+    If data is of two bytes, everything but data and made is float32. There is no gradient.
     """
 
     inputs = ("made", "data", "mean")
@@ -100,8 +100,8 @@ class _image_sums(Op):
 
 @record
 class ImageGradientAttrs(PooledAttrs):
-    """Those of the convolution and the pooling; `eps` and `momentum` of the norm; `relu`: whether what is
-    negative after it becomes 0.
+    """Parameters of the convolution and the pooling; `eps` and `momentum` of the norm; `relu`: True if
+    negative results of the norm become 0.
     """
 
     eps: float = 1e-3
@@ -112,9 +112,10 @@ class ImageGradientAttrs(PooledAttrs):
 class _image_gradient(Op):
     """Gradients of ``max pooling of max(BatchNorm(Convolution(data)), 0)`` in weight, gamma and beta.
 
-    grad, chosen, index: (N, *PS, F): the gradient in what pooling made, what it took of the convolution's
-    result, and where;  gamma, beta, mean, var, moving_mean, moving_var: (F,), of which `var` is the inverse
-    standard deviation;  data: (N, *S, C);  sums: (F, C, *K) and patches: (C, *K), of `_image_sums`
+    grad, chosen, index: (N, *PS, F): the gradient in the result of pooling, the elements of the convolution's
+    result that it selected, and their positions;  gamma, beta, mean, var, moving_mean, moving_var: (F,),
+    `var` being the inverse standard deviation;  data: (N, *S, C);  sums: (F, C, *K) and patches: (C, *K), of
+    `_image_sums`
     ->  d_weight: (F, C, *K);  d_gamma, d_beta: (F,).
 
     The statistics are those of the batch, and gamma is not fixed. Moves the moving averages.
@@ -201,7 +202,7 @@ class _image_gradient(Op):
         _line(xp, _norm(a, grad.shape), gamma, beta, mean, var, factor, shift)
         xp.multiply(chosen, factor, out=head)
         xp.add(head, shift, out=head)
-        if a.relu:  # 1 where the rectifier lets through, also where it was given nan
+        if a.relu:  # 1 where the rectifier lets through, also at nan
             xp.less_equal(head, 0, out=head, casting="unsafe")
             xp.subtract(1, head, out=head)
         else:
@@ -224,7 +225,7 @@ class _image_gradient(Op):
 def settle(
     xp: Any, columns: Sequence[Any], scale: float, sums: Any, patches: Any, total: Any, term: Any, column: Any
 ) -> None:
-    """Add to `total`, the sum over d alone, what goes through the statistics. term, column: scratch.
+    """Add to `total`, the sum over d alone, the terms through the statistics. term, column: scratch.
 
     columns: factor, inverse standard deviation, sums of d * normalized x, of d; scale: 1 / M.
     """
@@ -241,7 +242,7 @@ def settle(
 def _types(
     op: type[Op], dtypes: Sequence[DType | None], wide: tuple[int, ...], free: tuple[int, ...]
 ) -> tuple[DType | None, ...]:
-    """Types of inputs that are like the first, but for those at `wide`, which sums are made in."""
+    """Types of inputs that are like the first, except those at `wide`, which have the type of sums."""
     data = dtypes[0]
     require_kind(op, data)
     acc = None if data is None else accumulator(data)
@@ -257,12 +258,12 @@ def _norm(a: Any, shape: Shape) -> NormActAttrs:
 
 
 def _one(shape: Shape) -> Shape:
-    """One sample."""
+    """The shape of one sample."""
     return (min(1, shape[0]), *shape[1:])
 
 
 def _add(xp: Any, a: Any, grad: Any, data: Any, total: Any, term: Any, work: Any) -> None:
-    """To `total` the gradient in the weight of a convolution of `data`."""
+    """Add the weight gradient of a convolution of `data` to `total`."""
     _convolution_channels_last.backward(
         xp, a, grad, data, None, d_data=None, d_weight=term, d_bias=None, work=work,
         shapes=((data.shape, term.shape), (grad.shape,)),
@@ -284,7 +285,7 @@ def _sums_pieces(made: Shape, data: Shape, weight: Shape, dtype: DType) -> list[
 
 
 def _gradient_pieces(a: Any, pooled: Shape, data: Shape, weight: Shape, dtype: DType) -> list[Piece]:
-    """The rectified gradient; a band of it in its places, and of data; the sum and a band's part; columns."""
+    """The rectified gradient; a block of it spread over its positions, and of data; two sums; columns."""
     wide = accumulator(dtype)
     shapes = (pooled, made_shape(a, data), data, weight, weight, (5, pooled[-1]))
     return [(s, wide) for s in shapes]

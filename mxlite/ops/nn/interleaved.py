@@ -1,4 +1,4 @@
-"""Attention as two matrix products over projections that lie interleaved, head by head, in one array.
+"""Attention as two matrix products over projections that are interleaved, head by head, in one array.
 
 A row of `queries_keys_values` is, for each of `heads`, the query, the key and the value, D numbers each:
 
@@ -29,7 +29,7 @@ class _Heads:
 
 
 class _Interleaved(Op):
-    """Family: one of the two products."""
+    """Base: one of the two products."""
 
     abstract = True
     accepts = "float"

@@ -1,11 +1,11 @@
-"""Convolutions that normalize what they read: the array between a norm and a convolution is never made.
+"""Convolutions with a norm prologue: the array between a norm and a convolution never exists.
 
     x -> BatchNorm -> relu -> y -> Convolution            x -> _norm_line -> factor, shift
                                                           x, factor, shift -> _normed_convolution
 
 Batch normalization is ``x * factor + shift`` with two numbers for each channel. A convolution that applies
 them, and the rectifier, to each number it reads needs no y; nor does its gradient in the weight. Backends
-have kernels for that; the references here make y in scratch.
+have kernels for that; the reference kernels here compute y in scratch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
 
 @record
 class NormedAttrs(ChannelsLastAttrs):
-    """`relu`: whether what is negative after the norm becomes 0."""
+    """`relu`: True if negative results of the norm become 0."""
 
     relu: bool = True
 
 
 @record
 class NormedGradientAttrs(NormedAttrs):
-    """`plus`: what is added between the norm and the rectifier; see `norm_act_line.ADDENDS`. `wide`: whether
+    """`plus`: the addend between the norm and the rectifier; see `norm_act_line.ADDENDS`. `wide`: True if
     gradients of 16-bit data are float32.
     """
 
@@ -44,13 +44,13 @@ class NormedGradientAttrs(NormedAttrs):
 
 
 class _norm_line(Op):
-    """Batch normalization as a line for each channel, ``normalized = data * factor + shift``.
+    """Batch normalization as an affine map for each channel, ``normalized = data * factor + shift``.
 
     data: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
-    ->  factor, shift, mean, var: (C,). As of BatchNorm `var` is the inverse standard deviation.
+    ->  factor, shift, mean, var: (C,). As in BatchNorm `var` is the inverse standard deviation.
 
     ``factor = gamma * var``, ``shift = beta - mean * factor``. Attributes, statistics and moving averages are
-    BatchNorm's, whose gradient goes with `mean` and `var`.
+    BatchNorm's, whose gradient reads `mean` and `var`.
     """
 
     inputs = BatchNorm.inputs
@@ -114,7 +114,7 @@ class _norm_line(Op):
 
 
 class _normed_convolution(Op):
-    """Convolution of what it normalizes, ``out = Convolution(relu(data * factor + shift))``, channels last.
+    """Convolution with a norm prologue, ``out = Convolution(relu(data * factor + shift))``, channels last.
 
     data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,);  factor, shift: (C,)  ->  out: (N, *OS, F).
 
@@ -178,7 +178,8 @@ class _normed_convolution_d_weight(Op):
     grad: (N, *OS, F);  data, addend: (N, *S, C);  factor, shift, addend_factor, addend_shift: (C,)
     ->  d_weight: (F, C/G, *K);  d_bias: (F,).
 
-    added: by the attribute `addend` nothing, the addend, its line, or that rectified, as of `_norm_act_line`.
+    added: by the attribute `addend` nothing, the addend, its affine map, or that rectified, as in
+    `_norm_act_line`.
     """
 
     inputs = ("grad", "data", "factor", "shift", "addend", "addend_factor", "addend_shift")
@@ -255,18 +256,18 @@ class _normed_convolution_d_weight(Op):
 
 
 def _line_types(data: DType | None, *line: DType | None) -> tuple[DType | None, DType | None]:
-    """Of factor and shift."""
+    """Types of factor and shift."""
     wide = in_accumulator(data, ("factor", "shift"), line)
     return wide, wide
 
 
 def _columns(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """Factor, mean and var where nobody reads them."""
+    """Scratch for outputs that are not read: factor, mean and var."""
     return [((3, _split(a, data)[1]), accumulator(dtype))]
 
 
 def _normalized(data: Shape, dtype: DType, addend: str = "") -> list[Piece]:
-    """The normalized data; before it is rounded, where that has two bytes; the line of an addend."""
+    """The normalized data; the same before rounding, if that has two bytes; the affine map of an addend."""
     wide = accumulator(dtype)
     return [
         (data, dtype),
@@ -276,17 +277,17 @@ def _normalized(data: Shape, dtype: DType, addend: str = "") -> list[Piece]:
 
 
 def _gradient_pieces(a: Any, grad: Shape, data: Shape, dtype: DType) -> list[Piece]:
-    """The output's gradient and the data with their channels behind the batch axis; the normalized data."""
+    """The output's gradient and the data with their channels after the batch axis; the normalized data."""
     return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype, a.plus)]
 
 
 def _normalize(
     xp: Any, a: Any, data: Any, factor: Any, shift: Any, work: Any, added: Sequence[Any] = ()
 ) -> tuple[Any, Any]:
-    """relu(data * factor + shift + added) in `work`, and what is left of that."""
+    """relu(data * factor + shift + added) in `work`, and the rest of `work`."""
     pieces = _normalized(data.shape, data.dtype, a.plus if added else "")
-    made, wide, other = carve(work, pieces)
-    line = wide if wide.size else made
+    normalized, wide, other = carve(work, pieces)
+    line = wide if wide.size else normalized
     line_of(xp, data, factor, shift, -1, line)
     if added:
         plus = added[0]
@@ -298,5 +299,5 @@ def _normalize(
     if a.relu:
         xp.maximum(line, 0, out=line)
     if wide.size:
-        xp.copyto(made, wide, casting="unsafe")
-    return made, work[scratch_bytes(pieces) :]
+        xp.copyto(normalized, wide, casting="unsafe")
+    return normalized, work[scratch_bytes(pieces) :]

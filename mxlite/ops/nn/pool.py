@@ -28,9 +28,9 @@ class Pooling(Op):
     lies in the padded data (padding counts as zeros), or with `count_include_pad=False` in the data itself.
     lp: (sum of x^p)^(1/p), p = 1, 2 or 3. `cudnn_off` has no effect.
 
-    For max a hidden output `index` remembers which element of its window each maximum was: one byte
-    for windows of up to 255 elements, else four. Backward then needs neither `data` nor `out`, which MXNet
-    both keeps: for 2x2 windows an index is 1/16 of float32 data. avg and sum need nothing but d_out.
+    For max a hidden output `index` stores which element of its window each maximum was: one byte
+    for windows of up to 255 elements, else four. Backward then needs neither `data` nor `out`, both of which
+    MXNet keeps: for 2x2 windows an index is 1/16 of float32 data. avg and sum need only d_out.
     """
 
     inputs = ("data",)

@@ -1,4 +1,4 @@
-"""Pooling of arrays with their channels last."""
+"""Pooling of channels-last arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, poo
 
 @record
 class ChannelsLastPoolingAttrs(Pooling.Attrs):
-    """As of Pooling."""
+    """Parameters of Pooling, and its layout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,12 +27,12 @@ class ChannelsLastPoolingAttrs(Pooling.Attrs):
 
 
 class _pooling_channels_last(Op):
-    """One number for each window of an array with its channels last; see Pooling.
+    """One number for each window of a channels-last array; see Pooling.
 
     data: (N, *S, C)  ->  out: (N, *OS, C).
 
-    As there, max has a hidden output `index` (N, *OS, C), the number of each maximum in its window
-    counted row by row, and the window's size where there is none (all of it is padding); backward reads
+    As in Pooling, max has a hidden output `index` (N, *OS, C), the number of each maximum in its window
+    counted row by row, or the window's size if it has none (all of it is padding); backward reads
     nothing else.
     """
 
@@ -82,20 +82,20 @@ class _pooling_channels_last(Op):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        # That of Pooling, between arrays with their channels behind the batch. Only lp reads the data.
+        # That of Pooling, between arrays with their channels after the batch. Only lp reads the data.
         data = ins["data"] if a.pool_type == "lp" else w.zeros_like(ins["data"])
         plain = {n: w._channels_first(e) for n, e in outs.items() if n not in Pooling.unneeded(a)}
         head = {"out": w._channels_first(heads["out"])}
         attrs = Pooling.Attrs(**asdict(a))
-        found = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
-        return {"data": w._channels_last(found["data"])}
+        gradients = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
+        return {"data": w._channels_last(gradients["data"])}
 
 
 class _extreme_pooling_channels_last(Op):
-    """Of each window of an array with its channels last the largest element, of channels whose gamma is below
-    0 the smallest: of what a norm with that gamma makes, both are the largest.
+    """The largest element of each window of a channels-last array, or the smallest, in channels with a gamma
+    below 0: a norm with that gamma turns either into the largest.
 
-    data: (N, *S, C);  gamma: (C,)  ->  out, index: (N, *OS, C); index as of `_pooling_channels_last`.
+    data: (N, *S, C);  gamma: (C,)  ->  out, index: (N, *OS, C); index as in `_pooling_channels_last`.
     There is no gradient.
     """
 
@@ -140,8 +140,8 @@ class _extreme_pooling_channels_last(Op):
 
 
 class _chosen_pooling_channels_last(Op):
-    """Of each window of an array with its channels last the element that `index` numbers; 0 where it numbers
-    none. With the `index` of max pooling that is its result, of other data what lies in the same places.
+    """The element that `index` selects in each window of a channels-last array; 0 if it selects none. With
+    the `index` of max pooling that is its result; with other data, the elements at the same positions.
 
     data: (N, *S, C);  index: (N, *OS, C)  ->  out: (N, *OS, C).
     """

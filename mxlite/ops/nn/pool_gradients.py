@@ -1,4 +1,4 @@
-"""Gradients of pooling as operators of their own, so that they have gradients themselves."""
+"""Gradients of pooling as separate operators, so that they have gradients themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, win
 class _pooling_d_data(Op):
     """Gradient of sum or mean pooling in its data: each window's number goes to its elements.
 
-    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
     inputs = ("grad", "like")
@@ -52,9 +52,9 @@ class _pooling_d_data(Op):
 
 
 class _max_pooling_d_data(Op):
-    """Gradient of max pooling in its data: each window's number goes to the element that `index` numbers.
+    """Gradient of max pooling in its data: each window's number goes to the element that `index` selects.
 
-    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts;  index: as `grad`  ->  out: as `like`.
+    grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts;  index: as `grad`  ->  out: as `like`.
     """
 
     inputs = ("grad", "like", "index")
@@ -91,7 +91,7 @@ class _max_pooling_d_data(Op):
 
 
 class _chosen_pooling(Op):
-    """Of each window the element that `index` numbers; 0 where it numbers none.
+    """The element that `index` selects in each window; 0 if it selects none.
 
     data: (N, C, H, W);  index: (N, C, OH, OW)  ->  out: (N, C, OH, OW).
     """
@@ -130,6 +130,6 @@ class _chosen_pooling(Op):
 
 
 def _pooled(a: Any, data: Shape) -> Shape:
-    """The shape of what pooling makes of `data`."""
+    """The shape of the result of pooling `data`."""
     out: Shape = Pooling.infer_shape(a, data)[1][0]
     return out

@@ -1,9 +1,9 @@
-"""Reference kernels of pooling, for any place of the channel axis.
+"""Reference kernels of pooling, for any position of the channel axis.
 
 Arrays are read as (rows, *S, channels): plain ones have each channel of each sample as a row and 1 channel,
-those with their channels last each sample as a row. They are worked through in parts that stay in the cache:
-some rows, or where a row is too large, some of its positions along the first spatial axis. A part is a small
-pooling of its own; what lies beyond its edges is padding.
+channels-last ones have each sample as a row. They are processed in parts that stay in the cache:
+some rows, or if a row is too large, some of its positions along the first spatial axis. A part is a small
+pooling by itself; positions beyond its edges are padding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .windows import output_size, per_axis, Slices, window_slices
 
 
 def index_type(a: Any) -> DType:
-    """The smallest type that numbers the elements of a window, one number left for "none"."""
+    """The smallest type for the numbers of a window's elements, with one more number for "none"."""
     return as_dtype("uint8") if not a.global_pool and prod(a.kernel) < 255 else as_dtype("int32")
 
 
@@ -67,40 +67,40 @@ class Windows:
 
     @property
     def first_rows(self) -> Windows:
-        """The windows of the first rows that are worked on together: no later rows have larger parts."""
+        """The windows of the first rows that are processed together: later parts are no larger."""
         return replace(self, rows=min(self.rows, self._step[0]))
 
     @cached_property
     def forward_parts(self) -> list[Part]:
-        """Parts that have each output once."""
+        """Parts that cover each output once."""
         rows, at_a_time = self._step
         n, o, k, s, p = (v[0] for v in (self.size, self.out, self.kernel, self.stride, self.pad))
         step = o if at_a_time >= n else max(1, at_a_time // s)
-        found = []
+        parts = []
         for i in range(0, self.rows, rows):
             for first in range(0, o, max(1, step)):
                 stop = min(o, first + step)
                 begin = min(n, max(0, first * s - p))
                 end = max(begin, min(n, (stop - 1) * s - p + k))
-                found.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
-        return found
+                parts.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
+        return parts
 
     @cached_property
     def backward_parts(self) -> list[Part]:
-        """Parts that have each input once."""
+        """Parts that cover each input once."""
         rows, at_a_time = self._step
         n, o, k, s, p = (v[0] for v in (self.size, self.out, self.kernel, self.stride, self.pad))
-        found = []
+        parts = []
         for i in range(0, self.rows, rows):
             for begin in range(0, n, at_a_time):
                 end = min(n, begin + at_a_time)
                 first = min(o, max(0, -((k - 1 - p - begin) // s)))
                 stop = max(first, min(o, (end - 1 + p) // s + 1))
-                found.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
-        return found
+                parts.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
+        return parts
 
     def slices(self, part: Part) -> Iterator[tuple[int, Slices, Slices]]:
-        """Element number, what it reads of the part's inputs, and for which of its outputs."""
+        """For each window element: its number, the part's inputs it reads, and the outputs it belongs to."""
         begin, first = part.inputs.start, part.outputs.start
         return window_slices(
             (part.inputs.stop - begin, *self.size[1:]),
@@ -169,7 +169,7 @@ def backward_bytes(w: Windows, dtype: DType) -> int:
 
 
 def pool(xp: Any, a: Any, w: Windows, data: Any, out: Any, index: Any, work: Any) -> None:
-    """out: what the windows come to; index: the number of each maximum. Either may be None."""
+    """out: the result for each window; index: the number of each maximum. Either may be None."""
     scratch = carve(work, forward_pieces(w, data.dtype))
     for part in w.forward_parts:
         x = w.of_inputs(data, part)
@@ -214,7 +214,7 @@ def spread(
 
 
 def choose(xp: Any, w: Windows, data: Any, index: Any, out: Any, work: Any) -> None:
-    """out: of each window the element that `index` numbers; 0 where it numbers none."""
+    """out: the element that `index` selects in each window; 0 if it selects none."""
     first = carve(work, forward_pieces(w, data.dtype))[0]
     for part in w.forward_parts:
         x, y, which = w.of_inputs(data, part), w.of_outputs(out, part), w.of_outputs(index, part)
@@ -245,7 +245,7 @@ def _max(
         xp.copyto(y, best, casting="unsafe")
     if index is None:
         return
-    # Where element k equals the maximum stands count - k; the largest of these belongs to the first one.
+    # An element k that equals the maximum gets count - k; the largest of these belongs to the first one.
     count = prod(w.kernel)
     index.fill(0)
     for k, inside, outputs in w.slices(part):
@@ -281,16 +281,16 @@ def _sum(xp: Any, a: Any, w: Windows, part: Part, x: Any, y: Any, first: Any, se
 
 
 def counts(a: Any, w: Windows) -> list[list[int]]:
-    """For each axis and each output along it: how many of its window's positions count, at least 1."""
+    """For each axis and each output along it: the number of its window's positions that count, at least 1."""
     padded = a.count_include_pad is not False
-    found = []
+    per_axis = []
     for n, k, s, p, o in zip(w.size, w.kernel, w.stride, w.pad, w.out):
         starts = [i * s - p for i in range(o)]
         ends = [min(start + k, n + p) for start in starts]
         if not padded:
             starts, ends = [max(0, i) for i in starts], [min(n, i) for i in ends]
-        found.append([max(1, e - b) for b, e in zip(starts, ends)])
-    return found
+        per_axis.append([max(1, e - b) for b, e in zip(starts, ends)])
+    return per_axis
 
 
 def _divide(xp: Any, a: Any, w: Windows, part: Part, x: Any) -> None:
@@ -301,7 +301,7 @@ def _divide(xp: Any, a: Any, w: Windows, part: Part, x: Any) -> None:
 
 
 def _divide_by_power(xp: Any, a: Any, x: Any, out: Any, scratch: Any) -> None:
-    """Divide by out^(p - 1), the norm's own part of its slope. All of a window is 0 where out is: then by
+    """Divide by out^(p - 1), the norm's factor in its slope. If out is 0 all of its window is: then divide by
     1."""
     for _ in range(a.p_value - 1):
         divisor = flat_like(scratch, out)

@@ -1,17 +1,17 @@
-"""Convolution and the max pooling behind it, some samples at a time.
+"""Convolution and the max pooling after it, tiled over samples.
 
-The largest arrays of a network such as VGG are what its first convolutions make, and nobody reads them but
-the pooling behind, which keeps a quarter of the numbers. As one operator neither they nor their gradient are
-ever there as a whole:
+The largest arrays of a network such as VGG are the results of its first convolutions, and their only reader
+is the pooling after them, which keeps a quarter of the numbers. As one operator neither they nor their
+gradient ever exist as a whole:
 
-    for samples [a, b)    made = convolution of data[a:b]             a band, in the same bytes each time
+    for samples [a, b)    made = convolution of data[a:b]             a tile, in the same bytes each time
                           out[a:b], index[a:b] = maxima of made
 
     for samples [a, b)    made = d_out[a:b], each at the place in its window that index names, 0 elsewhere
                           d_weight += from made and data[a:b]         d_bias += sum of made
                           d_data[a:b] = from made and weight
 
-No product is made twice. The operator comes in where a step is simplified
+No product is computed twice. The operator enters when a step is simplified
 (`backends/passes/pooled_convolutions.py`).
 """
 
@@ -32,8 +32,8 @@ from .pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
 
 @record
 class PooledAttrs(ChannelsLastAttrs):
-    """Those of the convolution; `pool_kernel` to `pooling_convention` those of the pooling; `samples` of a
-    band, but for the last.
+    """Parameters of the convolution; `pool_kernel` to `pooling_convention` are the pooling's; `samples`: the
+    size of a tile, except the last.
     """
 
     pool_kernel: tuple[int, ...] = ()
@@ -57,17 +57,17 @@ def _pooling(
 
 
 def pooling(a: PooledAttrs) -> ChannelsLastPoolingAttrs:
-    """The pooling alone."""
+    """The parameters of the pooling alone."""
     return _pooling(a.pool_kernel, a.pool_stride, a.pool_pad, a.pooling_convention)
 
 
 def bands(a: PooledAttrs, count: int) -> Iterator[slice]:
-    """The samples of each band of `count`."""
+    """The samples of each tile of `count`."""
     return (slice(i, min(i + a.samples, count)) for i in range(0, count, a.samples))
 
 
 def made_shape(a: PooledAttrs, data: Shape) -> Shape:
-    """What the convolution makes of a band of `data`: (samples, *S, F)."""
+    """The shape of the convolution's result for a tile of `data`: (samples, *S, F)."""
     band = (min(a.samples, data[0]), *data[1:])
     return _convolution_channels_last.infer_shape(a, band, None, None)[1][0]
 
@@ -77,8 +77,8 @@ class _pooled_convolution(Op):
 
     data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
 
-    As of Pooling there is a hidden output `index`, the number of each maximum in its window; backward reads
-    it, data and weight. The sums of the gradients in weight and bias go band by band.
+    As in Pooling there is a hidden output `index`, the number of each maximum in its window; backward reads
+    it, data and weight. The gradients in weight and bias are summed tile by tile.
     """
 
     inputs = ("data", "weight", "bias")
@@ -96,8 +96,8 @@ class _pooled_convolution(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        ins, (made,) = _convolution_channels_last.infer_shape(a, *shapes)
-        return ins, _pooling_channels_last.infer_shape(pooling(a), made)[1]
+        ins, (convolved,) = _convolution_channels_last.infer_shape(a, *shapes)
+        return ins, _pooling_channels_last.infer_shape(pooling(a), convolved)[1]
 
     @classmethod
     def infer_type(
@@ -108,9 +108,9 @@ class _pooled_convolution(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        (made,) = _convolution_channels_last.infer_shape(a, *inputs)[1]
-        own = _convolution_channels_last.flops(a, inputs, (made,))
-        return own + _pooling_channels_last.flops(pooling(a), (made,), outputs)
+        (convolved,) = _convolution_channels_last.infer_shape(a, *inputs)[1]
+        own = _convolution_channels_last.flops(a, inputs, (convolved,))
+        return own + _pooling_channels_last.flops(pooling(a), (convolved,), outputs)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -142,10 +142,10 @@ class _pooled_convolution(Op):
         (band,) = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         for part in bands(a, len(data)):
-            made = band[: part.stop - part.start]
-            _convolution_channels_last.forward(xp, a, data[part], weight, bias, out=made, work=rest)
+            tile = band[: part.stop - part.start]
+            _convolution_channels_last.forward(xp, a, data[part], weight, bias, out=tile, work=rest)
             places = [None if x is None else x[part] for x in (out, index)]
-            _pooling_channels_last.forward(xp, pooling(a), made, out=places[0], index=places[1], work=rest)
+            _pooling_channels_last.forward(xp, pooling(a), tile, out=places[0], index=places[1], work=rest)
 
     @staticmethod
     def backward(
@@ -170,21 +170,21 @@ class _pooled_convolution(Op):
         for total in totals:
             total.fill(0)
         for part in bands(a, ins[0][0]):
-            made = band[: part.stop - part.start]
+            tile = band[: part.stop - part.start]
             _pooling_channels_last.backward(
-                xp, pooling(a), d_out[part], None, None, index[part], d_data=made, work=rest
+                xp, pooling(a), d_out[part], None, None, index[part], d_data=tile, work=rest
             )
             _convolution_channels_last.backward(
                 xp,
                 a,
-                made,
+                tile,
                 None if data is None else data[part],
                 weight,
                 d_data=None if d_data is None else d_data[part],
                 d_weight=None if d_weight is None else terms[0],
                 d_bias=None if d_bias is None else terms[1],
                 work=rest,
-                shapes=(((len(made), *ins[0][1:]), *ins[1:]), (made.shape,)),
+                shapes=(((len(tile), *ins[0][1:]), *ins[1:]), (tile.shape,)),
             )
             for total, term, wanted in zip(totals, terms, (d_weight, d_bias)):
                 if wanted is not None:
@@ -195,9 +195,9 @@ class _pooled_convolution(Op):
 
 
 def _of_any_band(a: PooledAttrs, inputs: Shapes, ask: Callable[[Shapes, Shape], int]) -> int:
-    """The most scratch of a band; the last, which is smaller, may take more than others.
+    """The most scratch of a tile; the last, which is smaller, may take more than others.
 
-    `ask(inputs, what the convolution makes)` says what one takes.
+    `ask(inputs, result of the convolution)` returns the scratch of one.
     """
     data, *rest = inputs
     counts = {part.stop - part.start for part in bands(a, data[0])} or {0}
@@ -205,7 +205,7 @@ def _of_any_band(a: PooledAttrs, inputs: Shapes, ask: Callable[[Shapes, Shape], 
 
 
 def _backward_pieces(a: PooledAttrs, inputs: Shapes, dtype: DType) -> list[Piece]:
-    """The gradient in what the convolution makes of a band; for weight and bias the sum and a band's part."""
+    """The gradient in the convolution's result for a tile; for weight and bias the sum and a tile's part."""
     wide = accumulator(dtype)
     vectors = inputs[1], (0 if a.no_bias else a.num_filter,)
     return [(made_shape(a, inputs[0]), dtype), *((s, wide) for s in vectors for _ in range(2))]

@@ -1,7 +1,7 @@
-"""Sliding windows, as convolution and pooling move them over the spatial axes.
+"""Sliding windows of convolution and pooling over the spatial axes.
 
-Element `k` of the window at output position `o` reads input position `o * stride - pad + k * dilate`, where
-that lies inside the input; the rest is padding.
+Element `k` of the window at output position `o` reads input position `o * stride - pad + k * dilate`, if
+that is inside the input; the rest is padding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Slices = tuple[slice, ...]
 
 
 def per_axis(name: str, value: Shape, rank: int, default: int) -> Shape:
-    """`value`, or `default` for every one of `rank` axes where none was given.
+    """`value`, or `default` for every one of `rank` axes if none was given.
 
     Raises OpAttributeError for another number of axes.
     """
@@ -32,9 +32,9 @@ def output_size(
 ) -> Shape:
     """Window positions along each axis; with `ceil` the last window may reach beyond the padded input.
 
-    Raises ShapeError where not one window fits.
+    Raises ShapeError if not one window fits.
     """
-    found = []
+    sizes = []
     for n, k, s, d, p in zip(size, kernel, stride, dilate, pad):
         room = n + 2 * p - ((k - 1) * d + 1)
         if room < 0:
@@ -43,15 +43,14 @@ def output_size(
                 + (f" at dilation {dilate}" if any(d != 1 for d in dilate) else "")
                 + "; pad the data, or take a smaller kernel."
             )
-        found.append((-(-room // s) if ceil else room // s) + 1)
-    return tuple(found)
+        sizes.append((-(-room // s) if ceil else room // s) + 1)
+    return tuple(sizes)
 
 
 def window_slices(
     size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: Shape, out: Shape
 ) -> Iterator[tuple[int, Slices, Slices]]:
-    """For each window element, row by row: its number, the inputs it reads, and the outputs it reads them
-    for.
+    """For each window element, row by row: its number, the inputs it reads, and the outputs it is for.
 
     Elements that only ever see padding are left out.
     """

@@ -1,1 +1,1 @@
-"""Normalizations, and what the CPU and GPU make of those beside other layers."""
+"""Normalizations, and their fusions with other layers on the CPU and GPU."""

@@ -1,4 +1,4 @@
-"""Batch normalization by the moving averages, made part of the convolution before it."""
+"""Batch normalization by the moving averages, folded into the convolution before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 @record
 class FoldNormAttrs:
-    """`eps`, `fix_gamma`: of the norm; `no_bias`: whether the convolution has none."""
+    """`eps`, `fix_gamma`: of the norm; `no_bias`: True if the convolution has no bias."""
 
     eps: float = 1e-3
     fix_gamma: bool = True
@@ -22,17 +22,17 @@ class FoldNormAttrs:
 
 
 def _names(cls: type[Op], a: Any) -> tuple[str, ...]:
-    """All inputs, but no bias where the convolution has none."""
+    """All inputs, without the bias if the convolution has none."""
     return cls.inputs[:-1] if a.no_bias else cls.inputs
 
 
 def _workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-    """Scale and shift in full precision; the first input's first axis is theirs."""
+    """Scale and shift in full precision; their length is that of the first input's first axis."""
     return scratch_bytes(pieces(inputs[0], dtype))
 
 
 class _fold_norm(Op):
-    """Weight and bias of a convolution that normalizes too, ``out = weight * scale``, scale = gamma / std.
+    """Weight and bias of a convolution with a folded norm, ``out = weight * scale``, scale = gamma / std.
 
     weight: (F, ...);  gamma, beta, moving_mean, moving_var, bias: (F,)  ->  out: as weight;  shift: (F,).
 
@@ -109,7 +109,7 @@ class _norm_factors(Op):
     gamma, beta, moving_mean, moving_var, bias: (F,)  ->  scale, shift: (F,).
 
     ``shift = (bias - moving_mean) * scale + beta``, std = sqrt(moving_var + eps). In float32 (float64 for
-    that), rounded once. Weights stay what they are: no second copy of them is needed.
+    that), rounded once. The weights are unchanged: no second copy of them is needed.
     """
 
     inputs = _fold_norm.inputs[1:]
@@ -150,7 +150,7 @@ class _norm_factors(Op):
 
 
 def pieces(weight: Shape, dtype: DType) -> list[Piece]:
-    """Scale, and shift before it is rounded."""
+    """Scratch: scale, and shift before it is rounded."""
     return [(weight[:1], accumulator(dtype)), (weight[:1], accumulator(dtype))]
 
 

@@ -19,10 +19,10 @@ class GroupNorm(Op):
     data: (N, C, ...) with C a multiple of `num_groups`, G;  gamma, beta: (G,), or (C,)  ->  out: as data;
     mean, std = sqrt(var + eps): (N, G); they are outputs with `output_mean_var`.
 
-    Y. Wu, K. He, 2018, "Group normalization". One gamma for each group is MXNet 1.9.1's rule, and what is
-    inferred; one for each channel, the paper's, PyTorch's and ONNX's, is taken where gamma has that shape.
-    The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's
-    dtype, or float32 beside 16-bit data; mean and std are of gamma's.
+    Y. Wu, K. He, 2018, "Group normalization". One gamma for each group is MXNet 1.9.1's rule, and the shape
+    that is inferred; one for each channel, the paper's, PyTorch's and ONNX's, is used if gamma has that
+    shape. The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of
+    data's dtype, or float32 beside 16-bit data; mean and std are of gamma's.
     """
 
     inputs = ("data", "gamma", "beta")

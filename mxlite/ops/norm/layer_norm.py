@@ -112,12 +112,12 @@ class LayerNorm(Op):
         variance = w.mean(w.square(centred), axis=-1, keepdims=True)
         inverse = w.rsqrt(w._plus_scalar(variance, scalar=a.eps))
         scaled = w.broadcast_mul(centred, inverse)
-        made: dict[str, Entry] = {}
+        gradients: dict[str, Entry] = {}
         terms: list[Entry] = []
         if "out" in heads:
             d = back(heads["out"])
-            made["gamma"] = w.sum(w.elemwise_mul(d, scaled), axis=-1, exclude=True)
-            made["beta"] = w.sum(d, axis=-1, exclude=True)
+            gradients["gamma"] = w.sum(w.elemwise_mul(d, scaled), axis=-1, exclude=True)
+            gradients["beta"] = w.sum(d, axis=-1, exclude=True)
             g = w.broadcast_mul(d, ins["gamma"])
             along_scaled = w.mean(w.elemwise_mul(g, scaled), axis=-1, keepdims=True)
             rest = w.broadcast_sub(g, w.mean(g, axis=-1, keepdims=True))
@@ -129,8 +129,8 @@ class LayerNorm(Op):
             terms.append(_share(w, data, back(heads["mean"])))
         if "std" in heads:
             terms.append(w.elemwise_mul(scaled, _share(w, data, back(heads["std"]))))
-        made["data"] = back(w.add_n(*terms) if len(terms) > 1 else terms[0])
-        return made
+        gradients["data"] = back(w.add_n(*terms) if len(terms) > 1 else terms[0])
+        return gradients
 
 
 class RMSNorm(Op):
@@ -216,7 +216,7 @@ def affine_types(
 ) -> tuple[DType | None, DType | None]:
     """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
 
-    Parameters nobody has said anything about are as data. Raises DTypeError.
+    Parameters of unknown type are as data. Raises DTypeError.
     """
     require_kind(op, data)
     known = [d for d in affine if d is not None]
@@ -249,7 +249,7 @@ def _rule(a: Any, shape: Shape, centre: bool = True) -> Rule:
 
 
 class _ToLast:
-    """Exchange an axis and the last one; twice gives the same array."""
+    """A view with an axis and the last one exchanged; twice gives the same array."""
 
     def __init__(self, w: Any, axis: int) -> None:
         self.w, self.axis = w, axis

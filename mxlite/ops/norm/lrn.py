@@ -18,7 +18,7 @@ class LRN(Op):
     """Divide by a power of the squares of neighbouring channels, ``out = data * s ** -beta``.
 
     data: (N, C, ...)  ->  out: as data. ``s = knorm + alpha / nsize * sum of data^2`` over the channels up to
-    (nsize - 1) // 2 away. Backward makes s again from the data.
+    (nsize - 1) // 2 away. Backward recomputes s from the data.
     """
 
     inputs = ("data",)

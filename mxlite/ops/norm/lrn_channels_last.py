@@ -1,4 +1,4 @@
-"""Local response normalization of arrays with their channels last."""
+"""Local response normalization of channels-last arrays."""
 
 from __future__ import annotations
 

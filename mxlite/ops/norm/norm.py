@@ -30,15 +30,15 @@ class BatchNorm(Op):
     ->  out: as data;  mean, var: (C,). As in MXNet the output named `var` is the inverse standard deviation.
 
     Training takes the biased variance of the batch. **Forward never touches the moving averages; backward
-    moves them**, ``moving = moving * momentum + batch * (1 - momentum)``, once for each call, so a forward
-    that is computed a second time changes nothing. `use_global_stats`, and inference, normalize by the moving
-    averages instead, which then are constants to the gradient and stay as they are. (MXNet 1.9.1 mixes
-    both formulas in a backward that follows an inference forward; here it is the gradient of what ran.)
+    moves them**, ``moving = moving * momentum + batch * (1 - momentum)``, once for each call, so a recomputed
+    forward changes nothing. `use_global_stats`, and inference, normalize by the moving averages instead,
+    which then are constants to the gradient and stay as they are. (MXNet 1.9.1 mixes both formulas in a
+    backward that follows an inference forward; here it is the gradient of what ran.)
 
     `fix_gamma` (the default!) counts gamma as 1 and gives it the gradient 0; the array itself is not
     overwritten. Statistics are float32 for two-byte data. `cudnn_off` has no effect.
 
-    The variance is that of centred data, two passes, not E[x^2] - E[x]^2, which loses all digits where the
+    The variance is that of centred data, in two passes, not E[x^2] - E[x]^2, which loses all digits if the
     mean is large.
     """
 
@@ -230,8 +230,8 @@ class _contrib_SyncBatchNorm(BatchNorm):
     """Batch normalization over several devices; here over one: BatchNorm with the channels on axis 1.
 
     data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,). As in
-    MXNet `var`, where it is shown, is the variance itself, not BatchNorm's inverse deviation. `ndev` and
-    `key` have no effect: a batch that lies on one device has nothing to wait for.
+    MXNet `var`, if it is an output, is the variance itself, not BatchNorm's inverse deviation. `ndev` and
+    `key` have no effect: a batch on one device has nothing to wait for.
     """
 
     @record
@@ -302,14 +302,14 @@ class _contrib_SyncBatchNorm(BatchNorm):
 
 
 def _variance(xp: Any, a: Any, factor: Any, out: Any) -> None:
-    """out = the variance of which `factor` is 1 / sqrt(var + eps)."""
+    """out = the variance whose 1 / sqrt(var + eps) is `factor`."""
     xp.multiply(factor, factor, out=out)
     xp.divide(1.0, out, out=out)
     xp.subtract(out, a.eps, out=out)
 
 
 def _split(a: Any, shape: Shape) -> tuple[int, int, int]:
-    """(N, C, P): elements before, at and behind the channel axis."""
+    """(N, C, P): elements before, at and after the channel axis."""
     axis = a.axis % len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 

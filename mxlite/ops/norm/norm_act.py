@@ -1,4 +1,4 @@
-"""Batch normalization with what follows it in a residual network, in one operator."""
+"""Batch normalization with a fused epilogue: the sum and the rectifier after it in a residual network."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .norm import _at, _count, _gain, _gradient_line, _move, _split, BatchNorm
 
 @record
 class NormActAttrs(BatchNorm.Attrs):
-    """As of BatchNorm; `add`: whether an array is added to the result; `relu`: what is negative becomes 0, or
-    is multiplied by `slope`, a number of [0, 1).
+    """Parameters of BatchNorm; `add`: True if an array is added to the result; `relu`: True if negative
+    results become 0, or are multiplied by `slope`, a number of [0, 1).
     """
 
     relu: bool = True
@@ -52,9 +52,9 @@ class _norm_act(BatchNorm):
     A rectifier that is not leaky has the slope 0.
     Data of two bytes is computed in float32 throughout and rounded once.
 
-    Backward keeps `data` and the statistics. Where the rectifier let through is computed again from them, so
-    that `out` lives only as long as others need it; with an addend it is read off `out`, which the next
-    convolution keeps anyway, where the addend might not be kept. At 0 the gradient is the slope.
+    Backward keeps `data` and the statistics. It recomputes from them where the rectifier let through, so
+    that `out` lives only as long as others need it; with an addend it reads that from `out`, which the next
+    convolution keeps anyway, while the addend might not be kept. At 0 the gradient is the slope.
     """
 
     inputs = (*BatchNorm.inputs, "addend")  # type: ignore[assignment]
@@ -194,7 +194,7 @@ class _norm_act(BatchNorm):
         if moves:
             step, batch = s.columns[0], s.columns[1]
             _move(xp, moving_mean, mean, a.momentum, step)
-            xp.multiply(var, var, out=batch)  # the batch's variance again, out of 1 / sqrt(var + eps)
+            xp.multiply(var, var, out=batch)  # recompute the batch's variance from 1 / sqrt(var + eps)
             xp.divide(1.0, batch, out=batch)
             xp.subtract(batch, a.eps, out=batch)
             _move(xp, moving_var, batch, a.momentum, step)
@@ -212,7 +212,7 @@ class _Head:
             self.scale, self.shift = _line(xp, a, gamma, beta, mean, var, s.columns, s.wide[3:])
 
     def settle(self, target: Any) -> None:
-        """Write the whole of it to `target`, to be read from there."""
+        """Write all of it to `target`, to be read from there."""
         for where in blocks(*self.x.shape):
             here = self[where]
             if not self.xp.may_share_memory(here, target[where]):
@@ -220,7 +220,7 @@ class _Head:
         self.d, self.masked = target, False
 
     def __getitem__(self, where: Block) -> Any:
-        """A box of it, for reading, in the type that sums are made in; it may lie in the scratch `head`."""
+        """A box of it, for reading, in the type of sums; it may lie in the scratch `head`."""
         xp, d = self.xp, self.d[where]
         box = self.s.head[: d.size].reshape(d.shape)
         if self.masked:
@@ -230,7 +230,7 @@ class _Head:
             else:
                 scale, shift = _at(self.scale, where), _at(self.shift, where)
                 xp.less_equal(_times_plus(xp, self.x[where], scale, shift, self.s.head), 0, out=positive)
-            xp.logical_not(positive, out=positive)  # also where it is nan, which is not to be hidden
+            xp.logical_not(positive, out=positive)  # also True at nan, which must not be hidden
             if not self.slope:
                 return xp.multiply(d, positive, out=box)
             xp.copyto(box, d)
@@ -253,7 +253,7 @@ class _Scratch:
 
 
 def rectify(xp: Any, a: Any, y: Any, below: Any) -> None:
-    """What follows by `relu` and `slope` of `a`, in place; `below`: scratch for as much where it is leaky."""
+    """Apply the rectifier of `relu` and `slope` in place; `below`: scratch of that size if it is leaky."""
     if a.relu and a.slope:
         leaked = xp.multiply(y, a.slope, out=below[: y.size].reshape(y.shape))
         xp.maximum(y, leaked, out=y)
@@ -262,7 +262,7 @@ def rectify(xp: Any, a: Any, y: Any, below: Any) -> None:
 
 
 def _forward_pieces(a: Any, shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
-    """A box of data; mean, var, scale and shift; the last two spread out; another box where it is leaky."""
+    """A box of data; mean, var, scale and shift; the last two spread out; another box if it is leaky."""
     acc = accumulator(dtype)
     _, c, p = shape
     box = _box(shape)
@@ -291,7 +291,7 @@ def _box(shape: tuple[int, int, int]) -> int:
 def _line(
     xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, columns: Any, wide: Any
 ) -> tuple[Any, Any]:
-    """Scale and shift that make the normalized out of the data, spread out; the same bits at each call."""
+    """Scale and shift of the norm's affine map of the data, spread out; the same bits at each call."""
     factor, offset = columns[0], columns[1]
     _gain(xp, a, var, gamma, factor)
     xp.multiply(mean, factor, out=offset)
@@ -326,7 +326,7 @@ def _sums(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, d_sum:
 
 
 def _d_data(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, result: Any, moves: bool) -> None:
-    """factor * d, and through the statistics as well if they are the batch's: + slope * x + offset.
+    """factor * d, plus the terms through the statistics if they are the batch's: slope * x + offset.
 
     d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
     """

@@ -1,10 +1,10 @@
-"""Batch normalization, a sum and a rectifier, of which nobody keeps the result: it can be made again.
+"""Batch normalization, a sum and a rectifier whose result need not be kept: it can be recomputed.
 
-    x, addend -> _norm_act_line -> out            read by what runs forwards
-                                -> factor, shift  read, with x and addend, by who needs out afterwards
+    x, addend -> _norm_act_line -> out            read in the forward pass
+                                -> factor, shift  read, with x and addend, by recomputations of out
 
-What is added may itself be a line of the addend and a rectifier, so that a norm whose result is only added
-has no result.
+The addend may itself be an affine map of an array and a rectifier, so that a norm whose result is only added
+needs no result.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from .norm import _gain, _split, BatchNorm
 from .norm_act import _norm_act
 
 ADDENDS = ("", "array", "behind", "line", "relu")
-"""What is added: nothing, the addend, the addend behind the rectifier (of `_norm_again` alone), a line of it
-for each channel, a rectified line."""
+"""Kinds of addends: none; the array; the array added after the rectifier (for `_norm_again` alone); an affine
+map of it for each channel; a rectified affine map."""
 
 
 def is_lined(addend: str) -> bool:
-    """Whether there is a line for the addend."""
+    """True if the addend has an affine map."""
     return addend in ("line", "relu")
 
 
 def addend_names(cls: type[Op], a: Any) -> tuple[str, ...]:
-    """The inputs there are; the last three are addend, addend_factor and addend_shift."""
+    """The inputs in use; the last three are addend, addend_factor and addend_shift."""
     return cls.inputs[: len(cls.inputs) - (0 if is_lined(a.plus) else 2 if a.plus else 3)]
 
 
 def addend_first(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
-    """What `out` may overwrite."""
+    """The inputs that `out` may overwrite."""
     return {"out": ("addend", "data") if a.plus else ("data",)}
 
 
 @record
 class NormActLineAttrs(BatchNorm.Attrs):
-    """As of BatchNorm; `relu` and `slope`: as of `_norm_act`; `plus`: see `ADDENDS`."""
+    """Parameters of BatchNorm; `relu` and `slope`: as in `_norm_act`; `plus`: see `ADDENDS`."""
 
     relu: bool = True
     plus: str = ""
@@ -50,15 +50,15 @@ class NormActLineAttrs(BatchNorm.Attrs):
 
 
 class _norm_act_line(_norm_act):
-    """`_norm_act` of which all can be made again, ``out = max(data * factor + shift + added, 0)``.
+    """`_norm_act` whose result can be recomputed, ``out = max(data * factor + shift + added, 0)``.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var, addend_factor,
     addend_shift: (C,)  ->  out: as data;  mean, var, factor, shift: (C,), hidden.
 
-    added: the addend or, by the attribute `addend`, its line ``addend * addend_factor + addend_shift``,
-    rectified if that is "relu". ``factor = gamma * var``, ``shift = beta - mean * factor``. Backward makes
-    again from data and addend what the rectifier let through, and keeps no `out`; **d_addend is the gradient
-    in what is added**, in front of which line and rectifier have gradients of their own.
+    added: the addend or, by the attribute `addend`, its affine map ``addend * addend_factor + addend_shift``,
+    rectified if that is "relu". ``factor = gamma * var``, ``shift = beta - mean * factor``. Backward
+    recomputes from data and addend what the rectifier let through, and keeps no `out`; **d_addend is the
+    gradient in `added`**: the affine map and the rectifier before it have their own gradients.
     """
 
     inputs = (*_norm_act.inputs, "addend_factor", "addend_shift")  # type: ignore[assignment]
@@ -176,7 +176,7 @@ class _norm_act_line(_norm_act):
 
 
 def line(xp: Any, x: Any, factor: Any, shift: Any, axis: int, out: Any) -> Any:
-    """x * factor + shift by channels at `axis`, in `out`."""
+    """The affine map x * factor + shift by channels at `axis`, in `out`."""
     shape = [1] * x.ndim
     shape[axis] = -1
     xp.multiply(x, factor.reshape(shape), out=out)
@@ -184,7 +184,7 @@ def line(xp: Any, x: Any, factor: Any, shift: Any, axis: int, out: Any) -> Any:
 
 
 def _added(xp: Any, a: Any, addend: Any, factor: Any, shift: Any, scratch: Any) -> Any:
-    """What is added: None, the addend, or what is made of it in `scratch`."""
+    """The addend: None, the array, or its affine map in `scratch`."""
     if not is_lined(a.plus):
         return addend
     line(xp, addend, factor, shift, a.axis, scratch)
@@ -203,7 +203,7 @@ def _terms(a: Any) -> int:
 
 
 def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """What is added; the sum; mean, var, factor and shift."""
+    """Scratch: the addend; the sum; mean, var, factor and shift."""
     wide = accumulator(dtype)
     channels = _split(a, data)[1]
     return [(data if is_lined(a.plus) else (0,), wide), (data, wide), ((4, channels), wide)]

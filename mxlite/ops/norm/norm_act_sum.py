@@ -1,4 +1,4 @@
-"""Batch normalization and a rectifier, and behind them the sum of a residual network, in one operator."""
+"""Batch normalization and a rectifier, and the sum of a residual network after them, in one operator."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .norm_act import _norm_act, NormActAttrs
 
 
 class _norm_act_sum(Op):
-    """``out = _norm_act(data) + addend``: what was normalized and rectified is stored by nobody.
+    """``out = _norm_act(data) + addend``: the normalized and rectified array is never stored.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
     ->  out: as data;  mean, var: (C,), both hidden.
 
     Attributes and statistics are those of `_norm_act` without its `add`. Data of two bytes is rounded once.
-    It stands for two nodes whose gradients are there already (`backends/passes/norm_sums.py`), and has none.
+    It replaces two nodes whose gradients exist already (`backends/passes/norm_sums.py`), and has none.
     """
 
     inputs = (*_norm_act.inputs[:5], "addend")
@@ -84,5 +84,5 @@ class _norm_act_sum(Op):
 
 
 def _pieces(data: Shape, dtype: DType) -> list[Piece]:
-    """What is rectified."""
+    """Scratch for the rectified array."""
     return [(data, accumulator(dtype))]

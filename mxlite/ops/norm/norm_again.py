@@ -1,4 +1,4 @@
-"""The result of a norm that has run, made again of its statistics in one pass."""
+"""Recomputation of a norm's result from its statistics, in one pass."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .norm_act_line import _added, _line, _pieces, _terms, addend_first, addend_
 
 
 class _norm_again(Op):
-    """What `_norm_act`, its line or `_norm_act_sum` made, bit for bit, of the statistics that it found.
+    """The result of `_norm_act`, its variants or `_norm_act_sum`, recomputed bit for bit from its statistics.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
-    ->  out: as data, ``data * factor + shift + added``, rectified. As of BatchNorm `var` is the inverse
-    standard deviation; attributes and what is added are those of `_norm_act_line`. There is no gradient.
+    ->  out: as data, ``data * factor + shift + added``, rectified. As in BatchNorm `var` is the inverse
+    standard deviation; attributes and addends are those of `_norm_act_line`. There is no gradient.
     """
 
     inputs = ("data", "gamma", "beta", "mean", "var", "addend", "addend_factor", "addend_shift")
@@ -84,5 +84,5 @@ class _norm_again(Op):
 
 
 def _all_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """Those of `_norm_act_line`, and as much as data where the rectifier is leaky."""
+    """The scratch of `_norm_act_line`, and as much as data if the rectifier is leaky."""
     return [*_pieces(a, data, dtype), ((prod(data) * bool(a.slope),), accumulator(dtype))]

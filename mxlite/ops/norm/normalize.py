@@ -1,10 +1,10 @@
-"""The one normalization behind LayerNorm, GroupNorm, InstanceNorm, RMSNorm and L2Normalization.
+"""The normalization shared by LayerNorm, GroupNorm, InstanceNorm, RMSNorm and L2Normalization.
 
     scaled = (x - mean) / spread,   out = scaled * gamma + beta
 
-`mean` is 0 where a rule does not centre; `spread` is the root of the mean, or of the sum, of squares, plus
-eps. Statistics take two passes, the second over centred data: E[x^2] - E[x]^2 loses all digits where the mean
-is large. They are added up in float32 for two-byte data. Backward computes them again from the data, while
+`mean` is 0 if a rule does not centre; `spread` is the root of the mean, or of the sum, of squares, plus
+eps. Statistics take two passes, the second over centred data: E[x^2] - E[x]^2 loses all digits if the mean
+is large. They are summed in float32 for two-byte data. Backward recomputes them from the data, while
 that is in the cache, so nothing but the inputs is kept.
 
     d_data = (g - sum(g) / K - scaled * sum(g * scaled) / K) / spread,   g = d_out * gamma
@@ -25,7 +25,7 @@ from .views import fold, FOLDED, group_size, groups, like, Part, part_size, part
 
 @dataclass(frozen=True)
 class Rule:
-    """What is normalized and how. `channels`: length of gamma along C, 1 for one number per group."""
+    """The axes and formula of a normalization. `channels`: length of gamma along C, 1 for one per group."""
 
     view: View
     eps: float
@@ -35,7 +35,7 @@ class Rule:
 
     @property
     def count(self) -> int:
-        """What sums of squares are divided by."""
+        """The divisor of sums of squares."""
         return max(1, self.view[2] * self.view[3]) if self.average else 1
 
     @property
@@ -54,7 +54,7 @@ class Rule:
 
 
 class _Group:
-    """A group's statistics, made from the data. `inverse` holds the spread until `invert`."""
+    """A group's statistics, computed from the data. `inverse` holds the spread until `invert`."""
 
     def __init__(self, xp: Any, rule: Rule, x: Any, where: tuple[slice, slice], pieces: list[Any]) -> None:
         boxes, stats, _ = pieces
@@ -83,20 +83,20 @@ class _Group:
         xp.sqrt(self.inverse, out=self.inverse)
 
     def invert(self) -> None:
-        """From here on `inverse` is 1 / spread."""
+        """Turn `inverse` into 1 / spread."""
         with self.xp.errstate(divide="ignore"):
             self.xp.divide(1, self.inverse, out=self.inverse)
 
     def scaled(self, part: Part) -> Any:
         """(x - mean) / spread of a part, in the first box."""
-        if len(self.parts) > 1:  # else it is there from the statistics
+        if len(self.parts) > 1:  # a single part is still there from the statistics
             self._centred(part, self.box)
         box = like(self.box, self.x[part])
         self.xp.multiply(box, self.inverse[..., part[4]], out=box)
         return box
 
     def _wide(self, part: Part) -> Any:
-        """A part in the type that sums are made in."""
+        """A part in the type of sums."""
         here = self.x[part]
         if here.dtype == self.box.dtype:
             return here
@@ -192,7 +192,7 @@ def normalize_gradient(
                 xp.divide(head[where], rule.count, out=share)
                 xp.subtract(total, share, out=total)
         for part in group.parts:
-            # of a single part, `scaled` is in the box already, unless there was no d_out to ask for it
+            # of a single part, `scaled` is in the box already, unless there was no d_out to compute it for
             made = d is not None and len(group.parts) == 1
             scaled = like(group.box, x[part]) if made else group.scaled(part)
             xp.multiply(scaled, group.second[..., part[4]], out=scaled)
@@ -212,7 +212,7 @@ def normalize_gradient(
 
 
 def _channels(rule: Rule, part: Part) -> Part:
-    """The part of gamma that goes with a part of the data."""
+    """The part of gamma for a part of the data."""
     every = slice(None)
     return every, part[1], part[2] if rule.channels > 1 else every, every, every
 
@@ -223,7 +223,7 @@ def _times(xp: Any, rule: Rule, part: Part, gamma: Any, x: Any) -> None:
 
 
 def _add_channels(xp: Any, rule: Rule, part: Part, x: Any, total: Any, some: Any) -> None:
-    """total += x, summed over all that gamma does not tell apart."""
+    """total += x, summed over all elements that share a number of gamma."""
     here = _channels(rule, part)
     axes = (0, 3, 4) if rule.channels > 1 else (0, *FOLDED, 4)
     xp.add.reduce(x, axis=axes, keepdims=True, out=some[here])

@@ -1,11 +1,11 @@
-"""Arrays read as (N, G, C, S, P), with one number for each of (N, G, P) and the axes C, S folded.
+"""Views of arrays as (N, G, C, S, P), with one number for each of (N, G, P) and the axes C, S folded.
 
-    layer norm, softmax      (before, 1, K, 1, behind): K is the axis
+    layer norm, softmax      (before, 1, K, 1, after): K is the axis
     group norm               (N, groups, channels of one, positions, 1)
     instance norm            (N, C, 1, positions, 1)
 
-A kernel takes a group of numbers at a time, and what they are made of in parts of at most BLOCK elements.
-A group that is one part stays in the cache from the first pass over it to the last.
+A kernel processes a group of numbers at a time, and the elements they are computed from in parts of at most
+BLOCK. A group that is one part stays in the cache from the first pass over it to the last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parts(view: View, group: tuple[slice, slice]) -> list[Part]:
 
 
 def group_size(view: View) -> int:
-    """Numbers that the largest group has: one for each (n, g, p)."""
+    """Numbers in the largest group: one for each (n, g, p)."""
     rows, columns = _group_shape(view)
     return rows * columns * view[4]
 
@@ -82,7 +82,7 @@ def _part_shape(view: View) -> tuple[int, int, int]:
 
 
 def fold(xp: Any, ufunc: Any, part: Part, x: Any, total: Any, some: Any) -> None:
-    """total[n, g, p] = ufunc of what it holds (garbage before the first part) and x folded over C, S.
+    """total[n, g, p] = ufunc of its value (garbage before the first part) and x folded over C, S.
 
     x: the part's elements. total: (n, g, 1, 1, P) of the group. some: flat scratch of `group_size`.
     """

@@ -1,1 +1,1 @@
-"""Steps of optimizers, and what decides whether they are taken."""
+"""Steps of optimizers, and the decision to take or skip them."""

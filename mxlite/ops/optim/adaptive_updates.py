@@ -1,4 +1,4 @@
-"""Steps whose rate adapts to each weight. See `update.py` for the forms of each step."""
+"""Steps with an adaptive rate for each weight. See `update.py` for the variants of each step."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RMSPropAttrs:
 
 @record
 class RMSPropAlexAttrs:
-    """As RMSPropAttrs, with `gamma2` for the momentum."""
+    """RMSPropAttrs with `gamma2` for the momentum."""
 
     lr: float
     gamma1: float = 0.95
@@ -427,7 +427,7 @@ _STEPS: tuple[tuple[str, type[Update]], ...] = (
     ("ftrl", ftrl_update),
     ("ftml", ftml_update),
 )
-for _name, _step in _STEPS:  # the forms of each; see `update.py`
+for _name, _step in _STEPS:  # the variants of each; see `update.py`
     _mp = "_mp_adamw_update" if _name == "adamw" else f"mp_{_name}_update"
     globals()[_mp] = mixed(_step, _mp)
     globals()[f"_fused_{_name}"] = fused(_step, f"_fused_{_name}")

@@ -1,4 +1,4 @@
-"""A step whose rate is one for each row of a matrix."""
+"""A step with one adaptive rate for each row of a matrix."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class group_adagrad_update(Op):
     ``g = clip(rescale_grad*grad)``;  ``history += mean(g**2, axis=1)``;
     ``out = weight - lr*g / sqrt(history + epsilon)``
 
-    weight, grad: (R, C);  history: (R, 1)  ->  out: (R, C), usually `weight` itself. Of a row_sparse
-    gradient only its rows change.
+    weight, grad: (R, C);  history: (R, 1)  ->  out: (R, C), usually `weight` itself. A row_sparse
+    gradient changes only its rows.
     """
 
     op_name = "_contrib_group_adagrad_update"

@@ -89,8 +89,8 @@ class lamb_update_phase1(Update):
     ``g = clip(rescale_grad*grad)``;  mean and var as in `adam_update`;
     ``out = mean/(1-beta1**t) / (sqrt(var/(1-beta2**t)) + epsilon) + wd*weight``
 
-    weight, grad, mean, var: (...)  ->  out: (...), the direction, of which `lamb_update_phase2` wants
-    the norm.
+    weight, grad, mean, var: (...)  ->  out: (...), the direction, whose norm is an input of
+    `lamb_update_phase2`.
     """
 
     inputs = ("weight", "grad", "mean", "var")
@@ -112,7 +112,7 @@ class lamb_update_phase2(Op):
     """LAMB's step, ``out = weight - lr * r1/r2 * g``, r1 cut to [`lower_bound`, `upper_bound`].
 
     weight, g: (...);  r1, r2: (1,), the norms of weight and of g  ->  out: (...), usually `weight` itself.
-    Where a norm is 0 the factor r1/r2 is 1.
+    If a norm is 0 the factor r1/r2 is 1.
     """
 
     inputs = ("weight", "g", "r1", "r2")
@@ -215,7 +215,7 @@ class lamb_update(Update):
     """LAMB, both phases in one; `mean` and `var` are changed in place.
 
     ``out = weight - lr * |weight| / |d| * d`` with the direction d of `lamb_update_phase1`, the weight's norm
-    cut to [`lower_bound`, `upper_bound`], and 1 for the quotient where a norm is 0.
+    cut to [`lower_bound`, `upper_bound`], and 1 for the quotient if a norm is 0.
 
     weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. The direction is computed
     twice, for its norm and for the step, and never stored whole.

@@ -22,7 +22,7 @@ CHUNK = 16384  # elements that are squared at a time
 class multi_sum_sq(Op):
     """The sum of squares of each array.
 
-    args: `num_arrays` arrays (...) of floating types  ->  out: (num_arrays,) float32. Added up in float64.
+    args: `num_arrays` arrays (...) of floating types  ->  out: (num_arrays,) float32. Summed in float64.
     """
 
     variadic = "args"
@@ -71,7 +71,7 @@ class multi_lars(Op):
     """The learning rate of every layer, ``out = lrs * eta*|w| / (rescale_grad*|g| + wds*|w| + eps)``.
 
     lrs, weights_sum_sq, grads_sum_sq, wds: (N,)  ->  out: (N,). |w| and |g| are the roots of the sums of
-    squares; where one of them is 0, the rate stays as it is.
+    squares; if one of them is 0, the rate stays as it is.
     """
 
     inputs = ("lrs", "weights_sum_sq", "grads_sum_sq", "wds")

@@ -1,4 +1,4 @@
-"""Steps of gradient descent: plain, with momentum, by sign. See `update.py` for the forms of each.
+"""Steps of gradient descent: plain, with momentum, by sign. See `update.py` for the variants of each.
 
 The order of operations and the roundings are MXNet's.
 """
@@ -24,7 +24,7 @@ class SGDAttrs:
 
 @record
 class SGDMomAttrs:
-    """As SGDAttrs, with momentum."""
+    """SGDAttrs with momentum."""
 
     lr: float
     momentum: float = 0.0

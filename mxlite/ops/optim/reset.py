@@ -1,4 +1,4 @@
-"""Arrays set to 0 in one call, as gradients that were added up."""
+"""Reset of several arrays to 0 in one call, for accumulated gradients."""
 
 from __future__ import annotations
 

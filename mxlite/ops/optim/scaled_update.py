@@ -1,7 +1,7 @@
-"""Dynamic loss scaling inside a training program: whoever runs it is not asked.
+"""Dynamic loss scaling inside a training program, without the host.
 
-P. Micikevicius et al. 2018, "Mixed precision training". The scale, its history and the decision lie where the
-gradients do, so that a step that overflows is left out without anybody waiting for it:
+P. Micikevicius et al. 2018, "Mixed precision training". The scale, its history and the decision lie on the
+device of the gradients, so that a step that overflows is skipped and the host waits for nothing:
 
     gradients --- multi_all_finite --- finite --+
     hyper --------------------------------------+-- _scaled_update --- hyper, or nan --- every update
@@ -22,7 +22,7 @@ from ...core.record import record
 from ...graph.opdef import Op
 
 HISTORY = 3
-"""Numbers of a history: good steps since the scale moved last, updates made, updates left out."""
+"""Numbers of a history: good steps since the scale changed last, updates made, updates skipped."""
 
 _float64 = FLAGS[1]
 
@@ -72,12 +72,12 @@ class _scaled_update(Op):
         good = bool(finite[0] != 0)
         if out is not None:
             out[...] = hyper if good else np.nan
-        steps, made, left_out = (float(x) for x in history)
+        steps, taken, left_out = (float(x) for x in history)
         value = float(scale[0])
         steps = steps + 1 if good else 0.0
         if a.dynamic and not good:
             value = max(1.0, value / 2)
         elif a.dynamic and steps >= a.window:
             value, steps = min(a.largest, 2 * value), 0.0
-        history[...] = steps, made + good, left_out + (not good)
+        history[...] = steps, taken + good, left_out + (not good)
         scale[...] = value, 1 / value

@@ -1,6 +1,6 @@
-"""What every optimizer step is made from: one formula, and the operators that follow from it.
+"""The variants of an optimizer step: one formula, and the operators derived from it.
 
-A class here says its formula once, as `step` on matching parts of the arrays. From it come
+A class here says its formula once, as `step` on matching parts of the arrays. From it are derived
 
     X_update          rates are attributes: `mx.nd.sgd_update(w, g, lr=0.1, out=w)`
     mp_X_update       the same for a 16-bit weight with a float32 master copy, the last state
@@ -8,8 +8,8 @@ A class here says its formula once, as `step` on matching parts of the arrays. F
                       from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no
                       new program. A learning rate that is nan leaves weight and states as they are
     _fused_mp_X       both
-    _lazy_X           _fused_X that changes those rows alone whose flag in `rows`, uint8, is not 0
-    _lazy_mp_X        _fused_mp_X that does
+    _lazy_X           _fused_X that changes only rows whose flag in `rows`, uint8, is not 0
+    _lazy_mp_X        _fused_mp_X that does the same
     multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
 
 All give the same bits. Arithmetic is in the type of the weight (of the master copy), in chunks whose scratch
@@ -48,9 +48,9 @@ class Update(Op):
     `step(xp, a, r, t, weight, grad, *states, out)` works on parts of at most CHUNK elements with `scratch`
     arrays `t` like them; `out` may be `weight`, and `grad` must stay as it is.
 
-    Where the gradient does no more than grow the one state, that may come first, and term by term of a
-    gradient that is a sum: ``state = k * state + lr * s * grad``, `growth(a)` being (k, s) then. What is left
-    of the step is `rest(xp, a, r, t, weight, state, out)`.
+    If the gradient does nothing but accumulate into the one state, that part may come first, and term by term
+    for a gradient that is a sum: ``state = k * state + lr * s * grad``, `growth(a)` being (k, s) then. The
+    rest of the step is `rest(xp, a, r, t, weight, state, out)`.
     """
 
     accepts = "float"
@@ -67,7 +67,7 @@ class Update(Op):
     def __init_subclass__(cls) -> None:
         cls.step_of = cls
         cls.mutates = cls.inputs[2:]
-        # One more, for an output that nobody reads.
+        # One more, for an output that is not read.
         cls.workspace = staticmethod(_workspace(cls.scratch + 1))  # type: ignore[method-assign]
 
         def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
@@ -84,7 +84,7 @@ class Update(Op):
 
     @staticmethod
     def growth(a: Any) -> tuple[float, float] | None:
-        """How the gradient grows the state, for steps that can be made so."""
+        """(k, s) of the state's accumulation, for steps that can be split that way."""
         return None
 
     @staticmethod
@@ -93,14 +93,14 @@ class Update(Op):
 
 
 def one(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
-    """One weight: `arrays` are weight, grad, *states, out. A gradient of another type is widened."""
+    """The step of one weight: `arrays` are weight, grad, *states, out. A gradient of another type is cast."""
     real = arrays[0].dtype.type
     r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
     cls.whole(xp, a, r, arrays, work)
 
 
 def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
-    """One 16-bit weight: `arrays` are weight, grad, *states, master, out. Its old value is not read."""
+    """The step of one 16-bit weight, whose old value is not read: weight, grad, *states, master, out."""
     _, grad, *states, wide, out = arrays
     one(cls, xp, a, rates, (wide, grad, *states, wide), work)
     if out is not None:
@@ -108,7 +108,7 @@ def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[An
 
 
 def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state: Any, work: Any) -> None:
-    """What is left of a step where the gradient has grown `state`."""
+    """The rest of a step whose gradient has been accumulated into `state`."""
     real = weight.dtype.type
     r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
     for scratch, parts in chunks(xp, work, cls.scratch, (weight, state, weight)):
@@ -118,8 +118,8 @@ def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state
 def chunks(xp: Any, work: Any, count: int, arrays: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """(scratch arrays, parts of `arrays`) in matching parts of at most CHUNK elements.
 
-    arrays[0] is the weight, arrays[1] the gradient, which comes in the weight's type. The last one is the
-    output; None if nobody reads it: then it is scratch.
+    arrays[0] is the weight, arrays[1] the gradient, which is cast to the weight's type. The last one is the
+    output; None if it is not read: then it is scratch.
     """
     flat: list[Any] = [None if x is None else x.reshape(-1) for x in arrays]
     dtype, size = flat[0].dtype, flat[0].size
@@ -183,13 +183,13 @@ def _workspace(count: int, wide: bool = False) -> Callable[..., int]:
     )
 
 
-# -- the forms of a step ---------------------------------------------------------------------------------
+# -- variants of a step ----------------------------------------------------------------------------------
 
 
 def mixed(base: type[Update], name: str = "") -> type[Op]:
     """`mp_X`: weight and gradient are of 16 bits, the states and the master copy `weight32` of 32.
 
-    The step is made on the master copy and rounded into `out`.
+    The step is computed on the master copy and rounded into `out`.
     """
     inputs = (*base.inputs, "weight32")
 
@@ -280,7 +280,7 @@ def lazy(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     step = master if masters else one
 
     def block(weight: Any) -> tuple[int, int]:
-        """How many rows are changed at a time, and the elements of one."""
+        """Rows that are changed at a time, and the elements of one."""
         width = prod(weight[1:])
         return min(weight[0], max(1, CHUNK // max(1, width))), width
 
@@ -366,7 +366,7 @@ def lazy(base: type[Update], name: str, masters: bool = False) -> type[Op]:
 
 
 def _lines(nbytes: int) -> int:
-    """Bytes up to a whole line of the cache."""
+    """Bytes rounded up to a whole cache line."""
     return -(-nbytes // 64) * 64
 
 
@@ -375,8 +375,8 @@ def many(
 ) -> type[Op]:
     """`multi_X`: many weights in one call, arrays weight by weight.
 
-    With `preloaded` the rates are the last two arrays. `counts` names the parameter that holds the numbers of
-    updates, for a step that wants them.
+    With `preloaded` the rates are the last two arrays. `counts` names the parameter with the numbers of
+    updates, for a step that uses them.
     """
     each = len(base.inputs) + masters
     step = master if masters else one
@@ -409,12 +409,12 @@ def many(
         needed = a.num_weights * each + 2 * preloaded
         if len(dtypes) != needed:
             raise OpAttributeError(f"num_weights={a.num_weights} needs {needed} arrays, got {len(dtypes)}.")
-        found: list[Any] = []
+        types: list[Any] = []
         for i in range(a.num_weights):
             own = dtypes[i * each : (i + 1) * each]
-            found += (mixed_types(cls, a, *own) if masters else Op.infer_type.__func__(base, a, *own))[0]  # type: ignore[attr-defined]
-        rates = [float32 if d is None else d for d in dtypes[len(found) :]]
-        return (*found, *rates), tuple(found[i * each] for i in range(a.num_weights))
+            types += (mixed_types(cls, a, *own) if masters else Op.infer_type.__func__(base, a, *own))[0]  # type: ignore[attr-defined]
+        rates = [float32 if d is None else d for d in dtypes[len(types) :]]
+        return (*types, *rates), tuple(types[i * each] for i in range(a.num_weights))
 
     def changed(cls: type[Op], a: Any) -> tuple[str, ...]:
         return tuple(f"arg{i * each + k}" for i in range(a.num_weights) for k in range(2, each))
@@ -452,9 +452,9 @@ def many(
 
 
 def _form(base: type[Update], name: str, form: str, doc: str, **body: Any) -> type[Op]:
-    """An operator made from a step, declared in the module of the step.
+    """A variant of a step as an operator, declared in the module of the step.
 
-    `step_of` and `form` are for kernels that are made from the formula.
+    `step_of` and `form` are for kernels that are generated from the formula.
     """
     body = dict(recomputable=False, flops=staticmethod(Update.flops), step_of=base, form=form, **body)
     return type(name, (Op,), dict(body, op_name=name, __doc__=doc, __module__=base.__module__))
@@ -501,8 +501,8 @@ def _attrs(
     last: Mapping[str, tuple[Any, Any]] = {},
     check: Callable[[Any], None] | None = None,
 ) -> type:
-    """The parameters of `base` but those in `without`, between others: `first` says their types, `last` types
-    and defaults. The step's own check looks at each instance, and `check` does.
+    """The parameters of `base` except those in `without`, between others: `first` gives their types, `last`
+    types and defaults. Each instance is checked by the step's own check, and by `check`.
     """
     own = base.Attrs
     kept = {n: kind for n, kind in inspect.get_annotations(own).items() if n not in without}

@@ -1,1 +1,1 @@
-"""Random numbers from counters, and their distributions and densities."""
+"""Random numbers from counters, their distributions and densities."""

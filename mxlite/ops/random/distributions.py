@@ -1,7 +1,7 @@
-"""Random numbers of many distributions, each element from counters of its own.
+"""Samplers of many distributions, which draw each element from its own counters.
 
 A sampler gets the numbers of the elements to draw and one parameter of each (float64 arrays), and returns
-float64. Where it rejects, it draws again for those elements only, with the next tag
+float64. If it rejects, it draws again for those elements only, with the next tag
 (`RandomStream.element_bits`): so an element's value depends on (seed, step, stream, element) and its
 parameters alone, not on its neighbours or on how the array is cut into pieces.
 
@@ -9,8 +9,8 @@ parameters alone, not on its neighbours or on how the array is cut into pieces.
     poisson    W. Hoermann, 1993, "The transformed rejection method for generating Poisson random
                variables" (PTRS), and inversion for means below 10
 
-A parameter outside its range gives nan. A sampler looks at no value by itself: what depends on values goes
-through its Source. So code can be generated from it, and that draws wherever it can (`RandomStream.draw`).
+A parameter outside its range gives nan. A sampler has no control flow on values of its own: such steps
+go through its Source. So code can be generated from it, and a backend may draw faster (`RandomStream.draw`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PIECE = 1024  # elements drawn at a time: a float64 temporary has 8 KiB
 WORK_BYTES = RandomStream.element_work_bytes(PIECE)
 """Scratch of `draw`."""
 
-_ATTEMPTS = 2048  # tags of one purpose; that many rejections in a row do not happen
+_ATTEMPTS = 2048  # tags for one purpose; so many rejections in a row do not happen
 _GAMMA, _BOOST, _POISSON, _OTHER = (1 + i * _ATTEMPTS for i in range(4))
 _LOG_FACTORIALS = np.array([lgamma(k + 1) for k in range(16)])
-_SMALL = 10.0  # below this mean, inversion
+_SMALL = 10.0  # means below this use inversion
 
 
 class Source:
@@ -48,15 +48,15 @@ class Source:
     def accepted(
         self, attempt: Callable[..., Any], elements: Any, tag: int, where: Any, *parameters: Any
     ) -> Any:
-        """The first number of each element that is accepted: attempt(xp, u, *parameters) gives numbers, made
-        of `uniform` ones, and whether they are. nan outside of `where`.
+        """The first accepted number of each element: attempt(xp, u, *parameters) gives numbers, computed
+        from `uniform` ones, and a mask of accepted ones. nan outside of `where`.
         """
         value = self.xp.full(len(elements), self.xp.nan)
         left = self.xp.flatnonzero(where)
         while left.size:
             u = self.uniform(elements[left], tag)
-            found, is_accepted = attempt(self.xp, u, *(p[left] for p in parameters))
-            value[left[is_accepted]] = found[is_accepted]
+            numbers, is_accepted = attempt(self.xp, u, *(p[left] for p in parameters))
+            value[left[is_accepted]] = numbers[is_accepted]
             left = left[~is_accepted]
             tag += 1
         return value
@@ -64,7 +64,7 @@ class Source:
     def changed(
         self, f: Callable[..., Any], value: Any, elements: Any, tag: int, where: Any, *parameters: Any
     ) -> Any:
-        """`value`, but f(source, u, value, *parameters) in `where`."""
+        """`value`, replaced by f(source, u, value, *parameters) in `where`."""
         some = self.xp.flatnonzero(where)
         if some.size:
             u = self.uniform(elements[some], tag)
@@ -72,8 +72,8 @@ class Source:
         return value
 
     def repeated(self, step: Callable[..., Any], going: Any, most: int, *state: Any) -> Any:
-        """The state behind `most` steps, fewer where nothing is `going` on any more: step(k, going, *state)
-        of k = 0, 1, ... gives `going` and the state behind it.
+        """The state after `most` steps, fewer if no element is `going` on: step(k, going, *state)
+        with k = 0, 1, ... returns `going` and the next state.
         """
         k = 0
         while k < most and going.any():
@@ -103,12 +103,12 @@ def draw(xp: Any, sampler: Sampler, out: Any, rng: Any, work: Any, *parameters: 
 
 
 def uniform(source: Source, elements: Any, low: Any, high: Any) -> Any:
-    """[low, high)."""
+    """Uniform numbers in [low, high)."""
     return low + (high - low) * (source.uniform(elements, _OTHER)[:, 0] - 2.0**-33)
 
 
 def normal(source: Source, elements: Any, mean: Any, deviation: Any) -> Any:
-    """By Box and Muller."""
+    """Normal numbers by the method of Box and Muller."""
     xp = source.xp
     return xp.where(deviation >= 0, mean + deviation * _normal(xp, source.uniform(elements, _OTHER)), xp.nan)
 
@@ -118,7 +118,7 @@ def _normal(xp: Any, u: Any) -> Any:
 
 
 def exponential(source: Source, elements: Any, rate: Any) -> Any:
-    """Density rate * exp(-rate * x)."""
+    """Exponential numbers, density rate * exp(-rate * x)."""
     xp = source.xp
     return xp.where(rate > 0, -xp.log(source.uniform(elements, _OTHER)[:, 0]) / rate, xp.nan)
 
@@ -131,7 +131,7 @@ def bernoulli(source: Source, elements: Any, probability: Any) -> Any:
 
 
 def gamma(source: Source, elements: Any, shape: Any, scale: Any) -> Any:
-    """Density x^(shape-1) * exp(-x/scale); shape 0 gives 0."""
+    """Gamma numbers, density x^(shape-1) * exp(-x/scale); shape 0 gives 0."""
     xp = source.xp
     raised = xp.where(shape < 1, shape + 1, shape)
     value = source.accepted(_gamma, elements, _GAMMA, xp.isfinite(raised) & (raised >= 1), raised)
@@ -140,7 +140,7 @@ def gamma(source: Source, elements: Any, shape: Any, scale: Any) -> Any:
 
 
 def _gamma(xp: Any, u: Any, shape: Any) -> tuple[Any, Any]:
-    """For shapes of at least 1."""
+    """An attempt at gamma numbers, for shapes of at least 1."""
     d = shape - 1 / 3
     x = _normal(xp, u)
     v = (1 + x / xp.sqrt(9 * d)) ** 3
@@ -156,7 +156,7 @@ def _boosted(source: Source, u: Any, value: Any, shape: Any) -> Any:
 
 
 def poisson(source: Source, elements: Any, mean: Any) -> Any:
-    """Probability mean^k * exp(-mean) / k!."""
+    """Poisson numbers, probability mean^k * exp(-mean) / k!."""
     xp = source.xp
     value = source.accepted(_poisson, elements, _POISSON, xp.isfinite(mean) & (mean >= _SMALL), mean)
     small = (mean >= 0) & (mean < _SMALL)
@@ -164,7 +164,7 @@ def poisson(source: Source, elements: Any, mean: Any) -> Any:
 
 
 def _poisson(xp: Any, u: Any, mean: Any) -> tuple[Any, Any]:
-    """For means of at least _SMALL."""
+    """An attempt at Poisson numbers, for means of at least _SMALL."""
     b = 0.931 + 2.53 * xp.sqrt(mean)
     a = -0.059 + 0.02483 * b
     horizontal, vertical = u[:, 0] - 0.5, u[:, 1]
@@ -178,7 +178,7 @@ def _poisson(xp: Any, u: Any, mean: Any) -> tuple[Any, Any]:
 
 
 def _invert_poisson(source: Source, u: Any, _: Any, mean: Any) -> Any:
-    """The smallest k whose cumulated probability exceeds u: 64 bits, of the first two numbers."""
+    """The smallest k whose cumulated probability exceeds u, which has 64 bits, from the first two numbers."""
     xp = source.xp
     rest, probability = u[:, 0] + (u[:, 1] - 0.5) * 2.0**-32, xp.exp(-mean)
 
@@ -187,7 +187,7 @@ def _invert_poisson(source: Source, u: Any, _: Any, mean: Any) -> Any:
         probability = probability * mean / (k + 1)
         return going & (rest >= probability), rest, probability, count + going
 
-    # The mean is below 10: beyond 100 there is less than 2**-53.
+    # The mean is below 10: the probability beyond 100 is less than 2**-53.
     *_, count = source.repeated(step, rest >= probability, 100, rest, probability, xp.zeros(len(mean)))
     return count
 
@@ -210,7 +210,7 @@ def negative_binomial(source: Source, elements: Any, k: Any, p: Any) -> Any:
 
 
 def generalized_negative_binomial(source: Source, elements: Any, mean: Any, dispersion: Any) -> Any:
-    """Of variance mean + dispersion * mean^2; dispersion 0 is Poisson's."""
+    """Numbers with variance mean + dispersion * mean^2; dispersion 0 is Poisson's."""
     xp = source.xp
     spread = dispersion > 0
     safe = xp.where(spread, dispersion, 1)

@@ -15,7 +15,7 @@ from ..scratch import carve, scratch_bytes
 from .philox import RandomStream
 
 _PIECE = 1024  # samples at a time
-_ROWS = 1024  # distributions at a time, at most: their number takes ten bits of a sum's 53
+_ROWS = 1024  # the most distributions at a time: their number takes ten bits of a sum's 53
 
 
 class _sample_multinomial(Op):
@@ -78,7 +78,7 @@ class _sample_multinomial(Op):
             sums = cumulated[: len(rows)]
             xp.copyto(sums, rows)
             xp.cumsum(sums, axis=1, out=sums)
-            # Divided by the last, row r goes from r to r + 1: one rising sequence, one search for all rows.
+            # Divided by the last, row r goes from r to r + 1: one ascending sequence and one search.
             xp.divide(sums, sums[:, -1:].copy(), out=sums)
             xp.add(sums, xp.arange(len(rows))[:, None], out=sums)
             for i in range(0, len(rows) * each, _PIECE):
@@ -126,8 +126,8 @@ class _shuffle(Op):
     """The rows of `data`, along its first axis, in random order, every order equally likely.
 
     data: (N, ...)  ->  out: (N, ...). No gradient, as in MXNet. Rows are sorted by random keys of 64 bits,
-    whose lower bits give way to the row's number: ties, one in 2**(64 - 3 * log2(N)) calls or so, keep their
-    order.
+    whose lower bits are replaced by the row's number: ties, in one of about 2**(64 - 3 * log2(N)) calls, keep
+    their order.
     """
 
     aliases = ("shuffle",)

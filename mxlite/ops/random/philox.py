@@ -1,11 +1,11 @@
-"""Random numbers from counters: number i of a stream is a function of (seed, step, stream, i), nothing else.
+"""Counter-based random numbers: number i of a stream is a function of (seed, step, stream, i), nothing else.
 
 Philox4x32-10 of J. Salmon, M. Moraes, R. Dror, D. Shaw, 2011, "Parallel random numbers: as easy as
 1, 2, 3". A block cipher of ten rounds turns a counter of 128 bits into four numbers of 32 bits:
 
     counter = (block, stream, step low, step high)      key = (seed low, seed high)
 
-Nothing is carried from one number to the next. So a dropout that is computed a second time draws the
+Nothing is carried from one number to the next. So a recomputed dropout draws the
 same mask, the order in which threads draw does not matter, and a GPU can draw the same bits.
 
 One round maps (c0, c1, c2, c3) to (hi(M1*c2) ^ c1 ^ k0, lo(M1*c2), hi(M0*c0) ^ c3 ^ k1, lo(M0*c0)). The
@@ -51,7 +51,7 @@ class RandomStream:
 
     @staticmethod
     def work_bytes(count: int) -> int:
-        """Scratch with which `count` numbers, wherever they start, are drawn as fast as can be."""
+        """Scratch with which `count` numbers, wherever they start, are drawn at full speed."""
         return min(CHUNK, count // 4 + 2) * _BLOCK_BYTES
 
     def fill_bits(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
@@ -80,15 +80,15 @@ class RandomStream:
             xp.multiply(part, scale, out=part)
 
     def draw(self, law: Any, out: Any, *parameters: Any) -> bool:
-        """Fill `out` in a faster way than `distributions.draw`, if there is one; whether there is."""
+        """Fill `out` in a faster way than `distributions.draw`, if there is one; returns True if so."""
         return False
 
     def element_bits(self, xp: Any, elements: Any, tag: int, work: Any) -> Any:
         """Four numbers for each of `elements` (whole numbers below 2**32): uint32 (n, 4), inside `work`.
 
         They depend on (seed, step, stream, tag, element), not on which other elements are asked for: so a
-        sampler that rejects asks again, with the next tag, for those that are left. tag: from 1 to 2**16 - 1;
-        it lies in the upper bits of the step, which no program reaches, so these numbers are none of the
+        sampler that rejects asks again, with the next tag, for the remaining ones. tag: from 1 to 2**16 - 1;
+        it takes the upper bits of the step, which no program reaches, so these numbers differ from the
         stream's own. work: `element_work_bytes(n)`, for at most CHUNK elements.
         """
         seed, step = int(self.state[0]), int(self.state[1])
@@ -117,7 +117,7 @@ class RandomStream:
 def philox4x32(xp: Any, first: Any, blocks: int, counter: tuple[int, int, int], seed: int, work: Any) -> Any:
     """The numbers of blocks `[first, first + blocks)`: a uint32 array (4 * blocks,) inside `work`.
 
-    first: or the numbers of the blocks themselves, an array of `blocks` whole numbers.
+    first: alternatively the numbers of the blocks, an array of `blocks` whole numbers.
 
     counter: words 1, 2 and 3 of the counter; word 0 is the block. blocks: at most `len(work)` / 64.
     """

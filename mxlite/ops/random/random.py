@@ -40,7 +40,7 @@ class _Draw(Op):
 
 
 class _Law(_Draw):
-    """Family: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
+    """Base: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
 
     abstract = True
     law: ClassVar[Sampler]
@@ -93,7 +93,7 @@ class _random_normal(_Draw):
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
 
     By G. E. P. Box and M. E. Muller, 1958, "A note on the generation of random normal deviates": number i is
-    made of the uniform numbers 2*i and 2*i + 1. Only one of the pair's two results is used, so that an
+    computed from the uniform numbers 2*i and 2*i + 1. Only one of the pair's two results is used, so that an
     element depends on its own two numbers alone. With 24 bits, no number is further than 5.8 `scale` from
     `loc`.
     """

@@ -12,7 +12,7 @@ from .random import _random_normal, _random_uniform, require
 
 
 class _Like(Op):
-    """Family: `data` gives the shape and the dtype."""
+    """Base: `data` gives the shape and the dtype."""
 
     abstract = True
     inputs = ("data",)
@@ -23,7 +23,7 @@ class _Like(Op):
 
 
 class _LawLike(_Like):
-    """Family: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
+    """Base: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
 
     abstract = True
     law: ClassVar[Sampler]
@@ -39,9 +39,9 @@ class _LawLike(_Like):
 
 
 class _random_uniform_like(_Like):
-    """Uniform random numbers in [`low`, `high`); those that `_random_uniform` gives.
+    """Uniform random numbers in [`low`, `high`); the same as `_random_uniform` gives.
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     @record
@@ -57,9 +57,9 @@ class _random_uniform_like(_Like):
 
 
 class _random_normal_like(_Like):
-    """Normal random numbers of mean `loc` and standard deviation `scale`; those that `_random_normal` gives.
+    """Normal random numbers of mean `loc` and standard deviation `scale`; those of `_random_normal`.
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     @record
@@ -77,7 +77,7 @@ class _random_normal_like(_Like):
 class _random_exponential_like(_LawLike):
     """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     law = staticmethod(distributions.exponential)
@@ -94,7 +94,7 @@ class _random_exponential_like(_LawLike):
 class _random_gamma_like(_LawLike):
     """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     law = staticmethod(distributions.gamma)
@@ -113,7 +113,7 @@ class _random_gamma_like(_LawLike):
 class _random_poisson_like(_LawLike):
     """Poisson random numbers of mean `lam`, as floating numbers.
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     law = staticmethod(distributions.poisson)
@@ -130,7 +130,7 @@ class _random_poisson_like(_LawLike):
 class _random_negative_binomial_like(_LawLike):
     """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     law = staticmethod(distributions.negative_binomial)
@@ -149,7 +149,7 @@ class _random_negative_binomial_like(_LawLike):
 class _random_generalized_negative_binomial_like(_LawLike):
     """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2.
 
-    data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
     law = staticmethod(distributions.generalized_negative_binomial)

@@ -23,8 +23,8 @@ _PIECE = 512
 
 
 class _Density(Op):
-    """Family: `law` gives log p, then its slopes by the sample and by each parameter. It looks at no value by
-    itself, so that code can be generated from it."""
+    """Base: `law` gives log p, then its slopes by the sample and by each parameter. It has no control flow
+    on values, so that code can be generated from it."""
 
     abstract = True
     law: ClassVar[Callable[..., Any] | None] = None
@@ -57,7 +57,7 @@ def _totals(count, size):
 
 
 def _pieces(xp, sample, parameters):
-    """(which samples, which parameters, samples, parameters), in float64."""
+    """(slice of samples, slice of parameters, samples, parameters), in float64."""
     flat = sample.reshape(-1)
     each = flat.size // parameters[0].size if parameters[0].size else 1
     for begin in range(0, flat.size, _PIECE):
@@ -282,7 +282,7 @@ class _random_pdf_dirichlet(Op):
     """Density of Dirichlet numbers, ``Gamma(sum alpha) * prod(x^(alpha-1) / Gamma(alpha))``.
 
     sample: (s..., t..., K);  alpha: (s..., K)  ->  out: (s..., t...); its logarithm with `is_log`. A sample
-    is K numbers above 0 whose sum is 1, which is not looked at; its gradient is that of the formula.
+    is K numbers above 0 whose sum is 1, which is not checked; its gradient is that of the formula.
     """
 
     aliases = ("random_pdf_dirichlet",)
@@ -335,7 +335,7 @@ class _random_pdf_dirichlet(Op):
 
 
 def _vectors(xp, sample, alpha):
-    """(which samples, which rows of alpha, samples, their alpha), in float64, some samples at a time."""
+    """(slice of samples, slice of rows of alpha, samples, alpha), in float64, some samples at a time."""
     classes = sample.shape[-1]
     count, rows = prod(sample.shape[:-1]), prod(alpha.shape[:-1])
     flat, parameters = sample.reshape(count, classes), alpha.reshape(rows, classes)

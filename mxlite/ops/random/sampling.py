@@ -11,7 +11,7 @@ from .distributions import draw, WORK_BYTES
 
 
 class _Sample(Op):
-    """Family: one distribution for each element of the parameters, which are of one shape.
+    """Base: one distribution for each element of the parameters, which are of one shape.
 
     A parameter outside its range gives nan. Parameters have no gradient.
     """
@@ -32,7 +32,7 @@ class _Sample(Op):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        """Parameters may be of any type; float32 where nothing is known."""
+        """Types: parameters may be of any type; float32 if nothing is known."""
         dtype = as_dtype(None if a.dtype == "None" else a.dtype)
         if not is_floating(dtype):
             raise DTypeError(f"dtype must be floating, got {dtype}.")
@@ -157,7 +157,7 @@ class _sample_generalized_negative_binomial(_Sample):
 
 
 class bernoulli(Op):
-    """1 with the probability that `data` says, else 0; each element by itself.
+    """1 with the probability in `data`, else 0; each element independently.
 
     data: (...), in [0, 1]  ->  out: (...), same shape and dtype. No gradient. (torch.bernoulli, ONNX
     Bernoulli.)

@@ -1,1 +1,1 @@
-"""Sums, extremes, moments and other numbers of many elements."""
+"""Reductions: sums, extremes, moments and other functions of many elements."""

@@ -1,7 +1,7 @@
 """Sums over all axes but the channel's, of arrays read as (N, C, P): samples, channels, positions.
 
-Which axis goes first decides the speed: over the samples when there are few positions (rows of C * P
-numbers are added), over the positions when there are many.
+The order of the axes decides the speed: over the samples first if there are few positions (rows of C * P
+numbers are added), over the positions first if there are many.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from ...graph.opdef import DType
 from ..scratch import BLOCK, Piece
 
-FEW = 64  # positions up to which a row of C * P numbers is the better unit
+FEW = 64  # the most positions for which a row of C * P numbers is the better unit
 
 Block = tuple[slice, slice, slice]
 
@@ -31,7 +31,7 @@ def blocks(n: int, c: int, p: int) -> Iterator[Block]:
 
 
 def block_shape(n: int, c: int, p: int) -> tuple[int, int, int]:
-    """Shape of the largest box that `blocks` makes."""
+    """Shape of the largest box of `blocks`."""
     if c * p <= BLOCK:
         return min(n, BLOCK // max(1, c * p)), c, p
     if p <= BLOCK:
@@ -42,7 +42,7 @@ def block_shape(n: int, c: int, p: int) -> tuple[int, int, int]:
 def sum_piece(n: int, c: int, p: int, dtype: DType) -> Piece:
     """Scratch of `channel_sum` and `channel_dot`, of the whole or of any box of `blocks`.
 
-    A plane of more than BLOCK positions is cut, and the last box of it may have FEW positions or less.
+    A plane of more than BLOCK positions is cut, and its last box may have FEW positions or less.
     """
     return ((c, p) if p <= FEW else (max(n * c, FEW),)), dtype
 
@@ -74,11 +74,11 @@ def channel_dot(xp: Any, x: Any, y: Any, part: Any, out: Any) -> None:
 
 
 def spread_shape(c: int, p: int) -> tuple[int, int]:
-    """Shape in which `spread` holds one number for each channel."""
+    """Shape of the array in which `spread` holds one number for each channel."""
     return (c, p) if p <= FEW else (c, 1)
 
 
 def spread(xp: Any, values: Any, out: Any) -> Any:
-    """Numbers (C,) as an array that goes with (N, C, P): repeated over few positions, broadcast over many."""
+    """Numbers (C,) as an array that fits (N, C, P): repeated over few positions, broadcast over many."""
     xp.copyto(out, values[:, None], casting="same_kind")
     return out

@@ -10,13 +10,13 @@ from ...graph.opdef import Op
 from ..scratch import carve, scratch_bytes
 from .reduce import kept_shape, NonEmpty, reduced_axes, spread
 
-BYTES = 1 << 13  # of bits at a time
+BYTES = 1 << 13  # bytes of bits processed at a time
 
 
 class _Extreme(NonEmpty):
     """The largest or smallest of some elements.
 
-    Backward wants to know which elements are equal to the result: one bit for each, not the elements.
+    Backward reads which elements are equal to the result: one bit for each, not the elements.
     """
 
     outputs = ("out", "chosen")
@@ -87,7 +87,7 @@ def _to_the_extreme(w, a, ins, outs, heads):
 
 
 def _extreme(xp, a, ufunc, data, out, chosen, work):
-    """Reduce, and note in the bits of `chosen` which elements are equal to the result, or nan as it is."""
+    """Reduce, and store in the bits of `chosen` which elements are equal to the result, or nan as it is."""
     whole, equal = carve(work, _pieces(a, data.shape, data.dtype))
     kept = (whole if out is None else out).reshape(kept_shape(a, data.shape))
     if not kept.size:
@@ -98,12 +98,12 @@ def _extreme(xp, a, ufunc, data, out, chosen, work):
         flat = data.reshape(-1)
         for i in range(0, len(chosen), BYTES):
             part = slice(8 * i, 8 * (i + BYTES))
-            equal[part] |= flat[part] != flat[part]  # nan is the result wherever it is among the elements
+            equal[part] |= flat[part] != flat[part]  # a nan among the elements is the result
             chosen[i : i + BYTES] = xp.packbits(equal[part])
 
 
 def _pieces(a, shape, dtype):
-    """The result, should nobody want it, and a truth value for each element."""
+    """The result, if it is not an output, and a truth value for each element."""
     return [((product(kept_shape(a, shape)),), dtype), ((product(shape),), as_dtype("bool"))]
 
 

@@ -1,4 +1,4 @@
-"""How many numbers lie between edges."""
+"""Histograms: the number of elements between edges."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..blocks import pieces
 class histogram(Op):
     """output0[i] elements are in [output1[i], output1[i+1]), the last edge included.
 
-    data: (...);  bins: (B+1,) rising edges, unless `bin_cnt` says how many equal bins there are in `range`
-    ->  output0: (B,) int64;  output1: (B+1,) of `data`'s dtype. What lies outside, and nan, is left out. No
+    data: (...);  bins: (B+1,) ascending edges, unless `bin_cnt` gives the number of equal bins in `range`
+    ->  output0: (B,) int64;  output1: (B+1,) of `data`'s dtype. Elements outside, and nan, are left out. No
     gradient.
     """
 

@@ -70,7 +70,7 @@ class norm(_Reduce):
         if a.ord == 1:
             xp.sign(data, out=d_data)
         else:
-            # Where the norm is 0 so is all the data: dividing by 1 instead gives 0.
+            # If the norm is 0 so is all the data: dividing by 1 instead gives 0.
             xp.equal(out.reshape(kept), 0, out=d_data)
             xp.add(d_data, out.reshape(kept), out=d_data, casting="unsafe")
             xp.divide(data, d_data, out=d_data)
@@ -90,7 +90,7 @@ class norm(_Reduce):
 
 
 class logsumexp(NonEmpty):
-    """``out = log(sum(exp(data)))`` over axes, without overflow: the largest is taken out first.
+    """``out = log(sum(exp(data)))`` over axes, without overflow: the largest is subtracted first.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. The gradient is
     ``d_out * exp(data - out)``. As PyTorch's torch.logsumexp and ONNX's ReduceLogSumExp.
@@ -113,7 +113,7 @@ class logsumexp(NonEmpty):
             return
         largest, total, rest = carve(work, logsumexp._pieces(a, data.shape, data.dtype))
         xp.maximum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=largest)
-        for part in pieces(largest):  # an infinite maximum stays in: taken out, it would give nan
+        for part in pieces(largest):  # an infinite maximum is not subtracted: that would give nan
             xp.copyto(part[0], 0, where=xp.isinf(part[0]))
 
         def share(into, x, most):
@@ -157,7 +157,7 @@ class moments(Op):
 
         @property
         def axis(self):
-            """What reductions call it."""
+            """The axes under the name that reductions use."""
             return self.axes
 
     @staticmethod

@@ -1,16 +1,16 @@
-"""What a batch adds to a metric, as part of the step that made its predictions.
+"""A batch's contribution to a metric, computed in the step that made its predictions.
 
     sums    (4,) float64: sum and count of the batches before, sum and count of the last one
-    taken   (1,) float32: 0 where the last batch is to be forgotten
+    taken   (1,) float32: 0 if the last batch is to be forgotten
 
-Whether somebody wants a batch in his metric is known only when its step has been pushed. So a step keeps its
-own numbers apart, and adds those of the step before:
+The host decides only after pushing a step if the metric should include its batch. So a step keeps its own
+numbers apart, and adds those of the step before:
 
     step 0    sums = 0, 0, s0, n0
-    step 1    sums = s0, n0, s1, n1            and without s0, n0 where taken is 0
+    step 1    sums = s0, n0, s1, n1            and without s0, n0 if taken is 0
 
-A metric's value is that of all four numbers. These operators are bound where `Module.fit` trains on a GPU. A
-label that is no class counts as nan here; nobody is there to be told.
+A metric's value is that of all four numbers. These operators are bound if `Module.fit` trains on a GPU. A
+label that is no class counts as nan here, as no error can be raised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _float64 = FLAGS[1]
 
 
 class _MetricSum(Op):
-    """Family: adds a batch to `sums`; see above."""
+    """Base: adds a batch to `sums`; see above."""
 
     abstract = True
     inputs = ("sums", "taken", "label", "pred")
@@ -57,7 +57,7 @@ class _MetricSum(Op):
 
     @classmethod
     def suits(cls, a: Any, *shapes: Any) -> bool:
-        """Whether there is a number of a batch of these shapes."""
+        """True if the metric has a value for a batch of these shapes."""
         raise NotImplementedError
 
     @staticmethod
@@ -66,7 +66,7 @@ class _MetricSum(Op):
 
 
 class _metric_hits(_MetricSum):
-    """How many predictions are the label, and how many labels there are.
+    """The number of predictions that equal the label, and the number of labels.
 
     label: (N, ...);  pred: (N, K, ...) of scores, the first of the largest along `axis` is the prediction, or
     classes in the label's shape.
@@ -99,7 +99,7 @@ class _metric_hits(_MetricSum):
 
 
 class _metric_top(_MetricSum):
-    """How many labels are among the `top_k` largest scores, and how many labels there are.
+    """The number of labels among the `top_k` largest scores, and the number of labels.
 
     label: N classes in any shape;  pred: (N, K). Of equal scores those of lower classes come first; nan is
     the largest.
@@ -125,7 +125,7 @@ class _metric_top(_MetricSum):
 
 
 class _metric_chosen(_MetricSum):
-    """The sum of ``-log(max(pred[i, label[i]], floor) + eps)``, and how many labels count.
+    """The sum of ``-log(max(pred[i, label[i]], floor) + eps)``, and the number of labels that count.
 
     label: N classes in any shape;  pred: (..., K), N rows. A label `ignore` does not count.
     A label that is no class gives nan, or with `clip` counts as the nearest one.
@@ -202,14 +202,14 @@ class _metric_difference(_MetricSum):
 
 
 def _blocks(scores: Any) -> Iterator[tuple[int, int]]:
-    """Stretches of axis 0 of about PIECE elements."""
+    """Ranges of axis 0 of about PIECE elements."""
     step = max(1, PIECE * len(scores) // max(1, scores.size))
     for i in range(0, len(scores), step):
         yield i, min(i + step, len(scores))
 
 
 def _add(sums: Any, taken: Any, total: float, count: float) -> None:
-    """Add the batch before if it is taken, and let this be the last one."""
+    """Add the previous batch if it is taken, and store this one as the last."""
     if taken[0] != 0:
         sums[:2] += sums[2:]
     sums[2:] = total, count

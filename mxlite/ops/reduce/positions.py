@@ -1,4 +1,4 @@
-"""Where the largest and smallest elements are."""
+"""Positions of the largest and smallest elements."""
 
 from __future__ import annotations
 

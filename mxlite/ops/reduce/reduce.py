@@ -38,7 +38,7 @@ def reduced_axes(a: Any, rank: int) -> tuple[int, ...]:
 
 
 def kept_shape(a: Any, shape: Shape) -> Shape:
-    """The output's shape with every reduced axis left in at length 1."""
+    """The output's shape with every reduced axis kept at length 1."""
     axes = reduced_axes(a, len(shape))
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
 
@@ -63,7 +63,7 @@ class _Reduce(Op):
 
 
 class _Accumulated(_Reduce):
-    """A reduction in which narrow floats are added up or multiplied in float32."""
+    """A reduction whose 16-bit floats are summed or multiplied in float32."""
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -81,7 +81,7 @@ class _Known(_Reduce):
 
 
 class NonEmpty(_Reduce):
-    """The largest or smallest of some elements, or the like: there has to be one."""
+    """A reduction that needs at least one element, such as the largest or smallest."""
 
     @classmethod
     def infer_shape(cls, a, data):
@@ -118,7 +118,7 @@ class sum(_Accumulated):
 
 
 class mean(_Accumulated):
-    """Mean over axes; of whole numbers it is cut towards 0, of no number it is nan.
+    """Mean over axes; for whole numbers it is cut towards 0, for no element it is nan.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
     The gradient spreads `d_out / count` over the axes and reads no input.
@@ -230,7 +230,7 @@ class nanprod(_Known):
 
 
 class any(_Reduce):
-    """1 where an element over axes is not 0, else 0, in the dtype of `data`; 0 of no element.
+    """1 where an element over axes is not 0, else 0, in the dtype of `data`; 0 for no element.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. No gradient.
     """
@@ -243,7 +243,7 @@ class any(_Reduce):
 
 
 class all(_Reduce):
-    """1 where no element over axes is 0, else 0, in the dtype of `data`; 1 of no element.
+    """1 where no element over axes is 0, else 0, in the dtype of `data`; 1 for no element.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. No gradient.
     """
@@ -256,10 +256,10 @@ class all(_Reduce):
 
 
 class _spread_like(Op):
-    """What undoes a reduction: `data` repeated along the axes that a reduction of `like` takes away.
+    """The broadcast that undoes a reduction: `data` repeated along the axes reduced in `like`.
 
     data: `like`'s shape without the axes `axis`;  like: (...)  ->  out: `like`'s shape. With `mean` divided
-    by the count of elements reduced to one. `like` is there for its shape: its numbers are not
+    by the count of elements reduced to one. Only the shape of `like` counts: its numbers are not
     read and it has no gradient.
     """
 
@@ -315,6 +315,6 @@ def spread(w, a, data, like, mean=False):
 
 
 def _truth(xp, ufunc, a, data, out):
-    """Reduce truth values: in place of a temporary of bools, for the parts of axis 0 where that is long."""
+    """Reduce truth values, without a temporary of bools for all of a long axis 0."""
     kept = out.reshape(kept_shape(a, data.shape))
     ufunc.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept, dtype=bool)

@@ -29,15 +29,15 @@ class RNN(Op):
         n = tanh(x Wn + bn + r * (h Un + cn)),   h = (1 - z) * n + z * h
 
     `p` drops elements between layers in training. With `use_sequence_length`, sample b takes
-    `sequence_length[b]` steps: what follows in `out` is 0, the last state is the one after its last step, and
+    `sequence_length[b]` steps: the rest of `out` is 0, the last state is the one after its last step, and
     the backward direction begins there. `lstm_state_clip_min` and `_max` bound the cell state; with
     `lstm_state_clip_nan` a nan becomes the lower bound. (MXNet 1.9.1 ignores the last two paragraphs'
     parameters but p on the CPU; this is what it does on a GPU.) LSTM with a projection: H. Sak et al., 2014.
 
-    Kept for backward, beside inputs and `out`: the results of the layers below the last, (L-1) * T * B * D*P
-    elements, and, LSTM, the cell state every K = max(sqrt(T), 256 / B) steps. Gates and the other cell states
-    are computed again from these, a stretch of K steps at a time, which costs as much as forward but with
-    larger matrix products; masks are drawn again. In 16-bit types, everything is computed in float32 and
+    Kept for backward, besides inputs and `out`: the results of the layers below the last, (L-1) * T * B * D*P
+    elements, and, for LSTM, the cell state every K = max(sqrt(T), 256 / B) steps. Gates and the other cell
+    states are recomputed from these, a block of K steps at a time, which costs as much as forward but with
+    larger matrix products; masks are redrawn. In 16-bit types, everything is computed in float32 and
     `out` rounded.
     """
 
@@ -128,7 +128,7 @@ class RNN(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """One type for all but the lengths, which may be of any; cell states are kept as computed."""
+        """Types: one for all but the lengths, which may be of any; cell states are kept as computed."""
         names = cls.input_names(a)
         count = len(names) - a.use_sequence_length
         (dtype, *_), _ = super().infer_type(a, *dtypes[:count])

@@ -1,8 +1,8 @@
 """One step of a recurrent layer, forward and backward: tanh or relu, LSTM, GRU.
 
-A cell works on `pre`, the gates' sums (B, G*H) of one step, of which the part that comes from the layer's
-input is there already. Backward, what the gates were is computed again for a whole stretch from the inputs
-and the hidden states before each step (`recall`, one matrix product), then the stretch is walked backwards.
+A cell works on `pre`, the gates' sums (B, G*H) of one step, to which the contribution of the layer's
+input has been added already. Backward recomputes the gates of a whole block of steps (a "stretch") from the
+inputs and the hidden states before each step (`recall`, one matrix product), then walks the block backwards.
 
     h, c      hidden and cell state before the step; the step writes them anew
     off       (B, 1) bool: samples whose sequence has ended, which keep their state; or None
@@ -21,7 +21,7 @@ from .rnn_layout import Weights
 
 @dataclass
 class Room:
-    """Scratch of one step, in the type that is computed with."""
+    """Scratch of one step, in the type of the computation."""
 
     gates: Any
     a: Any
@@ -32,14 +32,14 @@ class Room:
 
 @dataclass
 class Stretch:
-    """What backward knows of a stretch of k steps, all in the type that is computed with.
+    """Backward's arrays for a block of k steps, all in the type of the computation.
 
     before   hidden states before each step (k, B, P)
-    pre      what the gates were, then the gradient of their sums (k, B, G*H)
+    pre      the gates, then the gradient of their sums (k, B, G*H)
     own      LSTM: cell states after each step (k, B, H). GRU: the hidden part of the candidate's sum, then
              its gradient. Else None
     start    LSTM: the cell state before the stretch (B, H)
-    full     LSTM with a projection: what was projected (k, B, H)
+    full     LSTM with a projection: the states before projection (k, B, H)
     """
 
     before: Any
@@ -58,7 +58,7 @@ def _sigmoid(xp: Any, x: Any) -> None:
 
 
 def _times_slope(xp: Any, d: Any, y: Any, room: Any) -> None:
-    """d *= y * (1 - y): through a sigmoid, whose result is y."""
+    """d *= y * (1 - y): the gradient of a sigmoid whose result is y."""
     xp.subtract(1, y, out=room)
     xp.multiply(room, y, out=room)
     xp.multiply(d, room, out=d)
@@ -166,18 +166,18 @@ class Lstm:
             xp.matmul(full, w.r.T, out=new)
 
     def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
-        """Gates and cell states of a stretch. order: its steps as they were computed; off: mask of a step."""
+        """Recompute gates and cell states of a block. order: its steps as computed; off: mask of a step."""
         _add_hidden(xp, s.before, w.h, s.pre, spare)
         self._gates(xp, s.pre)
         self._states(xp, s, spare, order, off)
 
     def read(self, xp: Any, s: Stretch, gates: Any, spare: Any, order: Any, off: Any) -> None:
-        """As `recall`, of gates that were kept."""
+        """`recall` with gates that were kept."""
         xp.copyto(s.pre, gates)
         self._states(xp, s, spare, order, off)
 
     def _states(self, xp: Any, s: Stretch, spare: Any, order: Any, off: Any) -> None:
-        """Cell states of a stretch, and what was projected."""
+        """Recompute the cell states of a block, and the states before projection."""
         i, f, g, o = self._parts(s.pre)
         room = spare.reshape(-1)[: s.start.size].reshape(s.start.shape)
         c = s.start
@@ -254,7 +254,7 @@ class Gru:
         pass
 
     def keep_before(self, xp: Any, w: Weights, h: Any, gates: Any) -> None:
-        """The hidden part of the candidate's sum, which is gone after the step."""
+        """Keep the hidden part of the candidate's sum, which is overwritten in the step."""
         n = h.shape[1]
         xp.matmul(h, w.h[2 * n :].T, out=gates[:, 3 * n :])
         xp.add(gates[:, 3 * n :], w.bh[2 * n :], out=gates[:, 3 * n :])
@@ -310,7 +310,7 @@ class Gru:
         pre, own, before = s.pre[j], s.own[j], s.before[j]
         r, z, candidate = pre[:, :n], pre[:, n : 2 * n], pre[:, 2 * n :]
         a, b, full = room.a, room.b, room.full
-        # a: gradient of the candidate's sum;  z: of the update gate's;  full: what passes h by
+        # a: gradient of the candidate's sum;  z: of the update gate's;  full: the gradient that bypasses h
         xp.subtract(before, candidate, out=full)
         xp.multiply(candidate, candidate, out=a)
         xp.subtract(1, a, out=a)
@@ -341,12 +341,12 @@ CELLS: dict[str, Any] = {"rnn_relu": Plain, "rnn_tanh": Plain, "lstm": Lstm, "gr
 
 
 def cell_of(xp: Any, a: Any) -> Any:
-    """The cell of a mode. What stands in for numpy may bring its own, as `xp.cells`."""
+    """The cell of a mode. An array module other than numpy may have its own, as `xp.cells`."""
     return getattr(xp, "cells", CELLS)[a.mode](a)
 
 
 def _take(xp: Any, target: Any, source: Any, off: Any) -> None:
-    """target = source, but where the sequence has ended: there nothing happened in this step."""
+    """target = source, except for samples whose sequence has ended: this step does not exist for them."""
     if off is None:
         xp.copyto(target, source)
     else:
@@ -356,7 +356,7 @@ def _take(xp: Any, target: Any, source: Any, off: Any) -> None:
 
 
 def _add_hidden(xp: Any, before: Any, weight: Any, pre: Any, spare: Any) -> None:
-    """pre += before @ weight.T, for all steps of a stretch."""
+    """pre += before @ weight.T, for all steps of a block."""
     rows = before.reshape(-1, before.shape[-1])
     product = spare.reshape(-1)[: pre.size].reshape(len(rows), -1)
     xp.matmul(rows, weight.T, out=product)

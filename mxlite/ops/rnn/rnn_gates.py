@@ -1,4 +1,4 @@
-"""RNN that keeps its gates: what the CPU backend makes of one that is trained, to compute nothing twice."""
+"""RNN that keeps its gates: the CPU backend's operator for training, which recomputes nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .rnn_run import run_forward
 
 
 class _rnn_keeping_gates(RNN):
-    """Recurrent layers as `RNN`, with one more thing kept for backward: what all gates were.
+    """Recurrent layers as `RNN`, which also keep the values of all gates for backward.
 
     gates: (L*D, T, B, 4*H) in float32: LSTM input, forget, candidate, output; GRU reset, update, candidate,
-    and the hidden part of the candidate's sum. Other modes have none, for their results tell.
+    and the hidden part of the candidate's sum. Other modes have none, as their results suffice.
 
     This is 4 * H numbers for each step of a sample where RNN keeps about H, and saves backward a third of its
-    products. The reference kernel computes gates again all the same.
+    products. The reference kernel recomputes gates all the same.
 
     Parameters may be float32 where data is of 16 bits, and so is their gradient then.
     """
@@ -34,15 +34,15 @@ class _rnn_keeping_gates(RNN):
 
     @classmethod
     def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        """Of a stretch all is read before d_data is written; in two directions it is read twice."""
+        """In place for one direction, where a block is read before d_data is written; two read it twice."""
         return {} if a.bidirectional else super().backward_in_place_options(a)
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         ins, outs = RNN.infer_shape(a, *shapes)
         s = Sizes.of(a, ins[0])
-        made = dict(zip(RNN.output_names(a), outs)) | {"gates": (s.passes, s.T, s.B, 4 * s.H)}
-        return ins, tuple(made[n] for n in cls.output_names(a))
+        by_name = dict(zip(RNN.output_names(a), outs)) | {"gates": (s.passes, s.T, s.B, 4 * s.H)}
+        return ins, tuple(by_name[n] for n in cls.output_names(a))
 
     @classmethod
     def infer_type(
@@ -53,8 +53,8 @@ class _rnn_keeping_gates(RNN):
         ins, outs = RNN.infer_type(a, data, data if parameters == wide else parameters, *rest)
         if parameters is not None and parameters == wide:
             ins = (ins[0], wide, *ins[2:])
-        made = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
-        return ins, tuple(made[n] for n in cls.output_names(a))
+        by_name = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
+        return ins, tuple(by_name[n] for n in cls.output_names(a))
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:

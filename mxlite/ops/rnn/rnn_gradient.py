@@ -1,6 +1,6 @@
-"""Recurrent layers backward: the stretches in reverse, each computed again, then walked backwards.
+"""Backward of recurrent layers: blocks of steps in reverse, each recomputed, then walked backwards.
 
-What comes in at the top of a layer and what goes out at its bottom lies, as in forward, in a stretch (one
+The gradients at the top and at the bottom of a layer lie, as in forward, in a block of steps (one
 direction) or in two buffers of T steps that change roles (two directions). No array of all gates ever exists.
 """
 
@@ -27,7 +27,7 @@ from .rnn_run import (
 
 
 def backward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) -> Pieces:
-    """Scratch of one backward call: stretches, and a weight's gradient of one of them if there are more.
+    """Scratch of one backward call: blocks of steps, and a weight's gradient of one if there are several.
 
     weights: the type of the parameters and of their gradient, if not `dtype`.
     """
@@ -66,11 +66,11 @@ def run_of(
     xp: Any, a: Any, s: Sizes, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any,
     cells: Any, heads: Any, wanted: Any, work: Any, rng: Any, gates: Any = None, d_gates: Any = None,
 ) -> None:  # fmt: skip
-    """`run_backward` of layers of these sizes.
+    """`run_backward` for layers of these sizes.
 
-    gates: (L*D, T, B, 4*H), LSTM and GRU: what forward kept of them, if it did; data is not read then if the
-    parameters' gradient is not wanted. d_gates: alike, the gradients of the gates' sums, if these are wanted;
-    they may lie where the gates do.
+    gates: (L*D, T, B, 4*H), LSTM and GRU: the gates if forward kept them; data is then not read unless the
+    parameters' gradient is wanted. d_gates: alike, the gradients of the gates' sums, if these are wanted;
+    they may alias the gates.
     """
     have = scratch(work, backward_pieces(a, s, out.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)
@@ -170,7 +170,7 @@ def _stretch(
     xp: Any, s: Sizes, d: int, n: int, number: int, begin: int, end: int, results: Any, states: Any,
     cells: Any, have: dict[str, Any], ended: Any,
 ) -> Stretch:  # fmt: skip
-    """The stretch's arrays, with the states before each step filled in."""
+    """The block's arrays, with the states before each step filled in."""
     k = end - begin
     before = have["before"][:k]
     mine = results[:, :, d * s.P : (d + 1) * s.P]
@@ -180,7 +180,7 @@ def _stretch(
     else:
         xp.copyto(before[:-1], mine[begin + 1 : end], casting="unsafe")
         xp.copyto(before[-1], mine[end] if end < s.T else states[0][number], casting="unsafe")
-        for j in range(k):  # a sequence that ends within T begins its way back from the first state
+        for j in range(k):  # the backward pass of a sequence that ends within T begins at the first state
             mask = ended(begin + j + 1)
             if mask is not None:
                 xp.copyto(before[j], states[0][number], where=mask, casting="unsafe")
@@ -194,7 +194,7 @@ def _stretch(
 def _weight_gradients(
     xp: Any, s: Sizes, cell: Any, dw: Weights, stretch: Stretch, x: Any, have: dict[str, Any], first: bool
 ) -> None:
-    """Add a stretch's share to the gradients of a pass's weights and biases; write it if it is the first."""
+    """Add a block's share to the gradients of a pass's weights and biases; write it if it is the first."""
     room = have["product"]
 
     def add(fill: Any, target: Any) -> None:
@@ -231,10 +231,10 @@ def _data_gradient(
     xp: Any, a: Any, s: Sizes, layer: int, d: int, begin: int, w: Weights, pre: Any, below: Any, rng: Any,
     have: dict[str, Any],
 ) -> None:  # fmt: skip
-    """below = pre @ weight, plus what the other direction has put there; dropout undone."""
+    """below = pre @ weight, plus the other direction's gradient; dropout undone."""
     rows = pre.reshape(-1, pre.shape[-1])
     adds = s.D == 2 and d == 0  # the other direction came first
-    # `below` is whole steps, so its rows lie one behind the other.
+    # `below` is whole steps, so its rows are adjacent.
     target = below.reshape(len(rows), -1)
     direct = not adds and target.dtype == rows.dtype
     product = target if direct else have["d_x"].reshape(-1)[: target.size].reshape(target.shape)

@@ -1,4 +1,4 @@
-"""Where everything of a recurrent network lies: its sizes, its weights in one vector, its time in stretches.
+"""The layout of a recurrent network: its sizes, its weights in one vector, its time in blocks of steps.
 
 Layers are numbered from the bottom. A *pass* is one layer in one direction: number `layer * D + direction`.
 The vector `parameters` holds, pass by pass, all weights, then, pass by pass, all biases:
@@ -6,9 +6,9 @@ The vector `parameters` holds, pass by pass, all weights, then, pass by pass, al
     weights of a pass   x (G*H, I)   h (G*H, P)   r (P, H), only with a projection
     biases of a pass    x (G*H,)     h (G*H,)
 
-Time is cut into stretches of K steps. What belongs to all steps at once (the product of inputs and weights,
-the gradient of the weights) is computed for a stretch with one matrix product, so that scratch holds K steps,
-not T.
+Time is cut into blocks of K steps ("stretches"). Work that covers many steps at once (the product of inputs
+and weights, the gradient of the weights) is done for a block with one matrix product, so that scratch holds K
+steps, not T.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ...graph.ir import Shape
 
 GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
 
-_ROWS = 256  # samples times steps from which a matrix product runs at full speed
+_ROWS = 256  # samples times steps from which on a matrix product runs at full speed
 
 
 class Weights(NamedTuple):
-    """Views of one pass's part of `parameters`, or of its gradient; or the places of them."""
+    """Views of one pass's part of `parameters`, or of its gradient; or their positions."""
 
     x: Any
     h: Any
@@ -51,7 +51,7 @@ class Sizes:
 
     @classmethod
     def of(cls, a: Any, data: Shape) -> Sizes:
-        """From an operator's attributes and the shape of its data."""
+        """Sizes from an operator's attributes and the shape of its data."""
         directions = 1 + a.bidirectional
         out = a.projection_size or a.state_size
         steps, samples, inputs = data
@@ -62,7 +62,7 @@ class Sizes:
 
     @property
     def K(self) -> int:
-        """Steps of a stretch: about sqrt(T), more where that makes matrix products too small."""
+        """Steps of a block: about sqrt(T), more if that makes matrix products too small."""
         wanted = max(isqrt(max(self.T - 1, 0)) + 1, -(-_ROWS // max(self.B, 1)))
         return max(1, min(self.T, wanted))
 
@@ -75,7 +75,7 @@ class Sizes:
         return self.L * self.D
 
     def width(self, layer: int) -> int:
-        """Inputs of a layer."""
+        """Number of inputs of a layer."""
         return self.D * self.P if layer else self.I
 
     @property
@@ -90,15 +90,15 @@ class Sizes:
         return self.D * (sum(each) + self.L * self.projected * self.P * self.H)
 
     def span(self, direction: int, stretch: int) -> tuple[int, int]:
-        """Steps [begin, end) of a stretch; stretch 0 is the one that is computed first."""
+        """Steps [begin, end) of a block; block 0 is the one that is computed first."""
         begin, end = stretch * self.K, min((stretch + 1) * self.K, self.T)
         return (begin, end) if direction == 0 else (self.T - end, self.T - begin)
 
     def order(self) -> Iterator[tuple[int, int, int]]:
-        """(layer, direction, stretch) as they are computed.
+        """(layer, direction, block) in the order of computation.
 
-        In one direction, all layers take a stretch before any takes the next: between two layers there is
-        never more than a stretch. With two, a layer needs the layer below from its first to its last step.
+        With one direction, all layers take a block before any takes the next: there is never more than a
+        block between two layers. With two, a layer needs the layer below from its first to its last step.
         """
         if self.D == 1:
             return ((layer, 0, n) for n in range(self.stretches) for layer in range(self.L))
@@ -108,7 +108,7 @@ class Sizes:
 
 
 class Place(NamedTuple):
-    """Where a weight or bias lies in the vector."""
+    """The position of a weight or bias in the vector."""
 
     begin: int
     shape: Shape
@@ -119,15 +119,15 @@ class Place(NamedTuple):
 
 
 def places(s: Sizes) -> list[Weights]:
-    """Where the weights of each pass lie."""
+    """The positions of the weights of each pass."""
     gates = s.G * s.H
     at = 0
 
     def take(*shape: int) -> Place:
         nonlocal at
-        found = Place(at, shape)
-        at = found.end
-        return found
+        place = Place(at, shape)
+        at = place.end
+        return place
 
     weights = []
     for layer in range(s.L):

@@ -1,4 +1,4 @@
-"""Recurrent layers forward: stretch by stretch, step by step."""
+"""Forward of recurrent layers: block by block, step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pieces = dict[str, Piece]
 def forward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) -> Pieces:
     """Scratch of one forward call. weights: the type of the parameters, if not `dtype`.
 
-    between: results of a layer that the next one reads, where nobody keeps them: a stretch of them, or with
+    between: results of a layer for the next one, if they are not kept: a block of them, or with
     two directions all of them, twice if there are more than two layers.
     """
     kind = accumulator(dtype)
@@ -54,7 +54,7 @@ def step_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) ->
 
 
 def between(s: Sizes) -> tuple[int, ...]:
-    """Shape of what lies between layers: how many buffers, steps, samples, width."""
+    """Shape of the buffers between layers: number of buffers, steps, samples, width."""
     if s.D == 1:
         return min(s.L - 1, 1), s.K, s.B, s.P
     return min(s.L - 1, 2), s.T, s.B, s.D * s.P
@@ -69,7 +69,7 @@ def room_of(have: dict[str, Any]) -> Room:
 
 
 def in_kind(xp: Any, source: Any, room: Any) -> Any:
-    """`source`, as a copy in `room` if that is of another type."""
+    """`source`, as a copy in `room` if that has another type."""
     if source.dtype == room.dtype:
         return source
     part = room.reshape(-1)[: source.size].reshape(source.shape)
@@ -80,7 +80,7 @@ def in_kind(xp: Any, source: Any, room: Any) -> Any:
 def drop(xp: Any, x: Any, start: int, p: float, rng: Any, have: dict[str, Any]) -> None:
     """Multiply `x` by the mask whose first number is `start`, and by 1 / (1 - p).
 
-    A stream that can do that by itself, as one on a device whose numbers nobody sees, has a method `drop`.
+    A stream that can apply the mask itself, such as one on a device, has a method `drop`.
     """
     flat, numbers = x.reshape(-1), have["numbers"]
     scale = 1 / (1 - p) if p < 1 else 0.0
@@ -99,9 +99,9 @@ def drop(xp: Any, x: Any, start: int, p: float, rng: Any, have: dict[str, Any]) 
 def layer_input(
     xp: Any, a: Any, s: Sizes, layer: int, begin: int, source: Any, rng: Any, have: dict[str, Any]
 ) -> Any:
-    """What a layer reads in a stretch that starts at step `begin`, (k*B, width), dropout done.
+    """The input of a layer in a block that starts at step `begin`, (k*B, width), with dropout applied.
 
-    source: the steps of the stretch, in the type of the data.
+    source: the steps of the block, in the type of the data.
     """
     rows = source.reshape(-1, source.shape[-1])
     dropped = layer > 0 and a.p > 0 and rng is not None
@@ -132,7 +132,7 @@ def run_forward(
     xp: Any, a: Any, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, last: Any, layers: Any,
     cells: Any, work: Any, rng: Any, gates: Any = None,
 ) -> None:  # fmt: skip
-    """Fill what is wanted of `out`, last states, `layers`, `cells`, `gates`. rng: None without dropout."""
+    """Fill the wanted ones of `out`, last states, `layers`, `cells`, `gates`. rng: None without dropout."""
     s = Sizes.of(a, data.shape)
     have = scratch(work, forward_pieces(a, s, data.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)
@@ -145,7 +145,7 @@ def run_forward(
             xp.copyto(target, source, casting="unsafe")
 
     def results(layer: int, begin: int, end: int) -> Any:
-        """Where the results of these steps go; None if nobody wants them."""
+        """The destination of the results of these steps; None if they are not wanted."""
         if layer == s.L - 1:
             return None if out is None else out[begin:end]
         if layers is not None:

@@ -1,4 +1,4 @@
-"""RNN with parameters in the type that it computes in: what a backend makes of one in mixed precision."""
+"""RNN with inlined casts of its parameters: a backend's operator for RNN in mixed precision."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .rnn_run import forward_pieces
 class _rnn_wide(RNN):
     """Recurrent layers as `RNN`, of 16-bit data and float32 parameters, whose gradient is float32, too.
 
-    RNN of 16 bits computes in float32 and makes float32 copies of its parameters for that, forwards and
-    backwards, and of their gradient. Here there are none. Of other data this is RNN.
+    RNN of 16 bits computes in float32 and makes float32 copies of its parameters for that, in forward and
+    backward, and of their gradient. Here there are none. For other data this is RNN.
     """
 
     @classmethod

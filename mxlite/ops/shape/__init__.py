@@ -1,1 +1,1 @@
-"""Operators that make, move, repeat, cut and join elements and compute nothing."""
+"""Operators that create, move, repeat, cut and join elements and compute nothing."""

@@ -1,7 +1,7 @@
-"""Adjoints: the gradients of operators that only move elements, as operators themselves.
+"""Adjoints: the gradients of operators that only move elements, as separate operators.
 
 Such an operator is linear in `data`, so its gradient kernel is a linear operator too, and the gradient of
-that one is the operator again. What `derivative` writes for them is therefore ready once both kernels are.
+that one is the operator itself. So both kernels are all that their `derivative` needs.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ...graph.opdef import Op
 
 
 def adjoint_of(op: type[Op]) -> type[Op]:
-    """The operator `_adjoint_<op>`, and `derivative` of `op` set to it.
+    """The operator `_adjoint_<op>`; also sets `derivative` of `op` to it.
 
-    data: an output of `op`;  like: an input of `op`, read for its shape only  ->  out: as `like`, what
-    `op.backward` makes of `data`. `op` has one input, `data`, and one output; its backward reads `d_out`
-    only.
+    data: an output of `op`;  like: an input of `op`, read for its shape only  ->  out: as `like`, the result
+    of `op.backward` for `data`. `op` has one input, `data`, and one output; its backward reads only
+    `d_out`.
     """
     assert op.backward is not None and op.signature.needs == ("data",), op
     name = f"_adjoint_{op.op_name}"
     forward, backward = op.forward, op.backward
 
     def infer_shape(a: Any, data: Any, like: Any) -> Any:
-        made = op.infer_shape(a, like)[1][0]
-        if tuple(made) != tuple(data):
-            raise ShapeError(f"data must be {made} for like {like}, got {data}.")
+        shape = op.infer_shape(a, like)[1][0]
+        if tuple(shape) != tuple(data):
+            raise ShapeError(f"data must be {shape} for like {like}, got {data}.")
         return (data, like), (like,)
 
     def infer_type(cls: type[Op], a: Any, data: Any, like: Any) -> Any:

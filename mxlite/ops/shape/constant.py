@@ -14,9 +14,9 @@ from .like import fill_range, in_steps_of
 
 
 class Constant(Op):
-    """No input; the shape and the dtype are attributes. In a graph, it is written again at every run.
+    """Base of operators without inputs; shape and dtype are attributes. A graph writes them at every run.
 
-    A length of 0 or -1 is open, as in MXNet, and follows from what the array is used with; inside `np_shape`
+    A length of 0 or -1 is open, as in MXNet, and follows from the readers of the array; inside `np_shape`
     0 is a length like others.
     """
 
@@ -77,9 +77,9 @@ class _full(Constant):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        _, made = super().infer_type(a, *dtypes)
-        require_finite(a.value, made[0], "value")
-        return (), made
+        _, outs = super().infer_type(a, *dtypes)
+        require_finite(a.value, outs[0], "value")
+        return (), outs
 
     @staticmethod
     def forward(xp, a, *, out):
@@ -90,8 +90,9 @@ class _arange(Constant):
     """`start`, `start` + `step`, ... as long as it is before `stop`, each `repeat` times.
 
     ->  out: (N,) of `dtype`, float32 unless given, where N = ceil((stop - start) / step) * repeat. Without
-    `stop`, from 0 to `start`; or with `infer_range` from `start`, as many as what the array is used with
-    says. Of a whole-number `dtype`, `start` and `step` are cut towards 0. `ctx` is where the array will live.
+    `stop`, from 0 to `start`; or with `infer_range` from `start`, as many as the readers of the array
+    need. For a whole-number `dtype`, `start` and `step` are cut towards 0. `ctx` is where the array will
+    live.
     """
 
     @record

@@ -64,7 +64,7 @@ def _length(k: int, rows: int, columns: int) -> int:
 
 
 def _on(xp: Any, matrix: Any, k: int, axis1: int, axis2: int) -> Any:
-    """A view of the diagonal, its axis last, that may be written to."""
+    """A writable view of the diagonal, its axis last."""
     m = xp.moveaxis(matrix, (axis1, axis2), (-2, -1))
     length = _length(k, m.shape[-2], m.shape[-1])
     start = m[..., max(-k, 0) :, max(k, 0) :]
@@ -89,7 +89,7 @@ class _Triangle(Move):
 
 
 def _triangle(xp: Any, data: Any, out: Any, k: int, lower: bool) -> None:
-    """Row by row of the matrices, all of them at once: row i keeps columns up to i + k, or from there on."""
+    """Copy a triangle, row by row of all matrices: row i keeps columns up to i + k, or from there on."""
     copy(xp, data, out)
     rows, columns = out.shape[-2:]
     for i in range(rows):

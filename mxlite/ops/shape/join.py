@@ -75,7 +75,7 @@ class Concat(Op):
 
 
 class stack(Op):
-    """Arrays of one shape along a new axis, at place `axis`; -1 is the end.
+    """Arrays of one shape along a new axis `axis`; -1 is the end.
 
     args: `num_args` arrays (...)  ->  out: one axis more, `num_args` long.
     """
@@ -130,7 +130,7 @@ class stack(Op):
 
 
 def _common(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The one shape of them all as far as any says; None if none does."""
+    """The one shape of them all, as far as any is known; None if none is."""
     common: Shape | None = None
     for shape in shapes:
         if shape is not None:

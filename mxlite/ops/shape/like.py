@@ -89,7 +89,7 @@ class slice_like(Move):
     """`data` cut to the lengths of `shape_like`, from the beginning.
 
     data: (...);  shape_like: (...), read for its shape only  ->  out: (...), each axis in `axes` as long as
-    that of `shape_like`; all axes without `axes`, then both have as many. The gradient is 0 behind the cut.
+    that of `shape_like`; all axes without `axes`, then both have as many. The gradient is 0 after the cut.
     """
 
     inputs = ("data", "shape_like")
@@ -130,7 +130,7 @@ class slice_like(Move):
 
 
 class _grow_like(Move):
-    """`data` with zeros behind it, up to the shape of `like`: the gradient of `slice_like`.
+    """`data` padded with zeros at the end, up to the shape of `like`: the gradient of `slice_like`.
 
     data: (...);  like: (...), as many axes, none shorter, read for its shape only  ->  out: the shape of
     `like`.
@@ -251,7 +251,7 @@ class size_array(Move):
 
 
 class _contrib_index_array(Move):
-    """The place of every element, as an array. No gradient.
+    """The index of every element, as an array. No gradient.
 
     data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the
     numbers for the axes in `axes` if they are given.
@@ -275,7 +275,7 @@ class _contrib_index_array(Move):
     @staticmethod
     def forward(xp, a, data, *, out):
         for k, axis in enumerate(range(data.ndim) if a.axes is None else a.axes):
-            # Seen with `axis` in front, all of out[i] is i.
+            # Seen with `axis` first, each out[i] holds only i.
             into = xp.moveaxis(out[..., k], axis, 0)
             for first in range(0, len(into), PIECE):
                 part = into[first : first + PIECE]

@@ -1,4 +1,4 @@
-"""Arrays with something put round them."""
+"""Padding of arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Index = tuple[Any, ...]  # an ellipsis, then slices: an array also where there a
 class Pad(Move):
     """`data` with a border.
 
-    data: (...)  ->  out: axis i longer by ``pad_width[2 * i]`` in front and ``pad_width[2 * i + 1]`` behind.
+    data: (...)  ->  out: axis i longer by ``pad_width[2 * i]`` before and ``pad_width[2 * i + 1]`` after.
     mode: "constant" fills the border with `constant_value`; "edge" repeats the outermost element; "reflect"
     counts back from it, not repeating it, so that a border is shorter than the axis. Any number of axes,
     all of which may be padded (MXNet: 4 or 5, not the first two).
@@ -111,21 +111,21 @@ def _pairs(a: Any) -> list[tuple[int, int]]:
 
 
 def _middle(a: Any, data: Shape) -> Index:
-    """Where `data` lies in the padded array."""
+    """The position of `data` in the padded array."""
     return (..., *(slice(i, i + d) for d, (i, _) in zip(data, _pairs(a))))
 
 
 def _pieces(a: Any, length: int, before: int, behind: int) -> list[tuple[slice, slice]]:
-    """Along one axis: parts of the padded array, and the parts of `data` that they copy."""
+    """Parts of the padded array along one axis, and the parts of `data` that they copy."""
     if a.mode == "edge":
         front, back = slice(0, 1), slice(length - 1, length)
     else:
         front, back = _backwards(1, before), _backwards(length - 1 - behind, behind)
-    found = [(slice(0, before), front)] if before else []
-    found.append((slice(before, before + length), slice(0, length)))
+    pieces = [(slice(0, before), front)] if before else []
+    pieces.append((slice(before, before + length), slice(0, length)))
     if behind:
-        found.append((slice(before + length, before + length + behind), back))
-    return found
+        pieces.append((slice(before + length, before + length + behind), back))
+    return pieces
 
 
 def _backwards(begin: int, count: int) -> slice:
@@ -146,13 +146,13 @@ def _blocks(a: Any, data: Shape) -> list[tuple[Index, Index]]:
 
 
 def _add_borders(a: Any, d_out: Any, d_data: Any) -> None:
-    """Add every part of the border to what it was copied from."""
+    """Add every part of the border to the elements it was copied from."""
     middle = _middle(a, d_data.shape)
     for target, source in _blocks(a, d_data.shape):
         if target == middle:
             continue
         into, part = d_data[source], d_out[target]
-        # Along an axis where `into` is 1 long, the part is added one place at a time.
+        # Along an axis where `into` is 1 long, the part is added one slice at a time.
         lengths = [range(n if m < n else 1) for m, n in zip(into.shape, part.shape)]
         for offset in product(*lengths):
             into += part[tuple(slice(i, i + n) for i, n in zip(offset, into.shape))]

@@ -1,4 +1,4 @@
-"""Permutations of axes in their simplest form."""
+"""Permutations of axes, simplified."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def simplest(shape: Shape, axes: Sequence[int]) -> tuple[Shape, tuple[int, ...]]
     kept = [i for i in axes if shape[i] != 1]
     groups: list[list[int]] = []
     for i in kept:
-        # What lies between two axes has length 1, if anything does.
+        # All axes between these two have length 1.
         if groups and i > groups[-1][-1] and all(shape[k] == 1 for k in range(groups[-1][-1] + 1, i)):
             groups[-1].append(i)
         else:

@@ -1,4 +1,4 @@
-"""The same elements under another shape, and what all operators share that only move elements."""
+"""Reshapes, and the base of all operators that only move elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def axis_of(axis: int, rank: int, what: str = "data") -> int:
 
 
 class Move(Op):
-    """Elements go elsewhere; nothing is computed."""
+    """Base: elements are moved; nothing is computed."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     cheap = True
@@ -32,7 +32,7 @@ class Move(Op):
 
 
 class _View(Move):
-    """The same elements in the same order under another shape: in place, nothing is done at all."""
+    """The same elements in the same order under another shape: nothing is done if in place."""
 
     abstract = True
     in_place = {"out": "data"}
@@ -80,12 +80,12 @@ class Reshape(_View):
 
     data: (...)  ->  out: `shape`, where in `shape`
       0   keeps the axis of `data` at this place
-      -1  is whatever is left over (once)
+      -1  is inferred (once)
       -2  keeps all remaining axes
       -3  merges the next two axes into one
       -4  splits the next axis into the two numbers that follow, one of which may be -1
     With `reverse` axes and codes are matched from the right. Without `shape` the old `target_shape` is used:
-    its 0 is what is left over, and `keep_highest` keeps the first axis. Costs nothing when done in place.
+    its 0 is inferred, and `keep_highest` keeps the first axis. Costs nothing when done in place.
     """
 
     aliases = ("reshape",)
@@ -99,7 +99,7 @@ class Reshape(_View):
 
     @classmethod
     def infer_inputs(cls, a, inputs, outputs):
-        """A shape of lengths alone is that of the result, whatever data may be."""
+        """Input shapes: a target shape without codes is that of the result, whatever data may be."""
         whole = a.shape if all(d > 0 for d in a.shape) else ()
         return super().infer_inputs(a, inputs, (whole or outputs[0],))
 
@@ -132,7 +132,7 @@ class Reshape(_View):
 
 
 def _follow(codes: Shape, dims: Shape, shape: Shape, data: Shape) -> tuple[list[int], int | None]:
-    """Output axes and the place of the one to be inferred, from Reshape's codes."""
+    """Output axes and the index of the one to be inferred, from Reshape's codes."""
     out: list[int] = []
     open_axis, source, i = None, 0, 0
 
@@ -200,7 +200,7 @@ class _reshape_to(_View):
 
 
 class expand_dims(_View):
-    """Axes of length 1 put in at the places `axis` of the result; -1 is the end.
+    """Axes of length 1 inserted at the indices `axis` of the result; -1 is the end.
 
     data: (...)  ->  out: one axis more for each number in `axis`. Costs nothing when done in place.
     """

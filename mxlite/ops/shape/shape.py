@@ -133,7 +133,7 @@ def _pairs(reps: Shape, dims: Shape) -> Shape:
 
 
 def _total(xp, parts, axes, total):
-    """Sum over `axes` into `total`; numpy takes the sums of two-byte floats in float32 when told so."""
+    """Sum over `axes` into `total`; numpy is told to sum two-byte floats in float32."""
     wide = float32 if total.dtype.itemsize == 2 else None
     xp.add.reduce(parts, axis=axes, out=total, dtype=wide)
 
@@ -173,7 +173,7 @@ _adjoint_repeat = adjoint_of(repeat)
 
 
 def _halves(a: Any, shape: Shape) -> tuple[int, int]:
-    """Elements of the axes up to and with the repeated one, and of those behind it."""
+    """Elements of the axes up to and including the repeated one, and of those after it."""
     if a.axis is None:
         return prod(shape), 1
     axis = a.axis % len(shape)
@@ -210,9 +210,9 @@ class reverse(Move):
 
 
 class roll(Move):
-    """Elements moved round by `shift` places along `axis`; of the flattened array when `axis` is None.
+    """Elements rotated by `shift` positions along `axis`; of the flattened array when `axis` is None.
 
-    data: (...)  ->  out: (...), same shape: along each axis, place i goes to (i + shift) mod length. `shift`
+    data: (...)  ->  out: (...), same shape: along each axis, index i goes to (i + shift) mod length. `shift`
     and `axis` are equally long, or there is one shift for all axes (numpy.roll, torch.roll).
     """
 

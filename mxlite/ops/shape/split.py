@@ -96,10 +96,10 @@ def _together(w, a, data, outs, heads):
 
 
 class _split_v2(Move):
-    """`data` cut along `axis`: into `sections` equal parts, or in front of each place in `indices`.
+    """`data` cut along `axis`: into `sections` equal parts, or before each index in `indices`.
 
     data: (...)  ->  output0, output1, ...: with `indices` (0, 1, 3), the parts [0, 1), [1, 3) and [3, end);
-    places past the end give parts without elements. `squeeze_axis` drops the axis where all parts are 1
+    indices past the end give parts without elements. `squeeze_axis` drops the axis where all parts are 1
     long. (`split_v2` is the function that users call; it puts the 0 in front.)
     """
 
@@ -145,21 +145,21 @@ class _split_v2(Move):
     @staticmethod
     def backward(xp, a, d_outs, *, d_data):
         places = places_of(a, d_data.shape[a.axis])
-        d_data[part_of(a.axis % d_data.ndim, 0, places[0])] = 0  # of no part, where the first is not 0
+        d_data[part_of(a.axis % d_data.ndim, 0, places[0])] = 0  # elements before the first part
         _put_together(xp, d_outs, _unequal_parts(a, d_data))
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         joined = _together(w, a, ins["data"], outs, heads)
         if not a.sections and a.indices[0]:
-            # What is in front of the first place belongs to no part.
+            # Elements before the first index belong to no part.
             zeros = w.zeros_like(w.slice_axis(ins["data"], axis=a.axis, begin=0, end=a.indices[0]))
             joined = w.Concat(zeros, joined, dim=a.axis)
         return {"data": joined}
 
 
 def split_parameters(indices_or_sections: int | Sequence[int]) -> dict[str, Any]:
-    """What `split_v2` is told, as parameters of `_split_v2`: places begin with 0 there."""
+    """The parameters of `_split_v2` for the arguments of `split_v2`: its indices begin with 0."""
     if hasattr(indices_or_sections, "__index__"):
         return {"indices": (), "sections": indices_or_sections}
     if not isinstance(indices_or_sections, (tuple, list)):
@@ -168,7 +168,7 @@ def split_parameters(indices_or_sections: int | Sequence[int]) -> dict[str, Any]
 
 
 def places_of(a: Any, length: int) -> list[int]:
-    """Where the parts begin, and the end."""
+    """The beginnings of the parts, and the end."""
     if a.sections:
         return [i * (length // a.sections) for i in range(a.sections + 1)]
     return [*(min(i, length) for i in a.indices), length]

@@ -82,8 +82,8 @@ class box_encode(Op):
                     continue
                 targets[i, part] = 0
                 own = refs[i, xp.clip(matches[i, part][has], 0, last).astype("int64")]
-                found = _offsets(xp, own, anchors[i, part][has])
-                targets[i, part][has] = (found - means) / stds
+                offsets = _offsets(xp, own, anchors[i, part][has])
+                targets[i, part][has] = (offsets - means) / stds
 
 
 def _offsets(xp: Any, boxes: Any, anchors: Any) -> Any:
@@ -94,7 +94,7 @@ def _offsets(xp: Any, boxes: Any, anchors: Any) -> Any:
 
 
 class box_decode(Op):
-    """Boxes from offsets and anchors: what `box_encode` with means of 0 undoes.
+    """Boxes from offsets and anchors: the inverse of `box_encode` with means of 0.
 
     data: (B, N, 4), offsets;  anchors: (1, N, 4)  ->  out: (B, N, 4), corners x1, y1, x2, y2.
 
@@ -152,14 +152,14 @@ def _centres(boxes: Any, kind: Format) -> tuple[Any, Any]:
 
 
 class bipartite_matching(Op):
-    """Pairs of rows and columns by their scores, the best first, none in two pairs.
+    """Pairs of rows and columns by their scores, the best first, each in one pair at most.
 
     data: (..., N, M), scores  ->  rows: (..., N), the column of each row;  columns: (..., M), the row of
-    each column; -1 for those left alone.
+    each column; -1 for unpaired ones.
 
     Scores at `threshold` or below pair nothing; with `is_ascend` small scores are the good ones, and those
     at the threshold or above pair nothing. Equal scores go by row and column. With `topk` above 0 it ends
-    when there are more than so many pairs, so behind `topk` + 1 of them, as in MXNet. No gradient.
+    when there are more pairs than that, so after `topk` + 1 of them, as in MXNet. No gradient.
     """
 
     op_name = "_contrib_bipartite_matching"
@@ -201,9 +201,9 @@ class bipartite_matching(Op):
                 xp.multiply(scores, -1 if a.is_ascend else 1, out=scores)
                 order = descending(xp, scores, keys).view("int64")
                 _pair(a, scores, order, row_of, column_of)
-            for found, out in ((column_of, rows), (row_of, columns)):
+            for matches, out in ((column_of, rows), (row_of, columns)):
                 if out is not None:
-                    out.reshape(batch, len(found))[b] = found
+                    out.reshape(batch, len(matches))[b] = matches
 
 
 def _matching_pieces(data: Shape, dtype: DType) -> list[Piece]:
@@ -214,7 +214,7 @@ def _matching_pieces(data: Shape, dtype: DType) -> list[Piece]:
 
 
 def _pair(a: Any, scores: Any, order: Any, row_of: Any, column_of: Any) -> None:
-    """Fill row_of (M,) and column_of (N,), -1 so far, from scores (N * M,) in falling `order`."""
+    """Fill row_of (M,) and column_of (N,), -1 before, from scores (N * M,) in falling `order`."""
     m, pairs, at = len(row_of), 0, 0
     least = -a.threshold if a.is_ascend else a.threshold
     most = min(m, len(column_of), a.topk + 1 if a.topk > 0 else m)

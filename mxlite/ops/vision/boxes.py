@@ -1,4 +1,4 @@
-"""Boxes: overlaps, order by score, suppression of near duplicates."""
+"""Boxes: overlaps, sorting by score, suppression of near duplicates."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _number(xp: Any, key: Any) -> None:
 def overlaps(xp: Any, box: Any, boxes: Any, out: Any, spare: Any, extra: float = 0.0) -> None:
     """out[i] = intersection over union of `box` (4,) and boxes[:, i]: x1, y1, x2, y2. spare: (2, n).
 
-    extra: 1 where a corner is a pixel that belongs to the box. No area, no overlap.
+    extra: 1 if a corner is a pixel that belongs to the box. Boxes without area do not overlap.
     """
     width, height = spare
     _side(xp, box[0], box[2], boxes[0], boxes[2], width, height, extra)
@@ -108,7 +108,7 @@ def overlaps(xp: Any, box: Any, boxes: Any, out: Any, spare: Any, extra: float =
 
 
 def _side(xp: Any, a1: Any, a2: Any, b1: Any, b2: Any, out: Any, spare: Any, extra: float) -> None:
-    """out = length of what [a1, a2] and [b1, b2] share; at least 0."""
+    """out = length of the intersection of [a1, a2] and [b1, b2]; at least 0."""
     xp.minimum(b2, a2, out=out)
     xp.maximum(b1, a1, out=spare)
     xp.subtract(out, spare, out=out)
@@ -130,7 +130,7 @@ def suppress(
     extra: float = 0.0,
     most: int | None = None,
 ) -> None:
-    """Greedy non-maximum suppression of boxes (4, n), the best first: what overlaps one that stays goes.
+    """Greedy non-maximum suppression of boxes (4, n), best first: those that overlap a kept one are dropped.
 
     kinds: (n,), only boxes of one kind suppress each other; None: all do. alive: (n,) bool, read and
     written. spare: (3, n), flags: (n,) bool: scratch. including: an overlap of just `threshold` suppresses
@@ -153,7 +153,7 @@ def suppress(
         gone = flags[rest]
         compare(over, threshold, out=gone)
         if kinds is not None:
-            # The comparison of kinds takes the place of an overlap that has done its part.
+            # The comparison of kinds overwrites an overlap that is not read any more.
             xp.equal(kinds[rest], kinds[i], out=over, casting="unsafe")
             xp.logical_and(gone, over, out=gone)
         xp.logical_not(gone, out=gone)
@@ -226,14 +226,14 @@ def _iou_pieces(inputs: Shapes, dtype: DType) -> list[Piece]:
 class box_nms(Op):
     """Non-maximum suppression: boxes by falling score, without those that overlap a better one.
 
-    data: (..., n, k), rows of a score, four coordinates and perhaps a class  ->  out: (..., n, k); what
-    stays comes first, the rest is -1.
+    data: (..., n, k), rows of a score, four coordinates and perhaps a class  ->  out: (..., n, k); the rows
+    that stay come first, the rest is -1.
 
-    A box with a score of `valid_thresh` or less, or of class `background_id`, goes at once, as does all
-    behind the best `topk`. Boxes suppress each other above an overlap of `overlap_thresh`; with `id_index`
+    A box with a score of `valid_thresh` or less, or of class `background_id`, is dropped at once, as are all
+    after the best `topk`. Boxes suppress each other above an overlap of `overlap_thresh`; with `id_index`
     only those of one class, unless `force_suppress`. Coordinates start at `coord_start`; "corner" is x1,
     y1, x2, y2, "center" x, y, width, height. The gradient of a row of `out` goes to the row it came from; a
-    hidden output remembers which.
+    hidden output stores which.
     """
 
     op_name = "_contrib_box_nms"
@@ -337,7 +337,7 @@ class box_nms(Op):
 
 
 def _write_kept(xp: Any, a: Any, rows: Any, order: Any, stays: Any, b: int, out: Any, index: Any) -> None:
-    """The rows that stay, in order, a part at a time."""
+    """Write the rows that stay, in order, a part at a time."""
     n, k = rows.shape
     done = 0
     for begin in range(0, len(order), _PART):
@@ -365,7 +365,7 @@ def _to_centers(xp: Any, boxes: Any) -> None:
 
 
 def _nms_pieces(n: int, dtype: DType) -> list[Piece]:
-    """Scores, classes, boxes, overlaps, what stays, flags; keys to sort by."""
+    """Scores, classes, boxes, overlaps, flags of kept boxes, other flags; keys to sort by."""
     acc = accumulator(dtype)
     flag = as_dtype("bool")
     row: Piece = ((n,), acc)

@@ -1,4 +1,4 @@
-"""Convolution whose windows are deformed: each element of a window reads where an input says.
+"""Deformable convolution: each element of a window reads a position that an input gives.
 
 J. Dai and others, 2017, "Deformable convolutional networks"; with a factor for each element, X. Zhu, H. Hu,
 S. Lin, J. Dai, 2019, "Deformable ConvNets v2: more deformable, better results".
@@ -23,8 +23,8 @@ from ..nn.conv_kernels import Geometry
 from ..scratch import carve, Piece, scratch_bytes
 from .deformable_places import place_pieces, Places, shaped
 
-_ELEMENTS = 1 << 19  # of the columns of a block
-_MOST = 1024  # output positions of a block
+_ELEMENTS = 1 << 19  # size of a block's columns
+_MOST = 1024  # the most output positions of a block
 
 
 @record
@@ -64,7 +64,7 @@ class ModulatedAttrs(DeformableAttrs):
 
 
 class _Deformable(Op):
-    """Family: `masked` has an input `mask`."""
+    """Base: `masked` operators have an input `mask`."""
 
     abstract = True
     accepts = "float"
@@ -104,7 +104,7 @@ class _Deformable(Op):
     def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry(a, inputs[0], dtype)
         pieces = [*_pieces(a, g, cls.masked), *_gradient_pieces(a, g)]
-        # The bias comes last and takes the same bytes again.
+        # The bias's scratch comes last and reuses the same bytes.
         return max(scratch_bytes(pieces), 0 if a.no_bias else bias_bytes(outputs[0], dtype))
 
 
@@ -115,9 +115,9 @@ class DeformableConvolution(_Deformable):
     out: (N, F, OH, OW), where OH = (H + 2 * pad - ((KH - 1) * dilate + 1)) // stride + 1.
 
     Element k of the window at output position o reads o * stride - pad + k * dilate + offset, (y, x) of
-    channels 2 * (d * KH * KW + k) and the one behind it, linear between pixels; 0 outside [0, H) x [0, W).
-    D = `num_deformable_group` parts of the channels have offsets of their own, G = `num_group` parts are
-    convolved apart. `workspace` is accepted and has no effect.
+    channels 2 * (d * KH * KW + k) and the next one, linear between pixels; 0 outside [0, H) x [0, W).
+    D = `num_deformable_group` parts of the channels have their own offsets, G = `num_group` parts are
+    convolved independently. `workspace` is accepted and has no effect.
 
     J. Dai and others, 2017, "Deformable convolutional networks".
     """
@@ -148,8 +148,8 @@ class DeformableConvolution(_Deformable):
         d_bias: Any,
         work: Any,
     ) -> None:
-        made = d_data, d_offset, None, d_weight
-        _gradients(xp, a, d_out, data, offset, None, weight, made, work, 0)
+        gradients = d_data, d_offset, None, d_weight
+        _gradients(xp, a, d_out, data, offset, None, weight, gradients, work, 0)
         bias_gradient(xp, d_out, d_bias, work)
 
 
@@ -159,7 +159,7 @@ class ModulatedDeformableConvolution(_Deformable):
     data: (N, C, H, W);  offset: (N, D * KH * KW * 2, OH, OW);  mask: (N, D * KH * KW, OH, OW);  weight: (F,
     C/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW).
 
-    As `DeformableConvolution`, but around the image lie zeros, and within one pixel of it their mean with
+    As `DeformableConvolution`, but zeros surround the image, and within one pixel of it their mean with
     the pixels at the edge is read. `im2col_step` and `workspace` are accepted and have no effect.
 
     X. Zhu, H. Hu, S. Lin, J. Dai, 2019, "Deformable ConvNets v2". MXNet 1.9.1 has gradients on GPUs only.
@@ -203,19 +203,19 @@ class ModulatedDeformableConvolution(_Deformable):
         d_bias: Any,
         work: Any,
     ) -> None:
-        made = d_data, d_offset, d_mask, d_weight
-        _gradients(xp, a, d_out, data, offset, mask, weight, made, work, 1)
+        gradients = d_data, d_offset, d_mask, d_weight
+        _gradients(xp, a, d_out, data, offset, mask, weight, gradients, work, 1)
         bias_gradient(xp, d_out, d_bias, work)
 
 
 def _block(g: Geometry) -> int:
-    """Output positions that are done together."""
+    """Number of output positions that are computed together."""
     return max(1, min(prod(g.out), _MOST, _ELEMENTS // max(1, g.c * g.taps)))
 
 
 def _pieces(a: Any, g: Geometry, masked: bool) -> list[Piece]:
-    """An image with a pixel of 0 behind each channel, the weight, outputs; columns and a spare as large;
-    those of places."""
+    """An image with a pixel of 0 after each channel, the weight, outputs; columns and a temporary of their
+    size; the pieces of positions."""
     block, acc = _block(g), g.acc
     columns = g.c * g.taps * block
     return [
@@ -230,7 +230,7 @@ def _pieces(a: Any, g: Geometry, masked: bool) -> list[Piece]:
 
 def _gradient_pieces(a: Any, g: Geometry) -> list[Piece]:
     """The gradients of an image, of the weight, of a block's part of that, of columns, of the four pixels of
-    each place."""
+    each position."""
     block, acc = _block(g), g.acc
     return [
         ((g.c, prod(g.size) + 1), acc),
@@ -281,9 +281,9 @@ def _convolve(
             if g.acc == g.dtype:
                 xp.matmul(factors, sampled, out=target[..., at])
             else:
-                found = shaped(sums, *target[..., at].shape)
-                xp.matmul(factors, sampled, out=found)
-                xp.copyto(target[..., at], found, casting="unsafe")
+                result = shaped(sums, *target[..., at].shape)
+                xp.matmul(factors, sampled, out=result)
+                xp.copyto(target[..., at], result, casting="unsafe")
     add_bias(xp, out, bias)
 
 
@@ -299,7 +299,7 @@ def _gradients(
     work: Any,
     reach: int,
 ) -> None:
-    """Fill d_data, d_offset, d_mask and d_weight, the four of `made`; what is not wanted is None."""
+    """Fill d_data, d_offset, d_mask and d_weight, the four of `made`; unwanted ones are None."""
     d_data, d_offset, d_mask, d_weight = made
     g = geometry(a, data.shape, data.dtype)
     if all(x is None for x in made) or not data.size or not d_out.size:

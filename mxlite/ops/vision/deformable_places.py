@@ -1,4 +1,4 @@
-"""The places that deformed windows read, and what lies there: columns of pixels, and their gradients.
+"""Positions that deformed windows read, and their pixels: columns of pixels, and their gradients.
 
 A pixel between others is their bilinear mean:
 
@@ -22,8 +22,8 @@ from ..scratch import Piece
 
 
 def place_pieces(places: int, acc: Any, masked: bool) -> list[Piece]:
-    """Scratch: of each place y and x, its four pixels, their shares, whether it is outside, a spare flag, its
-    mask.
+    """Scratch: for each position y and x, its four pixels, their weights, a flag for outside, another flag,
+    its mask.
     """
     return [
         ((2 * places,), acc),
@@ -36,10 +36,10 @@ def place_pieces(places: int, acc: Any, masked: bool) -> list[Piece]:
 
 
 class Places:
-    """The places that the windows of some output positions of one image read, in scratch of `place_pieces`.
+    """The positions that the windows of some outputs of one image read, in scratch of `place_pieces`.
 
-    For D deformable groups, K elements of a window and B positions  place: (2, D, K, B), how far y and x are
-    behind the first of the four pixels;  pixels: (4, D, K, B), where these lie in a channel, H * W for 0;
+    For D deformable groups, K elements of a window and B outputs  place: (2, D, K, B), the distance of y and
+    x from the first of the four pixels;  pixels: (4, D, K, B), their indices in a channel, H * W for 0;
     shares: (4, D, K, B);  mask: (D, K, B) or None. `reach`: how far outside the image pixels still count.
     """
 
@@ -55,7 +55,7 @@ class Places:
         self._move(a, offset.reshape(d, g.taps, 2, -1)[..., at], at)
         outside.fill(False)
         for x, size in zip(self.place, g.size):
-            # Not outside is what passes both tests; nan passes none.
+            # A position is inside if it passes both tests; nan passes none.
             for test, bound in ((xp.greater if reach else xp.greater_equal, -reach), (xp.less, size)):
                 test(x, bound, out=flag)
                 xp.logical_not(flag, out=flag)
@@ -70,7 +70,7 @@ class Places:
             xp.copyto(self.mask, mask.reshape(d, g.taps, -1)[..., at])
 
     def _move(self, a: Any, moves: Any, at: slice) -> None:
-        """place = y and x in the image."""
+        """Compute place: y and x in the image."""
         g, xp = self.g, self.xp
         positions = divmod(np.arange(at.start, at.stop), g.out[1])
         taps = divmod(np.arange(g.taps), g.kernel[1])
@@ -81,7 +81,7 @@ class Places:
             xp.add(x, moves[:, :, axis], out=x)
 
     def _find_pixels(self, outside: Any, flag: Any, reach: int) -> None:
-        """pixels; place becomes how far it is behind the first."""
+        """Compute pixels; place becomes the distance from the first."""
         xp, none = self.xp, -2 * prod(self.g.size)
         for axis, (x, size) in enumerate(zip(self.place, self.g.size)):
             low, high = self.pixels[axis], self.pixels[2 + axis]
@@ -95,12 +95,12 @@ class Places:
                     for test, bound in ((xp.less, 0), (xp.greater_equal, size)):
                         test(number, bound, out=flag)
                         xp.copyto(number, none, where=flag)
-            else:  # the last pixel goes on to the edge
+            else:  # the last pixel extends to the edge
                 xp.minimum(high, size - 1, out=high)
             if axis == 0:
                 xp.multiply(low, self.g.size[1], out=low)
                 xp.multiply(high, self.g.size[1], out=high)
-        # top, left, bottom, right  ->  the four sums, each written where it is read no more.
+        # top, left, bottom, right  ->  the four weights, each written over a value that is not read any more.
         first, second, third, fourth = self.pixels
         xp.add(third, fourth, out=fourth)
         xp.add(third, second, out=third)
@@ -127,15 +127,15 @@ class Places:
         return ((i, tuple(x.reshape(d, self.g.c // d, -1)[i] for x in arrays)) for i in range(d))
 
     def _take(self, image: Any, q: int, i: int, spare: Any) -> Any:
-        """Pixel q of each place of group i, of each of its channels `image` (C / D, H * W + 1)."""
+        """Pixel q of each position of group i, for each of its channels `image` (C / D, H * W + 1)."""
         out = shaped(spare, len(image), prod(self.split[1:]))
         return self.xp.take(image, self.pixels[q, i].reshape(-1), axis=1, out=out, mode="clip")
 
     def columns(self, image: Any, columns: Any, spare: Any) -> Any:
-        """What the windows read, (G, C / G * K, B)."""
+        """The pixels that the windows read, (G, C / G * K, B)."""
         g, xp = self.g, self.xp
-        found = shaped(columns, g.c, g.taps, self.split[2])
-        for i, (pixels, target) in self._groups(image, found):
+        grouped = shaped(columns, g.c, g.taps, self.split[2])
+        for i, (pixels, target) in self._groups(image, grouped):
             for q in range(4):
                 read = self._take(pixels, q, i, spare)
                 xp.multiply(read, self.shares[q, i].reshape(-1), out=read if q else target)
@@ -143,10 +143,10 @@ class Places:
                     xp.add(target, read, out=target)
             if self.mask is not None:
                 xp.multiply(target, self.mask[i].reshape(-1), out=target)
-        return found.reshape(g.groups, -1, self.split[2])
+        return grouped.reshape(g.groups, -1, self.split[2])
 
     def slopes(self, image: Any, d_columns: Any, spare: Any, four: Any) -> None:
-        """Find for each of the four pixels the sum over channels of its value times d_columns."""
+        """Compute for each of the four pixels the sum over channels of its value times d_columns."""
         self.four = shaped(four, 4, *self.split)
         for i, (pixels, heads) in self._groups(image, d_columns):
             for q in range(4):
@@ -154,7 +154,7 @@ class Places:
                 self.xp.einsum("cp,cp->p", read, heads, out=self.four[q, i].reshape(-1))
 
     def write_gradients(self, d_offset: Any, d_mask: Any, n: int, at: slice, spare: Any) -> None:
-        """d_offset and d_mask of image n at these positions, from what `slopes` found; shares are lost."""
+        """d_offset and d_mask of image n at these positions, from `slopes`; overwrites shares."""
         xp, (d, taps, _) = self.xp, self.split
         one, other = shaped(spare, *self.split), self.shares[0]
         if d_mask is not None:
@@ -192,5 +192,5 @@ class Places:
 
 
 def shaped(flat: Any, *shape: int) -> Any:
-    """The first numbers of a flat array in this shape."""
+    """The first elements of a flat array in this shape."""
     return flat[: prod(shape)].reshape(shape)

@@ -1,6 +1,6 @@
-"""Grids: the places at which images are sampled.
+"""Grids: the positions at which images are sampled.
 
-M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". A place is
+M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". A position is
 (x, y), -1 the centre of the first and 1 that of the last column or row.
 """
 
@@ -19,12 +19,12 @@ from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 
 
 class GridGenerator(Op):
-    """Places for BilinearSampler, from an affine map or from a flow.
+    """Positions for BilinearSampler, from an affine map or from a flow.
 
-    affine: data: (N, 6)  ->  out: (N, 2, OH, OW), out[n] = data[n] as (2, 3) @ (x, y, 1) for all places (x,
-    y) of an image of `target_shape` (OH, OW).
-    warp: data: (N, 2, H, W), how far in pixels to look right and down  ->  out: (N, 2, H, W), the places
-    looked at; `target_shape` is ignored. The gradient reads no input.
+    affine: data: (N, 6)  ->  out: (N, 2, OH, OW), out[n] = data[n] as (2, 3) @ (x, y, 1) for all positions
+    (x, y) of an image of `target_shape` (OH, OW).
+    warp: data: (N, 2, H, W), displacements in pixels, right and down  ->  out: (N, 2, H, W), the displaced
+    positions; `target_shape` is ignored. The gradient reads no input.
     """
 
     inputs = ("data",)
@@ -67,7 +67,7 @@ class GridGenerator(Op):
         if a.transform_type == "affine":
             _affine_maps(xp, data, out, base, rows, few)
             return
-        # A pixel's own place, in pixels, then all of it as a place in [-1, 1].
+        # A pixel's own position, in pixels, then the sum as a position in [-1, 1].
         h, w = out.shape[2:]
         base[0].reshape(h, w)[:] = np.arange(w, dtype=base.dtype)
         base[1].reshape(h, w)[:] = np.arange(h, dtype=base.dtype)[:, None]
@@ -102,14 +102,14 @@ class GridGenerator(Op):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        # The map is affine: its slope does not depend on where it is taken.
+        # The map is affine: its slope is the same everywhere.
         return {"data": w._grid_d_data(heads["out"], ins["data"], **vars(a))}
 
 
 class _grid_d_data(Op):
     """Gradient of GridGenerator in its data.
 
-    grad: (N, 2, OH, OW);  like: as GridGenerator's data, its shape counts  ->  out: as `like`.
+    grad: (N, 2, OH, OW);  like: as GridGenerator's data, whose shape counts  ->  out: as `like`.
     """
 
     inputs = ("grad", "like")
@@ -148,14 +148,14 @@ def check_target(shape: Shape) -> None:
 
 
 def _grid_pieces(grid: Shape, dtype: DType) -> list[Piece]:
-    """Scratch: (x, y, 1) of all places; some rows of a grid; their maps."""
+    """Scratch: (x, y, 1) of all positions; some rows of a grid; their maps."""
     n, count, acc = 2 * grid[0], prod(grid[2:]), accumulator(dtype)
     rows = max(1, min(n, BLOCK // max(1, count)))
     return [((3, count), acc), ((rows, count), acc), ((rows, 3), acc)]
 
 
 def _fill_base(base: Any, size: Shape) -> None:
-    """base: (x, y, 1) of each place of an image of `size`."""
+    """base: (x, y, 1) of each position of an image of `size`."""
     x, y, one = base.reshape(3, *size)
     x[:] = line_of(size[1], base.dtype)
     y[:] = line_of(size[0], base.dtype)[:, None]
@@ -163,7 +163,7 @@ def _fill_base(base: Any, size: Shape) -> None:
 
 
 def _affine_maps(xp: Any, theta: Any, grid: Any, base: Any, rows: Any, few: Any) -> None:
-    """grid[n] = theta[n] as (2, 3) @ (x, y, 1), for all places and all n."""
+    """grid[n] = theta[n] as (2, 3) @ (x, y, 1), for all positions and all n."""
     _fill_base(base, grid.shape[2:])
     given, made = theta.reshape(-1, 3), grid.reshape(-1, base.shape[1])
     for begin in range(0, len(given), len(rows)):
@@ -175,5 +175,5 @@ def _affine_maps(xp: Any, theta: Any, grid: Any, base: Any, rows: Any, few: Any)
 
 
 def line_of(n: int, dtype: Any) -> Any:
-    """The places of n columns: -1 to 1; -1 for the only one."""
+    """The positions of n columns: -1 to 1; -1 for a single one."""
     return np.arange(n, dtype=dtype) * (2 / max(n - 1, 1)) - 1

@@ -1,4 +1,4 @@
-"""Images as a network wants them: MXNet's `image` operators that draw no random numbers."""
+"""Conversions of images to a network's input: MXNet's `image` operators without random numbers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _image_to_tensor(Op):
 
 
 class _Turned(Move):
-    """An image in reverse along one of its axes, which is its own inverse."""
+    """Base: an image reversed along one of its axes, which is its own inverse."""
 
     abstract = True
     axis: int

@@ -25,7 +25,7 @@ _VARIANCES = (0.1, 0.1, 0.2, 0.2)
 class MultiBoxPrior(Op):
     """Boxes of several sizes and shapes around every position of a feature map.
 
-    data: (N, C, H, W), its shape counts  ->  out: (1, H * W * K, 4), K = number of `sizes` + number of
+    data: (N, C, H, W), whose shape counts  ->  out: (1, H * W * K, 4), K = number of `sizes` + number of
     `ratios` - 1.
 
     At each position first one box of every size with the first ratio, then one of the first size with each
@@ -81,16 +81,16 @@ class MultiBoxPrior(Op):
 
 
 class MultiBoxTarget(Op):
-    """What the predictions for prior boxes should have been, from labelled boxes.
+    """Targets of the predictions for prior boxes, from labelled boxes.
 
     anchor: (1, A, 4);  label: (N, L, 5 or more), rows of class, x1, y1, x2, y2, from the first class -1 on
     unused; cls_pred: (N, K, A)  ->  loc_target: (N, 4 * A);  loc_mask: (N, 4 * A), 1 where there is a target;
-    cls_target: (N, A), class + 1, 0 for background, `ignore_label` for what does not count.
+    cls_target: (N, A), class + 1, 0 for background, `ignore_label` for boxes that do not count.
 
     Each labelled box takes the prior box that it overlaps most, the largest overlap first; then each prior
-    box takes the labelled one that it overlaps most, above `overlap_threshold`. Of the others all are
-    background, or with `negative_mining_ratio` r the r times as many as there are matches,
-    `minimum_negative_samples` at least, in which the predictions believe least as background, among those
+    box takes the labelled one that it overlaps most, above `overlap_threshold`. The others are all
+    background, or with `negative_mining_ratio` r only r times as many as there are matches, at least
+    `minimum_negative_samples`: those with the least predicted probability of background, among those
     of overlaps below `negative_mining_thresh`. Targets are offsets of centres and logarithms of sizes,
     relative to the prior box and divided by `variances`. No gradient.
     """
@@ -174,14 +174,14 @@ def _check_variances(a: Any) -> None:
 
 
 def _target_pieces(inputs: Shapes, dtype: DType) -> list[Piece]:
-    """Prior boxes, overlaps, a spare pair, best overlap and its label, flags; keys to sort by."""
+    """Prior boxes, overlaps, a temporary pair, best overlap and its label, flags; keys to sort by."""
     acc, n, labels = accumulator(dtype), inputs[0][1], inputs[1][1]
     pieces: list[Piece] = [((4, n), acc), ((labels, n), acc), ((2, n), acc), ((n,), acc)]
     return [*pieces, ((n,), as_dtype("int64")), ((n,), as_dtype("int8")), *order_pieces(n, acc)]
 
 
 def _match(xp: Any, a: Any, iou: Any, flag: Any, best: Any, which: Any) -> None:
-    """flag: 1 where a prior box has a labelled one; which: the number of that; best: the largest overlap of
+    """flag: 1 if a prior box has a labelled one; which: the number of that; best: the largest overlap of
     the others.
 
     Overlaps (L, A) of prior boxes that a labelled one took are overwritten.
@@ -211,7 +211,7 @@ def _match(xp: Any, a: Any, iou: Any, flag: Any, best: Any, which: Any) -> None:
 
 
 def _mine(xp: Any, a: Any, cls_pred: Any, flag: Any, best: Any, spare: Any, keys: Any) -> None:
-    """flag: 0 for what counts as background."""
+    """flag: 0 for boxes that count as background."""
     positive = int(xp.count_nonzero(flag == 1))
     if a.negative_mining_ratio <= 0:
         xp.maximum(flag, 0, out=flag)
@@ -279,10 +279,10 @@ class MultiBoxDetection(Op):
     cls_prob: (N, K, A), probabilities, class 0 the background;  loc_pred: (N, 4 * A);  anchor: (1, A, 4)
     ->  out: (N, A, 6), rows of class - 1, score, x1, y1, x2, y2 by falling score; class -1 is no detection.
 
-    A prior box detects its most probable class but the background, if that has `threshold` or more. Boxes
-    are the prior ones moved by loc_pred * `variances`, `clip`ped to [0, 1]. Of those of one class
-    (`force_suppress`: of any) what overlaps a better one by `nms_threshold` or more goes, among the best
-    `nms_topk`. A `nms_threshold` outside (0, 1] leaves all, in the order of the prior boxes.
+    A prior box detects its most probable class except the background, if that has `threshold` or more. Boxes
+    are the prior ones moved by loc_pred * `variances`, `clip`ped to [0, 1]. Among the best `nms_topk` of one
+    class (`force_suppress`: of any), boxes that overlap a better one by `nms_threshold` or more are dropped.
+    A `nms_threshold` outside (0, 1] keeps all, in the order of the prior boxes.
     `background_id` has no effect, as in MXNet. No gradient.
     """
 
@@ -343,22 +343,22 @@ class MultiBoxDetection(Op):
                 xp.copyto(kind, c - 1, where=flags)
             xp.greater_equal(score, a.threshold, out=alive)
             _move(xp, a, anchor[0], loc_pred[n].reshape(-1, 4), boxes, spare)
-            found = (kind, score, *boxes)
+            rows = (kind, score, *boxes)
             # Those found come first, in the order of the prior boxes.
             valid = 0
             for begin in range(0, count, 2048):
                 some = begin + np.flatnonzero(alive[begin : begin + 2048])
-                for row in found:
+                for row in rows:
                     row[valid : valid + len(some)] = row[some]
                 valid += len(some)
-            for i, row in enumerate(found):
+            for i, row in enumerate(rows):
                 xp.copyto(out[n, :valid, i], row[:valid], casting="unsafe")
             if not valid or not 0 < a.nms_threshold <= 1:
                 continue
             order = descending(xp, score[:valid], keys)
             m = min(valid, a.nms_topk) if a.nms_topk > 0 else valid
             order = order[:m].view("int64")
-            for row, target in zip(found, sorted_):
+            for row, target in zip(rows, sorted_):
                 xp.take(row, order, out=target[:m], mode="clip")
             stays = alive[:m]
             stays.fill(True)
@@ -394,7 +394,7 @@ def _move(xp: Any, a: Any, anchor: Any, loc: Any, boxes: Any, spare: Any) -> Non
 
 
 def _detection_pieces(n: int, dtype: DType) -> list[Piece]:
-    """Score, class, boxes; all of them in order; overlaps, what stays, flags; keys to sort by."""
+    """Score, class, boxes; all of them in order; overlaps, flags of kept boxes, other flags; keys."""
     acc, flag = accumulator(dtype), as_dtype("bool")
     row: Piece = ((n,), acc)
     pieces: list[Piece] = [row, row, ((4, n), acc), ((6, n), acc), ((3, n), acc), ((n,), flag), ((n,), flag)]

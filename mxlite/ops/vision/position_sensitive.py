@@ -1,9 +1,9 @@
-"""Position-sensitive pooling over regions of interest: each part of a region has channels of its own.
+"""Position-sensitive pooling over regions of interest: each part of a region has its own channels.
 
 J. Dai, Y. Li, K. He, J. Sun, 2016, "R-FCN: object detection via region-based fully convolutional networks";
 with parts that move, J. Dai and others, 2017, "Deformable convolutional networks".
 
-Of D * G * G channels, part (i, j) of channel d of a pooled region reads channel (d * G + gi) * G + gj, where
+Part (i, j) of channel d of a pooled region reads channel (d * G + gi) * G + gj of D * G * G, where
 gi, gj = floor(i * G / P), floor(j * G / P) for P x P parts.
 """
 
@@ -40,7 +40,7 @@ def _require_channels(data: Shape, output_dim: int, groups: int) -> None:
 
 
 def _along(first: Any, last: Any, scale: float, dtype: DType, offset: float = 0.0) -> tuple[Any, Any]:
-    """Where regions begin along an axis and how long they are, in pixels; numbers of `dtype`, as in MXNet."""
+    """Beginnings and lengths of regions along an axis, in pixels; in `dtype`, as in MXNet."""
     t = accumulator(dtype).type
     begin, end = t(rounded(first)) * t(scale), t(rounded(last) + 1) * t(scale)
     begin, end = begin - t(offset), end - t(offset)
@@ -50,12 +50,12 @@ def _along(first: Any, last: Any, scale: float, dtype: DType, offset: float = 0.
 def _groups(parts: int, groups: int, dtype: DType) -> Any:
     """The group (parts,) of each part along an axis."""
     t = accumulator(dtype).type
-    found = np.floor(np.arange(parts, dtype=t) * t(groups) / t(parts)).astype(np.int64)
-    return np.clip(found, 0, groups - 1)
+    indices = np.floor(np.arange(parts, dtype=t) * t(groups) / t(parts)).astype(np.int64)
+    return np.clip(indices, 0, groups - 1)
 
 
 class PSROIPooling(Op):
-    """The mean of each part of each region, from channels of its own, ``out[r, d, i, j] = mean of part (i,
+    """The mean of each part of each region, from its own channels, ``out[r, d, i, j] = mean of part (i,
     j) of region r in channel (d * G + gi) * G + gj``.
 
     data: (N, D * G * G, H, W);  rois: (R, 5), rows of image number n, x1, y1, x2, y2  ->  out: (R, D, P, P)
@@ -127,10 +127,10 @@ class PSROIPooling(Op):
             work,
             [_lines_piece(a, d_data.shape, d_data.dtype), (d_data.shape[1:], accumulator(d_data.dtype))],
         )
-        found = list(regions(rois, len(d_data)))
+        listed = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, corners in found:
+            for r, of, corners in listed:
                 parts = _Parts(a, corners, d_data.shape, d_data.dtype) if of == n else None
                 if parts is None or not parts.area.any():
                     continue
@@ -147,13 +147,13 @@ class PSROIPooling(Op):
 
 
 def _lines_piece(a: Any, data: Shape, dtype: DType) -> Piece:
-    """For each row of parts the sums of its rows: of each channel of that group, column by column."""
+    """For each row of parts the sums of its rows, for each channel of that group, column by column."""
     groups = a.group_size or a.pooled_size
     return (a.pooled_size * a.output_dim * groups * data[3],), accumulator(dtype)
 
 
 class _Parts:
-    """Where the parts of a region are. area: (P, P) pixels; group: (P,); across: the columns of them all."""
+    """The parts of a region. area: (P, P) pixels; group: (P,); across: the columns of them all."""
 
     def __init__(self, a: Any, corners: list[float], data: Shape, dtype: DType) -> None:
         self.a, self.groups = a, a.group_size or a.pooled_size
@@ -177,24 +177,24 @@ class _Parts:
         return slice(int(self._tops[i]), int(self._bottoms[i]))
 
     def columns(self, j: int) -> slice:
-        """Within `across`."""
+        """The columns of part j within `across`."""
         begin = self.across.start
         return slice(int(self._lefts[j]) - begin, int(self._rights[j]) - begin)
 
 
 def part_bounds(a: Any, corners: Any, size: Shape, dtype: DType) -> Any:
-    """(R, 4, P) whole numbers: rows [top, bottom) and columns [left, right) of parts, cut to an image of
+    """(R, 4, P) whole numbers: rows [top, bottom) and columns [left, right) of parts, clipped to an image of
     `size`, as top, bottom, left, right. corners: (R, 4), x1, y1, x2, y2.
     """
     t, p = accumulator(dtype).type, a.pooled_size
-    found = np.empty((len(corners), 4, p), np.int64)
+    bounds = np.empty((len(corners), 4, p), np.int64)
     for axis, n in enumerate(size):
         begin, length = _along(corners[:, 1 - axis], corners[:, 3 - axis], a.spatial_scale, dtype)
         step, i = (length / t(p))[:, None], np.arange(p, dtype=t)
         starts, ends = np.floor(i * step + begin[:, None]), np.ceil((i + 1) * step + begin[:, None])
         low = np.clip(starts, 0, n)
-        found[:, 2 * axis], found[:, 2 * axis + 1] = low, np.maximum(np.clip(ends, 0, n), low)
-    return found
+        bounds[:, 2 * axis], bounds[:, 2 * axis + 1] = low, np.maximum(np.clip(ends, 0, n), low)
+    return bounds
 
 
 def part_groups(a: Any, dtype: DType) -> Any:
@@ -210,9 +210,9 @@ class DeformablePSROIPooling(Op):
     default P.
 
     Corners are rounded, x2 and y2 included, multiplied by `spatial_scale` and moved by half a pixel. Part
-    (i, j) is sampled at `sample_per_part` places a side, the first at its corner; samples more than half a
+    (i, j) is sampled at `sample_per_part` positions a side, the first at its corner; samples more than half a
     pixel outside the image do not count. Channels d of class k = d // (D / K) are moved by trans[r, 2k] *
-    `trans_std` times the region's width and by trans[r, 2k + 1] * `trans_std` times its height, at the place
+    `trans_std` times the region's width and by trans[r, 2k + 1] * `trans_std` times its height, at the index
     floor(i * T / P), floor(j * T / P). With `no_trans` there is no input `trans`. A region of image -1 is 0.
     `rois` have no gradient.
     """
@@ -304,9 +304,9 @@ class DeformablePSROIPooling(Op):
         if shape is None or not d_out.size or not prod(shape[2:]):
             return
         image, *pieces = carve(work, _sample_pieces(a, shape, trans, d_out.dtype))
-        found = list(regions(rois, shape[0]))
-        for n in sorted({n for _, n, _ in found}):
-            own = [(r, corners) for r, of, corners in found if of == n]
+        listed = list(regions(rois, shape[0]))
+        for n in sorted({n for _, n, _ in listed}):
+            own = [(r, corners) for r, of, corners in listed if of == n]
             if d_trans is not None:
                 xp.copyto(image, data[n])
                 for r, corners in own:
@@ -320,12 +320,12 @@ class DeformablePSROIPooling(Op):
                 xp.copyto(d_data[n], image, casting="unsafe")
 
 
-_TOGETHER = 4096  # samples, of as many classes as that makes
+_TOGETHER = 4096  # samples that are read together, over several classes
 
 
 def _sample_pieces(a: Any, data: Shape, trans: Any, dtype: DType) -> list[Piece]:
-    """An image; of some classes of a region places and shares of samples, and for each channel of theirs
-    places, values and sums. trans: the array or its shape."""
+    """An image; for some classes of a region positions and weights of samples, and for each of their channels
+    positions, values and sums. trans: the array or its shape."""
     acc, number = accumulator(dtype), np.dtype("int64")
     classes = _classes(a, trans)
     few = (_block(a, classes), a.pooled_size, a.pooled_size, a.sample_per_part**2)
@@ -339,14 +339,14 @@ def _classes(a: Any, trans: Any) -> int:
 
 
 def _block(a: Any, classes: int) -> int:
-    """Classes that are sampled together."""
+    """Number of classes that are sampled together."""
     return min(classes, max(1, _TOGETHER // (a.pooled_size * a.sample_per_part) ** 2))
 
 
 def _samples(
     xp: Any, a: Any, size: Shape, corners: list[float], trans: Any, r: int, pieces: Any
 ) -> Iterator[tuple[slice, _Samples]]:
-    """The samples of region r, some classes at a time, each time with the channels that they are of."""
+    """The samples of region r, some classes at a time, each time with the channels of these classes."""
     classes = _classes(a, trans)
     each, block = a.output_dim // classes, _block(a, classes)
     for k in range(0, classes, block):
@@ -408,7 +408,7 @@ class _Samples:
         self.channel = (channel * a.group_size + group).reshape(k, -1, p, p, 1) * prod(size)
 
     def _at(self, q: int) -> Any:
-        """Where corner q of each sample lies in an image, flat; valid until the next call."""
+        """Flat index of corner q of each sample in an image; valid until the next call."""
         self.xp.add(self.channel, self.corner[q][:, None], out=self.places)
         return self.places
 
@@ -418,7 +418,7 @@ class _Samples:
         return self.value
 
     def _heads(self, head: Any) -> Any:
-        """The gradient of each sample's value, but for its place in the last axis."""
+        """The gradient of each sample's value, broadcast along the last axis."""
         heads = head.reshape(*self.places.shape[:-1]).astype(self.value.dtype)
         return (heads / np.maximum(self.count, 1))[..., None]
 
@@ -430,9 +430,9 @@ class _Samples:
             self.xp.add.at(image.reshape(-1), self._at(q).reshape(-1), self.value.reshape(-1))
 
     def d_trans(self, image: Any, head: Any) -> Any:
-        """The gradient (2 * K, T, T) of what moves these classes."""
+        """The gradient (2 * K, T, T) of the displacements of these classes."""
         heads, parts = self._heads(head), self.a.part_size or self.a.pooled_size
-        found = np.zeros((self.moves.stop - self.moves.start, parts, parts), self.value.dtype)
+        gradient = np.zeros((self.moves.stop - self.moves.start, parts, parts), self.value.dtype)
         by_y, by_x = np.zeros_like(self.y), np.zeros_like(self.x)
         for q in range(4):
             self.xp.multiply(self.take(image, q), heads, out=self.value)
@@ -441,6 +441,6 @@ class _Samples:
             by_x += value * (self.y if q >= 2 else 1 - self.y) * (1 if q % 2 else -1)
         for axis, slope in ((0, by_y), (1, by_x)):
             slope = slope.sum(axis=-1) * (self.a.trans_std * self.lengths[axis])
-            for total, one in zip(found[1 - axis :: 2], slope):
+            for total, one in zip(gradient[1 - axis :: 2], slope):
                 np.add.at(total, (self.part[:, None], self.part), one)
-        return found
+        return gradient

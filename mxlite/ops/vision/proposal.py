@@ -79,16 +79,16 @@ class _Proposals(Op):
 
 
 class Proposal(_Proposals):
-    """The best boxes that a region proposal network finds in an image.
+    """The best boxes of a region proposal network in an image.
 
     cls_prob: (1, 2 * K, H, W), background scores, then those of objects;  bbox_pred: (1, 4 * K, H, W);
     im_info: (1, 3), height, width and scale of the image  ->  out: (P, 5), rows of 0, x1, y1, x2, y2;
     score: (P, 1) with `output_score`.
 
     K = number of `ratios` * `scales` anchors stand at every position, `feature_stride` pixels apart. They
-    are moved as predicted (`iou_loss`: corners are), cut to the image, and go behind all others when
+    are moved as predicted (`iou_loss`: corners are), clipped to the image, and sorted after all others if
     smaller than `rpn_min_size` * scale. The best `rpn_pre_nms_top_n` suppress each other above an overlap
-    of `threshold`; the first P = `rpn_post_nms_top_n` of what stays come out, over and over if they are
+    of `threshold`; the first P = `rpn_post_nms_top_n` of those that stay are the output, repeated if they are
     fewer. No gradient.
     """
 
@@ -127,19 +127,19 @@ def _anchors(a: Any) -> list[tuple[float, float, float, float]]:
     """The anchors of the first position."""
     side = a.feature_stride
     centre = 0.5 * (side - 1)
-    found = []
+    anchors = []
     for ratio in a.ratios:
         area = floor(side * side / ratio)
         width = floor(sqrt(area) + 0.5)
         height = floor(width * ratio + 0.5)
         for scale in a.scales:
             w, h = 0.5 * (width * scale - 1), 0.5 * (height * scale - 1)
-            found.append((centre - w, centre - h, centre + w, centre + h))
-    return found
+            anchors.append((centre - w, centre - h, centre + w, centre + h))
+    return anchors
 
 
 def _pieces(cls_prob: Shape, dtype: DType) -> list[Piece]:
-    """Scores, boxes, a spare triple, boxes in order, flags twice; keys to sort by."""
+    """Scores, boxes, a temporary triple, boxes in order, flags twice; keys to sort by."""
     acc, flag = accumulator(dtype), as_dtype("bool")
     n = prod(cls_prob[1:]) // 2
     pieces: list[Piece] = [
@@ -202,7 +202,7 @@ def _propose(
 
 
 def _predict(xp: Any, a: Any, pred: Any, size: tuple[float, float], boxes: Any, spare: Any) -> None:
-    """boxes (4, H * W * K): the anchors, moved as predicted and cut to the image."""
+    """boxes (4, H * W * K): the anchors, moved as predicted and clipped to the image."""
     _, _, h, w = pred.shape
     dtype = boxes.dtype
     places = boxes.reshape(4, h, w, -1)
@@ -236,7 +236,7 @@ def _predict(xp: Any, a: Any, pred: Any, size: tuple[float, float], boxes: Any, 
 
 
 def _drop_small(xp: Any, boxes: Any, least: float, scores: Any, spare: Any, flags: Any) -> None:
-    """Boxes of a side below `least` grow by that and get a score of -1."""
+    """Enlarge boxes with a side below `least` by that, and set their score to -1."""
     side, other = spare[0], spare[1]
     for i, held in ((0, side), (1, other)):
         xp.subtract(boxes[i + 2], boxes[i], out=held)

@@ -1,10 +1,10 @@
-"""Separable linear maps over trailing axes: what resizing and adaptive pooling are made of.
+"""Separable linear maps over trailing axes, for resizing and adaptive pooling.
 
 Along one axis each output is a weighted sum of a few inputs, `out[o] = sum over t of weight[o, t] *
 in[index[o, t]]`, and for each tap t the index never falls as o grows. So forward gathers, tap by tap, and
-the transposed map sums runs of equal indices before it adds them where they belong. Axes go one after the
-other, a few rows (samples, channels) at a time. No zero weight ever meets an element outside the window, so
-infinities stay where they are.
+the transposed map sums runs of equal indices before it adds them to their targets. Axes are processed one
+after the other, a few rows (samples, channels) at a time. No zero weight ever meets an element outside the
+window, so infinities do not spread.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 
-_OUTPUTS = 512  # of an axis at a time: their indices and weights are small temporaries
+_OUTPUTS = 512  # outputs of an axis at a time: their indices and weights are small temporaries
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis of `size` becomes one of `out`.
+    """The map of one axis of length `size` to length `out`.
 
     kind: "nearest", "linear" or "cubic" interpolation at `ratio * o + shift`, or "mean" over the window
     [floor(o * size / out), ceil((o + 1) * size / out)). rounding: of "nearest".
@@ -45,7 +45,7 @@ class Axis:
 
     @property
     def same(self) -> bool:
-        """Whether nothing changes."""
+        """True if the map is the identity."""
         return self.size == self.out and (self.kind == "mean" or (self.ratio == 1 and self.shift == 0))
 
     def taps(self, begin: int, end: int) -> list[tuple[Any, Any]]:
@@ -106,13 +106,13 @@ class Resampling:
     @property
     def _stages(self) -> list[tuple[int, Shape, Shape]]:
         """Axis to resample, shape before, shape after: the last axis first."""
-        shape, found = [x.size for x in self.axes], []
+        shape, stages = [x.size for x in self.axes], []
         for i in reversed(range(len(self.axes))):
             if not self.axes[i].same:
                 before = tuple(shape)
                 shape[i] = self.axes[i].out
-                found.append((i, before, tuple(shape)))
-        return found
+                stages.append((i, before, tuple(shape)))
+        return stages
 
     @property
     def _largest(self) -> int:
@@ -122,11 +122,11 @@ class Resampling:
 
     @property
     def step(self) -> int:
-        """Rows at a time."""
+        """Number of rows at a time."""
         return max(1, min(self.rows, 2 * BLOCK // self._largest))
 
     def pieces(self, dtype: DType) -> list[Piece]:
-        """Scratch: two arrays for what is between the axes, two for one tap."""
+        """Scratch: two arrays for the results between axes, two for one tap."""
         return [((self.step * self._largest,), accumulator(dtype))] * 4
 
     def nbytes(self, dtype: DType) -> int:

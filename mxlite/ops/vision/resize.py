@@ -22,7 +22,7 @@ class _Resample(Op):
 
     @classmethod
     def resampling(cls, a: Any, data: Shape, out: Shape) -> Resampling:
-        """How `data` becomes `out`."""
+        """The map from `data` to `out`."""
         raise NotImplementedError
 
     @classmethod
@@ -53,7 +53,7 @@ class _Transposed(Op):
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         grad, like = shapes
-        # `of` may have a `like` of its own: what its output is to be as large as.
+        # `of` may have an input `like` too, which gives its output's size.
         given = (like, grad)[: len(cls.of.input_names(a))]
         return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
 
@@ -190,7 +190,7 @@ def _line(mode: str, size: int, out: int, scale: float) -> tuple[float, float]:
 class _resize_d_data(_Transposed):
     """Gradient of `resize` in its data: the transposed map.
 
-    grad: (...) as resize's output;  like: (...), its shape counts  ->  out: as `like`.
+    grad: (...) as resize's output;  like: (...), whose shape counts  ->  out: as `like`.
     """
 
     Attrs = resize.Attrs
@@ -302,7 +302,7 @@ def _resized(mode: str, n: int, size: int, scale: float | None) -> int:
 class _BilinearResize2D_d_data(_Transposed):
     """Gradient of BilinearResize2D in its data: the transposed map.
 
-    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
     Attrs = BilinearResize2D.Attrs
@@ -318,7 +318,7 @@ class _BilinearResize2D_d_data(_Transposed):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        # The shape to come back to is that of `grad`, whatever the mode says.
+        # The target shape is that of `grad`, whatever the mode says.
         again = asdict(a) | {"mode": "like"}
         return {"grad": w._contrib_BilinearResize2D(heads["out"], ins["grad"], **again)}
 
@@ -372,7 +372,7 @@ class AdaptiveAvgPooling2D(_Resample):
 class _AdaptiveAvgPooling2D_d_data(_Transposed):
     """Gradient of AdaptiveAvgPooling2D in its data: the transposed map.
 
-    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
     Attrs = AdaptiveAvgPooling2D.Attrs

@@ -15,8 +15,8 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
-_LONGEST = 2.0**40  # of a part of a region, in pixels: numbers of samples stay exact
-_MOST_SAMPLES = 4096  # of a part of a region along one axis
+_LONGEST = 2.0**40  # length of a part of a region, in pixels: numbers of samples stay exact
+_MOST_SAMPLES = 4096  # samples of a part of a region along one axis
 
 
 def check_size(a: Any) -> None:
@@ -56,9 +56,9 @@ class ROIPooling(Op):
     PH, PW = `pooled_size`.
 
     Corners are multiplied by `spatial_scale`, rounded and included; parts are [floor(i * h / PH),
-    ceil((i + 1) * h / PH)) of a region of h rows. A part that lies outside the image is 0, as is a region
+    ceil((i + 1) * h / PH)) of a region of h rows. A part outside the image is 0, as is a region
     of image -1. R. Girshick, 2015, "Fast R-CNN". The first of equal maxima gets the gradient; a hidden
-    output `index` remembers where it was. `rois` have no gradient.
+    output `index` stores its position. `rois` have no gradient.
     """
 
     inputs = ("data", "rois")
@@ -163,14 +163,14 @@ def pool_bounds(a: Any, corners: Any, size: Shape) -> tuple[Any, Any]:
     and rights. corners: (R, 4), x1, y1, x2, y2.
     """
     at = rounded(np.asarray(corners, np.float64) * a.spatial_scale)
-    found = []
+    bounds = []
     for axis, (n, count) in enumerate(zip(size, a.pooled_size)):
         first, last = at[:, 1 - axis, None], at[:, 3 - axis, None]
         step = np.maximum(last - first + 1, 1).astype(np.float32) / np.float32(count)
         i = np.arange(count, dtype=np.float32)
         ends = np.stack([np.floor(i * step), np.ceil((i + 1) * step)], axis=1)
-        found.append(np.clip(ends.astype(np.int64) + first[:, None].astype(np.int64), 0, n))
-    return found[0], found[1]
+        bounds.append(np.clip(ends.astype(np.int64) + first[:, None].astype(np.int64), 0, n))
+    return bounds[0], bounds[1]
 
 
 def _running_max(
@@ -187,9 +187,9 @@ def _running_max(
     width: int = 0,
     top: int = 0,
 ) -> None:
-    """best: the maximum of x over [begin, end) along `axis`, for each pair of bounds; where: its place.
+    """best: the maximum of x over [begin, end) along `axis`, for each pair of bounds; where: its position.
 
-    The place along the last axis (axis 2) is a column; along axis 1, where `at` has the columns, row *
+    The position along the last axis (axis 2) is a column; along axis 1, where `at` has the columns, row *
     `width` + column.
     """
     longest = int((end - begin).max())
@@ -222,7 +222,7 @@ def _take(xp: Any, x: Any, place: Any, axis: int, out: Any) -> None:
 
 
 def _pool_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """Maxima along rows and their columns, maxima and their places, a candidate, and whether it is larger."""
+    """Maxima along rows and their columns, maxima and their positions, a candidate, and flags."""
     c, h, _ = data[1:]
     ph, pw = a.pooled_size
     wide, small = (c * h * pw,), (c * ph * pw,)
@@ -232,7 +232,7 @@ def _pool_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
 
 
 def _pool_gradient_pieces(out: Shape, data: Shape, dtype: DType) -> list[Piece]:
-    """One image's gradient; one region's places and head gradients."""
+    """One image's gradient; one region's positions and head gradients."""
     acc = accumulator(dtype)
     region = (out[1], prod(out[2:]))
     return [((prod(data[1:]),), acc), (region, as_dtype("int64")), (region, acc)]
@@ -246,8 +246,8 @@ class ROIAlign(Op):
     read from channel c * PH * PW + i * PW + j of data.
 
     Corners are multiplied by `spatial_scale`; nothing is rounded. Each part is sampled at `sample_ratio`
-    places a side, by default ceil(height of a part) and ceil(width). With `aligned`, coordinates are half a
-    pixel less, and regions may be smaller than one pixel. More than one pixel outside the image lie zeros.
+    positions a side, by default ceil(height of a part) and ceil(width). With `aligned`, coordinates are half
+    a pixel less, and regions may be smaller than one pixel. Pixels more than one outside the image are 0.
     A region of image -1 is 0. K. He et al., 2017, "Mask R-CNN". `rois` have no gradient.
 
     Linear interpolation of a lattice of samples goes axis by axis: out = Wy @ data @ Wx.T, two small
@@ -327,10 +327,10 @@ class ROIAlign(Op):
         if d_data is None:
             return
         image, half, small, wy, wx = carve(work, _align_pieces(a, d_data.shape, d_out.shape, d_out.dtype))
-        found = list(regions(rois, len(d_data)))
+        listed = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, corners in found:
+            for r, of, corners in listed:
                 lines = _lattice(a, corners, d_data.shape[2:], (wy, wx)) if of == n else None
                 if lines is None:
                     continue
@@ -373,7 +373,7 @@ def _by_position_gradient(xp: Any, a: Any, d: Any, y: Any, x: Any, half: Any, pa
 
 
 def _samples_inside(begin: float, gap: float, count: int, size: int) -> Any:
-    """Which of `count` samples, `gap` apart, can be in [-1, size]: a region may be far larger."""
+    """The range of `count` samples, `gap` apart, that can be in [-1, size]: a region may be far larger."""
     if gap <= 0:
         return np.arange(count)
     first, last = (-1 - begin) / gap - 2, (size - begin) / gap + 2
@@ -384,7 +384,7 @@ def _lattice(a: Any, corners: list[float], size: Shape, lines: tuple[Any, Any]) 
     """The weights of rows and columns, each with the range they are for: ((parts, rows), first row, row
     after the last).
 
-    None where the region touches nothing.
+    None if the region touches nothing.
     """
     offset = 0.5 if a.aligned else 0.0
     x1, y1, x2, y2 = (v * a.spatial_scale - offset for v in corners)

@@ -1,4 +1,4 @@
-"""Pooling over regions of interest that are turned."""
+"""Pooling over rotated regions of interest."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .roi import check_size, regions
 
-_SAMPLES = 256  # of a part at a time
+_SAMPLES = 256  # samples of a part at a time
 
 
 class RROIAlign(Op):
-    """The mean over samples of each part of each turned region, linear between pixels.
+    """The mean over samples of each part of each rotated region, linear between pixels.
 
     data: (N, C, H, W);  rois: (R, 6), rows of image number n, center x, center y, width, height, angle in
     degrees  ->  out: (R, C, PH, PW) with PH, PW = `pooled_size`.
 
     Centers and sizes are multiplied by `spatial_scale`; sizes are at least one pixel. Each part is sampled at
-    `sampling_ratio` places a side, by default ceil(height of a part) and ceil(width); (u, v) pixels right of
-    and below the center lies at (u cos + v sin, v cos - u sin) from it. Samples more than one pixel outside
-    the image are 0, and so is a region of image -1. `rois` have no gradient; in MXNet `data` has none either.
+    `sampling_ratio` positions a side, by default ceil(height of a part) and ceil(width); (u, v) pixels right
+    of and below the center lies at (u cos + v sin, v cos - u sin) from it. Samples more than one pixel
+    outside the image are 0, and so is a region of image -1. `rois` have no gradient; in MXNet `data` has none
+    either.
 
     J. Ma et al., 2018, "Arbitrary-oriented scene text detection via rotation proposals".
     """
@@ -81,10 +82,10 @@ class RROIAlign(Op):
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, rois: Any, *, d_data: Any, work: Any) -> None:
         image, taken = carve(work, _pieces(d_data.shape, d_data.dtype))
-        found = list(regions(rois, len(d_data)))
+        listed = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, box in found:
+            for r, of, box in listed:
                 for i, j, place, share in _samples(a, box, d_data.shape[2:], image.dtype) if of == n else ():
                     part = taken[: image.shape[0] * len(place)].reshape(-1, len(place))
                     xp.multiply(d_out[r, :, i, j, None], share, out=part)
@@ -96,7 +97,7 @@ class RROIAlign(Op):
 def _samples(
     a: Any, box: list[float], size: Shape, dtype: DType
 ) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-    """(i, j, pixels, their shares in the mean) of each part (i, j), at most _SAMPLES samples at a time.
+    """(i, j, pixels, their weights in the mean) of each part (i, j), at most _SAMPLES samples at a time.
 
     Coordinates are computed in float32, as MXNet does: they decide which samples are outside.
     """
@@ -132,7 +133,7 @@ def _samples(
 
 
 def _between(place: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pixels before and behind each place along an axis, and the share of the one behind."""
+    """The pixels before and after each position along an axis, and the weight of the latter."""
     place = np.maximum(place, 0)
     low = np.minimum(place.astype(np.int64), length - 1)
     high = np.minimum(low + 1, length - 1)

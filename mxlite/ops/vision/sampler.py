@@ -1,7 +1,7 @@
-"""Sampling images at the places of a grid: the bilinear sampler, spatial transformers.
+"""Sampling of images at the positions of a grid: the bilinear sampler, spatial transformers.
 
-M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". Places are
-those of `grid.py`: (x, y) in [-1, 1]. Outside the image lie zeros.
+M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". Positions are
+those of `grid.py`: (x, y) in [-1, 1]. Outside the image are zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .grid import check_target, line_of
 
 
 def _rows(array: Any) -> Any:
-    """(C, H, W) as (C, H * W), also where one of them is 0."""
+    """(C, H, W) as (C, H * W), also if one of them is 0."""
     return array.reshape(len(array), prod(array.shape[1:]))
 
 
@@ -49,7 +49,7 @@ def _affine_gradient(xp: Any, d_places: Any, d_theta: Any) -> None:
 
 @dataclass(frozen=True)
 class _Sampling:
-    """One image sampled at many places: `channels` of (h, w), `count` places."""
+    """One image sampled at many positions: `channels` of (h, w), `count` positions."""
 
     channels: int
     size: Shape
@@ -57,11 +57,11 @@ class _Sampling:
 
     @property
     def step(self) -> int:
-        """Places at a time."""
+        """Number of positions at a time."""
         return max(1, min(self.count, PIECE // 8, 2 * BLOCK // max(1, self.channels)))
 
     def pieces(self, dtype: DType) -> list[Piece]:
-        """Two arrays of (channels, step), their indices, one image and its places."""
+        """Two arrays of (channels, step), their indices, one image and its positions."""
         acc = accumulator(dtype)
         part = (self.channels * self.step,)
         image: Piece = ((self.channels, prod(self.size)), acc)
@@ -69,12 +69,12 @@ class _Sampling:
         return [(part, acc), (part, acc), (part, np.dtype("int64")), image, places, places]
 
     def corners(self, xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Of each corner of the cell around each place: its number in the image, its weights along x and y,
-        and the slopes of these, +1 or -1. Corners outside the image have weights and slopes 0.
+        """The corners of the cell around each position: each one's index in the image, its weights along x
+        and y, and the slopes of these, +1 or -1. Corners outside the image have weights and slopes 0.
         """
         h, w = self.size
-        # Beyond one pixel outside nothing counts; moving far places there keeps them small enough for whole
-        # numbers.
+        # Beyond one pixel outside nothing counts; moving far positions there keeps them small enough for
+        # whole numbers.
         x0 = xp.floor(xp.clip(xp.nan_to_num(x, nan=-2.0), -2, w + 1))
         y0 = xp.floor(xp.clip(xp.nan_to_num(y, nan=-2.0), -2, h + 1))
         for dy in (0, 1):
@@ -86,13 +86,13 @@ class _Sampling:
                 yield at, wx, wy, (inside, 2 * dx - 1, 2 * dy - 1)
 
     def pixels(self, xp: Any, grid: Any, places: Any) -> None:
-        """Places in [-1, 1] as pixel coordinates."""
+        """Convert positions in [-1, 1] to pixel coordinates."""
         for k in range(2):
             xp.add(grid[k], 1, out=places[k])
             xp.multiply(places[k], (self.size[1 - k] - 1) / 2, out=places[k])
 
     def forward(self, xp: Any, image: Any, places: Any, out: Any, pieces: list[Any]) -> None:
-        """out[c, p] = image[c] at place p. image: (channels, h * w); places in pixels."""
+        """out[c, p] = image[c] at position p. image: (channels, h * w); positions in pixels."""
         first, second = pieces[:2]
         for begin in range(0, self.count, self.step):
             x, y = places[:, begin : begin + self.step]
@@ -108,7 +108,7 @@ class _Sampling:
     def backward(
         self, xp: Any, d_out: Any, image: Any, places: Any, d_image: Any, d_places: Any, pieces: list[Any]
     ) -> None:
-        """d_image: (channels, h * w), is added to; d_places: (2, count), for places in [-1, 1].
+        """d_image: (channels, h * w), is added to; d_places: (2, count), for positions in [-1, 1].
 
         Either may be None.
         """
@@ -140,7 +140,7 @@ class _Sampling:
 
 
 class _Sampler(Op):
-    """Family: images are read at places."""
+    """Base: images are read at positions."""
 
     abstract = True
     accepts = "float"
@@ -161,10 +161,10 @@ class _Sampler(Op):
 
 
 class BilinearSampler(_Sampler):
-    """Images read at the places of a grid, linear between pixels.
+    """Images sampled at the positions of a grid, linear between pixels.
 
     data: (N, C, H, W);  grid: (N, 2, OH, OW), x and y in [-1, 1]  ->  out: (N, C, OH, OW),
-    out[n, c, i, j] = data[n, c] at the place grid[n, :, i, j]. Zeros lie outside. `cudnn_off` has no effect.
+    out[n, c, i, j] = data[n, c] at position grid[n, :, i, j]. Zeros lie outside. `cudnn_off` has no effect.
     """
 
     inputs = ("data", "grid")
@@ -237,10 +237,10 @@ def _image(xp: Any, x: Any, held: Any) -> Any:
 
 
 class SpatialTransformer(_Sampler):
-    """Images read at the places of an affine map: GridGenerator and BilinearSampler in one.
+    """Images sampled at the positions of an affine map: GridGenerator and BilinearSampler in one.
 
     data: (N, C, H, W);  loc: (N, 6)  ->  out: (N, C, OH, OW), OH and OW = `target_shape`. The grid is not
-    kept: backward makes it again. `cudnn_off` has no effect.
+    kept: backward recomputes it. `cudnn_off` has no effect.
     """
 
     inputs = ("data", "loc")

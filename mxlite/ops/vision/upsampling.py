@@ -15,7 +15,7 @@ from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 
 
 class UpSampling(Op):
-    """Images made larger: every number repeated, or a transposed convolution with a kernel of weights.
+    """Images enlarged: every number repeated, or a transposed convolution with a kernel of weights.
 
     nearest:  arg0, arg1, ...: (N, C_i, H_i, W_i)  ->  out: (N, sum of C_i, `scale` * H_0, `scale` * W_0).
     Each input is repeated as often as it takes to come to that size; H_i must divide it.

@@ -1,8 +1,8 @@
-"""Every reader of files: files to begin with, how one is harmed, and what is done with what was read.
+"""All readers of files: sound files, how one is corrupted, and how the result is used.
 
-`use(data, folder)` reads the bytes and then uses the result, since what is wrong may show only later: shapes
-are inferred, arrays become numpy's, small networks are bound and run, optimizers step. It returns, or raises
-what the reader raises.
+`use(data, folder)` reads the bytes and then uses the result, since errors may show only later: shapes are
+inferred, arrays become numpy's, small networks are bound and run, optimizers step. It returns, or raises the
+reader's errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays in MXNet's containers: `.params` and `.nd`."""
+"""Readers of arrays in MXNet's containers: `.params` and `.nd`."""
 
 from __future__ import annotations
 

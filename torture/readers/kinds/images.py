@@ -1,4 +1,4 @@
-"""Images, and lists that name them."""
+"""Readers of images, and of lists that name them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def image_files() -> list[bytes]:
 
 
 def _harmed_image(data: bytes, random: Random, files: list[bytes]) -> bytes:
-    """A PNG's chunks mostly have their checksums."""
+    """A corrupted PNG, mostly with correct checksums of its chunks."""
     made = harmed(data, random, files)
     if not made.startswith(b"\x89PNG") or random.random() < 0.2:
         return made

@@ -1,4 +1,4 @@
-"""What the cache keeps: object files of machine code, timings."""
+"""Readers of cached files: object files of machine code, timings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _objects() -> list[bytes]:
 
 
 def _use_object(data: bytes, folder: Path) -> None:
-    """As a file of the cache that is harmed: with its head it is never loaded, and the right code runs."""
+    """Use it as a corrupted file of the cache: with its header it is never loaded, and correct code runs."""
     import ctypes
     import os
 
@@ -38,7 +38,7 @@ def _use_object(data: bytes, folder: Path) -> None:
         code = native.load(text)
         assert code.function("f", ctypes.c_int64, result=ctypes.c_int64)(41) == 42
     try:
-        objectfile.Image(data, lambda name: None)  # without a digest: read, and never run
+        objectfile.Image(data, lambda name: None)  # without a digest: parsed, never run
     except objectfile.Unsuitable:
         pass
 

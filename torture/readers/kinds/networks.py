@@ -1,4 +1,4 @@
-"""Networks of others and plans: ONNX, plan JSON."""
+"""Readers of foreign networks and of plans: ONNX, plan JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of files is, and what several of them need."""
+"""Base of the readers of files, and helpers that several of them use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torture.readers.mutate import harmed, harmed_tree
 GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
 
 
-SMALL = 200_000  # elements that are computed with
+SMALL = 200_000  # elements of results that are computed with
 
 
 @dataclass(frozen=True)
 class Reader:
-    """seeds: sound files; harm(data, random, seeds) -> a file that may be harmed; use(data, folder)."""
+    """seeds: sound files; harm(data, random, seeds) -> a possibly corrupted file; use(data, folder)."""
 
     name: str
     seeds: Callable[[], list[bytes]]
@@ -29,7 +29,7 @@ class Reader:
     refusals: tuple[type[Exception], ...] = (mx.MXLiteError,)
 
     def case(self, seed: int) -> bytes:
-        """The file that this number stands for."""
+        """The corrupted file of a seed."""
         random = Random(f"{self.name} {seed}")
         files = self.seeds()
         return self.harm(random.choice(files), random, files)
@@ -40,7 +40,7 @@ def golden(*patterns: str) -> Callable[[], list[bytes]]:
 
 
 def json_or_bytes(data: bytes, random: Random, files: list[bytes]) -> bytes:
-    """JSON with other values in it, or other bytes."""
+    """JSON with changed values, or changed bytes."""
     if random.random() < 0.25:
         return harmed(data, random, files)
     return json.dumps(harmed_tree(json.loads(data), random)).encode("utf8", "surrogatepass")

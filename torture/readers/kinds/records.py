@@ -1,4 +1,4 @@
-"""RecordIO files with their index, read as records and as batches of images."""
+"""Readers of RecordIO files with their index, as records and as batches of images."""
 
 from __future__ import annotations
 

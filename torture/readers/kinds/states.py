@@ -1,4 +1,4 @@
-"""States of optimizers, and of training that goes on."""
+"""Readers of optimizer states, and of saved training states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _dressed(header: bytes, arrays: bytes) -> bytes:
 
 
 def _harmed_state(data: bytes, random: Random, files: list[bytes]) -> bytes:
-    """Values of the header, its text, the arrays' bytes; with a checksum that is right, mostly."""
+    """Corrupt values of the header, its text, or the arrays' bytes; mostly with a correct checksum."""
     how = random.random()
     if how < 0.1:
         return harmed(data, random, files)

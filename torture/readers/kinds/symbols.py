@@ -1,4 +1,4 @@
-"""Networks as text: MXNet's Symbol JSON."""
+"""Readers of networks as text: MXNet's Symbol JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of numbers: CSV, LIBSVM, vectors of tokens, and MNIST's, which are no text."""
+"""Readers of number tables (CSV, LIBSVM, token vectors), and of MNIST's binary files."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from .ir import Type, Value
 
 
 class Arithmetic:
-    """Mixin of who writes instructions on one kind of vector by `op`."""
+    """Mixin for writers of instructions on one kind of vector by `op`."""
 
     def make(self, op: str, type: Type, operands: Sequence[Value]) -> Value:
         """The value of an instruction; see `Instructions`."""

@@ -1,21 +1,21 @@
-"""Attention as generated code: what `ops/nn/attention.py` declares, a block of scores at a time.
+"""Attention as generated code, for the operator of `ops/nn/attention.py`, a block of scores at a time.
 
-A thread takes a block of R queries of one head and goes along the keys, C at a time. Scores are made turned
-over, S^T = K Q^T: a row belongs to a key and the lanes of its vectors to queries, so
+A thread takes a block of R queries of one head and goes along the keys, C at a time. Scores are computed
+transposed, S^T = K Q^T: a row belongs to a key and the lanes of its vectors to queries, so
 
     the largest score, the sum, the factors of each query     are vectors: nothing goes across lanes
-    K and V                                                    are read one number at a time, as they lie
+    K and V                                                    are read one number at a time, in place
     O^T += V^T P^T                                             is a product of the same kind
 
-Only Q is turned over before, and O^T behind. Backward makes the same blocks again; per block of queries it
+Only Q is transposed before, and O^T after. Backward recomputes the same blocks; for each block of queries it
 walks along the keys with
 
     P^T = exp(S^T - log_sum)     dV += P^T dO     dP^T = V dO^T     dS^T = P^T (dP^T - delta)
     dK += dS^T Q                 dQ^T += K^T dS^T
 
-one thread at a head, as all its blocks add to the same dK and dV. These add up in scratch, and so does a
-block's dQ: gradients may lie over what they are gradients of, rows of dQ when their block is over, dK and dV
-when their head is. Arrays of 16-bit numbers are made float32 block by block.
+one thread at a head, because all its blocks add to the same dK and dV. These are accumulated in scratch, and
+so is a block's dQ: gradients may overwrite their variables, rows of dQ when their block is done, dK and dV
+when their head is. Arrays of 16-bit numbers are cast to float32 block by block.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _Backward(Attention):
                     )  # fmt: skip
 
     def _of_keys(self) -> tuple[tuple[str, Value, int], ...]:
-        """The gradients that add up over queries: name, address, and numbers of a key."""
+        """The gradients that are sums over queries: name, address, and numbers of a key."""
         return (
             ("d_key", self.d_key, self.form.width),
             ("d_value", self.d_value, self.form.values),

@@ -1,6 +1,6 @@
-"""A block of attention scores as generated code: what forward and backward have in common.
+"""A block of attention scores as generated code: the common base of forward and backward.
 
-See `attention.py` for how they lie.
+See `attention.py` for the layout.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ KEYS = 128  # in a block
 
 
 class Form(NamedTuple):
-    """What the code depends on. `lanes`: vectors of queries in a block.
+    """Parameters that the code depends on. `lanes`: vectors of queries in a block.
 
-    mask: the dtype of a mask, or none. mask_repeats: whether all queries have the same.
+    mask: the dtype of a mask, or none. mask_repeats: True if all queries have the same.
     """
 
     width: int
@@ -47,7 +47,7 @@ class Form(NamedTuple):
 
 
 def vectors_for(queries: int) -> int:
-    """Vectors of queries in a block."""
+    """Number of vectors of queries in a block."""
     for v in (1, 2, 4):
         if queries <= v * width() or v == tile.most_vectors():
             return v
@@ -93,7 +93,7 @@ def pieces(form: Form, backward: bool, keys: int) -> dict[str, int]:
 
 
 def work_bytes(form: Form, backward: bool, keys: int) -> int:
-    """Work of one thread."""
+    """Bytes of work of one thread."""
     return sum(4 * padded_16(n) for n in pieces(form, backward, keys).values())
 
 
@@ -102,14 +102,14 @@ def padded_16(n: int) -> int:
 
 
 def weight(f: Routine, x: Value) -> Value:
-    """e^x of x that is not positive; 0 below -87."""
+    """e^x for x that is not positive; 0 below -87."""
     _, r, shifted = _reduced(f, x)
     value = f.mul(f.add(_less_one(f, r), f.const(1.0)), _power(f, _whole(f, shifted)))
     return f.select(f.compare("olt", x, f.const(-87.0)), f.const(0.0), value)
 
 
 class Attention:
-    """What both directions have in common."""
+    """Base of both directions."""
 
     backward = False
 
@@ -142,7 +142,7 @@ class Attention:
 
     def pack(self, name: str, numbers: int, padded: int, dtype: str) -> None:
         """`pack_name(source, rows, turned, count, scale)`: `count` rows of the source, scaled, as (R, padded)
-        float32 with zeros around, and turned over as (padded, R).
+        float32 with zeros around, and transposed as (padded, R).
         """
         f = self.p.routine(f"pack_{name}", source="ptr", rows="ptr", turned="ptr", count="i64", scale="float")
         factor = f.every(f.arg("scale"))
@@ -167,7 +167,7 @@ class Attention:
         self, f: Routine, source: Value, source_row: int, target: Value, target_row: int, rows: int,
         columns: int, factor: Callable[[Int], Value] | None = None,
     ) -> None:  # fmt: skip
-        """target (columns, rows) = source (rows, columns) turned over; `factor(column)`: its scale."""
+        """target (columns, rows) = source (rows, columns) transposed; `factor(column)`: its scale."""
         n = self.lanes
         with f.loop(0, rows, n) as i, f.loop(0, columns, n) as j:
             at = f.at(source, f.plus(f.times(i.index, source_row), f.times(j.index, 4)))
@@ -221,7 +221,7 @@ class Attention:
         return self.f.is_("ne", pointer, NULL)
 
     def end_of(self, b: Int) -> Int:
-        """Keys of sample b that take part, as far as its length tells."""
+        """Keys of sample b that take part, according to its length."""
         f = self.f
         given = self.there(self.length)
         slot = f.either(given, f.at(self.length, f.times(b, 8)), f.arg("args"))
@@ -271,7 +271,7 @@ class Attention:
         body: Callable[..., Sequence[Value]], carried: Sequence[Value] = (),
     ) -> tuple[Value, ...]:  # fmt: skip
         """body(row, scores, changed, *carried) for the n keys from `first` on, against `count` queries from
-        `start` on. `scores` are masked, and `changed` where that made others of them.
+        `start` on. `scores` are masked, and `changed` is true where the mask has changed them.
         """
         f, form = self.f, self.form
         base = None
@@ -303,7 +303,7 @@ class Attention:
 
         if not form.causal:
             return self.lines(0, n, plain, carried)
-        # Keys up to the first query are there for all; behind it, for the queries that come no earlier.
+        # Keys up to the first query are seen by all; later ones by the queries that come no earlier.
         seen = f.most(f.least(f.minus(f.plus(start, 1), first), n), 0)
         carried = self.lines(0, seen, plain, carried)
 
@@ -319,7 +319,7 @@ class Attention:
         return self.lines(seen, n, diagonal, carried)
 
     def write_rows(self, source: Value, padded: int, target: Value, numbers: int, count: Int) -> None:
-        """The first `numbers` of each of `count` rows (R, padded) to where they lie one after the other."""
+        """The first `numbers` of each of `count` rows (R, padded) to contiguous rows."""
         f = self.f
         with f.loop(0, count) as loop:
             row = f.at(source, f.times(loop.index, 4 * padded))
@@ -329,7 +329,7 @@ class Attention:
 
 def pack_mask(made: Attention) -> None:
     """`pack_mask(source, rows, turned, count, columns, stride)`: `count` rows of a mask, of `columns`
-    numbers, as float32 (R, KEYS), and turned over.
+    numbers, as float32 (R, KEYS), and transposed.
     """
     f = made.p.routine(
         "pack_mask", source="ptr", rows="ptr", turned="ptr", count="i64", columns="i64", stride="i64"

@@ -21,10 +21,10 @@ _X, _OUT, _TOTALS, _NUM_ROWS, _COLUMNS, _PARTS = range(6)
 
 
 class ColumnSum:
-    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: and what out holds.
+    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: accumulated into out.
 
     Each thread adds up its parts of the rows, a few hundred at a time so that they stay in the cache and the
-    float32 sums short; then the first adds up what there is of all parts.
+    float32 sums short; then the first thread adds up the sums of all parts.
     """
 
     name = "compiled column sum"

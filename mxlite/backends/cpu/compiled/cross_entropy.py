@@ -17,8 +17,8 @@ _SCORES, _LABEL, _LOSSES, _HEAD, _GRADIENT, _ROWS, _COLUMNS = range(7)
 
 
 class Form(NamedTuple):
-    """The types of arrays, "" of what is not wanted: losses, float32 if they are, or gradients. `scores` is
-    also that of gradients, `head` that of what they are multiplied by.
+    """The types of arrays, "" for absent ones: losses, float32 if computed, or gradients. `scores` is
+    also that of gradients, `head` that of their factor.
     """
 
     scores: str
@@ -31,9 +31,9 @@ class Form(NamedTuple):
 def code(form: Form, columns: int) -> native.Code:
     """The function "cross_entropy"; slots scores, label, losses, d_out, gradient, rows, columns.
 
-    losses[n] = log(sum of exp(scores[n])) - scores[n, label[n]], and 0 for a label that is no class. gradient
-    = d_out[0] times the derivative of that, 0 likewise; it may be where scores are. Each thread has whole
-    rows, which are read again while they are in the nearest cache.
+    losses[n] = log(sum of exp(scores[n])) - scores[n, label[n]], and 0 for a label out of range. gradient
+    = d_out[0] times the derivative of that, 0 likewise; it may alias scores. Each thread has whole
+    rows, which are read repeatedly while they are in the nearest cache.
     """
     module = Module()
     f = module.function("cross_entropy")
@@ -44,7 +44,7 @@ def code(form: Form, columns: int) -> native.Code:
     first, last = f.share(rows)
     lowest, zero, one = f.const(float("-inf")), f.const(0.0), f.const(1.0)
     kind = form.scores
-    keeps = bool(form.head) and kind == "float32"  # powers, to be multiplied then
+    keeps = bool(form.head) and kind == "float32"  # powers, to be multiplied later
     with f.loop(first, last) as row:
         x = row_of(f, scores, row.index, width, kind)
         number = f.load_one(labels, row.index, form.label)
@@ -59,7 +59,7 @@ def code(form: Form, columns: int) -> native.Code:
 
         (top,) = f.sweep(0, width, largest, [lowest], 4, f.maximum)
         top = f.largest(top)
-        below = f.sub(f.load_one(x, at, kind), top)  # read before the gradient takes its place
+        below = f.sub(f.load_one(x, at, kind), top)  # read before the gradient overwrites it
 
         def power_of(j: Value, mask: Value | None) -> Value:
             return functions.exp(f, f.sub(f.load(x, j, kind, mask=mask), top))

@@ -20,8 +20,8 @@ Law = Callable[..., Any]
 
 
 class Form(NamedTuple):
-    """What the code depends on. `made`: dtypes of the gradients by the sample and by each parameter, "" where
-    none is wanted; none at all for the density itself."""
+    """Parameters that the code depends on. `made`: dtypes of the gradients by the sample and by each
+    parameter, "" for those not wanted; none at all for the density itself."""
 
     law: Law
     is_log: bool
@@ -34,7 +34,7 @@ class Form(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def code(form: Form) -> native.Code:
     """The code with one function, `density`. Arguments: those of `parameters.py`, the sample, the density or
-    its gradient, and the gradients that are made.
+    its gradient, and the requested gradients.
     """
     module = Module()
     _Writer(module.function("density"), form).write()
@@ -68,7 +68,7 @@ class _Writer:
         self.d.store_as(value.value, self.out, index, self.form.out, mask)
 
     def _slopes(self, index: Value, mask: Value | None, parameters: Sequence[Traced]) -> list[Traced]:
-        """Times the head gradient."""
+        """The slopes times the head gradient."""
         value, *slopes = self._law(index, mask, parameters)
         head = self.xp.real(self.d.load_as(self.out, index, self.form.out, mask))
         if not self.form.is_log:
@@ -81,7 +81,7 @@ class _Writer:
                 self.d.store_as(s.value, target, index, dtype, mask)
 
     def _row(self, row: Value, begin: Value, end: Value, parameters: Sequence[Traced]) -> None:
-        sample = self.xp.real(Value(self.d.vector, "%sample"))  # of no value: what depends on it is left out
+        sample = self.xp.real(Value(self.d.vector, "%sample"))  # a placeholder: what depends on it is pruned
         with self.f.ahead(lambda: self.form.law(self.xp, sample, *self._held(parameters))):
             if self.form.made:
                 self._summed(row, begin, end, parameters)
@@ -89,7 +89,7 @@ class _Writer:
                 self.f.sweep(begin, end, lambda i, mask: self._density(i, mask, parameters))
 
     def _held(self, parameters: Sequence[Traced]) -> list[Traced]:
-        """Copies, which nobody else sees change."""
+        """Copies, which no other code changes."""
         return [self.xp.real(p.value) for p in parameters]
 
     def _summed(self, row: Value, begin: Value, end: Value, parameters: Sequence[Traced]) -> None:

@@ -1,8 +1,8 @@
 """exp, log, sin and others of float64 vectors in registers, as instructions: `exp(d, x)` writes them.
 
-Arguments are reduced to short intervals and series taken there that are cut off below 2**-56 of the result;
-what is left are some roundings. The largest errors, in units of the last place of a float64
-(tests/test_traced.py looks at them):
+Arguments are reduced to short intervals and evaluated by series there that are cut off below 2**-56 of the
+result; the remaining errors are some roundings. The largest errors, in units of the last place of a float64
+(tests/test_traced.py checks them):
 
     exp 1   log 1   log1p 1.5   sin, cos 2, tan 3.5 for arguments up to 1000   power: 1 + its exponent of e
 
@@ -81,7 +81,7 @@ def log(d: Doubles, x: Value) -> Value:
 def log1p(d: Doubles, x: Value) -> Value:
     """log(1 + x), exact near 0."""
     y = d.add(x, d.const(1.0))
-    lost = d.div(d.sub(x, d.sub(y, d.const(1.0))), y)  # what the sum rounded away
+    lost = d.div(d.sub(x, d.sub(y, d.const(1.0))), y)  # the rounding error of the sum
     ordinary = d.compare("one", d.abs(y), d.const(math.inf))
     ordinary = d.both(ordinary, d.compare("une", y, d.const(0.0)))
     return d.add(log(d, y), d.select(ordinary, lost, d.const(0.0)))
@@ -94,7 +94,7 @@ def sin(d: Doubles, x: Value) -> Value:
 
 
 def cos(d: Doubles, x: Value) -> Value:
-    """The cosine, as the sine of what is left from the nearest place where it is 0."""
+    """The cosine, as the sine of the distance from the nearest zero."""
     n = d.intrinsic("rint", d.sub(d.mul(x, d.const(1 / math.pi)), d.const(0.5)))
     return d.neg(_turned(d, x, d.add(n, d.const(0.5)), n))
 

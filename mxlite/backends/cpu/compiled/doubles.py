@@ -1,5 +1,5 @@
-"""Vectors of float64 beside a function's vectors of float32: for sums that many numbers go into, and for what
-float32 is too coarse for on the way.
+"""Vectors of float64 beside a function's vectors of float32: for long sums, and for intermediate values
+for which float32 is too coarse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def slot(value: float) -> int:
 
 
 class Doubles(Arithmetic):
-    """What a function does with float64: as many lanes as its float32 vectors have."""
+    """Operations of a function on float64: as many lanes as its float32 vectors have."""
 
     def __init__(self, f: Function) -> None:
         self.f = f
@@ -38,8 +38,8 @@ class Doubles(Arithmetic):
         return self.f.cast("fpext", a, self.vector)
 
     def narrow(self, a: Value, odd: bool = False) -> Value:
-        """A float64 vector rounded to float32; `odd`: what is no float32, to the neighbour with an odd last
-        bit, so that it is rounded right if it is rounded again (S. Boldo, G. Melquiond, 2008, "Emulation of
+        """A float64 vector rounded to float32; `odd`: inexact values to the neighbour with an odd last
+        bit, so that a second rounding gives the right result (S. Boldo, G. Melquiond, 2008, "Emulation of
         FMA and correctly rounded sums: proved algorithms using rounding to odd").
         """
         f = self.f
@@ -147,7 +147,7 @@ class Doubles(Arithmetic):
         return self.f.cast("bitcast", a, self.vector)
 
     def not_below_zero(self, a: Value) -> Value:
-        """`a`, or 0 where it is below that; NaN stays."""
+        """`a`, or 0 where it is negative; NaN stays."""
         return self.select(self.compare("olt", a, self.zero), self.zero, a)
 
     def total(self, a: Value) -> Value:

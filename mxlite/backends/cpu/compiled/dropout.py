@@ -1,13 +1,14 @@
-"""Dropout as generated code: numbers are made in registers and compared there, so there is neither mask nor
-scratch, and data is read and written once.
+"""Dropout as generated code: random numbers are computed and compared in registers.
 
-An element's number in the stream is a sum over the axes: `start`, and a step of its own along each. What the
-code does along the last axis depends on the step there:
+There is neither mask nor scratch, and data is read and written once.
 
-    run     1: the numbers of a row follow each other, a block makes four of them
+An element's number in the stream is a sum over the axes: `start`, and a step of its own along each. The
+code along the last axis depends on the step there:
+
+    run     1: the numbers of a row are consecutive, a block gives four of them
     one     0: all elements of a row share their number
-    lanes   any: a block is made for each element
-    fours   any, and rows have numbers 4 k, 4 k + 1, ... by turns: a block makes one of each of four rows
+    lanes   any: a block is computed for each element
+    fours   any, and rows have numbers 4 k, 4 k + 1, ... in turn: a block gives one of each of four rows
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Way = Literal["run", "one", "lanes", "fours"]
 
 
 class Form(NamedTuple):
-    """What the code depends on; `made`: the dtype of what is written, `outer`: axes before the last."""
+    """Parameters that the code depends on; `made`: the dtype of the result, `outer`: axes before the last."""
 
     dtype: str
     made: str
@@ -40,14 +41,14 @@ class Form(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Which number of the stream each element has: lengths of the axes, and steps along them."""
+    """Numbers of the stream for all elements: lengths of the axes, and steps along them."""
 
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
 
     @property
     def way(self) -> Way:
-        """How the last axis is gone along."""
+        """Kind of loop along the last axis."""
         if self.steps[-1] in (0, 1):
             return "run" if self.steps[-1] else "one"
         by_four = len(self.steps) > 1 and self.steps[-2] == 1 and self.lengths[-2] % 4 == 0
@@ -56,12 +57,12 @@ class Steps(NamedTuple):
 
 
 def can_drop(dtype: str) -> bool:
-    """Whether there is code for arrays of a dtype."""
+    """True if there is code for arrays of a dtype."""
     return dtype == "float64" or dtype in storable() & {"float32", "float16", "bfloat16"}
 
 
 def limits(p: float) -> tuple[int, int]:
-    """The least number (32 bits) that is kept, and what is multiplied by, as the bits of a float32.
+    """The least number (32 bits) that is kept, and the scale, as the bits of a float32.
 
     A number is kept where its upper 24 bits, as a fraction, are at least p rounded to float32.
     """
@@ -73,8 +74,8 @@ def limits(p: float) -> tuple[int, int]:
 def dropped(x: Any, out: Any, at: Steps, rng: Any, p: float, start: int = 0) -> Run:
     """The call that writes x, elements dropped, to `out`: arrays in C order, which may be the same.
 
-    Both have one dtype, or float32 is made of 16 bits. start: which number of the stream the first element
-    has; a multiple of 4 for "fours".
+    Both have one dtype, or float32 results come from 16 bits. start: the stream's number of the first
+    element; a multiple of 4 for "fours".
     """
     way = at.way
     *lengths, last = at.lengths
@@ -94,7 +95,7 @@ def dropped(x: Any, out: Any, at: Steps, rng: Any, p: float, start: int = 0) -> 
 
 
 def _pieces(rows: int, last: int) -> tuple[int, int]:
-    """How many pieces a row is cut into, and of how many elements."""
+    """Number of pieces of a row, and their number of elements."""
     count = max(1, -(-last // PIECE))
     step = 2 * width() * count
     piece = -(-last // step) * 2 * width()
@@ -199,7 +200,7 @@ class _Writer:
         self._scaled(self._kept(bits), at, mask)
 
     def _kept(self, bits: Value) -> Value:
-        """What elements with these numbers are multiplied by."""
+        """Factor of elements with these numbers."""
         f = self.f
         return f.select(f.is_("uge", bits, self.least), self.scale, f.const(0.0))
 
@@ -213,7 +214,7 @@ class _Writer:
 
 
 def whole_run(size: int) -> Steps:
-    """The steps of an array whose elements have the numbers of their places."""
+    """The steps of an array whose elements have the numbers of their positions."""
     return Steps((size,), (1,))
 
 

@@ -1,15 +1,16 @@
 """Loops that compute an expression for every element of arrays that broadcast.
 
-The shapes of a call become as few axes as they can: neighbouring ones are one axis where no input is
-stretched along one and not along the other. So (N, C, H, W) with (1, C, 1, 1) is (N, C, HW) with (1, C, 1),
-and arrays of one shape have one axis. The last axis is swept by vectors; what the others, and long pieces of
-the last, leave are *units*, which threads share:
+The shapes of a call are collapsed to the fewest axes: neighbouring ones are merged if no input is
+broadcast along one and not along the other. So (N, C, H, W) with (1, C, 1, 1) is (N, C, HW) with (1, C, 1),
+and arrays of one shape have one axis. The last axis is swept by vectors; the others, and long pieces of
+the last, are *units*, which threads share:
 
     unit u  ->  row u // pieces of the outer axes, piece u % pieces of the last axis
 
-An input that is stretched along the last axis is read once a row, and what depends only on such inputs is
-computed once a row. Lengths and strides are arguments: one code serves all shapes of as many axes. Within one
-vector everything is read before anything is written, so an output may lie over any input of its size.
+An input that is broadcast along the last axis is read once a row, and values that depend only on such inputs
+are computed once a row. Lengths and strides are arguments: one code serves all shapes of as many axes. All
+inputs are read, vector by vector, before an output is written, so an output may overwrite any input of its
+size.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from .ir import Operand as Int, Value
 
 PIECE = 8192  # elements of the last axis in one unit
 MOST_AXES = 4
-_SMALL = 8  # steps up to which two vectors are worked on at a time: the loop itself costs something, too
+_SMALL = 8  # steps up to which two vectors are processed at a time: the loop itself costs something, too
 
 Run = team.Run
 Kind = tuple[str, bool]
-"""Of an input: its dtype, and whether it has the last axis (else it is stretched along it)."""
+"""Kind of an input: its dtype, and True if it has the last axis (else it is broadcast along it)."""
 
 
 class Loop:
-    """The loop for one expression, shapes and types. `call` connects it to arrays, and is quick."""
+    """The loop for one expression, shapes and types. `call` connects it to arrays, and is fast."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class Loop:
         made: Sequence[DType],
         leads: Sequence[int] | None = None,
     ) -> None:
-        """`views` and `dtypes` are the inputs', `shape` and `made` the outputs'.
+        """`views` and `dtypes` are those of the inputs, `shape` and `made` those of the outputs.
 
-        leads: elements from row to row of every array, inputs and then outputs, if `shape` is (rows, columns)
+        leads: row strides in elements of every array, inputs and then outputs, if `shape` is (rows, columns)
         of matrices that have more columns.
         """
         if leads is None:
@@ -107,7 +108,7 @@ def _address(array: Any) -> int:
 
 
 def _pieces(rows: int, last: int, threads: int) -> tuple[int, int]:
-    """How many pieces a row is cut into, and of how many elements, so that each thread has as many units."""
+    """Number of pieces of a row, and their number of elements, so that threads have equally many units."""
     count = max(1, -(-last // PIECE))
     if rows * count < 16 * threads and rows * count % threads and last >= threads * width():
         count = -(-count // threads) * threads

@@ -42,7 +42,7 @@ _EMIT: Mapping[str, Callable[..., Value]] = {
 
 
 def emit(f: Function, step: Step, operands: Sequence[Value], made: dict[Value, tuple[Value, Value]]) -> Value:
-    """The value of one step. `made` remembers what a later step can use as well."""
+    """The value of one step. `made` caches values that a later step can reuse."""
     if step[0] == "number":
         return f.const(step[1])
     if step[0] in ("normal", "bell"):

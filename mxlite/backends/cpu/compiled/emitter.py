@@ -1,4 +1,4 @@
-"""Vectorised loops, written as instructions of LLVM.
+"""Vectorised loops, written as typed LLVM instructions.
 
     module = Module()
     f = module.function("scale")                   # void scale(i64 *args, thread, threads)
@@ -10,14 +10,14 @@
     f.done()
     run = call(load(module), "scale", [x.ctypes.data, y.ctypes.data, n], threads)
 
-Every value in a loop is a vector of `width` float32 numbers, whatever the arrays hold: a load of bfloat16,
-float16 or bool makes float32 of them, a store rounds to nearest, ties to even. What a row needs once (a mean)
-is a vector of equal numbers. A value has a type (see `ir.py`); what this class does not know can be made
-with `Instructions.make`. The last, incomplete vector of a sweep is read and
-written under a mask.
+Every value in a loop is a vector of `width` float32 numbers, whatever the types of the arrays: a load of
+bfloat16, float16 or bool casts to float32, a store rounds to nearest, ties to even. A value that a row needs
+once (a mean) is a vector of equal numbers. A value has a type (see `ir.py`); `make` creates one from
+any instruction, so anything that this class does not provide can be built. The last, incomplete vector of a
+sweep is read and written under a mask.
 
-Vectors are as wide as the registers of this CPU, see `width`; LLVM is asked for nothing but to translate
-(`native.load` without passes), hence what is constant in a loop should be made before it.
+Vectors are as wide as the registers of this CPU, see `width`; LLVM only translates
+(`native.load` without passes), so loop-invariant values should be computed before the loop.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Module:
         self._declared[f"declare {text}"] = None
 
     def text(self, team: bool = True) -> str:
-        """The module, with two ways into each function: `name.one(args)` does all of it, `name.all(args)` is
-        called by every thread of a team and does that thread's part (only where `team`).
+        """The module, with two entry points for each function: `name.one(args)` does all of it,
+        `name.all(args)` is called by every thread of a team and does that thread's part (only if `team`).
         """
         parts = [f.text() for f in (*self.routines.values(), *self._functions)]
         for f in self._functions:
@@ -236,8 +236,8 @@ class Function(Instructions, Arithmetic):
     ) -> None:
         """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
 
-        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the
-        cache before, for results too large to be there still when they are read.
+        `past_cache`: a whole vector at a multiple of its size is written by a non-temporal store, for results
+        too large to be in the cache when they are read.
         """
         at = self.offset(pointer, index, dtype)
         narrow = self.narrowed(value, dtype)
@@ -253,7 +253,7 @@ class Function(Instructions, Arithmetic):
         self.store_at(self.lane(self.narrowed(value, dtype), 0), at, _NBYTES[dtype])
 
     def widened(self, value: Value, dtype: str) -> Value:
-        """float32 numbers from what an array of `dtype` stores."""
+        """float32 numbers from the stored form of an array of `dtype`."""
         if dtype == "float16":
             return self.cast("fpext", value, self.vector)
         if dtype == "bfloat16":
@@ -265,7 +265,7 @@ class Function(Instructions, Arithmetic):
         return value
 
     def narrowed(self, value: Value, dtype: str) -> Value:
-        """What an array of `dtype` stores for float32 numbers."""
+        """Stored form in an array of `dtype` of float32 numbers."""
         stored = self.stored(dtype)
         if dtype == "float16":
             return self.cast("fptrunc", value, stored)

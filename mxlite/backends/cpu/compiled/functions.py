@@ -174,7 +174,7 @@ def rsqrt(f: Function, x: Value) -> Value:
 
 
 def gauss(f: Function, x: Value) -> tuple[Value, Value]:
-    """The normal distribution: what lies below x, and e^(-x^2/2), which is sqrt(2 pi) times its density."""
+    """The normal distribution function of x, and e^(-x^2/2), which is sqrt(2 pi) times its density."""
     t = f.mul(f.abs(x), f.const(0.7071067811865476))
     bell = _exp(f, f.above(f.mul(f.mul(x, x), f.const(-0.5)), f.const(-104.0)))
     k = f.div(f.const(1.0), f.fma(t, f.const(_TAIL_STEP), f.const(1.0)))
@@ -183,7 +183,7 @@ def gauss(f: Function, x: Value) -> tuple[Value, Value]:
 
 
 def gelu(f: Function, x: Value) -> Value:
-    """x times what of the normal distribution lies below x."""
+    """x times the normal distribution function of x."""
     return f.mul(x, gauss(f, x)[0])
 
 

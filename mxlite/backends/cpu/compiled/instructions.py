@@ -40,7 +40,7 @@ _BYTES = {n: f"[{n} x i8]" for n in (1, 2, 4, 8)}
 
 
 class Loop:
-    """A loop that is being written: its index, and the values that go from round to round.
+    """A loop that is being written: its index, and the loop-carried values.
 
     `again(*values)` says what the next round gets; after the loop `results` are the last of them.
     """
@@ -56,7 +56,7 @@ class Loop:
 
 
 class Round(Loop):
-    """A loop whose end is decided at the end of a round: `again(*values, condition=...)`, an i1."""
+    """A loop whose end is decided at the end of an iteration: `again(*values, condition=...)`, an i1."""
 
     condition: Value = number(I1, False)
 
@@ -95,7 +95,7 @@ class Instructions(Integers):
         return "\n".join([head, *printed(self._blocks), "}\n"])
 
     def prune(self) -> None:
-        """Leave out what makes values that nobody uses."""
+        """Remove instructions whose values are not used (dead-code elimination)."""
         without_dead(self._blocks)
 
     # -- any instruction -------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Instructions(Integers):
 
     @contextlib.contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """What is written inside runs only where `condition` (an i1) holds. It makes no values for after."""
+        """Code written inside runs only if `condition` (an i1) holds. It defines no values for later use."""
         yes, after = self._label(), self._label()
         self._branch(condition, yes, after)
         self._begin(yes)
@@ -257,13 +257,13 @@ class Instructions(Integers):
         return self.offset(self.arg("args"), slot, 8)
 
     def meet(self) -> None:
-        """Wait until all threads of the team are here: what each wrote before, all can read behind it."""
+        """Barrier of the team's threads: afterwards all of them can read what each wrote before it."""
         self.module.meets = True
         with self.when(self.is_("sgt", self.threads, 1)):
             self.do_call("GOMP_barrier", declared=True)
 
     def share(self, total: Int, grain: int = 1, part: tuple[Int, Int] | None = None) -> tuple[Value, Value]:
-        """This thread's part of [0, total), or `part` of so many: whole multiples of `grain`, but for the
+        """This thread's part of [0, total), or `part` of so many: whole multiples of `grain`, except the
         last.
         """
         thread, threads = part or (self.thread, self.threads)

@@ -1,4 +1,4 @@
-"""Arithmetic of whole numbers, of which some may be Python's: what is known is computed and not written."""
+"""Integer arithmetic in which operands may be Python ints: what is known is folded and not written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOLDED: dict[str, Callable[[int, int], int]] = {
 
 
 class Integers:
-    """Mixin of who writes instructions. A number of Python takes the type of what it meets, else i64."""
+    """Mixin for classes that write instructions. A Python int has the type of the other operand, or i64."""
 
     def make(self, op: str, type: Type, operands: Sequence[Value], detail: Any = None) -> Value:
         """The value of an instruction; see `Instructions`."""
@@ -80,7 +80,7 @@ class Integers:
     @overload
     def over(self, a: Int, b: Int) -> Int: ...
     def over(self, a: Int, b: Int) -> Int:
-        """a // b of what is not negative."""
+        """a // b of numbers that are not negative."""
         return self.int_op("udiv", a, b)
 
     @overload
@@ -88,7 +88,7 @@ class Integers:
     @overload
     def rest(self, a: Int, b: Int) -> Int: ...
     def rest(self, a: Int, b: Int) -> Int:
-        """a % b of what is not negative."""
+        """a % b of numbers that are not negative."""
         return self.int_op("urem", a, b)
 
     def least(self, a: Int, b: Int) -> Value:
@@ -98,12 +98,12 @@ class Integers:
         return self.either(self.is_("slt", a, b), b, a)
 
     def is_(self, how: str, a: Int, b: Int) -> Value:
-        """An i1, or a mask: `eq`, `slt`, `ult`, ... of whole numbers or addresses."""
+        """A comparison as an i1 or a mask: `eq`, `slt`, `ult`, ... of whole numbers or addresses."""
         x, y = self._alike(a, b)
         return self.make("icmp", x.type.of("i1"), (x, y), how)
 
     def either(self, condition: Value, a: Int, b: Int) -> Value:
-        """a where the condition holds, else b."""
+        """a if the condition holds, else b."""
         x, y = self._alike(a, b)
         return self.make("select", x.type, (condition, x, y))
 

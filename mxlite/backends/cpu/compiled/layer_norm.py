@@ -16,9 +16,8 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class NormForm:
-    """Types of data and of gamma. Forward: whether `out` and the `statistics` are written. Backward: whether
-    the
-    gradients of data and of the affine parameters are."""
+    """Types of data and of gamma. Forward: flags for writing `out` and the `statistics`. Backward: flags for
+    the gradients of data and of the affine parameters."""
 
     data: str
     affine: str

@@ -7,7 +7,7 @@ With s = knorm + alpha / nsize * (sum of the squares of the channels near c):
 
 The channels of one position lie in a row of scratch with zeros at both ends, so that neighbours are loads at
 an offset. With channels last a vector has channels; else it has positions, and a row of scratch has a vector
-for each channel, of as many positions at a time. Each thread has scratch of its own:
+for each channel, for as many positions at a time. Each thread has scratch of its own:
 
     forward   squares          backward   squares | d s^-beta | d x s^(-beta - 1)
 """
@@ -25,7 +25,7 @@ from .team import load
 
 
 class Form(NamedTuple):
-    """What the code depends on: the type of the data, the window and its numbers, and the layout."""
+    """Parameters of the code: the type of the data, the window and its numbers, and the layout."""
 
     dtype: str
     reach: int  # channels to either side
@@ -45,7 +45,7 @@ def _row_floats(form: Form, channels: int) -> int:
     w = width()
     if not form.last:
         return (channels + 2 * form.reach) * w
-    # What is read behind the last channel of an incomplete vector is zero, too.
+    # The padding after the last channel of an incomplete vector is zero, too.
     return -(-(channels + 2 * form.reach + w) // w) * w
 
 
@@ -136,7 +136,7 @@ class _Writer:
                     body(c, self.whole("add", base, self.whole("mul", c, self.p)), mask)
 
     def place(self, c: Value) -> Value:
-        """Where in a row of scratch channel `c` is."""
+        """Offset of channel `c` in a row of scratch."""
         behind = self.whole("add", c, self.form.reach)
         return self.whole("mul", behind, self.unit) if self.unit > 1 else behind
 

@@ -2,8 +2,8 @@
 
     C (M, N) = A (M, K) B (K, N)  (+ a row)  (+ C)
 
-Blocks of A and of B are copied to float32 so that what is read one behind the other lies so, and no strides
-push each other out of the cache (K. Goto, R. van de Geijn, 2008, "Anatomy of high-performance matrix
+Blocks of A and of B are copied to float32 so that they are read contiguously, and no strides
+map to the same cache sets (K. Goto, R. van de Geijn, 2008, "Anatomy of high-performance matrix
 multiplication"). A panel of B, two vectors wide, and a block of A then lie in the second cache; a tile of
 `rows()` rows keeps its sums in registers:
 
@@ -12,13 +12,13 @@ multiplication"). A panel of B, two vectors wide, and a block of A then lie in t
             for K by DEPTH: copy B                       registers += tile x panel
                 for rows of A by ROWS: copy A
 
-Blocks are no deeper than K asks for, in steps of 2, and no wider or higher than a thread's share of C.
+Blocks are no deeper than K requires, in steps of 2, and no wider or higher than a thread's share of C.
 
-While a block is multiplied, what will be copied next is fetched, so that a product of few columns does not
-wait for memory. Numbers of 16 bits are widened by the copies; a norm of A or B, a factor and a shift for each
-column and a rectifier, is done by them, too. Sums that will be of 16 bits are kept in float32, for ROWS rows
-at a time, and rounded once. Threads share rows or columns of C, copy what each needs and never wait for each
-other. A sum is added up in the same order however C is shared.
+While a block is multiplied, the next one to be copied is prefetched, so that a product of few columns does
+not wait for memory. Numbers of 16 bits are cast by the copies; a norm of A or B, a factor and a shift for
+each column and a rectifier, is applied by them, too. Sums with 16-bit results are kept in float32, for ROWS
+rows at a time, and rounded once. Threads share rows or columns of C, copy what each needs and never wait for
+each other. The order of a sum does not depend on how C is shared.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ LEAST_DEPTH = 64  # that there is code for
 VECTORS = 2  # of a panel
 _SIZES = (14, 8, 6, 4, 2, 1)
 _UNROLL = 4
-AHEAD = 32  # bytes of what is copied next that are fetched in a step of a tile
-AHEAD_ROWS = 16  # rows of an addend that are fetched ahead of a copy
+AHEAD = 32  # bytes of the next copy that are prefetched in a step of a tile
+AHEAD_ROWS = 16  # rows of an addend that are prefetched ahead of a copy
 
 (A, B, C, BIAS, WORK, WORK_STEP, M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW, BY_ROWS, ADDS) = (
     range(17)
@@ -59,10 +59,11 @@ COUNT = 27
 
 
 class Form(NamedTuple):
-    """What the code depends on: types, and whether A and B lie column by column. bias: its type, or "".
+    """Parameters that the code depends on: types, and True if A and B are column-major. bias: its type, or
+    "".
 
-    line: "a" or "b" where that is normalized, which must lie row by row; relu: whether by a rectifier, too.
-    addend: what is added to B before that, one of `norm_act_line.ADDENDS`; it lies as B, GAP bytes on.
+    line: "a" or "b" if that is normalized, which must be row-major; relu: True if by a rectifier, too.
+    addend: the addend of B before that, one of `norm_act_line.ADDENDS`; it has B's layout, GAP bytes further.
     depth: steps of K that a block has room for, see `depth_of`.
     """
 
@@ -87,7 +88,7 @@ def depth_of(k: int) -> int:
 
 
 def rows() -> int:
-    """Rows of a tile: what registers hold, and no more than a vector, by which a turned block is copied."""
+    """Rows of a tile: as many as registers hold, at most a vector (by which transposed blocks are copied)."""
     return min(width(), (tile.registers() - 1 - VECTORS) // VECTORS)
 
 
@@ -106,7 +107,7 @@ def _tile_bytes(turned: bool, depth: int) -> int:
 
 
 def most_of(m: int, n: int, threads: int) -> tuple[int, int]:
-    """Rows and columns of C that a thread has at most: they share rows where there are more, else columns."""
+    """Rows and columns of C that a thread has at most: threads share rows if there are more, else columns."""
     if m > n:
         return min(m, -(-m // rows() // threads) * rows()), n
     return m, min(n, -(-n // panel() // threads) * panel())
@@ -182,7 +183,7 @@ class _Multiply:
         f.done()
 
     def _fill_row(self) -> None:
-        """What sums begin with, for the columns at hand."""
+        """Initial values of the sums, for the current columns."""
         f, form = self.f, self.form
 
         def body(i: Value, mask: Value | None) -> None:
@@ -234,8 +235,8 @@ class _Multiply:
                 )  # fmt: skip
 
     def _ahead(self, k: Value, steps: Int, i: Value, ni: Int) -> tuple[Value, Int, Value]:
-        """Where what is copied next lies: some bytes, and the rest. Where it lies scattered, what is in the
-        cache.
+        """Addresses of the next data to be copied: some bytes, and the rest. If they are scattered, addresses
+        in the cache.
         """
         f, form = self.f, self.form
         a_size, b_size = _nbytes(form.a), _nbytes(form.b)
@@ -251,7 +252,7 @@ class _Multiply:
         return near, size, f.either(b_dense, far, self.block_b)
 
     def _line_at(self, which: str, column: Int) -> list[Value]:
-        """Where the factors and the shifts from a column on are, if A or B has some."""
+        """Addresses of factors and shifts from a column on, if A or B has some."""
         f = self.f
         return [f.at(x, f.times(column, 4)) for x in self.line] if self.form.line == which else []
 
@@ -273,7 +274,7 @@ def _nbytes(dtype: str) -> int:
 
 
 def _line(form: Form, which: str) -> dict[str, str]:
-    """Vectors that the copy of A or B reads where that normalizes."""
+    """Vectors that the copy of A or B reads if it normalizes."""
     if not which or form.line != which:
         return {}
     more = ("addend_factor", "addend_shift") if is_lined(form.addend) else ()
@@ -281,7 +282,7 @@ def _line(form: Form, which: str) -> dict[str, str]:
 
 
 def _norm(f: Routine, form: Form, which: str, i: Int, mask: Value | None) -> Callable[..., Value]:
-    """What a copy does to the numbers of columns from `i` on, and to what is added to them."""
+    """Function that a copy applies to the numbers of columns from `i` on, and to their addends."""
     if form.line != which:
         return lambda x: x
     line = [f.load(f.arg(name), i, mask=mask) for name in _line(form, which)]
@@ -336,7 +337,7 @@ def _copy_b(p: Program, form: Form) -> str:
             found = [f.as_int(f.load(x, i, form.b, mask)) for x in at]
             target = f.at(into, f.times(i, line))
             for k, x in enumerate(_transposed(f, found)):
-                # Behind the last step there is room, up to the form's depth.
+                # There is room after the last step, up to the form's depth.
                 f.write(f.as_float(x), f.at(target, line * k))
 
         f.sweep(0, f.arg("steps"), body)
@@ -360,7 +361,7 @@ def _copy_a(p: Program, form: Form) -> str:
             f.sweep(0, f.arg("steps"), body)
         f.done()
         return "copy_a"
-    # Step by step, as they lie: far apart in memory, numbers of one tile would come one line at a time.
+    # Step by step, in memory order: numbers of one tile are far apart, each in another cache line.
     whole = f.times(f.over(f.arg("rows"), rows()), rows())
     mask = f.tail(0, f.minus(f.arg("rows"), whole))
     with f.loop(0, f.arg("steps")) as steps:
@@ -430,7 +431,7 @@ def _tile(p: Program, name: str, n: int, turned: bool, depth: int) -> None:
     row, step = (4, 4 * lanes) if turned else (_row_bytes(depth), 4)
     masks = [f.tail(j * lanes, f.arg("left")) for j in range(VECTORS)]
     at = [f.at(f.arg("c"), f.times(r, f.arg("c_row"))) for r in range(n)]
-    for there in at:  # to be there when the sums are
+    for there in at:  # prefetched for the end of the sums
         for j in range(VECTORS):
             f.prefetch(f.at(there, 4 * lanes * j), writes=True)
     sums = [f.const(0.0)] * (n * VECTORS)

@@ -1,8 +1,8 @@
-"""Which batch normalization is generated, and the arithmetic that both layouts share.
+"""Forms of generated batch normalization, and the arithmetic that both layouts share.
 
 Statistics take one pass: sums of x - k and of its square, k being the first number of the channel. The
-shift keeps the digits that E[x^2] - E[x]^2 loses where the mean is large; as k is one of the numbers, their
-variance is no less than (k - mean)^2 / M, so what is cancelled stays within M rounding errors even where k
+shift keeps the digits that E[x^2] - E[x]^2 loses if the mean is large; as k is one of the numbers, their
+variance is no less than (k - mean)^2 / M, so cancellation stays within M rounding errors even if k
 is an outlier. A few hundred numbers at a time are added in float32, these sums in float64.
 
     out = max(x * scale + shift + addend, 0),        scale = gamma / std,   shift = beta - mean * scale
@@ -10,8 +10,8 @@ is an outlier. A few hundred numbers at a time are added in float32, these sums 
     d_data = d * scale + (x - mean) * slope + offset,                   offset = -scale * sum(d) / M,
                                        slope = -scale / var' * sum(d * (x - mean)) / M,   var' = var + eps
 
-`x * scale + shift` is rounded once, here and wherever else a norm is applied: convolutions that normalize
-what they read (`winograd/tiles.py`) agree with backward about each element that the rectifier lets through.
+`x * scale + shift` is rounded once, here and wherever else a norm is applied: convolutions with a norm as
+prologue (`winograd/tiles.py`) agree with backward about each element that the rectifier lets through.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .ir import DOUBLE, number, Value
 class Form:
     """`dtype` of the data; `batch`: by statistics of the batch, not the moving ones; `gamma`: there is one.
 
-    `addend`: what is added, one of `norm_act_line.ADDENDS`; backwards "" where `out` tells. `stored`:
-    backwards, whether the gradient of what is added is written, which is not so where nobody wants it or
-    where it is in d_out already, as nothing is masked. `by_out`: the mask is read off `out`, else it is made
-    out of data and addend. `result`: whether out, or d_data, is written; `past_cache`: around the cache.
-    `line`: whether scale and shift are written.
+    `addend`: kind of the addend, one of `norm_act_line.ADDENDS`; in backward "" if `out` tells the mask.
+    `stored`: in backward, True if the gradient of the addend is written, which is not so if it is not
+    requested or already in d_out, because nothing is masked. `by_out`: the mask is read off `out`, else it is
+    recomputed from data and addend. `result`: True if out, or d_data, is written; `past_cache`: by
+    non-temporal stores. `line`: True if scale and shift are written.
     """
 
     dtype: str
@@ -51,7 +51,7 @@ class Form:
 class Channel:
     """Numbers of the channels of a vector, or of the one channel that all its lanes belong to.
 
-    `line`: scale and shift of the addend, where that has some.
+    `line`: scale and shift of the addend, if it has some.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Channel:
         self.f, self.form, self.mean, self.scale, self.shift, self.line = f, form, mean, scale, shift, line
 
     def sum(self, x: Value, addend: Value | None) -> Value:
-        """What the rectifier sees."""
+        """Input of the rectifier."""
         y = self.f.fma(x, self.scale, self.shift)
         return y if addend is None else self.f.add(y, self._added(addend))
 
@@ -75,7 +75,7 @@ class Channel:
         return self.f.above(y, self.f.const(0.0)) if self.form.addend == "relu" else y
 
     def masked(self, d: Value, x: Value, other: Value | None) -> Value:
-        """The gradient that passes the rectifier; `other`: out or the addend, whichever tells."""
+        """Gradient masked by the rectifier; `other` is out or the addend, whichever determines the mask."""
         f = self.f
         if not self.form.relu:
             return d
@@ -104,7 +104,7 @@ def shift_of(f: Function, mean: Value, scale: Value, beta: Value) -> Value:
 def statistics(
     f: Function, first: Value, sums: Sequence[Value], per_count: Value, eps: Value
 ) -> tuple[Value, Value]:
-    """Mean and 1 / std out of k and the sums of x - k and (x - k)^2; all but the results float64."""
+    """Mean and 1 / std from k and the sums of x - k and (x - k)^2; all but the results float64."""
     w = Doubles(f)
     away = w.op("fmul", sums[0], per_count)
     square = w.op("fmul", sums[1], per_count)
@@ -138,7 +138,7 @@ def moved(f: Function, moving: Value, batch: Value, momentum: Value, rest: Value
 
 
 def variance_of(f: Function, inverse: Value, eps: Value) -> Value:
-    """The variance again, out of 1 / sqrt(var + eps); float64."""
+    """The variance recomputed from 1 / sqrt(var + eps); float64."""
     w = Doubles(f)
     wide = w.widen(inverse)
     return w.op("fsub", w.op("fdiv", f.every(number(DOUBLE, 1.0)), w.op("fmul", wide, wide)), eps)

@@ -31,7 +31,7 @@ SAMPLES, CHANNELS, PLANE, PER_COUNT, EPS, MOMENTUM, NEW = range(14, 21)
 
 
 class _Planes:
-    """What forward and backward have in common."""
+    """Base of forward and backward."""
 
     def __init__(self, form: Form) -> None:
         self.module = Module()
@@ -41,7 +41,7 @@ class _Planes:
         self.per_count, self.eps = self.w.number(PER_COUNT), self.w.number(EPS)
 
     def planes(self, arrays: Sequence[Value], c: Value, sample: Int) -> list[Value]:
-        """Where the plane of a sample and channel begins in each array."""
+        """Address of the plane of a sample and channel in each array."""
         f = self.f
         at = f.binary("add", f.binary("mul", sample, self.channels), c)
         start = f.times(at, self.plane)

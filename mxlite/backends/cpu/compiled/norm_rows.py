@@ -4,15 +4,15 @@ An array of M * C numbers is read as rows of L = k * C, so that rows are long an
 numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is
 read, numbers of several rows are added, and it is written back.
 
-Several rows are read side by side: what is fetched ahead of need is fetched within a page, so that streams in
+Several rows are read side by side: hardware prefetching works within a page, so that streams in
 several pages come faster than one (on Ice Lake half as fast again).
 
     thread 0   sums over its rows |        | its channels: the sums  |        | second pass over its rows,
     thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
       ...                         |        | and the like            |        | those are in the cache still
 
-The rows of the first pass come in parts, of which a thread may have several: what is summed up in which order
-does not depend on how many threads there are.
+The rows of the first pass come in parts, of which a thread may have several: the order of a sum
+does not depend on the number of threads.
 
 Work, in vectors of S >= L + width float32: scale and shift, or slope and offset, for all threads; for each
 part two of sums in float64; then for each thread three vectors of numbers, two of sums and two for the
@@ -55,7 +55,7 @@ ADDEND_FACTOR, ADDEND_SHIFT = 25, 26  # addresses
 PARTS = 27  # number
 COUNT = 28
 
-Rows = list[list[Value]]  # for each row, where it begins in each array
+Rows = list[list[Value]]  # for each row, its begin in each array
 Column = Callable[[Value, "Value | None", Rows], None]
 
 
@@ -77,7 +77,7 @@ def work_bytes(length: int, threads: int, parts: int = 0) -> int:
 
 
 class _Passes:
-    """What forward and backward have in common."""
+    """Base of forward and backward."""
 
     def __init__(self, form: Form) -> None:
         self.module = Module()
@@ -106,7 +106,7 @@ class _Passes:
         """Rows [first, last) of part `number` of so many."""
         f = self.f
         first, rows = f.share(f.integer(ROWS), part=(number, count))
-        # The incomplete row at the end is one more for who has the last whole one.
+        # The incomplete row at the end belongs to the part with the last whole one.
         at_end = f.is_("eq", rows, f.integer(ROWS))
         is_last = f.is_("eq", number, f.minus(count, 1))
         is_there = f.is_("sgt", f.integer(REST), 0)
@@ -114,7 +114,7 @@ class _Passes:
         return first, f.plus(rows, f.flag(more))
 
     def _totals(self, part: Value) -> list[Value]:
-        """Where both totals of a part are."""
+        """Addresses of both totals of a part."""
         f = self.f
         return [self._part(f.offset(self.totals_at, f.times(self.of_part, part)), i) for i in (0, 2)]
 
@@ -129,13 +129,13 @@ class _Passes:
     ) -> None:
         """column(v, mask, rows) for rows [first, last), `wide` whole ones at a time, from the last if `back`.
 
-        arrays: where the data's begin.
+        arrays: the begin of each.
         """
         f = self.f
         every = f.integer(ROWS)
         over = f.is_("sgt", last, every)
         whole = f.either(over, every, last)
-        # Rows of incomplete vectors go one at a time, as only there masks are looked after.
+        # Rows of incomplete vectors go one at a time, because only then masks are used.
         count = f.binary("and", f.minus(whole, first), -wide)
         plain = f.is_("eq", f.binary("and", self.length, f.width - 1), 0)
         until = f.plus(first, f.either(plain, count, 0))
@@ -164,7 +164,7 @@ class _Passes:
         terms: Callable[[Value, Value | None], Callable[[list[Value]], tuple[Value, Value]]],
         wide: int,
     ) -> None:
-        """Add up in the totals of this thread's parts both numbers that `terms(v, mask)` makes of a row."""
+        """Add both terms that `terms(v, mask)` computes from a row to the totals of this thread's parts."""
         f, w = self.f, self.w
 
         def column(v: Value, mask: Value | None, rows: Rows) -> None:
@@ -216,7 +216,7 @@ class _Passes:
             self.f.store(value, target, self._column(copy.index, c), mask=mask)
 
     def spread_line(self) -> None:
-        """Have the addend's line, if it has one, at all columns."""
+        """Copy the addend's line, if it has one, to all columns."""
         for slot, target in zip((ADDEND_FACTOR, ADDEND_SHIFT), self.line):
             self.spread_out(self.f.pointer(slot), target)
 
@@ -310,7 +310,7 @@ def forward(form: Form) -> Module:
 
 @functools.cache
 def apply(form: Form) -> Module:
-    """out from data, addend and lines that are there; no statistics."""
+    """out from data, addend and given lines; no statistics."""
     p = _Passes(form)
     for slot, target in zip((FACTOR, SHIFT), p.own):
         p.spread_out(p.f.pointer(slot), target)
@@ -319,7 +319,7 @@ def apply(form: Form) -> Module:
 
 @functools.cache
 def again(form: Form) -> Module:
-    """As `apply`, of the line that `forward` made of its statistics."""
+    """As `apply`, by the line that `forward` computed from its statistics."""
     p = _Passes(form)
     f = p.f
     gamma, beta, mean_in, var_in = (f.pointer(s) for s in (GAMMA, BETA, MEAN, VAR))
@@ -336,7 +336,7 @@ def again(form: Form) -> Module:
 
 
 def _applied(p: _Passes) -> Module:
-    """out by the lines in `own`, of data and addend."""
+    """out by the lines in `own`, from data and addend."""
     f, form = p.f, p.form
     data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
     p.spread_line()
@@ -361,7 +361,7 @@ def backward(form: Form) -> Module:
     gamma, beta, mean_in, var_in = (f.pointer(s) for s in (GAMMA, BETA, MEAN, VAR))
     by_out, stored = form.relu and form.by_out, form.stored
     by_data = form.relu and not form.by_out
-    # What tells, besides data, where the rectifier let through.
+    # Besides data, the array that determines where the rectifier let through.
     other = [out] if by_out else [f.pointer(ADDEND)] if by_data and form.addend else []
 
     def scaled(c: Value, mask: Value | None) -> tuple[Value, Value, Value]:

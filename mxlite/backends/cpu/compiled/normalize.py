@@ -1,4 +1,4 @@
-"""Normalized rows of channels out of lines that are there."""
+"""Normalization of rows of channels by given factors and shifts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Loops over samples (s..., t...) of laws whose parameters are (s...): each serves a block of neighbours.
+"""Loops over samples (s..., t...) of distributions with parameters (s...): each serves a block of neighbours.
 
     each == 1     parameters lie beside the samples, and are read by vectors
     else          a unit is a piece of a block: its parameters are read once
 
-Threads share units. Numbers are float64 on the way, whatever the arrays hold.
+Threads share units. Intermediate numbers are float64, whatever the types of the arrays.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Body = Callable[[Value, "Value | None", Sequence[Traced]], None]
 
 
 class Parameters(NamedTuple):
-    """What the code depends on: the dtype of each parameter, "" for a number; whether there is one for each
-    sample."""
+    """Parameters that the code depends on: the dtype of each parameter, "" for a number; True if there is one
+    for each sample."""
 
     kinds: tuple[str, ...]
     aligned: bool
 
 
 def parameters_of(values: Sequence[Any], count: int) -> Parameters:
-    """Of arrays and numbers that serve `count` samples."""
+    """Parameters of arrays and numbers that serve `count` samples."""
     kinds = tuple(v.dtype.name if hasattr(v, "dtype") else "" for v in values)
     sizes = {v.size for v in values if hasattr(v, "dtype")}
     return Parameters(kinds, sizes == {count})
@@ -51,7 +51,7 @@ def arguments(p: Parameters, values: Sequence[Any], count: int, whole: bool = Fa
 
 
 def address(array: Any) -> int:
-    """Of an array; 0 of None."""
+    """Address of an array; 0 for None."""
     return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
@@ -79,7 +79,7 @@ class Blocks:
             ))  # fmt: skip
 
     def aligned(self, body: Body) -> None:
-        """For each sample its own parameters."""
+        """Sweep in which each sample has its own parameters."""
         first, last = self.f.share(self.units, self.f.width)
         self.f.sweep(first, last, lambda i, mask: body(i, mask, self._at(i, mask)))
 

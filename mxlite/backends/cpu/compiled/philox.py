@@ -1,9 +1,9 @@
 """Philox4x32-10 in vector registers, bit for bit that of philox.py, where its source is named.
 
 A counter's words c0 and c2 lie in the lower halves of 64-bit lanes, where a product of 32 bits by 32 has
-room; what the upper halves hold is never read, so that a shift, two instructions of logic and a product make
-a word of a round. A vector has half as many blocks as it has float32 lanes. A block's four numbers stand one
-behind the other in a stream:
+room; the upper halves are never read, so that a shift, two logical instructions and a product compute
+a word of a round. A vector has half as many blocks as it has float32 lanes. A block's four numbers are
+consecutive in a stream:
 
     lanes     block 0 | block n | block 1 | block n+1 | ...      n: a quarter of the float32 lanes
     c0, c1    joined to one vector, c2 and c3 to another; their lower pairs are blocks 0, 1, ... in order,
@@ -44,7 +44,7 @@ class Philox:
         self._order = self._numbers(k // 2 + quarter * (k % 2) for k in range(self.half))
         self._lanes = self._numbers(range(self.half)), self._numbers(range(self.half, 2 * self.half))
 
-    # -- what a stream has -----------------------------------------------------------------------
+    # -- numbers of a stream ---------------------------------------------------------------------
 
     def run(self, block: Value) -> tuple[Value, Value]:
         """The numbers of a stream from block `block` (an i64) on: two vectors of 32 bits a lane."""
@@ -80,7 +80,7 @@ class Philox:
                     body(bits, index, None if whole else f.tail(index, stop))
 
     def at(self, numbers: Halves) -> Value:
-        """Those numbers of a stream: 32 bits a lane. A block is made for each."""
+        """Those numbers of a stream: 32 bits a lane. A block is computed for each."""
         made = self.words_of(self._each("lshr", numbers, 2))
         word = self._trunc(self._each("and", numbers, 3))
         f, found = self.f, made[0]
@@ -113,7 +113,7 @@ class Philox:
         return f.every(f.cast("trunc", found, I32))
 
     def spread(self, start: Int, step: Int) -> Halves:
-        """start, start + step, start + 2 step, ... (i64), for each lane one."""
+        """start, start + step, start + 2 step, ... (i64), one for each lane."""
         first, each = self._every(start), self._every(step)
         a, b = (self._op("add", first, self._op("mul", each, lanes)) for lanes in self._lanes)
         return a, b

@@ -1,16 +1,16 @@
 """Pooling of arrays with their channels last, as generated code.
 
-One module of code serves all shapes: sizes are arguments, and what lies where comes from tables. For each of
+One module of code serves all shapes: sizes are arguments, and positions come from tables. For each of
 three spatial axes (fewer have lengths of 1 in front) and each position along it a table has three numbers:
 
-    forward, position o of the output:   the inputs [begin, end) of its window, and what an input's place has
-                                         to be added to to make the number of the window's element
+    forward, position o of the output:   the inputs [begin, end) of its window, and the offset from an input's
+                                         position to its element number in the window
     backward, position i of the input:   the outputs [begin, end) whose windows have it, and i + padding:
                                          its element number in window o is that less o * stride
 
-Forward and backward alike gather: each element that is written is made of what it reads, in registers, for
-`BLOCK` vectors of channels at a time. Backward so writes everything once, and threads do not meet. Element
-numbers are kept as float32 numbers, exact up to 2^24.
+Forward and backward alike gather: each element that is written is computed from what it reads, in registers,
+for `BLOCK` vectors of channels at a time. So backward writes everything once, and threads need no barrier.
+Element numbers are kept as float32 numbers, exact up to 2^24.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_ELEMENTS = 2**24  # of a window
 
 
 class Tables(NamedTuple):
-    """What lies where, and the weight of each output (one over the number of elements that count)."""
+    """Addresses of the arrays, and the weight of each output (one over the number of elements that count)."""
 
     forward: np.ndarray
     backward: np.ndarray
@@ -53,12 +53,12 @@ class Sizes(NamedTuple):
 
 
 def is_whole(w: Windows) -> bool:
-    """Whether there is one window, which is everything."""
+    """True if there is one window, which covers everything."""
     return w.kernel == w.size and not any(w.pad) and all(o == 1 for o in w.out)
 
 
 def sizes(w: Windows) -> Sizes:
-    """The sizes of a pooling with channels last; where the one window is everything, with one axis."""
+    """The sizes of a pooling with channels last; if one window covers everything, with one axis."""
     if is_whole(w):
         n = prod(w.size)
         return Sizes(w.rows, (1, 1, n), (1, 1, 1), (1, 1, n), (1, 1, 1), w.channels)
@@ -86,7 +86,7 @@ def tables(a: Any, w: Windows) -> Tables:
 
 
 def has_empty_window(w: Windows, t: Tables) -> bool:
-    """Whether some window has no element of the data."""
+    """True if some window has no element of the data."""
     return bool((t.forward[:, 0] >= t.forward[:, 1]).any())
 
 
@@ -102,16 +102,16 @@ _NAMES = (
 
 
 def arguments(s: Sizes) -> list[int]:
-    """The numbers that every function is told."""
+    """The number arguments of every function."""
     return [s.rows, *s.size, *s.out, *s.kernel, *s.stride, s.channels]
 
 
 class Form(NamedTuple):
-    """What the code of a function depends on.
+    """Parameters that the code of a function depends on.
 
-    kind: "max", "sum" or, of what `index` numbers, "chosen". index: the dtype of `index`, "" without it.
-    has_out: whether `out` is written. signed: whether of channels whose weight is
-    below 0 the smallest are taken.
+    kind: "max", "sum" or, for elements selected by `index`, "chosen". index: the dtype of `index`, "" without
+    it. has_out: True if `out` is written. signed: True if channels whose weight is
+    below 0 take their minimum.
     """
 
     kind: str
@@ -163,7 +163,7 @@ class _Writer:
         f, n, backward = self.f, self.n, self.form.backward
         # The element's number, from one place of the inner axis to the next.
         self.step = f.neg(f.number(n["stride_w"])) if backward else f.const(1.0)
-        # What is written: rows of `lines` times (d, h, w) positions; what is read: (d, h, w) likewise.
+        # Written: rows of `lines` times (d, h, w) positions; read: (d, h, w) likewise.
         mine = ("d", "h", "w") if backward else ("od", "oh", "ow")
         theirs = ("od", "oh", "ow") if backward else ("d", "h", "w")
         first_h = n[mine[0]]
@@ -209,11 +209,11 @@ class _Writer:
         carried: Sequence[Value],
         line: Callable[[Value, Value], tuple[Value | None, Tap]],
     ) -> tuple[Value, ...]:
-        """A body for each position (d, h, w) of three ranges; what it carries in the end.
+        """Emit a body for each position (d, h, w) of three ranges; returns the final carried values.
 
-        `line(d, h)` is asked in front of those with the same d and h. It gives what the body that it gives,
-        `tap(w, element at that position, number, values)`, gets as `number`: the first of them, in all lanes;
-        each following is one step further, see `step`.
+        `line(d, h)` is called before those with the same d and h. It returns the first `number` (in all
+        lanes; each following one is one step further, see `step`) and the body, called as
+        `tap(w, element at that position, number, values)`.
         """
         f = self.f
         (d0, d1, _), (h0, h1, _), (w0, w1, _) = ranges
@@ -264,7 +264,7 @@ class _Writer:
         if kind == "chosen":
             chosen = [f.load(self.places, i, self.index, mask) for i in written]
         elif numbered:
-            # Where all is -inf, the first element stays: nothing is larger.
+            # If all are -inf, the first element stays: nothing is larger.
             (d, _, _), (h, _, _), (w, _, _) = ranges
             firsts += [f.number(self.element(ranges, d, h, w))] * count
 
@@ -312,13 +312,13 @@ class _Writer:
         return self.whole("add", self.product(line, self.n["kernel_w"]), w)
 
     def weight(self, d: Value, h: Value) -> Value:
-        """The weight of outputs at (d, h), but for what depends on w."""
+        """The weight of outputs at (d, h), without the part that depends on w."""
         f = self.f
         by_h = f.load_one(self.weights, self.whole("add", self.n["od"], h))
         return f.mul(f.load_one(self.weights, d), by_h)
 
     def last_weight(self, w: Value) -> Value:
-        """What of an output's weight depends on w."""
+        """Part of an output's weight that depends on w."""
         before = self.whole("add", self.n["od"], self.n["oh"])
         return self.f.load_one(self.weights, self.whole("add", before, w))
 

@@ -1,10 +1,10 @@
 """Pooling over regions, as generated code: means of parts from channels of their own, and maxima.
 
-Where parts lie, a table says, which is made of the regions when the call runs: (R, 4, P) numbers, of a
-region the first row, the row behind the last, the first column and the column behind the last of each part
-along an axis. Forward a thread takes some regions in some channels of the result. Backward it takes channels
-of the data, of which it adds up a plane in scratch of its own, region by region: so threads do not meet, and
-sums are those of one thread.
+The positions of parts are in a table, which is computed from the regions when the call runs: (R, 4, P)
+numbers, for each region the first row, the row after the last, the first column and the column after the last
+of each part along an axis. Forward a thread takes some regions in some channels of the result. Backward it
+takes channels of the data, for which it accumulates a plane in scratch of its own, region by region: so
+threads need no barrier, and sums are those of one thread.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def code(dtype: str) -> native.Code:
 
     forward: arguments are data, out, the image of each region (below 0: none), table, group of each part,
     then R, D, P, G, C, H, W.
-    backward: d_data, d_out, the regions ordered by image, where those of an image begin (N + 1), table, for
-    each group its first part and the part behind its last (G, 2), scratch, floats of scratch for a thread,
+    backward: d_data, d_out, the regions ordered by image, the begin of each image's regions (N + 1), table,
+    for each group its first part and the part after its last (G, 2), scratch, floats of scratch for a thread,
     then N, D, P, G, C, H, W.
     """
     module = Module()
@@ -45,7 +45,7 @@ def code(dtype: str) -> native.Code:
 
 
 class _Writer:
-    """What both have."""
+    """Base of both directions."""
 
     table: Value
 
@@ -170,7 +170,7 @@ def maxima(dtype: str, has_out: bool, has_index: bool) -> native.Code:
     table, then R, C, PH, PW, H, W. A region has 2 * PH + 2 * PW numbers in the table: tops, bottoms, lefts,
     rights.
 
-    Of equal maxima the first, row by row, is taken; NaN is no maximum.
+    Among equal maxima the first, row by row, is taken; NaN is no maximum.
     """
     module = Module()
     f = module.function("forward")
@@ -225,7 +225,7 @@ class _Maxima(_Writer):
     def best(
         self, data: Value, plane: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], width: Value
     ) -> tuple[Value, Value]:
-        """The maximum of a part, in all lanes, and where it is in its plane, an i32."""
+        """The maximum of a part, in all lanes, and its position in its plane, an i32."""
         f = self.f
         start = self.places(self.op("add", self.op("mul", rows[0], width), columns[0]))
         with f.loop(*rows, 1, [f.const(float("-inf")), start]) as row:

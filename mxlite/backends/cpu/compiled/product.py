@@ -22,9 +22,9 @@ _byte = np.dtype("uint8")
 
 
 class Line(NamedTuple):
-    """Which factor of a product is normalized, "x" or "y": by a factor and a shift, float32, for each of its
-    columns, and if `relu` by a rectifier. It must lie row by row. addend: what is added to "y" before
-    that, an array that lies as "y"; see `ops.norm_act_line`.
+    """Norm prologue of a factor of a product, "x" or "y": a factor and a shift, float32, for each of its
+    columns, and if `relu` a rectifier. It must be row-major. addend: the addend of "y" before
+    that, an array with the layout of "y"; see `ops.norm_act_line`.
     """
 
     of: str
@@ -42,11 +42,11 @@ def product(
 ) -> Product | None:
     """x (M, K) @ y (K, N), with a contiguous row of N numbers of type `bias` added, or `out` itself.
 
-    With a `line` the product takes factors and shifts as `bind(..., line=(factor, shift))`, behind them the
-    addend and what its own are.
+    With a `line` the product takes factors and shifts as `bind(..., line=(factor, shift))`, followed by the
+    addend and its own line.
 
-    Two-byte numbers are multiplied and added up in float32, and rounded once. None where there is no
-    compiler, or a matrix lies otherwise than row by row or column by column.
+    Two-byte numbers are multiplied and accumulated in float32, and rounded once. None if there is no
+    compiler, or if a matrix is neither row-major nor column-major.
     """
     if not usable() or len(x.shape) != 2 or 0 in (*x.shape, *y.shape):
         return None

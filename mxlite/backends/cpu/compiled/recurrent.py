@@ -1,18 +1,18 @@
-"""Recurrent layers as generated code: a whole stretch of steps in one call.
+"""Recurrent layers as generated code: a whole segment of steps in one call.
 
 A step of a layer is one product, gates (B, G*H) += h (B, H) @ weight.T, and a few functions of each number.
-Units are worked on a vector at a time, all gates of all samples:
+Units are processed a vector at a time, all gates of all samples:
 
              k ->                             i   f   g   o   of 16 units
     h   .   .   .   .          weight  k     ... ... ... ...          packed before in the order they are
       sample                   turned  |     ... ... ... ...          read, a panel behind the other
       over                             v
 
-Each thread has units of its own in every step, and so its part of the weights in its cache; after a step the
-threads meet, for the next one reads all hidden states.
+Each thread has units of its own in every step, and so its part of the weights in its cache; after a step
+there is a barrier, because the next one reads all hidden states.
 
-Backward goes from the last step to the first: of its units, a thread makes the gradients of the gates' sums;
-all meet; then dh += d_gates (B, G*H) @ weight, for its units again. What the gates were is read.
+Backward goes from the last step to the first: for its units, a thread computes the gradients of the gates'
+sums; after a barrier dh += d_gates (B, G*H) @ weight, for its units too. The gates are read.
 
 Gates lie side by side in the order of rnn_cells.py. A GRU has four columns of H numbers: reset, update,
 candidate, and the hidden part of the candidate's sum.
@@ -33,8 +33,8 @@ from .transposition import _transposed
 
 
 class Form(NamedTuple):
-    """What the code depends on. `dtype`: of results; `head`: of their gradients. keeps: whether gates are
-    written. ends: whether samples have lengths of their own.
+    """Parameters that the code depends on. `dtype`: of results; `head`: of their gradients. keeps: True if
+    gates are written. ends: True if samples have lengths of their own.
     """
 
     mode: str
@@ -69,7 +69,7 @@ class Panel(NamedTuple):
 
 
 def panel(form: Form) -> Panel:
-    """How units are cut into panels for the product forward."""
+    """Panels into which units are cut for the product forward."""
     lanes = width()
     if form.gates > 1:
         return Panel(tuple((g, 0) for g in range(form.gates)), lanes, 2 if form.gates == 4 else 3)
@@ -116,7 +116,7 @@ def code(form: Form, backward: bool) -> native.Code:
 
 
 def _pack_forward(p: Program, form: Form) -> None:
-    """pack(WEIGHT -> PACKED): weight (G*H, H) to panels (tiles, H, vectors of a tile), turned over."""
+    """pack(WEIGHT -> PACKED): weight (G*H, H) to panels (tiles, H, vectors of a tile), transposed."""
     f = p.entry("pack")
     h, lanes, shape = form.hidden, width(), panel(form)
     weight, packed = f.pointer(WEIGHT), f.pointer(PACKED)
@@ -147,7 +147,7 @@ def _pack_forward(p: Program, form: Form) -> None:
 
 
 def _pack_block(f: Routine, source: Value, target: Value, h: int, line: int, rows: int, columns: int) -> None:
-    """`rows` rows of `columns` numbers, turned over and filled up with zeros."""
+    """`rows` rows of `columns` numbers, transposed and padded with zeros."""
     lanes = f.width
     mask = tile.first(columns) if columns < lanes else None
     block = [f.load(f.at(source, 4 * h * k), 0, mask=mask) for k in range(rows)]
@@ -157,7 +157,7 @@ def _pack_block(f: Routine, source: Value, target: Value, h: int, line: int, row
 
 
 class Recurrent:
-    """What both directions have in common: arguments, time, and samples whose sequence has ended."""
+    """Base of both directions: arguments, time, and samples whose sequence has ended."""
 
     def __init__(self, p: Program, form: Form, name: str) -> None:
         self.p, self.form = p, form
@@ -173,11 +173,11 @@ class Recurrent:
         self.start, self.forth = f.integer(TIME), f.integer(TIME_STEP)
 
     def time(self, j: Int) -> Int:
-        """The step of time that is computed as number j."""
+        """The time step that is computed as number j."""
         return self.f.plus(self.start, self.f.times(j, self.forth))
 
 
 def ended(f: Routine, lengths: Value, row: Int, time: Int) -> Value:
-    """An i1 in all lanes: whether the sequence of a sample ends before `time`."""
+    """An i1 in all lanes: true if the sequence of a sample ends before `time`."""
     length = f.load_at(I64, f.at(lengths, f.times(row, 8)), 8)
     return f.every(f.is_("sle", length, time))

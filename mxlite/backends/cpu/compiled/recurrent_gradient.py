@@ -126,7 +126,7 @@ class Gradient(Recurrent):
                 )  # fmt: skip
 
     def _pointwise(self, j: Int, d_gates: Value) -> None:
-        """The gradients of the gates' sums of step j, of its units; dh becomes what goes past the product."""
+        """Gradients of the gates' sums of step j; dh becomes the gradient that bypasses the product."""
         f, form = self.f, self.form
         gates = f.at(self.gates, f.times(j, self.gates_step))
         after, before = self._cells_at(j) if form.mode == "lstm" else (None, None)
@@ -143,7 +143,7 @@ class Gradient(Recurrent):
             targets = [
                 f.at(f.at(d_gates, f.times(n, self.gates_row)), 4 * self.h * g) for g in range(form.columns)
             ]
-            # Without gradients of results, zeros are read in their place: dh times 0 would be NaN for some.
+            # Without gradients of results, zeros are read instead: dh times 0 would be NaN for some.
             head_row = f.at(head, f.times(n, self.head_row))
             off = r.ended(f, self.lengths, n, time) if form.ends else None
             dh_row, dc_row = f.at(self.dh, shift), f.at(self.dc, shift)

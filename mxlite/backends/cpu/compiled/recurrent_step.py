@@ -12,7 +12,7 @@ from .recurrent import Form, Recurrent
 
 
 class Forward(Recurrent):
-    """`forward`: STEPS steps from the state at STATE, which moves to OTHER and back at each."""
+    """`forward`: STEPS steps from the state at STATE, which alternates between OTHER and STATE."""
 
     def __init__(self, p: Program, form: Form) -> None:
         super().__init__(p, form, "forward")
@@ -109,9 +109,9 @@ class _Cell:
                 self._write(value, self.gates, column)
 
     def _states(self, h: Value) -> None:
-        """The hidden state: as it goes on, and as a result."""
+        """The hidden state: for the next step, and as a result."""
         f, dtype, off = self.f, self.form.dtype, self.off
-        if dtype != "float32":  # backward sees the rounded states only
+        if dtype != "float32":  # backward reads only the rounded states
             h = f.widened(f.narrowed(h, dtype), dtype)
         self._write(h if off is None else f.select(off, self._read(self.old), h), self.new)
         shown = h if off is None else f.select(off, f.const(0.0), h)

@@ -1,11 +1,11 @@
-"""Copies of many runs of bytes between arrays, as generated code: what joining and cutting arrays comes to.
+"""Copies of many runs of bytes between arrays, as generated code: the basis of concatenation and splitting.
 
 A table lists parts: (source, source step, target, target step, bytes). Row r is copied as
 
     for each part: target + r * target step  <-  bytes at source + r * source step      (source 0: zeros)
 
-so that a row of a joined array is written from one end to the other, and one of an array that is cut is read
-so. Threads take rows. The C library copies what is long: it knows how to go past the caches.
+so that a row of a joined array is written from one end to the other, and one of an array that is split is
+read so. Threads take rows. The C library copies long runs: it can bypass the caches.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ def _run(f: Function, source: Value | None, target: Value, nbytes: Value) -> Non
                 for k in range(count):
                     move(f.binary("add", loop.index, k * v), v)
             done = until
-        # What is left, with some of what is there already.
+        # The rest, overlapping some of what is copied already.
         move(f.minus(nbytes, v), v)
     with f.when(f.negated(whole)):
         size = v // 2
         while size:
-            # The bits above say what has been copied.
+            # The higher bits count what has been copied.
             with f.when(f.is_("ne", f.binary("and", nbytes, size), 0)):
                 move(f.binary("and", nbytes, -2 * size), size)
             size //= 2

@@ -1,7 +1,7 @@
 """Random numbers of many distributions: the samplers of mxlite/ops/random/distributions.py, traced.
 
-A vector holds neighbouring elements. Where some of them reject, all lanes try again, with the next tag, and
-those that have accepted keep what they have: so each element's number is the one that it has by itself.
+A vector holds neighbouring elements. If some of them reject, all lanes try again, with the next tag, and
+those that have accepted keep their values: so each element's number is the one that it has in isolation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .philox import Halves, Philox
 from .team import call, LEAST_NBYTES, load
 from .traced import Traced, Tracer
 
-LEAST = 512  # numbers from which on it is worth while to have code made
+LEAST = 512  # numbers from which on compiling code pays
 
 
 def draw(state: Any, stream: int, threads: int, law: Any, out: Any, parameters: Sequence[Any]) -> bool:
@@ -34,7 +34,7 @@ def draw(state: Any, stream: int, threads: int, law: Any, out: Any, parameters: 
 
 
 def can_draw(count: int, dtypes: Set[str]) -> bool:
-    """Whether `draw` fills an array of `count` numbers, all arrays being of these types."""
+    """True if `draw` can fill an array of `count` numbers, all arrays being of these types."""
     return count >= LEAST and dtypes <= (storable() & {"float32", "float16", "bfloat16"}) | {"float64"}
 
 
@@ -85,7 +85,7 @@ class Uniforms:
 
 
 class TracedSource:
-    """See `distributions.Source`: the same with code for what depends on values."""
+    """Counterpart of `distributions.Source`, with generated code for what depends on values."""
 
     def __init__(self, f: Function, xp: Tracer, philox: Philox) -> None:
         self.f, self.xp, self.philox = f, xp, philox
@@ -141,7 +141,7 @@ class TracedSource:
         return [xp.real(x) for x in round.results[2:]]
 
     def _held(self, parameters: Sequence[Traced]) -> list[Traced]:
-        """Copies, which nobody else sees change."""
+        """Copies, which no other code changes."""
         return [self.xp.real(p.value) for p in parameters]
 
     def _any(self, mask: Traced) -> Value:

@@ -1,15 +1,15 @@
 """Consecutive calls of native functions as one call.
 
-A call from Python costs about 0.7 us, and hands the interpreter's lock to other threads; when it comes back
-it has to wait for that lock, up to `sys.getswitchinterval()` (5 ms) where another thread computes in Python.
+A call from Python costs about 0.7 us, and releases the interpreter's lock; when it returns
+it has to wait for that lock, up to `sys.getswitchinterval()` (5 ms) if another thread computes in Python.
 A loop over a table of functions and arguments, in machine code, makes the calls for less, without the lock.
-It ends at the first answer that is not 0 under its mask:
+It ends at the first result that is not 0 under its mask:
 
     table   | function | i0 ... i10 | x0 x1 | mask of its answer |     one row for each call
 
 Arguments are integers and addresses, in their order, and float32 numbers, in theirs: on Linux, unlike
-Windows, the two kinds travel apart, so that a function finds them however they are mixed (System V ABI for
-x86-64, 3.2.3; AAPCS64, 6.8.2). What a function does not ask for it does not see.
+Windows, the two kinds are passed separately, so that a function finds them however they are mixed (System V
+ABI for x86-64, 3.2.3; AAPCS64, 6.8.2). A function ignores surplus arguments.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ end:
 
 
 def join(calls: Sequence[Run]) -> list[tuple[int, Run]]:
-    """`calls` as fewer: pairs of the place of a call's first part in `calls`, and the call."""
+    """`calls` merged: pairs of the position of a call's first part in `calls`, and the call."""
     return list(_joined(calls)) if usable() else list(enumerate(calls))
 
 
@@ -101,7 +101,7 @@ def _joined(calls: Sequence[Run]) -> Iterator[tuple[int, Run]]:
 
 
 class Joined:
-    """Some calls as one. An error has `call`, the place of the one that failed counted from the first."""
+    """Several calls as one. An error has `call`, the index of the one that failed."""
 
     __slots__ = ("_count", "_keep", "_place", "_run", "_table")
 
@@ -138,7 +138,7 @@ def rows_of(call: Run) -> list[list[int]] | None:
     function = call.func
     if not isinstance(function, ctypes._CFuncPtr):  # type: ignore[attr-defined]
         return None
-    # What is done with the answer: nothing, or it is a status of oneDNN's; else it is not ours to make.
+    # The result is ignored, or it is a status of oneDNN's; other calls are left to Python.
     if function.restype is None:
         mask = _NONE
     elif isinstance(getattr(function.restype, "__self__", None), Done):
@@ -158,7 +158,7 @@ def rows_of(call: Run) -> list[list[int]] | None:
 
 
 def _word(value: Any) -> int | None:
-    """An argument as a 64-bit integer; None where it is none."""
+    """An argument as a 64-bit integer; None if it is none."""
     if isinstance(value, ctypes.Array):
         return ctypes.addressof(value)
     if isinstance(value, ctypes.c_void_p):

@@ -1,7 +1,7 @@
 """Softmax of rows, its logarithm, their gradients, and the cross-entropy's, as generated code.
 
-Each thread has whole rows. A row is read again while it is in the nearest cache: for its largest number, for
-the sum, for the result.
+Each thread has whole rows. A row is read several times while it is in the nearest cache: for its largest
+number, for the sum, for the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .team import load
 
 @dataclass(frozen=True)
 class SoftmaxForm:
-    """`logarithm`: of log_softmax. `scale`: the factor of data. The types are those of arrays."""
+    """`logarithm`: True for log_softmax. `scale`: the factor of data. The types are those of arrays."""
 
     logarithm: bool
     scale: float
@@ -122,10 +122,10 @@ def backward_code(form: SoftmaxForm) -> native.Code:
 
 @dataclass(frozen=True)
 class LossForm:
-    """The gradient of a cross-entropy behind a softmax; see SoftmaxOutput for what the attributes mean.
+    """The gradient of a cross-entropy after a softmax; see SoftmaxOutput for the meaning of the attributes.
 
     The types are those of the output, the gradient and the labels.
-    `scale` is grad_scale with what is known of the normalization; `valid`: divide by the number of labels
+    `scale` is grad_scale with the constant part of the normalization; `valid`: divide by the number of labels
     that count, too.
     """
 
@@ -169,7 +169,7 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
         _, known = both(f, "ogt", number, -1.0, "olt", number, float(columns))
         whole = f.cast("fptosi", f.lane(number, 0), I64)
         at = f.either(known, whole, 0)
-        # Read before the sweep: the gradient may take the place of the output.
+        # Read before the sweep: the gradient may overwrite the output.
         truth = f.sub(f.load_one(y, at, form.out), apart)
         truth = f.mul(f.sub(truth, f.const(1 - form.smooth - spread)), scale)
         factor = scale
@@ -180,7 +180,7 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
 
         def finish(j: Value, mask: Value | None) -> None:
             value = f.mul(f.sub(f.load(y, j, form.out, mask=mask), apart), factor)
-            if form.ignore is not None:  # 0 even where out is no number
+            if form.ignore is not None:  # 0 even if out is nan
                 value = f.select(same, zero, value)
             f.store(value, d, j, form.grad, mask=mask)
 
@@ -201,7 +201,7 @@ def row_of(f: Function, pointer: Value, row: Value, columns: Value, dtype: str) 
 def both(
     f: Function, one: str, x: Value, low: float, other: str, y: Value, high: float
 ) -> tuple[Value, Value]:
-    """Whether two comparisons hold: a mask, and its first lane as an i1."""
+    """The conjunction of two comparisons: a mask, and its first lane as an i1."""
     a, b = f.compare(one, x, f.const(low)), f.compare(other, y, f.const(high))
     mask = f.both(a, b)
     return mask, f.lane(mask, 0)

@@ -1,9 +1,9 @@
 """Products of a csr matrix, as generated code.
 
-Rows of the result are shared out so that each thread has as many elements of the matrix. A row is summed by
+Rows of the result are divided so that threads have equally many elements of the matrix. A row is summed by
 one thread, in the order of its elements, some vectors of columns at a time: so the bits do not depend on the
-number of threads. For the transposed product elements are put in order of their columns first, which is
-counting sort, by one thread; or, if the dense matrix is narrow, each thread looks at all elements and adds
+number of threads. For the transposed product elements are sorted by their columns first, by
+counting sort on one thread; or, if the dense matrix is narrow, each thread reads all elements and adds
 those of its own columns.
 """
 

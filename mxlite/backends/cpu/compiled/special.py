@@ -30,7 +30,7 @@ FORMULAS: Mapping[type[Op], tuple[tuple[str, ...], Formula]] = {
     digamma: (("data",), lambda xp, a, x: digamma_values(xp, x, itemsize=a.itemsize)),
     polygamma: (("data",), lambda xp, a, x: polygamma_values(xp, a.n, x)),
 }
-"""Of each operator the inputs that it reads, and its formula (xp, form, *inputs)."""
+"""For each operator its inputs, and its formula (xp, form, *inputs)."""
 
 GRADIENTS: Mapping[type[Op], tuple[tuple[str, ...], Formula]] = {
     erfinv: (("d_out", "out"), lambda xp, a, d, y: d * (xp.exp(y * y) * (math.sqrt(math.pi) / 2))),
@@ -45,7 +45,7 @@ GRADIENTS: Mapping[type[Op], tuple[tuple[str, ...], Formula]] = {
 
 
 class Form(NamedTuple):
-    """What the code depends on."""
+    """Parameters that the code depends on."""
 
     op: type[Op]
     is_gradient: bool
@@ -54,7 +54,7 @@ class Form(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number; for how many the formulas are to be right."""
+        """Bytes of a number; the formulas' accuracy depends on them."""
         return as_dtype(self.dtype).itemsize
 
 

@@ -1,4 +1,4 @@
-"""Streams of random numbers that generated code makes."""
+"""Streams of random numbers that are drawn by generated code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .team import call, LEAST_NBYTES, load
 
 
 class FastStream(RandomStream):
-    """A stream whose numbers generated code makes, on `threads` threads where there are many: for reference
-    kernels, in place of what numpy does.
+    """A stream whose numbers are drawn by generated code, on `threads` threads if there are many: for
+    reference kernels, in place of numpy's code.
     """
 
     __slots__ = ("threads",)

@@ -1,10 +1,10 @@
 """Calls of generated functions, on one thread or on OpenMP's.
 
 oneDNN's threads are those of libgomp. A second pool beside them would fight for the cores, so generated code
-runs on the same ones: GOMP_parallel is what gcc makes of `#pragma omp parallel`, and costs about 6 us. It is
-always asked for `num_threads()` threads, never for fewer: a smaller team makes libgomp end the others, and
-start them again later. Little work is done on the calling thread alone. Where there is no libgomp (macOS,
-Windows) all work is.
+runs on the same ones: GOMP_parallel is what gcc emits for `#pragma omp parallel`, and costs about 6 us. It
+is always called for `num_threads()` threads, never for fewer: a smaller team makes libgomp end the others,
+and restart them later. Small work runs on the calling thread alone, as does all work on platforms without
+libgomp (macOS, Windows).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .emitter import Module
 Run = Callable[[], None]
 
 _OPENMP = ("omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
-"""What generated code calls."""
+"""Functions that generated code calls."""
 
 PART_NBYTES = 256 * 1024  # of a part of sums
 MOST_PARTS = 32
@@ -31,13 +31,13 @@ LEAST_NBYTES = 64 * 1024  # below this much traffic a second thread costs more t
 
 
 def usable() -> bool:
-    """Whether generated code may run: there is a compiler, and MXLITE_KERNELS allows it."""
+    """True if generated code may run: there is a compiler, and MXLITE_KERNELS allows it."""
     return "compiled" in config.kernel_kinds() and native.available()
 
 
 @functools.cache
 def openmp() -> Any:
-    """libgomp, the one that oneDNN has loaded if it has; None where there is none."""
+    """libgomp, the one that oneDNN has loaded if it has; None if there is none."""
     if sys.platform in ("win32", "darwin"):
         return None
     try:
@@ -64,8 +64,8 @@ def call(
 ) -> Run:
     """A call of function `name` of `code` with these arguments: addresses and other 64-bit integers.
 
-    `threads`: how many to use, 1 or `num_threads()`; see `threads_for`. `keep` stays referenced by the call,
-    which is made for as long as the arrays at those addresses are there.
+    `threads`: the number to use, 1 or `num_threads()`; see `threads_for`. `keep` stays referenced by the
+    call, which is valid for as long as the arrays at those addresses exist.
     """
     slots: Any = (ctypes.c_int64 * max(1, len(args)))(*args)
     slots.keep = keep
@@ -73,7 +73,7 @@ def call(
 
 
 def caller(code: native.Code, name: str, threads: int | None = None) -> Callable[[Any], Run]:
-    """What makes calls of function `name` from ctypes arrays of arguments, each in about a microsecond."""
+    """Factory of calls of function `name` from ctypes arrays of arguments, each in about a microsecond."""
     threads = num_threads() if threads is None else threads
     library = openmp()
     if library is None or threads == 1:
@@ -91,7 +91,7 @@ def caller(code: native.Code, name: str, threads: int | None = None) -> Callable
 
 
 def rouse(threads: int) -> None:
-    """Let this thread's team of so many run what does nothing."""
+    """Wake this thread's team of so many by a run that does nothing."""
     library = openmp()
     if library is not None and threads > 1:
         nothing = ctypes.cast(library[_OPENMP[0]], ctypes.c_void_p)
@@ -104,10 +104,10 @@ def threads_for(nbytes: int) -> int:
 
 
 def parts_for(nbytes: int) -> int:
-    """Parts of work that moves so many bytes, whose sums stay apart until the end.
+    """Parts of work that moves so many bytes, whose sums stay separate until the end.
 
-    It does not depend on the number of threads, so neither does the order in which numbers are added, nor a
-    bit of the result: whoever is alone does all parts, one behind the other.
+    Their number does not depend on the number of threads, so neither does the order in which numbers are
+    added, nor a bit of the result: a single thread does all parts, one after the other.
     """
     worth = min(MOST_PARTS, max(1, nbytes // PART_NBYTES))
     return int(1 << worth.bit_length() - 1)  # as many for each of two threads, or four

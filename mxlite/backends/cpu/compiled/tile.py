@@ -1,10 +1,10 @@
-"""Small matrix products out of vector registers, as routines that other generated code calls.
+"""Small matrix products from vector registers, as routines that other generated code calls.
 
     C (rows, columns) = or += A (rows, steps) B (steps, columns)
 
-Columns lie in vectors. A tile of n rows and v vectors of C stays in registers while the steps go by: each
-reads v vectors of B and n single numbers of A, for n v multiplications of vectors. So only B needs rows
-without gaps; A may lie in any way, also turned over, and nothing is ever packed.
+Columns lie in vectors. A tile of n rows and v vectors of C stays in registers over all steps: each
+reads v vectors of B and n single numbers of A, for n v vector multiplications. So only B needs contiguous
+rows; A may have any strides, also transposed, and nothing is ever packed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _UNROLL = 4
 
 
 class Form(NamedTuple):
-    """How the matrices lie: bytes from one to the next row or step; `columns` numbers in a row of C.
+    """Layout of the matrices: bytes from one to the next row or step; `columns` numbers in a row of C.
 
-    adds: whether the product is added to what C holds. Columns need not be whole vectors; what lies behind
-    them is neither read nor written. vectors: of a tile at most, if not as many as is usual: fewer make
-    taller tiles, which read less of B at a time, as is good where B comes from no near cache. rows: their
+    adds: True if the product is added to the content of C. Columns need not be whole vectors; what follows
+    them is neither read nor written. vectors: most of a tile, if not as many as usual: fewer make
+    taller tiles, which read less of B at a time, which is good if B comes from a distant cache. rows: their
     number, if it is known.
 
-    b_panel: bytes from what one tile reads of B to what the next one at its side does, if that is not between
-    the same steps. places: where in a row of C its vectors are, in bytes, if not side by side; the last
-    `fresh` of them are not added to. lanes: how many numbers of each are there, if not all.
+    b_panel: bytes from one tile's part of B to that of the next tile at its side, if that is not between
+    the same steps. places: positions of the vectors in a row of C, in bytes, if not contiguous; the last
+    `fresh` of them are not added to. lanes: numbers used in each, if not all.
     """
 
     a_row: int
@@ -93,21 +93,21 @@ def multiplier(p: Program, name: str, form: Form) -> str:
 
 
 def panels(vectors: int, most: int) -> list[tuple[int, int]]:
-    """(first vector, how many) of column panels, as few as possible and about equally wide."""
+    """(first vector, number of vectors) of column panels, as few as possible and about equally wide."""
     count = -(-vectors // most)
     bounds = [vectors * i // count for i in range(count + 1)]
     return [(i, j - i) for i, j in pairwise(bounds)]
 
 
 def heights(rows: int, most: int) -> list[tuple[int, int]]:
-    """(rows of a tile, how many such tiles): as few tiles as possible, about equally high."""
+    """(rows of a tile, number of such tiles): as few tiles as possible, about equally high."""
     tiles = -(-rows // most)
     small, larger = divmod(rows, tiles)
     return [(n, count) for n, count in ((small + 1, larger), (small, tiles - larger)) if count]
 
 
 class Vector(NamedTuple):
-    """A vector of a row of C: where it is, which lanes are there, whether the product is added to it."""
+    """A vector of a row of C: its position, the mask of its lanes, True if the product is added to it."""
 
     place: int
     mask: Value | None

@@ -1,4 +1,4 @@
-"""Formulas of reference kernels as machine code: what stands where numpy stands when they are called.
+"""Formulas of reference kernels as machine code: stand-ins for numpy and its arrays while they are traced.
 
     d = Doubles(f)
     xp = Tracer(d)
@@ -6,9 +6,10 @@
     y = gammaln_values(xp, x)                    # writes instructions, one for each operation
     f.store(d.narrow(y.value), out, i, dtype, mask)
 
-An array of float64 becomes a vector of float64 in a register, one of truths a mask; a number stays one. So a
-formula is written once, and both kernels compute the same operations in the same order: they differ by what
-exp, log, sin and others round (`double_functions.py`). What looks at values in Python cannot be traced.
+An array of float64 becomes a vector of float64 in a register, a boolean one a mask; a number stays one. So a
+formula is written once, and both kernels compute the same operations in the same order: they differ only in
+the rounding of exp, log, sin and others (`double_functions.py`). Code that branches on values cannot be
+traced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .ir import number, type_of, Value
 
 
 class Traced(StandIn):
-    """A vector of numbers, or a mask. As an array, it may be changed in place, for all who hold it."""
+    """A vector of numbers, or a mask. Like an array, it may be changed in place, for all references."""
 
     __slots__ = ("is_mask", "value", "xp")
 
@@ -74,7 +75,7 @@ class Traced(StandIn):
         return self.step("eq", self, other)
 
     def astype(self, dtype: str) -> Traced:
-        """Itself: it holds whole numbers already, where they index a table."""
+        """Itself: where it indexes a table it holds whole numbers already."""
         return self
 
     __hash__ = None  # type: ignore[assignment]
@@ -90,7 +91,7 @@ class Traced(StandIn):
 
 
 class Tracer(Numpy):
-    """The functions of numpy that formulas use, for `Traced`. Instructions are written where `d` writes."""
+    """The functions of numpy that formulas use, for `Traced`. Instructions are written through `d`."""
 
     inf, nan = math.inf, math.nan
 
@@ -138,7 +139,7 @@ class Tracer(Numpy):
             )
         return self.real(self.d.f.called(self.d.vector, name, *(self.value(x) for x in operands)))
 
-    # -- as numpy's ------------------------------------------------------------------------------
+    # -- counterparts of numpy's -----------------------------------------------------------------
 
     def where(self, mask: Traced, a: Any, b: Any) -> Traced:
         return self.real(self.d.select(mask.value, self.value(a), self.value(b)))
@@ -147,7 +148,7 @@ class Tracer(Numpy):
         return self.minimum(self.maximum(a, least), most)
 
     def fmod(self, a: Traced, b: float) -> Any:
-        """Of whole numbers, and b = 2."""
+        """fmod for whole numbers, and b = 2."""
         return a - b * self.step("trunc", a / b)
 
     def isinf(self, a: Traced) -> Traced:

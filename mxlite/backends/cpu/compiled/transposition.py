@@ -8,8 +8,8 @@ rounds of interleaving turn rows into columns. Round k pairs vector i with vecto
     c0 c1 c2 c3      b0 d0 b1 d1      a2 b2 c2 d2
     d0 d1 d2 d3      b2 d2 b3 d3      a3 b3 c3 d3
 
-Numbers of 16 bits go in pairs of rows, a pair being one of 32 bits. What is left at an edge is done by a last
-block that overlaps the one before it. Matrices with few rows or columns, as images with three channels have,
+Numbers of 16 bits go in pairs of rows, a pair being one of 32 bits. The rest at an edge is done by a last
+block that overlaps the previous one. Matrices with few rows or columns, such as images with three channels,
 have code of their own.
 """
 
@@ -24,14 +24,14 @@ from .emitter import Function, Module, width
 from .ir import I64, listed, Operand as Int, type_of, Value, zero
 from .team import load
 
-FEW = 4  # rows or columns up to which vectors are put together one number at a time
+FEW = 4  # rows or columns up to which vectors are assembled one number at a time
 
 
 class Form(NamedTuple):
-    """What the code depends on.
+    """Parameters that the code depends on.
 
-    nbytes: 2 or 4, of an element. rows, columns: their number where it is small, else 0. by_rows: whether the
-    outer loop goes along the rows; the inner one then reads what lies together.
+    nbytes: 2 or 4, of an element. rows, columns: their number if it is small, else 0. by_rows: True if the
+    outer loop goes along the rows; the inner one then reads contiguous elements.
     """
 
     nbytes: int
@@ -41,7 +41,7 @@ class Form(NamedTuple):
 
 
 def form(nbytes: int, rows: int, columns: int) -> Form | None:
-    """The form for matrices of this size; None where there is none."""
+    """The form for matrices of this size; None if there is none."""
     w = width()
     if nbytes not in (2, 4) or rows < 2 or columns < 2:
         return None
@@ -79,7 +79,7 @@ def _smaller(f: Function, a: Int, b: Int) -> Value:
 
 
 def _shuffle(f: Function, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-    """The numbers `lanes` of a and b behind each other; -1: any."""
+    """The numbers `lanes` of a and b concatenated; -1: any."""
     return f.shuffle(a, b, lanes)
 
 
@@ -160,7 +160,7 @@ def _store_first(f: Function, value: Value, at: Value, n: int) -> None:
 
 
 def _few(f: Function, how: Form) -> None:
-    """A few rows to be interleaved, or a few columns to be taken apart."""
+    """Interleave a few rows, or separate a few columns."""
     nbytes, k = how.nbytes, how.rows or how.columns
     lanes = f.width * 4 // nbytes
     kind = type_of(f"i{8 * nbytes}", lanes)
@@ -173,7 +173,7 @@ def _few(f: Function, how: Form) -> None:
         b, i = _int(f, "sdiv", loop.index, steps), _int(f, "srem", loop.index, steps)
         p = _smaller(f, _int(f, "mul", i, lanes), last)
         base = _int(f, "mul", _int(f, "mul", b, length), k)
-        # Vectors that lie behind one another where numbers alternate; one of each where they do not.
+        # Consecutive vectors if numbers alternate; otherwise one of each.
         mixed = [_int(f, "add", _int(f, "add", base, _int(f, "mul", p, k)), j * lanes) for j in range(k)]
         apart = [_int(f, "add", _int(f, "add", base, p), _int(f, "mul", length, j)) for j in range(k)]
         reads, writes = (apart, mixed) if how.rows else (mixed, apart)

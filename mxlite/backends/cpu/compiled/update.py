@@ -25,11 +25,11 @@ def code(
 ) -> native.Code:
     """The function "update" of a step with these attributes (whose `row` is 0).
 
-    dtypes: of weight, gradient and states; with `master` the last state is the weight in float32, and the
-    weight only gets its rounded value. Slots: the address of the rates (float64, lr and wd), the number of
-    elements, the addresses of the arrays. With `in_rows` the arrays are columns of matrices: instead of the
-    number of elements those of rows and columns, and behind each address the elements from row to row.
-    rest: of what is left of the step behind its gradient, which is not among the arrays then.
+    dtypes: those of weight, gradient and states; with `master` the last state is the weight in float32, and
+    the weight only gets its rounded value. Slots: the address of the rates (float64, lr and wd), the number
+    of elements, the addresses of the arrays. With `in_rows` the arrays are columns of matrices: instead of
+    the number of elements those of rows and columns, and after each address the row stride in elements.
+    rest: True for the rest of the step after its gradient, which is not among the arrays then.
     """
     module = Module()
     f = module.function("update")
@@ -43,9 +43,7 @@ def code(
         arrays = [f.pointer(_ARRAYS + i) for i in range(len(dtypes))]
         first, last = f.share(f.integer(_SIZE), f.width)
     lr, wd = (_rate(f, hyper, i) for i in range(2))
-    is_made = f.compare(
-        "ord", lr[0], number(DOUBLE, 0.0)
-    )  # a learning rate that is nan is an update left out
+    is_made = f.compare("ord", lr[0], number(DOUBLE, 0.0))  # a learning rate of nan skips the update
     any_decay = f.compare("une", wd[0], number(DOUBLE, 0.0))
     no_decay = f.negated(any_decay)
     for condition, decays in ((any_decay, True), (no_decay, False)):
@@ -60,7 +58,7 @@ def code(
                     weight, *states = _computed(f, formula, [*values, lr[1], wd[1]])
                     f.store(weight, at[0], i, dtypes[0], mask=mask)
                     for state, p in zip([*states, *([weight] if master else [])], at[1 if rest else 2 :]):
-                        if state not in values:  # else it stays as it is
+                        if state not in values:  # otherwise it is unchanged
                             f.store(state, p, i, mask=mask)
 
                 f.sweep(start, stop, body)

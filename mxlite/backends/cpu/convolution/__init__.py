@@ -1,14 +1,14 @@
-"""Ways to convolve arrays with their channels last: oneDNN's direct kernels, and Winograd's algorithm.
+"""Convolution algorithms for arrays with channels last: oneDNN's direct kernels, Winograd, im2col.
 
-Each way is an object per direction with `nbytes` of scratch, a `name`, and a method that connects it to
+Each algorithm is an object per direction with `nbytes` of scratch, a `name`, and a method that connects it to
 arrays:
 
     Forward   connect(data, weight, bias, addend, out, work, factor)
     ByData    connect(d_out, weight, d_data, work)
     ByWeight  connect(d_out, data, d_weight, d_bias, work)
 
-Those that normalize what they read take one more argument, `line`: a factor and a shift for each channel; in
-the direction of the weight also `addend` and `addend_line`, see `ops.norm_act_line`.
+Those with a norm as prologue take one more argument, `line`: a factor and a shift for each channel; for
+the weight gradient also `addend` and `addend_line`, see `ops.norm_act_line`.
 """
 
 from .choice import (

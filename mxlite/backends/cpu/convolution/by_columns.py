@@ -1,14 +1,14 @@
-"""Convolutions as products of matrices, one of which has a row of columns for each window: all its taps.
+"""Convolutions as matrix products (im2col), where one matrix has a row of columns for each window: its taps.
 
     columns[o, tap] = data[o * stride + tap]                               (N, *O, taps, C)
     out      = columns (N, *O, taps, C) @ weight (F, taps, C)
     d_weight = d_out (N, *O, F) @ columns (N, *O, taps, C)
     columns  = d_out (N, *O, F) @ weight (F, taps, C), and d_data[o * stride + tap] += columns[o, tap]
 
-Nothing is computed that does not count, whatever the shape of the window. oneDNN's kernels go over every
-place of data and every tap, those beside the output too: a window as wide as the data has one place to be at,
-and they do many times the work. And of large strides they make as many small products as a stride has places.
-The price are the columns, which are written and read once, some rows of the output at a time.
+No useless products are computed, whatever the shape of the window. oneDNN's kernels go over every
+position of data and every tap, also those outside the output: a window as wide as the data has a single
+position, and they do many times the work. And for large strides they run as many small products as a stride
+has positions. The price is the columns, which are written and read once, some rows of the output at a time.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from ..onednn.product import Layout
 from .columns import blocks, Columns, Part
 from .pointwise import is_product
 
-LEAST_WORK = 1 << 21  # multiplications, below which a call more takes as long
-FILLED = 16  # channels that direct kernels fill up to
+LEAST_WORK = 1 << 21  # multiplications, below which an additional call takes as long
+FILLED = 16  # channels to which direct kernels pad
 MANY_FILTERS = 64
 
 
 def suits_columns(g: Geometry) -> bool:
-    """Whether a product with columns is faster than direct kernels forwards and for the gradient in the
-    weight, as measured: windows have one place along the last axis, and a column serves many filters. Direct
-    kernels go along that axis; for less than 16 channels they are slower yet.
+    """True if a product with columns is faster than direct kernels in the forward pass and for the weight
+    gradient, as measured: windows have one position along the last axis, and a column serves many filters.
+    Direct kernels go along that axis; for fewer than 16 channels they are slower still.
     """
     work = g.n * prod(g.out) * g.f * prod(g.kernel) * g.c
     return _has_one_place(g) and work >= LEAST_WORK and (g.c < FILLED or g.f >= MANY_FILTERS)
 
 
 def suits_columns_by_data(g: Geometry) -> bool:
-    """Whether direct kernels for the gradient in data compute much that does not count: windows have one
-    place along the last axis, lie far apart, or go over few channels, which direct kernels fill up to 16.
+    """True if direct kernels for the data gradient do much useless work: windows have one
+    position along the last axis, lie far apart, or go over few channels, which direct kernels pad to 16.
     """
     taps, places = prod(g.kernel), prod(g.stride)
     few = g.c == 1 or (g.c <= 4 and taps <= 4 * places)
@@ -53,8 +53,8 @@ def suits_columns_by_data(g: Geometry) -> bool:
 
 
 def _has_one_place(g: Geometry) -> bool:
-    """Whether windows have one place along the last axis, and most of their taps lie in the data. A window
-    with one place along all axes has it only where copying columns is less than reordering the weight, as
+    """True if windows have one position along the last axis, and most of their taps lie in the data. A window
+    with one position along all axes counts only if copying columns is cheaper than reordering the weight, as
     direct kernels do.
     """
     if g.out[-1] > 1 or is_product(g) or (prod(g.out) == 1 and g.n > g.f and g.c >= FILLED):
@@ -91,7 +91,7 @@ class ColumnsForward(Columns):
 
 
 class ColumnsByWeight(Columns):
-    """d_weight and d_bias from d_out and data; `adds`: to what the two hold."""
+    """d_weight and d_bias from d_out and data; `adds`: accumulated into both."""
 
     def __init__(self, g: Geometry, weight: DType, bias: bool, adds: bool) -> None:
         self.adds = adds
@@ -110,7 +110,7 @@ class ColumnsByWeight(Columns):
 
     @property
     def is_straight(self) -> bool:
-        """Whether the product is the weight's gradient as users see it."""
+        """True if the product is the weight gradient in the user's layout."""
         return self.g.c == 1 or self.taps == 1 or self.g.n * prod(self.g.out) <= self.g.f
 
     @property

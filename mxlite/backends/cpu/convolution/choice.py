@@ -1,4 +1,4 @@
-"""Which way a convolution goes."""
+"""Choice of the algorithm for a convolution."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .pointwise import (
 def forward(
     g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool, scale: bool = False
 ) -> Any:
-    """The way of ``relu(convolution [factor] + bias + addend)``, or None."""
-    # At inference direct kernels find their weights packed; these transform them at each call.
+    """The algorithm for ``relu(convolution [factor] + bias + addend)``, or None."""
+    # In inference direct kernels find their weights prepacked; Winograd transforms them at each call.
     if _suits_winograd(g) and (train or not _is_small(g)):
         layer = winograd.forward(*_sizes(g), g.dtype, add, relu, scale)
         if layer is not None:
@@ -44,7 +44,7 @@ def forward(
 
 
 def by_data(g: Geometry, weight: DType) -> Any:
-    """The way of the gradient in data, or None."""
+    """The algorithm for the data gradient, or None."""
     if _suits_winograd(g):
         layer = winograd.d_data(*_sizes(g), g.dtype)
         if layer is not None:
@@ -57,7 +57,7 @@ def by_data(g: Geometry, weight: DType) -> Any:
 
 
 def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any:
-    """The way of the gradients in weight and bias, or None. `adds`: to what the two, float32, hold."""
+    """The algorithm for the gradients in weight and bias, or None. `adds`: accumulate, in float32."""
     if _suits_winograd(g):
         layer = winograd.d_weight(*_sizes(g), g.dtype, adds=adds)
         if layer is not None:
@@ -65,14 +65,14 @@ def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any
     if suits(g) and (way := _direct(PointwiseByWeight, g, bias, adds)) is not None:
         return way
     way = _direct(ByWeight, g, weight, bias, adds)
-    # oneDNN's gemm goes by columns too, those of a sample for each thread: that takes more time and bytes.
+    # oneDNN's gemm uses columns too, those of a sample for each thread: that takes more time and bytes.
     if suits_columns(g) or (way is not None and way.is_gemm):
         return _direct(ColumnsByWeight, g, weight, bias, adds) or way
     return way
 
 
 def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
-    """The way of ``convolution of relu(data * factor + shift) + bias``, or None."""
+    """The algorithm for ``convolution of relu(data * factor + shift) + bias``, or None."""
     if _suits_winograd(g):
         layer = winograd.forward(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu))
         if layer is not None:
@@ -81,8 +81,8 @@ def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
 
 
 def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str) -> Any:
-    """The way of the gradients in weight and bias of a convolution of relu(data * factor + shift + added), or
-    None.
+    """The algorithm for the gradients in weight and bias of a convolution of relu(data * factor + shift +
+    added), or None.
     """
     if _suits_winograd(g):
         layer = winograd.d_weight(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu, addend))
@@ -90,13 +90,13 @@ def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend:
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
     if weight == g.dtype and (way := _once(num_threads(), NormedPointwiseByWeight, g, bias, relu, addend)):
         return way
-    if g.groups > 1:  # so little is computed with each number that to normalize it takes as long
+    if g.groups > 1:  # each number is used so little that normalizing it takes as long
         return None
     return _once(num_threads(), _normalized, g, weight, bias, relu, addend)
 
 
 def bits_of(*ways: Any) -> tuple[Any, ...] | None:
-    """`ChosenKernel.bits` of a kernel that goes these ways; those of oneDNN do not say."""
+    """`ChosenKernel.bits` of a kernel with these algorithms; those of oneDNN do not say."""
     found = [getattr(way, "bits", None) for way in ways]
     return None if None in found else tuple(found)
 
@@ -106,7 +106,7 @@ def _normalized(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str)
 
 
 def _column_sum(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> ColumnSum | None:
-    """What makes the gradient in the bias, if there is one."""
+    """Kernel of the bias gradient, if there is a bias."""
     return ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight, adds) if bias else None
 
 
@@ -117,14 +117,14 @@ def _sizes(g: Geometry) -> tuple[int, int, int, int, int, tuple[int, int]]:
 
 
 def _suits_winograd(g: Geometry) -> bool:
-    """Whether it is of the kind there is generated code for; that is 1.3 to 3 times as fast as direct
+    """True if there may be generated Winograd code for it, which is 1.3 to 3 times as fast as direct
     kernels.
     """
     return g.kernel == (3, 3) and g.stride == g.dilate == (1, 1) and g.groups == 1
 
 
 def _is_small(g: Geometry) -> bool:
-    """Whether there are so few tiles of 4x4 outputs that reading transformed weights takes most of the
+    """True if there are so few tiles of 4x4 outputs that reading transformed weights dominates the
     time.
     """
     return g.n * -(-g.out[0] // 4) * -(-g.out[1] // 4) < 16

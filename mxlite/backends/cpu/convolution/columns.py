@@ -1,8 +1,8 @@
-"""The columns of a convolution's windows, some rows of the output at a time, and where taps lie in data.
+"""Columns of a convolution's windows, some rows of the output at a time, and the positions of taps in data.
 
-Along one axis, taps less than a stride apart lie in different places for different windows, so a block of
-them is added in one call: 2 of 32 taps for a window of 64 with stride 32. A window with one place is one
-block. To copy, all taps of windows that lie within the data are one block.
+Along one axis, taps less than a stride apart lie at different positions for different windows, so a block
+of them is added in one call: 2 of 32 taps for a window of 64 with stride 32. A window with one position is
+one block. To copy, all taps of windows that lie within the data are one block.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..onednn.product import Layout, Product, product
 from .shapes import weight_memory
 
 COLUMNS = 4 << 20
-"""Bytes of columns that are made at a time, about: they stay near the caches. Of small calls half as many
-as the larger of their arrays has: a plan finds little room for more. But not fewer than LEAST_COLUMNS: each
+"""Bytes of columns at a time, about: they stay near the caches. Small calls have half as many bytes
+as their larger array: a plan finds little room for more. But not fewer than LEAST_COLUMNS: each
 part takes calls of its own."""
 LEAST_COLUMNS = 128 << 10
 MOST_COLUMNS = 8 * COLUMNS
-"""Bytes of columns of one row of the output, beyond which direct kernels it is."""
+"""Bytes of columns of one row of the output, beyond which direct kernels are used."""
 
 _byte = np.dtype("uint8")
 
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Samples [n0, n1) and of the output's first axis the rows [o0, o1) that are worked on together."""
+    """Samples [n0, n1) and rows [o0, o1) of the output's first axis that are processed together."""
 
     n0: int
     n1: int
@@ -58,12 +58,12 @@ def blocks(
     size: int, out: int, kernel: int, stride: int, pad: int, start: int = 0, at_once: bool = False
 ) -> Iterator[Block]:
     """The taps of one axis that lie in the data, for windows [start, start + out), each once. `at_once`: also
-    taps that lie in the same place for different windows.
+    taps that lie at the same position for different windows.
     """
     width = kernel if out == 1 or at_once else stride
     for first in range(0, kernel, width):
         last = min(kernel, first + width)
-        run = None  # windows of which all these taps are in the data
+        run = None  # windows for which all these taps are in the data
         for o in range(start, start + out):
             low, high = max(first, pad - o * stride), min(last, size + pad - o * stride)
             if low == first and high == last:
@@ -79,12 +79,12 @@ def blocks(
 
 
 class Columns:
-    """What the three directions share: which rows of columns are there at a time, and where their taps lie.
+    """Base of the three directions: rows of columns that exist at a time, and positions of their taps.
 
-    Raises LookupError where there is no good product.
+    Raises LookupError if there is no good product.
     """
 
-    bias = False  # whether the product adds one
+    bias = False  # True if the product adds one
 
     def __init__(self, g: Geometry, weight: DType) -> None:
         if g.groups != 1 or g.dtype != float32 or weight != float32 or set(g.dilate) != {1}:
@@ -102,7 +102,7 @@ class Columns:
             self.samples, self.rows = 1, rows
         self.products = {key: self._product(*key) for key in self._kinds()}
         self.columns = max(n for n, _ in self.products) * self.width
-        # Where there are fewer rows than filters, to turn the columns is less than to turn the weight.
+        # With fewer rows than filters, transposing the columns is cheaper than transposing the weight.
         self.by_channel = g.n * prod(g.out) <= g.f
         self.plain = weight_memory(g, weight)
         axes = (0, *range(2, 2 + len(g.kernel)), 1)
@@ -121,15 +121,15 @@ class Columns:
         return made
 
     def _turn(self) -> Primitive:
-        """From a weight as users see it to one in the columns' order."""
+        """Reorder from a weight in the user's layout to the columns' order."""
         return reorder(self.plain, self.turned)
 
     def _adds(self, part: Part) -> bool:
-        """Whether this part's product is added to what is there."""
+        """True if this part's product is accumulated."""
         return False
 
     def _kinds(self) -> set[tuple[int, bool]]:
-        """Rows of the products, and whether they are added."""
+        """Rows of the products, each with True if they are accumulated."""
         each = prod(self.g.out[1:])
         return {((p.n1 - p.n0) * (p.o1 - p.o0) * each, self._adds(p)) for p in self._parts()}
 
@@ -152,13 +152,13 @@ class Columns:
         return scratch_bytes(self.pieces)
 
     def turned_calls(self, weight: Any, held: Any, scratch: Any) -> tuple[list[Run], Any]:
-        """(the calls that put a weight in the columns' order, where it is then)."""
+        """(the calls that put a weight in the columns' order, the reordered weight)."""
         if self.turn is None:
             return [], weight
         return [bind(self.turn, {SRC: (self.plain, weight), DST: (self.turned, held)}, scratch)], held
 
     def of_part(self, part: Part, columns: Any) -> tuple[int, Any]:
-        """(rows, columns (n, *O, *K, C) in their place) of a part."""
+        """(rows, columns (n, *O, *K, C) in their buffer) of a part."""
         g, out = self.g, (part.o1 - part.o0, *self.g.out[1:])
         rows = (part.n1 - part.n0) * prod(out)
         made = columns[: rows * self.width]
@@ -192,7 +192,7 @@ class Columns:
         return as_strided(corner, taps.shape, (*strides, data.strides[-1])), taps
 
     def copies(self, data: Any, made: Any, part: Part) -> list[Run]:
-        """The calls that copy a part's taps to `made`; 0 where they are beside the data."""
+        """The calls that copy a part's taps to `made`; 0 where they are outside the data."""
         found = [self.views(data, made, place, part) for place in self.blocks(part, True)]
         calls: list[Run] = [partial(np.copyto, taps, there) for there, taps in found]
         if sum(taps.size for _, taps in found) < made.size:

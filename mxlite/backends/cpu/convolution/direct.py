@@ -1,11 +1,11 @@
 """oneDNN's direct convolutions.
 
-Their good kernels want weights in a blocked layout of their own. Weights stay as users see them, so each call
-reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout that
-is kept between the passes would cost memory for every layer at once instead.
+Their good kernels need weights in a blocked layout of their own. Weights stay in the user's layout, so each
+call reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout
+that is kept between the passes would cost memory for every layer at once instead.
 
-Arrays of 16 bits go straight into kernels for them where the processor multiplies bfloat16 itself. Elsewhere
-they are widened to float32, a few samples at a time: oneDNN's emulation takes five times as long as float32.
+Arrays of 16 bits go straight into kernels for them if the processor multiplies bfloat16 itself. Otherwise
+they are cast to float32, a few samples at a time: oneDNN's emulation takes five times as long as float32.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ from .shapes import (
 from .slabs import part_of as part_of_memory, Slabs
 
 LEAST_NARROWED, NARROWED = 2 << 20, 512 << 10
-"""Bytes of a float32 weight that is narrowed before it is reordered, and of narrow filters in hand, about."""
+"""Bytes of a float32 weight that is cast before it is reordered, and of 16-bit filters at a time, about."""
 
 _FILTERS = 64
-"""What the blocks of any layout divide."""
+"""Multiple of the filter blocks of all layouts."""
 
 PART = 4 << 20
-"""Bytes of float32 samples to be widened at a time: work for all threads that stays near the caches."""
+"""Bytes of float32 samples to be cast at a time: work for all threads that stays near the caches."""
 
 _byte = np.dtype("uint8")
 _bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
 
 class Narrowing:
-    """Makes of a plain float32 weight of `shape` one of 16 bits in another layout, some filters at a time.
+    """Cast of a plain float32 weight of `shape` to one of 16 bits in another layout, some filters at a time.
 
-    They are narrowed where they are read, in their order, and reordered in the cache: of kernels of several
-    taps oneDNN's reorder reads so many places of memory at once that it takes up to twice as long. Raises
-    LookupError where filters of the layout are not apart.
+    They are cast in their memory order, and reordered in the cache: for kernels of several
+    taps oneDNN's reorder reads so many streams at once that it takes up to twice as long. Raises
+    LookupError if filters of the layout are not separable.
     """
 
     def __init__(self, shape: Shape, dtype: DType, layout: Memory) -> None:
@@ -90,7 +90,7 @@ class Narrowing:
             self.scratch = max(self.scratch, *(m.scratch for m in self.moves[-1]))
 
     def calls(self, weight: Any, target: Any, held: Any, scratch: Any) -> list[Run]:
-        """held: `nbytes` bytes."""
+        """held: a buffer of `nbytes` bytes."""
         found = []
         for (rows, wide, narrow, there), (cast, move) in zip(self.parts, self.moves):
             found.append(bind(cast, {SRC: (wide, weight[rows]), DST: (narrow, held)}, scratch))
@@ -99,7 +99,7 @@ class Narrowing:
 
 
 class Direct:
-    """What the three directions share: samples in parts, widened if need be, and weights in another layout.
+    """Base of the three directions: samples in parts, cast to float32 if needed, and reordered weights.
 
     g: the convolution, with the type that data and output are stored in. weight: the type of weight and bias.
     """
@@ -125,12 +125,12 @@ class Direct:
                 self.add_move(f"{name} out", wide, stored)
 
     def add_move(self, name: str, source: Memory, target: Memory, attr: Attr | None = None) -> None:
-        """Make the reorder called `name`."""
+        """Create the reorder called `name`."""
         made = self._moves[name] = reorder(source, target, attr)
         self._scratch = max(self._scratch, made.scratch)
 
     def add_weight(self) -> None:
-        """Make what `reordered` needs."""
+        """Create what `reordered` needs."""
         self.add_move("weight", self.plain, self.layout)
         if self.narrowing is not None:
             self._scratch = max(self._scratch, self.narrowing.scratch)
@@ -141,7 +141,7 @@ class Direct:
 
     @cached_property
     def narrowing(self) -> Narrowing | None:
-        """How a large float32 weight gets into a layout of 16 bits."""
+        """Cast of a large float32 weight to a layout of 16 bits."""
         g, dtype = self.g, self.part.dtype
         shape = (g.f, g.c, *g.kernel)
         if g.groups > 1 or self.weight_dtype != float32 or dtype.itemsize != 2 or prod(g.kernel) == 1:
@@ -154,7 +154,7 @@ class Direct:
             return None
 
     def reordered(self, weight: Any, held: Any, narrow: Any, scratch: Any) -> list[Run]:
-        """The calls that make of the plain weight the other in `held`. narrow: bytes, as of `for_narrow`."""
+        """The calls that reorder the plain weight into `held`. narrow: a buffer of `for_narrow` bytes."""
         if self.narrowing is not None:
             return self.narrowing.calls(weight, held, narrow, scratch)
         return [self.move("weight", self.plain, weight, self.layout, held, scratch)]
@@ -166,12 +166,12 @@ class Direct:
 
     @property
     def is_wide(self) -> bool:
-        """Whether samples are widened before they are worked on."""
+        """True if samples are cast to float32 before they are processed."""
         return self.part.dtype != self.g.dtype
 
     @cached_property
     def stored_part(self) -> Geometry:
-        """A part with the type its samples are stored in."""
+        """A part with the type in which its samples are stored."""
         return replace(self.part, dtype=self.g.dtype)
 
     @property
@@ -180,7 +180,7 @@ class Direct:
 
     @property
     def is_gemm(self) -> bool:
-        """Whether it is a product with columns that oneDNN makes, sample by sample."""
+        """True if oneDNN computes it as a product with columns, sample by sample."""
         return self.primitive.implementation.startswith("x64:gemm")
 
     @property
@@ -189,7 +189,7 @@ class Direct:
         return range(0, self.g.n, self.part.n)
 
     def buffers(self, *what: str) -> list[Piece]:
-        """Scratch for a widened part of "data" and "out"; nothing where none is widened."""
+        """Scratch for a float32 part of "data" and "out"; nothing if none is cast."""
         p = self.part
         shape = {"data": (p.n, p.c, *p.size), "out": (p.n, p.f, *p.out)}
         return [((prod(shape[w]) * self.is_wide,), float32) for w in what]
@@ -237,7 +237,7 @@ class Forward(Direct):
         self.add_move("bias", vector_memory(g, weight), vector_memory(g))
 
     def packed(self) -> Forward | None:
-        """The same for weights that `pack` has reordered; None where plain ones are what it wants."""
+        """The same for weights that `pack` has reordered; None if it uses plain ones."""
         if self.layout == self.plain:
             return None
         other = copy(self)
@@ -246,7 +246,7 @@ class Forward(Direct):
 
     @cached_property
     def slabs(self) -> Slabs | None:
-        """How the weight can be packed in its own bytes; None where it cannot."""
+        """Slabs by which the weight can be packed in place; None if it cannot."""
         if self.g.groups > 1 or self.is_wide:
             return None
         try:
@@ -282,7 +282,7 @@ class Forward(Direct):
             calls += self.reordered(weight, held, narrow, scratch)
             weight = held
         arrays: dict[int, tuple[Memory, Any]] = {WEIGHTS: (self.layout, weight)}
-        behind = 0  # operands before the addend
+        behind = 0  # number of operands before the addend
         for number in (factor, bias) if self.scale else ():
             if number is not None:
                 behind += 1
@@ -362,8 +362,8 @@ class ByData(Direct):
 
 
 class ByWeight(Direct):
-    """d_weight and d_bias from d_out and data, added up in float32: the parts', and with `adds` what the two,
-    float32 then, hold.
+    """d_weight and d_bias from d_out and data, accumulated in float32: over parts, and with `adds` also into
+    both, which are float32 then.
     """
 
     def __init__(self, g: Geometry, weight: DType, bias: bool, adds: bool) -> None:
@@ -384,7 +384,7 @@ class ByWeight(Direct):
 
     @property
     def is_single(self) -> bool:
-        """Whether there is only one part to add up."""
+        """True if there is only one part to add up."""
         return self.part.n == self.g.n and not self.adds
 
     @property
@@ -439,7 +439,7 @@ class ByWeight(Direct):
 
 
 def part_of(g: Geometry) -> Geometry:
-    """The convolution of as many samples as are worked on at a time, in the type that is computed in."""
+    """The convolution of as many samples as are processed at a time, in the compute type."""
     lib = library()
     if g.dtype == float32 or (
         g.dtype == _bfloat16 and lib is not None and lib.has_bf16 and _all_taps_meet(g)
@@ -451,10 +451,10 @@ def part_of(g: Geometry) -> Geometry:
 
 
 def _all_taps_meet(g: Geometry) -> bool:
-    """Whether every tap of the last axis lies on data in some window.
+    """True if every tap of the last axis meets data in some window.
 
-    Of one that does not, oneDNN 3's weight gradient in bfloat16 (jit_bf16:avx512_core_bf16, strides above 1)
-    adds up what lies in its scratch memory.
+    For one that does not, oneDNN 3's weight gradient in bfloat16 (jit_bf16:avx512_core_bf16, strides above 1)
+    adds up the content of its scratch memory.
     """
     size, out, kernel, stride, dilate, pad = (
         x[-1] for x in (g.size, g.out, g.kernel, g.stride, g.dilate, g.pad)

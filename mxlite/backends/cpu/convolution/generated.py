@@ -19,7 +19,7 @@ _byte = np.dtype("uint8")
 
 
 class Generated:
-    """A convolution that works on float32 weights: those of 16 bits are widened into `work` at each call."""
+    """A convolution that works on float32 weights: those of 16 bits are cast into `work` at each call."""
 
     name = "compiled winograd"
 

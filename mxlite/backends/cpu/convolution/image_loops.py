@@ -1,8 +1,8 @@
-"""The generated loops over images behind `images.py`.
+"""Generated loops over images, used by `images.py`.
 
-A thread has one image at a time, padded and in float32, and of one row of positions, or those that a row of
-windows has, the patches: what the convolution reads for one position, side by side in whole vectors. Over all
-positions of a row the sums are a product of matrices. Where there is one position for each window of the
+A thread has one image at a time, padded and in float32, and for one row of positions, or of
+windows, the patches: the inputs of the convolution for each position, contiguous in whole vectors. Over all
+positions of a row the sums are a product of matrices. If there is one position for each window of the
 pooling they are a product of gathered patches, summed up in registers, a few windows at a time, whose patches
 stay in the first-level cache.
 """
@@ -23,16 +23,16 @@ SLOTS = (
     "row", "down", "right", "oh", "ow", "filters", "patch", "made_h", "made_w", "window_h", "step_h",
     "step_w", "above", "left",
 )  # fmt: skip
-"""line: numbers of a row of data; nbytes: of a row of the padded image, `row` rows of which are there; down,
+"""line: numbers of a row of data; nbytes: of a row of the padded image, `row` rows of which are stored; down,
 right: bytes in it from one position to that below and beside it; patch: bytes of a patch; oh, ow: positions,
 or windows of `window_h` rows, which start every step_h, step_w of made_h x made_w positions from (-above,
 -left) on."""
 
-WINDOWS = 8  # that are worked on together
+WINDOWS = 8  # processed together
 
 
 def _begin(f: Routine) -> tuple[dict[str, Value], Value, Value]:
-    """The slots; this thread's scratch, all zeros; its sums."""
+    """Emit the slots; this thread's scratch, all zeros; its sums."""
     g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
     own = f.at(g["work"], f.times(f.thread, g["share"]))
     clear(f, own, f.minus(g["share"], 64))
@@ -40,7 +40,7 @@ def _begin(f: Routine) -> tuple[dict[str, Value], Value, Value]:
 
 
 def _pad(f: Routine, g: dict[str, Value], own: Value, image: Value, dtype: str) -> None:
-    """The image into the padded one."""
+    """Emit the copy of the image into the padded one."""
     first = f.times(f.times(image, g["h"]), g["line"])
     with f.loop(0, g["h"]) as y:
         source = f.plus(first, f.times(y.index, g["line"]))
@@ -53,7 +53,7 @@ def _pad(f: Routine, g: dict[str, Value], own: Value, image: Value, dtype: str) 
 
 
 def _join(f: Routine, g: dict[str, Value], numbers: Int) -> None:
-    """The sums of all threads, in those of the first."""
+    """Emit the summation over all threads, into the sums of the first."""
     f.meet()
     with f.when(f.is_("eq", f.thread, 0)):
         first = f.at(g["work"], g["at_sums"])
@@ -70,7 +70,7 @@ def _join(f: Routine, g: dict[str, Value], numbers: Int) -> None:
 def _read_patches(
     f: Routine, g: dict[str, Value], own: Value, y: Int, to: Value, form: tuple[int, int, int]
 ) -> None:
-    """The patches of a row of positions of the image."""
+    """Emit the gathering of patches for a row of positions of the image."""
     rows, numbers, wide = form
     here = f.at(own, f.times(y, g["down"]))
     with f.loop(0, g["made_w"]) as x:
@@ -92,10 +92,10 @@ def _each_row(
     dtype: str,
     factor: Callable[[Value, Value, Value | None], Value],
 ) -> Iterator[tuple[Value, Int]]:
-    """The loop over the rows of positions, or windows, of this thread's images. Inside it the padded image is
-    there, and the row's factors, `factor(filter, number, mask)` of the filter and the number of an element.
+    """Loop over the rows of positions, or windows, of this thread's images. In its body the padded image
+    exists, and the row's factors, `factor(filter, number, mask)` of the filter and the number of an element.
 
-    It gives the row in its image, and the number of its first element.
+    It yields the row in its image, and the number of its first element.
     """
     begin, end = f.share(g["images"])
     with f.loop(begin, end) as image:
@@ -116,7 +116,7 @@ def _each_row(
 
 
 def sums_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, dtype: str) -> str:
-    """All positions; one filter more has ones for factors."""
+    """Entry for all positions; an additional filter has ones for factors."""
     v = 2 - vectors % 2
     product = p.borrow(outer_routine, v)
     f = p.entry("patch_sums")
@@ -145,7 +145,7 @@ def sums_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, dty
 
 
 def chosen_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, dtype: str, relu: bool) -> str:
-    """One position of each window."""
+    """Entry for one position of each window."""
     f = p.entry("chosen_sums")
     g, own, sums = _begin(f)
     factors, patches = f.at(own, g["at_factors"]), f.at(own, g["at_patches"])
@@ -154,7 +154,7 @@ def chosen_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, d
         gamma, beta, mean, var = (f.load(g[n], i, mask=mask) for n in ("gamma", "beta", "mean", "var"))
         scale = f.mul(var, gamma)
         d = f.load(g["made"], number, dtype, mask=mask)
-        if relu:  # by the same numbers as the norm
+        if relu:  # by the same arithmetic as the norm
             chosen = f.load(g["chosen"], number, dtype, mask=mask)
             seen = f.fma(chosen, scale, f.fma(f.neg(mean), scale, beta))
             d = f.select(f.compare("ugt", seen, f.const(0.0)), d, f.const(0.0))
@@ -183,7 +183,7 @@ def _gathered(
     windows: tuple[Int, Int],
     vectors: int,
 ) -> None:
-    """Of every filter the sums over the windows [begin, end) of a row."""
+    """Emit, for every filter, the sums over the windows [begin, end) of a row."""
     patches, factors, sums = at
     together = 28 if f.width == 16 else 12  # sums that fit in the registers
     step = f.times(g["filters"], 4)

@@ -30,13 +30,13 @@ MOST = 32  # vectors of a patch
 
 
 class _Images:
-    """What both have in common: the geometry `g` of the convolution, and sums for `extra` more filters."""
+    """Base of both sums: the geometry `g` of the convolution, and sums for `extra` more filters."""
 
     def __init__(self, g: Geometry, extra: int = 0) -> None:
         self.lanes = width() if usable() else 0
         if not self.lanes or g.dtype.name not in storable() or len(g.size) != 2 or g.groups != 1:
             raise LookupError
-        # A row of a patch is copied in whole vectors; what is beyond it the next row overwrites.
+        # A row of a patch is copied in whole vectors; the next row overwrites what is beyond it.
         side = g.kernel[1] * g.c
         self.wide = -(-side // self.lanes)
         self.vectors = -(-((g.kernel[0] - 1) * side) // self.lanes) + self.wide
@@ -50,17 +50,17 @@ class _Images:
 
     @property
     def patch(self) -> int:
-        """Numbers of a patch."""
+        """Number of elements of a patch."""
         return self.vectors * self.lanes
 
     @property
     def sums(self) -> Shape:
-        """Of a thread; the last axis has room for whole vectors."""
+        """Shape of a thread's sums; the last axis has room for whole vectors."""
         return (self.g.f + self.extra, self.patch)
 
     @property
     def positions(self) -> tuple[int, int]:
-        """Factors for each filter, and patches, that are there at a time."""
+        """Number of factors for each filter, and of patches, that exist at a time."""
         raise NotImplementedError
 
     def places(self) -> dict[str, int]:
@@ -76,7 +76,7 @@ class _Images:
         return ((self.threads * self.places()["share"],), _byte)
 
     def found(self, work: Any) -> Any:
-        """The first thread's sums, where those of all are in the end."""
+        """The first thread's sums, which hold those of all threads at the end."""
         at = self.places()["at_sums"]
         return work[at : at + 4 * prod(self.sums)].view(float32).reshape(self.sums)
 
@@ -97,7 +97,7 @@ class _Images:
         }  # fmt: skip
 
     def form(self) -> tuple[int, int, int, int, str]:
-        """What code depends on: rows of a patch, their numbers and vectors, all vectors, the type."""
+        """Key of the generated code: rows of a patch, their numbers and vectors, all vectors, the type."""
         g = self.g
         return g.kernel[0], g.kernel[1] * g.c, self.wide, self.vectors, g.dtype.name
 
@@ -129,7 +129,7 @@ class PatchSums(_Images):
         code = code_of(sums_entry, *self.form())
         arrays = dict(data=data, made=made, mean=mean, table=np.ones(1, float32), work=own)
         run = self.call(code, arrays, {})
-        # By panels of a few vectors, and in them by filters.
+        # In panels of a few vectors, and within them by filters.
         panels = self.found(own).reshape(-1, self.sums[0], self.panel * self.lanes).transpose(1, 0, 2)
         rows, all_sums = flat.reshape(panels.shape), self.by_weight(flat)
 
@@ -145,8 +145,8 @@ class PatchSums(_Images):
 
 
 class PatchSumsByProduct:
-    """The same where the processor multiplies 16-bit numbers itself: sums of made * patch as the gradient in
-    the weight with `made` for d_out, those of patches of the sum of all images. What is left has more
+    """The same for processors that multiply 16-bit numbers themselves: sums of made * patch as the weight
+    gradient with `made` for d_out, those of patches from the sum of all images. The difference has more
     rounding errors where the mean is many times the standard deviation, as the 16-bit numbers have.
     """
 
@@ -187,8 +187,8 @@ class PatchSumsByProduct:
 
 
 class ChosenSums(_Images):
-    """Sums of gamma * var * d * patch, d the gradient `grad` in what pooling with windows `w` has `chosen`; 0
-    where `relu` and the norm of that is not above 0.
+    """Sums of gamma * var * d * patch, d being the gradient `grad` of the elements that pooling with windows
+    `w` has `chosen`; 0 where `relu` is set and their norm is not above 0.
     """
 
     name = "compiled patches of maxima"

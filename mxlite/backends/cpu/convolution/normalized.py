@@ -1,6 +1,6 @@
-"""The gradient in the weight of a convolution of normalized data, where no kernel normalizes what it reads:
-the data are normalized in scratch, which is there for the time of the call. Of a 1x1 with strides those
-positions that it reads are.
+"""Weight gradient of a convolution of normalized data, the fallback without a kernel with that prologue:
+the data are normalized in scratch, which lives for the duration of the call. For a 1x1 with strides only
+those positions that it reads are normalized.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _byte = np.dtype("uint8")
 
 
 class NormalizedByWeight:
-    """d_weight and d_bias, of relu(data * factor + shift + added), by the way that `way_of` gives for a
-    convolution. Raises LookupError where that is None.
+    """d_weight and d_bias, of relu(data * factor + shift + added), by the algorithm that `way_of` gives for a
+    convolution. Raises LookupError if that is None.
     """
 
     def __init__(self, g: Geometry, way_of: Callable[[Geometry], Any], relu: bool, addend: str) -> None:

@@ -1,11 +1,11 @@
-"""Convolutions of arrays as users see them, channels behind the batch axis.
+"""Convolutions of arrays in the user's layout, channels first.
 
-Most are done with channels last, between copies in scratch: moving the channels of an array costs little
-next to convolving it. Two kinds are products of matrices as they lie, which oneDNN calls gemm: those with one
-kernel element, for which copies would cost as much as the product, and the gradient in data of few channels,
+Most run with channels last, between copies in scratch: moving the channels of an array costs little
+compared with convolving it. Two kinds are matrix products in place, which oneDNN calls gemm: those with one
+kernel element, for which copies would cost as much as the product, and the data gradient of few channels,
 which its kernels for channels last pad to sixteen.
 
-    work: data with channels last | output with channels last | scratch of the ways
+    work: data with channels last | output with channels last | scratch of the algorithms
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from .shapes import vector_memory, weight_memory, window
 FEW = 4  # channels
 
 Mover = Callable[[Shape, DType, bool], Any]
-"""(shape (N, C, *S), dtype, whether to channels last) -> the kernel (source, target) that moves them."""
+"""(shape (N, C, *S), dtype, True for channels last) -> the kernel (source, target) that moves them."""
 
 _byte = np.dtype("uint8")
 
 
 class PlainConvolution:
-    """The passes of one convolution that a kernel needs; raises LookupError where there is none.
+    """The passes of one convolution that a kernel needs; raises LookupError if there is none.
 
-    passes: some of "forward", "by_data" and "by_weight". bias: whether forward adds one, or by_weight makes
-    its gradient.
+    passes: some of "forward", "by_data" and "by_weight". bias: True if forward adds one, or by_weight
+    computes its gradient.
     """
 
     def __init__(self, g: Geometry, dtype: DType, passes: frozenset[str], bias: bool, mover: Mover) -> None:
         if g.groups > 1 and g.c == g.groups and (len(g.kernel) != 2 or g.f != g.c):
-            raise LookupError  # oneDNN has code for one channel at a time of images alone
+            raise LookupError  # oneDNN has depthwise kernels for images only
         self.g, self.dtype, self.bias = g, dtype, bias
         self.shapes = {"data": (g.n, g.c, *g.size), "out": (g.n, g.f, *g.out)}
         self.products = {p: _product(g, p, bias) for p in passes if _is_product(g, p) and dtype == float32}
@@ -101,12 +101,12 @@ class PlainConvolution:
         return ", ".join(dict.fromkeys([*(w.name for w in self.ways.values()), *made]))
 
     def bound(self, work: Any) -> Bound:
-        """The convolution with its scratch."""
+        """The convolution bound to its scratch."""
         return Bound(self, work)
 
 
 class Bound:
-    """The calls of one kernel. What was moved to channels last for one pass is there for the next."""
+    """The calls of one kernel. An array moved to channels last for one pass is reused in the next."""
 
     def __init__(self, c: PlainConvolution, work: Any) -> None:
         self.c = c
@@ -161,7 +161,7 @@ class Bound:
         return self.buffers[what]
 
     def _written(self, what: str, array: Any) -> Any:
-        """Where `array` is to be made with its channels last."""
+        """Buffer in which `array` is to be written with its channels last."""
         self.there.discard(what)
         return self.buffers[what] if moves(self.c.shapes[what]) else array.reshape(last(array.shape))
 
@@ -175,7 +175,7 @@ class Bound:
 
 
 def _is_product(g: Geometry, which: str) -> bool:
-    """Whether arrays go into the product as they lie."""
+    """True if arrays go into the product without a copy."""
     if g.groups > 1:
         return False
     return prod(g.kernel) == 1 or (which == "by_data" and g.c <= FEW)

@@ -1,8 +1,8 @@
-"""Convolutions of 1x1 as products of matrices: with channels last they are nothing else.
+"""1x1 convolutions as matrix products, which they are with channels last.
 
-data (N, *S, C) is a matrix (R, C) of R = N * |S| rows, the weight (F, C) lies as the product wants it, so
-nothing is reordered. For the gradient in the weight oneDNN's products are up to twice as fast as its
-convolutions; for the other two only where the weight, which a convolution reorders, is large next to R.
+data (N, *S, C) is a matrix (R, C) of R = N * |S| rows, the weight (F, C) has the layout of the product, so
+nothing is reordered. For the weight gradient oneDNN's products are up to twice as fast as its
+convolutions; for the other two only if the weight, which a convolution reorders, is large compared with R.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .direct import part_of
 
 FEW_ROWS = 1024
 NARROW = 1 << 15
-"""Numbers of a weight up to which a product waits for memory: generated code, which normalizes what it copies
-anyway, is then at least as fast as a norm and oneDNN's product, and beyond it up to 5 % slower. Of 16 bits it
-is faster at any size where oneDNN widens them."""
+"""Elements of a weight up to which a product is bound by memory: generated code, whose copy also normalizes,
+is then at least as fast as a norm and oneDNN's product, and beyond it up to 5 % slower. For 16 bits it
+is faster at any size if oneDNN casts them."""
 FEW_FILTERS = 128
-"""Filters up to which that holds for a gradient in the weight whatever the channels: each number that is
-normalized is multiplied but so often. With more than two filters for each channel it is so the less: then the
-generated product takes up to twice oneDNN's time, and to normalize few channels first takes little."""
+"""Filters up to which that holds for a weight gradient, whatever the channels: each normalized number
+is multiplied only so often. With more than two filters for each channel it does not: then the
+generated product takes up to twice oneDNN's time, and normalizing few channels first takes little."""
 PER_THREAD = 32
-"""Channels that each thread is to have of the larger side of a gradient in the weight."""
+"""Channels that each thread should have of the larger side of a weight gradient."""
 
 _byte = np.dtype("uint8")
 
 
 def suits(g: Geometry) -> bool:
-    """Whether a convolution is a product of matrices of float32."""
+    """True if a convolution is a product of float32 matrices."""
     return is_product(g) and g.dtype == float32
 
 
 def is_product(g: Geometry) -> bool:
-    """Whether a convolution is a product of matrices."""
+    """True if a convolution is a product of matrices."""
     return set(g.kernel) == {1} == set(g.stride) and not any(g.pad) and g.groups == 1
 
 
@@ -55,7 +55,7 @@ def _rows(g: Geometry) -> int:
 
 
 class Pointwise:
-    """A product, its scratch, and what it is called."""
+    """A product with its scratch and its name."""
 
     def __init__(
         self, g: Geometry, x: Layout, y: Layout, out: Layout, bias: bool = False, adds: bool = False
@@ -97,7 +97,7 @@ class PointwiseByData(Pointwise):
 
 
 class PointwiseByWeight(Pointwise):
-    """d_weight = d_out.T @ data, and d_bias the sum of d_out's rows; `adds`: to what the two hold."""
+    """d_weight = d_out.T @ data, and d_bias the sum of d_out's rows; `adds`: accumulated into both."""
 
     def __init__(self, g: Geometry, bias: bool, adds: bool) -> None:
         r = _rows(g)
@@ -117,7 +117,7 @@ class PointwiseByWeight(Pointwise):
 
 
 class NormedPointwise:
-    """A product of normalized data by generated code, which normalizes what it copies into the cache."""
+    """A product of normalized data by generated code, whose copy into the cache normalizes."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class NormedPointwise:
     ) -> None:
         if (
             not is_product(g) or part_of(g).dtype == g.dtype != float32
-        ):  # the processor multiplies those itself
+        ):  # the processor multiplies those natively
             raise LookupError
         x, y, out = (replace(z, dtype=g.dtype) for z in (x, y, out))
         made = generated.product(x, y, out, bias, line=line)

@@ -1,4 +1,4 @@
-"""A convolution as oneDNN wants to hear of it."""
+"""Descriptions of a convolution for oneDNN: memory layouts and primitives."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def out_memory(g: Geometry) -> Memory:
 
 
 def weight_memory(g: Geometry, dtype: DType) -> Memory:
-    """The weight as users see it."""
+    """The weight's layout in the user's order."""
     return memory(_weight_shape(g), dtype)
 
 
 def vector_memory(g: Geometry, dtype: DType = float32) -> Memory:
-    """The bias."""
+    """The bias's layout."""
     return memory((g.f,), dtype)
 
 
@@ -61,7 +61,7 @@ def _any(g: Geometry, dtype: DType) -> Memory:
 def forward_primitive(
     g: Geometry, bias: bool, add: bool, relu: bool, train: bool, scale: bool = False
 ) -> Primitive:
-    """relu(convolution [factor] + bias + addend); factors, the bias behind them and the addend are operands
+    """relu(convolution [factor] + bias + addend); factors, the bias after them and the addend are operands
     of the post-operations, in this order.
     """
     attr = _factors(g, bias) if scale else Attr()
@@ -75,10 +75,10 @@ def forward_primitive(
 def forward_over_primitive(
     g: Geometry, bias: bool, relu: bool, train: bool, weight: Memory, scale: bool = False
 ) -> Primitive | None:
-    """relu(convolution [factor] + bias + what was in the output before), with the weight in that layout.
+    """relu(convolution [factor] + bias + old content of the output), with the weight in that layout.
 
-    An addend that is an operand must not lie where the output does: kernels that go over the channels in
-    several turns keep their sums there meanwhile.
+    An addend that is an operand must not alias the output: kernels that go over the channels in
+    several rounds keep their partial sums there.
     """
     attr = (_factors(g, bias) if scale else Attr()).add_to_output()
     if relu:
@@ -102,7 +102,7 @@ def _factors(g: Geometry, bias: bool) -> Attr:
 
 @cached
 def by_data_primitive(g: Geometry) -> Primitive:
-    """The gradient in data."""
+    """The data gradient."""
     return _backward("data", g, g.dtype, None)
 
 
@@ -123,7 +123,7 @@ def _forward(g: Geometry, bias: bool, train: bool, weight: Memory, attr: Attr) -
 
 
 def _backward(which: str, g: Geometry, weight: DType, vector: Memory | None) -> Primitive:
-    # Backward primitives are made after a forward one, good or not.
+    # Backward primitives are created from a forward one, good or not.
     direct = ctypes.c_int(DIRECT)
     hint = Primitive(
         "convolution_forward",

@@ -1,9 +1,9 @@
-"""A weight in the layout of its kernel, in the bytes in which it lay plain.
+"""In-place packing of a weight: from its plain layout to the layout of its kernel in the same bytes.
 
-oneDNN's layouts of weights are blocks of filters, one behind the other: what some filters take of the plain
-array and of the other is the same stretch of bytes, a **slab**. So the whole can change from one to the other
-with room for one slab besides, and nothing but the order of its elements changes. Where the filters are no
-multiple of a block, the last slab has padding, and the array needs that much room behind it.
+oneDNN's layouts of weights are blocks of filters, one after the other: some filters occupy the same range of
+bytes, a **slab**, in the plain array and in the other. So the whole can be converted between the two
+with room for one more slab, and nothing but the order of its elements changes. If the filters are no
+multiple of a block, the last slab has padding, and the array needs that much room after it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..onednn.library import library
 from ..onednn.primitive import point
 
 _STEPS = (8, 16, 32, 48, 64)
-"""Filters of a slab: as many as a layout's blocks have."""
+"""Candidate numbers of filters of a slab, those of a layout's blocks."""
 
 _byte = np.dtype("uint8")
 
 
 class Slabs:
-    """Carries a weight of `shape` to `layout` and back. Raises LookupError where that has no slabs.
+    """Conversion of a weight of `shape` to `layout` and back. Raises LookupError if that has no slabs.
 
-    `nbytes` is what the array needs.
+    `nbytes` is the size that the array needs.
     """
 
     def __init__(self, shape: Shape, dtype: DType, layout: Memory) -> None:
@@ -68,7 +68,7 @@ class Slabs:
     __hash__ = None  # type: ignore[assignment]
 
     def pack(self, source: Any, target: Any) -> None:
-        """`target` in the kernel's layout from the plain `source`, which may be the same bytes.
+        """Pack the plain `source` into `target` in the kernel's layout, which may be the same bytes.
 
         Both are 1-D arrays of `nbytes` bytes.
         """
@@ -83,7 +83,7 @@ class Slabs:
                 self._carry(0, memories, plain, target[start:end])
 
     def unpack(self, source: Any, target: Any) -> None:
-        """The plain `target` from `source` in the kernel's layout, which may be the same bytes."""
+        """Unpack `source` in the kernel's layout into the plain `target`, which may be the same bytes."""
         held = np.empty(self.size, _byte)
         for start, end, memories in self._slabs():
             plain = held[: end - start]
@@ -104,12 +104,12 @@ class Slabs:
         bind(primitive, {SRC: (before, source), DST: (after, target)}, work)()
 
     def point(self, run: Run, array: Any) -> None:
-        """A convolution's call reads its weight in `array` from here on."""
+        """Make a convolution's call read its weight in `array` from now on."""
         point(run, WEIGHTS, array)
 
 
 def part_of(layout: Memory, first: int, shape: Shape) -> Memory | None:
-    """The part of `layout` that begins at filter `first`; None where its blocks are larger."""
+    """The part of `layout` that begins at filter `first`; None if its blocks are larger."""
     lib = library()
     assert lib is not None
     axes = ctypes.c_int64 * len(shape)

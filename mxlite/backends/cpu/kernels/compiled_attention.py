@@ -30,7 +30,7 @@ _FLOATS = frozenset(("float32", "float16", "bfloat16"))
 
 
 def _form(r: Request) -> Form | None:
-    """What the code depends on; None where there is none."""
+    """Form of the code for a request; None if it cannot be generated."""
     a, (query, key, value, *more) = r.attrs, r.inputs
     if not usable() or r.dtype.name not in _FLOATS & storable() or (a.p and r.train):
         return None
@@ -54,7 +54,7 @@ def _full(mask: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _numbers(r: Request, own: int) -> dict[int, int]:
-    """Slot -> number."""
+    """Number arguments by slot."""
     plan = Plan.of(r.attrs, r.inputs)
     (scale,) = struct.unpack("<i", struct.pack("<f", plan.scale))
     found = {
@@ -86,13 +86,13 @@ def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
     lengths = -(-8 * r.inputs[0][0] // 64) * 64 if r.attrs.use_length else 0
     numbers = _numbers(r, own)
     if not form.mask:
-        code(form, backward)  # with a mask, its array says what it is made of
+        code(form, backward)  # with a mask, its array tells the type
 
     def run(work: Any, length: Any, arrays: dict[int, Any]) -> Run:
         given = {slot: address_of(x) for slot, x in arrays.items() if x is not None} | numbers
         given[generated.WORK] = address_of(work) + lengths
         calls = []
-        if length is not None:  # whatever its type is
+        if length is not None:  # of whatever type
             whole = work[: 8 * length.size].view(np.int64)
             given[generated.LENGTH] = address_of(whole)
             calls.append(partial(np.copyto, whole, length, casting="unsafe"))

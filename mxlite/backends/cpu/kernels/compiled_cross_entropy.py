@@ -22,7 +22,7 @@ LABELS = ("float32", "int32", "uint8")
 
 
 def add_up(losses: Any, out: Any) -> None:
-    """out (1,) = the sum of losses, made in float64."""
+    """out (1,) = the sum of losses, accumulated in float64."""
     out[0] = np.add.reduce(losses, dtype=np.float64)
 
 

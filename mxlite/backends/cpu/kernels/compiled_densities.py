@@ -15,8 +15,8 @@ from ..compiled.parameters import address, arguments, parameters_of, threads_for
 from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 
-LEAST = 512  # samples from which on it is worth while to have code made
-COST = 64  # bytes that could be moved while a sample is worked on
+LEAST = 512  # samples from which on compiling code pays
+COST = 64  # bytes that could be moved in the time of one sample
 
 
 def _fits(r: Request) -> bool:

@@ -49,7 +49,7 @@ def _gradient(r: Request) -> ChosenKernel | None:
 
 
 def _places(data: Any, work: Any, rows: int) -> None:
-    """Rows of the table as whole numbers, written to `work`."""
+    """Row indices into the table as integers, written to `work`."""
     bounded(np, whole(np, data, work), rows, "clip", "Embedding")
 
 

@@ -1,4 +1,4 @@
-"""The gradient of the first convolution of a network for images, without what it made."""
+"""Weight gradient of the first convolution of an image network, computed without the convolution's output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _byte = np.dtype("uint8")
 
 
 def sums(r: base.Request) -> base.ChosenKernel | None:
-    """The sums that are made forwards."""
+    """The sums that are computed in the forward pass."""
     way = _sums_of(geometry(r.attrs, first(r.inputs[1]), r.dtype))
     if way is None or 0 in r.inputs[0]:
         return None

@@ -1,4 +1,4 @@
-"""Arrays joined along an axis, and cut along one, as generated code."""
+"""Concatenation along an axis, and splitting along one, as generated code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..onednn.primitive import address_of
 
 
 class Cut(NamedTuple):
-    """How a whole falls into parts: `rows` rows of `length` elements, of which part i has [begin, end)."""
+    """Split of an array into parts: `rows` rows of `length` elements, of which part i has [begin, end)."""
 
     rows: int
     length: int
@@ -28,7 +28,7 @@ class Cut(NamedTuple):
 
 
 def _along(shape: Shape, axis: int, limits: Sequence[int]) -> Cut:
-    """The cut of an array of `shape` at places of one axis."""
+    """The cut of an array of `shape` at `limits` of one axis."""
     inner = prod(shape[axis + 1 :])
     pairs = tuple((i * inner, j * inner) for i, j in pairwise(limits))
     return Cut(prod(shape[:axis]), shape[axis] * inner, pairs)
@@ -42,7 +42,7 @@ def _of_lengths(whole: Shape, axis: int, parts: Sequence[Shape]) -> Cut:
 
 
 def cut_of(r: Request) -> Cut:
-    """What a request joins or cuts."""
+    """The cut of a request that joins or splits."""
     op, a = r.op.forward_op or r.op, r.attrs
     if op is Concat:
         return _of_lengths(r.outputs[0], a.dim % len(r.outputs[0]), r.inputs)
@@ -93,7 +93,7 @@ def apart(cut: Cut, whole: Any, parts: Sequence[Any]) -> Run:
 
 
 def _cut(r: Request) -> Cut | None:
-    """The cut, where there are several rows: one row is copied best as it is."""
+    """The cut, if there are several rows: a single row is copied best as it is."""
     if not usable() or len(set(r.dtypes)) != 1 or any(0 in s for s in (*r.inputs, *r.outputs)):
         return None
     cut = cut_of(r)
@@ -101,7 +101,7 @@ def _cut(r: Request) -> Cut | None:
 
 
 def _join(r: Request) -> ChosenKernel | None:
-    """Concat and stack."""
+    """Kernel of Concat and stack."""
     cut = _cut(r)
     if cut is None:
         return None
@@ -116,7 +116,7 @@ def _join(r: Request) -> ChosenKernel | None:
 
 
 def _split(r: Request) -> ChosenKernel | None:
-    """SliceChannel and _split_v2."""
+    """Kernel of SliceChannel and _split_v2."""
     cut = _cut(r)
     if cut is None:
         return None
@@ -131,7 +131,7 @@ def _split(r: Request) -> ChosenKernel | None:
 
 
 def _gradient_of_concat(r: Request) -> ChosenKernel | None:
-    """_unconcat."""
+    """Kernel of _unconcat."""
     cut = _cut(r)
     if cut is None:
         return None
@@ -143,7 +143,7 @@ def _gradient_of_concat(r: Request) -> ChosenKernel | None:
 
 
 def _slice(r: Request) -> ChosenKernel | None:
-    """slice_axis."""
+    """Kernel of slice_axis."""
     cut = _cut(r)
     if cut is None:
         return None

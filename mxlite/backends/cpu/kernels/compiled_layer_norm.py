@@ -48,7 +48,7 @@ def _forward(r: Request) -> ChosenKernel | None:
 
 
 def _spare(r: Request, size: tuple[int, int]) -> list[Piece]:
-    """A place for the mean or the deviation where only the other is read."""
+    """Scratch for the mean or the deviation if only the other is requested."""
     one = r.is_used("mean") or r.is_used("std")
     return [((size[0] * one,), r.dtypes[1])] * 2
 

@@ -1,4 +1,4 @@
-"""Axes in another order, as generated code: what comes down to transposed matrices."""
+"""Permutations of axes as generated code, for those that reduce to transposed matrices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Axes = tuple[int, ...]
 
 
 def order_of(r: Request) -> tuple[Shape, Axes]:
-    """The shape of what a request's kernel reads, and which axis of it each axis of the result is."""
+    """The shape of a request's input, and for each axis of the result its axis in the input."""
     op = r.op.forward_op or r.op
     rank = len(r.inputs[0])
     axes = list(range(rank))
@@ -41,7 +41,7 @@ def order_of(r: Request) -> tuple[Shape, Axes]:
 
 
 def mover(r: Request, connect: Any, nbytes: int, name: str) -> ChosenKernel:
-    """A kernel that moves what it reads to what it writes: `connect(source, target, work)` makes the call."""
+    """A kernel that copies its input to its output: `connect(source, target, work)` makes the call."""
 
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
         return in_turn(()) if out is None else connect(data, out, work)
@@ -76,7 +76,7 @@ MOVES = (_channels_last, _channels_first, transpose, SwapAxis)
 
 
 def of_moves(row: Row) -> Mapping[type[Op], Row]:
-    """`row` for all operators that put axes in another order, and for their gradients."""
+    """`row` for all operators that permute axes, and for their gradients."""
     found: dict[type[Op], Row] = {}
     for op in MOVES:
         assert op.grad_op is not None

@@ -1,4 +1,4 @@
-"""BatchNorm, alone and with what follows it, as generated code: at the speed of memory in either layout."""
+"""BatchNorm, alone and with its epilogue, as generated code: at the speed of memory in either layout."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
 
 PAST_CACHE = 8 * 2**20
-"""Bytes from which on a result is written around the cache: it would be gone before it is read, and to be
-written line by line it would be read first. Measured on 48 MiB of third-level cache that others use too."""
+"""Bytes from which on a result is written by non-temporal stores: it would be evicted before it is read, and
+ordinary stores would first read each cache line. Measured on 48 MiB of shared third-level cache."""
 
 _FLOATS = frozenset(("float32", "float16", "bfloat16"))
 _float32, _byte = np.dtype("float32"), np.dtype("uint8")
 
 
 class _Layout:
-    """(N, C, P) as rows of channels or as planes, and what the generated code is told of it."""
+    """(N, C, P) as rows of channels or as planes, with the arguments of the generated code."""
 
     def __init__(self, r: Request) -> None:
         n, self.channels, p = _split(r.attrs, r.inputs[0])
         self.count = n * p
         self.numbers = self.count * self.channels
-        # Planes of one number are rows; so is a single channel, which one thread would have alone.
+        # Planes of one element are rows; so is a single channel, which only one thread would have otherwise.
         self.in_rows = p == 1 or self.channels == 1
         self.samples, self.plane = n, p
         self.copies = norm_rows.copies(self.channels, self.numbers, r.dtype.itemsize)
@@ -48,12 +48,12 @@ class _Layout:
         self.slots: Any = norm_rows if self.in_rows else norm_planes
 
     def pieces(self) -> list[Piece]:
-        """Four vectors for results that nobody wants, and the work of the passes."""
+        """Four vectors for results that are not requested, and the scratch of the passes."""
         own = norm_rows.work_bytes(self.length, num_threads(), self.parts) if self.in_rows else 0
         return [((4, self.channels), _float32), ((own,), _byte)]
 
     def numbers_of(self, attrs: Any) -> dict[int, int]:
-        """Slot -> number."""
+        """Number arguments by slot."""
         s = self.slots
         common = {
             s.CHANNELS: self.channels,
@@ -74,7 +74,7 @@ class _Layout:
         }
 
     def is_past_cache(self, result: Any, *read: Any) -> bool:
-        """Whether `result` goes around the cache: it is large, not in place, and of whole vectors."""
+        """True if `result` bypasses the cache: it is large, not in place, and of whole vectors."""
         if result is None or result.nbytes < PAST_CACHE or not self.in_rows:
             return False
         at = address_of(result)
@@ -82,7 +82,7 @@ class _Layout:
         return whole and not any(x is not None and address_of(x) == at for x in read)
 
     def run(self, way: str, form: Form, attrs: Any, arrays: dict[int, Any], nbytes: int) -> Run:
-        """A call; `arrays` are by slot, None where the code does not look."""
+        """A call; `arrays` are by slot, None where the code does not read."""
         given = {i: address_of(x) for i, x in arrays.items() if x is not None} | self.numbers_of(attrs)
         args = [given.get(i, 0) for i in range(max(given) + 1)]
         return call(_code(way, self.in_rows, form), "norm", args, threads_for(nbytes), keep=arrays)
@@ -94,12 +94,12 @@ def _code(way: str, in_rows: bool, form: Form) -> native.Code:
 
 
 def fits(dtype: DType) -> bool:
-    """Whether norms of data of that type can be generated."""
+    """True if code for norms of data of that type can be generated."""
     return usable() and dtype.name in _FLOATS & storable()
 
 
 def _form(r: Request, train: bool) -> Form | None:
-    """The normalization of `r` as far as forward and backward agree; None where it cannot be generated."""
+    """The normalization of `r`, as far as forward and backward agree; None if it cannot be generated."""
     if not fits(r.dtype) or 0 in r.inputs[0]:
         return None
     a = r.attrs
@@ -110,7 +110,7 @@ def _form(r: Request, train: bool) -> Form | None:
 
 
 def forward(r: Request) -> ChosenKernel | None:
-    """A norm with what follows it."""
+    """A norm with its epilogue."""
     form = _form(r, r.train)
     if form is None:
         return None
@@ -170,7 +170,7 @@ def forward(r: Request) -> ChosenKernel | None:
 
 
 def backward(r: Request) -> ChosenKernel | None:
-    """The gradients of a norm with what follows it."""
+    """The gradients of a norm with its epilogue."""
     form = _form(r, r.train)
     if form is None or not r.is_used("d_out"):
         return None
@@ -220,7 +220,7 @@ def backward(r: Request) -> ChosenKernel | None:
             arrays |= {
                 s.ADDEND: addend, s.ADDEND_FACTOR: addend_factor, s.ADDEND_SHIFT: addend_shift,
             }  # fmt: skip
-        # Unmasked, the gradient of the addend is that of the output: in place there is nothing to do.
+        # Without a mask, the gradient of the addend equals that of the output: in place it needs no work.
         same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
         form = replace(
             form,
@@ -236,12 +236,12 @@ def backward(r: Request) -> ChosenKernel | None:
 
 
 def _added(r: Request) -> str:
-    """What a norm adds; see `Form`."""
+    """Kind of the addend of a norm; see `Form`."""
     return getattr(r.attrs, "plus", "array" if getattr(r.attrs, "add", False) else "")
 
 
 def line(r: Request) -> ChosenKernel | None:
-    """The line that a norm is for each channel."""
+    """Kernel that computes a norm's factor and shift for each channel."""
     form = _form(r, r.train)
     if form is None:
         return None
@@ -281,7 +281,7 @@ def line(r: Request) -> ChosenKernel | None:
 
 
 def again(r: Request) -> ChosenKernel | None:
-    """The result of a norm by statistics that are there."""
+    """Kernel that recomputes the result of a norm from its known statistics."""
     form = _form(r, train=False)
     if form is None:
         return None

@@ -53,7 +53,7 @@ def _row(r: Request) -> ChosenKernel | None:
     def gradient(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
         return in_turn(()) if d_data is None else run(d_data, d_out, index)
 
-    # Compiled while plans are made.
+    # Compile now, while plans are made.
     code(Form(kind, backward, r.dtype.name, numbers if kind != "sum" else "", signed=signed))
     way = gradient if backward else chosen if chooses else extreme if signed else forward
     what = f"{'chosen' if chooses else 'extreme' if signed else a.pool_type} pooling"

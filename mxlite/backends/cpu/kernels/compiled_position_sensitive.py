@@ -18,7 +18,7 @@ from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
-_TOGETHER = 256  # regions whose parts are found at a time
+_TOGETHER = 256  # regions whose parts are computed at a time
 _int64 = np.dtype(np.int64)
 
 

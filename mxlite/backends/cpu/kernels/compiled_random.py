@@ -1,4 +1,4 @@
-"""Reference kernels that draw from a stream, with its numbers made by generated code."""
+"""Reference kernels that draw from a random stream, whose numbers come from generated code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..compiled.team import LEAST_NBYTES
 from ..kernel_row import GENERATED, kernel_rows, LATER
 
 _WITHOUT_SCRATCH = (random._random_uniform, random_like._random_uniform_like)
-"""Their scratch is the generator's alone."""
+"""Operators whose scratch is only the generator's."""
 
 
 def _row(r: Request) -> ChosenKernel | None:
@@ -30,18 +30,18 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 def _law_row(r: Request) -> ChosenKernel | None:
-    """Of what `distributions.draw` fills: it needs no scratch where all is drawn by code."""
+    """Kernel of a distribution; it needs no scratch if generated code draws all numbers."""
     _, (made,) = r.op.infer_type(r.attrs, *r.dtypes)
     assert made is not None
     if not usable() or not can_draw(prod(r.outputs[0]), {d.name for d in (made, *r.dtypes)}):
         return None
     op: Any = r.op
-    code(op.law, made.name, _parameters(r))  # compiled while plans are made
+    code(op.law, made.name, _parameters(r))  # compile now, while plans are made
     return _with_fast_stream(r, 0)
 
 
 def _parameters(r: Request) -> Parameters:
-    """Numbers among the attributes, or the inputs."""
+    """Parameters of a distribution: numbers among the attributes, or the inputs."""
     if names := getattr(r.op, "parameters", ()):
         return Parameters(("",) * len(names), False)
     return Parameters(tuple(d.name for d in r.dtypes), prod(r.inputs[0]) == prod(r.outputs[0]))

@@ -1,4 +1,4 @@
-"""Maxima of parts of regions, as generated code; where they were is what the gradient needs."""
+"""Maxima of parts of regions, as generated code; the gradient needs only their positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
-_TOGETHER = 256  # regions whose parts are found at a time
+_TOGETHER = 256  # regions whose parts are computed at a time
 _int64 = np.dtype(np.int64)
 
 
@@ -28,7 +28,7 @@ def _row(r: Request) -> ChosenKernel | None:
     count, (high, wide) = rois[0], r.attrs.pooled_size
     threads = threads_for(4 * prod(r.outputs[0]))
     pieces: list[Piece] = [((count,), _int64), ((count, 2 * (high + wide)), _int64)]
-    maxima(r.dtype.name, True, r.is_used("index"))  # compiled while plans are made
+    maxima(r.dtype.name, True, r.is_used("index"))  # compile now, while plans are made
 
     def connect(xp: Any, a: Any, data: Any, rois: Any, *, out: Any, index: Any, work: Any) -> Run:
         if out is None and index is None:

@@ -1,4 +1,4 @@
-"""Softmax along the last axis, and the loss behind it, as generated code."""
+"""Softmax along the last axis, and the loss after it, as generated code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..onednn.primitive import address_of
 
 
 def _rows_of(r: Request) -> tuple[int, int] | None:
-    """Rows and columns, if the softmax goes along what is last in memory."""
+    """Rows and columns, if the softmax goes along the contiguous axis."""
     shape, op = r.inputs[0], r.op.forward_op or r.op
     if not usable() or 0 in shape or r.dtype.name not in storable():
         return None

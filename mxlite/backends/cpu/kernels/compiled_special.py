@@ -12,8 +12,8 @@ from ..compiled.special import code, Form, FORMULAS, inputs_of
 from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 
-LEAST = 512  # elements from which on it is worth while to have code made
-COST = 64  # bytes that could be moved while an element is worked on
+LEAST = 512  # elements from which on compiling code pays
+COST = 64  # bytes that could be moved in the time of one element
 
 
 def _row(r: Request) -> ChosenKernel | None:

@@ -19,7 +19,7 @@ from ..onednn.primitive import address_of
 
 
 def code_of(r: Request, in_rows: bool = False) -> native.Code | None:
-    """The generated function for an update, see `compiled.update.code`; None where there is none."""
+    """The generated function for an update, see `compiled.update.code`; None if there is none."""
     if not usable() or 0 in r.inputs[0]:
         return None
     step: Any = r.op.step_of  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def _update(r: Request) -> ChosenKernel | None:
 
 
 def _steps() -> list[type[Op]]:
-    """The steps inside programs that need nothing but a learning rate and a weight decay."""
+    """The fused steps that need only a learning rate and a weight decay."""
     fused = [op for op in ALL if getattr(op, "form", None) == "fused"]
     return [op for op in fused if op.step_of.rates == ("lr", "wd")]  # type: ignore[attr-defined]
 

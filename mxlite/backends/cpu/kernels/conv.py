@@ -24,7 +24,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
-    """The forward pass, with or without what follows it."""
+    """The forward pass, with or without an epilogue."""
     way = way_of(r)
     if way is None:
         return None
@@ -44,7 +44,7 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def way_of(r: base.Request) -> Any:
-    """How the forward pass goes, see `convolution`; None where there is no way."""
+    """Implementation of the forward pass, see `convolution`; None if there is none."""
     found = _geometry(r)
     if found is None:
         return None
@@ -54,7 +54,7 @@ def way_of(r: base.Request) -> Any:
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:
-    """The gradients in data, weight and bias: those that are wanted."""
+    """The gradients in data, weight and bias that are requested."""
     found = _geometry(r)
     if found is None:
         return None
@@ -66,7 +66,7 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     if (wants_data and data_way is None) or ((wants_weight or bias) and weight_way is None):
         return None
     ways = [w for w in (weight_way, data_way) if w is not None]
-    # The gradient in the weight has to go somewhere even if only that in the bias is read.
+    # The weight gradient needs a buffer even if only the bias gradient is read.
     spare = r.inputs[1] if bias and not wants_weight else (0,)
     pieces: list[Piece] = [(spare, weight), ((max((w.nbytes for w in ways), default=0),), _byte)]
 
@@ -97,7 +97,7 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
-    """The convolution and the type of its weight, which may be wider, where there may be a kernel: of floats,
+    """The convolution and the type of its weight, which may be wider, if there may be a kernel: for floats,
     and not empty.
     """
     weight = r.dtypes[1]

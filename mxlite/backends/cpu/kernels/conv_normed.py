@@ -1,4 +1,4 @@
-"""Convolutions that normalize what they read, with their channels last."""
+"""Convolutions with a norm as prologue, channels last."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
 
 
 def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | None:
-    """The convolution and the type of its weight, which may be wider, where there may be a kernel: of floats,
+    """The convolution and the type of its weight, which may be wider, if there may be a kernel: for floats,
     and not empty.
     """
     named = dict(zip(r.op.input_names(r.attrs), r.dtypes))

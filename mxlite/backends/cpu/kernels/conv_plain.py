@@ -1,4 +1,4 @@
-"""Convolution and its transpose, forwards and backwards, on arrays as users see them."""
+"""Convolution and its transpose, forward and backward, on arrays in the users' layout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 def mover(shape: Shape, dtype: DType, to_last: bool) -> base.ChosenKernel:
-    """The kernel that moves the channels of (N, C, *S) to the end, or back from there."""
+    """The kernel that moves the channels of (N, C, *S) to the end, or back."""
     op: type[Op] = _channels_last if to_last else _channels_first
     ins, outs = (shape, last(shape)) if to_last else (last(shape), shape)
     r = base.Request(op, LayoutAttrs(), (ins,), (outs,), dtype, (dtype,))
@@ -65,20 +65,20 @@ def _once(
 
 
 def _geometry(r: base.Request) -> Geometry | None:
-    """The convolution, for Deconvolution the one whose transpose it is; None where there is no kernel."""
+    """The convolution, for Deconvolution the one whose transpose it is; None if there is no kernel."""
     if len(set(r.dtypes)) != 1 or r.dtypes[0] not in _STORED:
         return None
     if any(0 in s for s in (*r.inputs, *r.outputs)):
         return None
     op = r.op.forward_op or r.op
-    # The gradients' operators have data, or what is like it, last.
+    # The gradients' operators have data, or an array like it, last.
     data = r.inputs[0] if op in (Convolution, Deconvolution) else r.inputs[-1]
     of = geometry if op in (Convolution, _convolution_d_data, _convolution_d_weight) else geometry_of
     return of(r.attrs, data, r.dtypes[0])
 
 
 def convolution(r: base.Request) -> base.ChosenKernel | None:
-    """Convolution."""
+    """Kernel of Convolution."""
     g = _geometry(r)
     c = g and _plain(g, r.dtypes[0], frozenset({"forward"}), not r.attrs.no_bias)
     if not c:
@@ -94,7 +94,7 @@ def convolution(r: base.Request) -> base.ChosenKernel | None:
 
 
 def _passes(r: base.Request, by_data: str) -> frozenset[str]:
-    """What the gradients that are wanted take; `by_data` is the pass that makes d_data."""
+    """Passes that the requested gradients need; `by_data` is the pass that computes d_data."""
     return frozenset(p for p, name in ((by_data, "d_data"), ("by_weight", "d_weight")) if r.is_used(name))
 
 
@@ -102,12 +102,12 @@ def convolution_backward(r: base.Request) -> base.ChosenKernel | None:
     """The gradients of Convolution."""
     g = _geometry(r)
     passes = _passes(r, "by_data")
-    # The bias's gradient comes with the weight's.
+    # The bias gradient is computed with the weight gradient.
     bias = r.is_used("d_bias") and not r.attrs.no_bias and "by_weight" in passes
     c = g and passes and _plain(g, r.dtypes[0], passes, bias)
     if not c:
         return None
-    spare = np.dtype(r.dtypes[0]).itemsize * c.g.f * bias  # where its gradient goes if it is not read
+    spare = np.dtype(r.dtypes[0]).itemsize * c.g.f * bias  # scratch for the bias gradient if it is not read
     alone = bias_bytes(r.outputs[0], r.dtypes[0]) if r.is_used("d_bias") else 0
 
     def connect(
@@ -136,7 +136,7 @@ def convolution_backward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def deconvolution(r: base.Request) -> base.ChosenKernel | None:
-    """Deconvolution."""
+    """Kernel of Deconvolution."""
     g = _geometry(r)
     c = g and _plain(g, r.dtypes[0], frozenset({"by_data"}), False)
     if not c:
@@ -188,7 +188,7 @@ def deconvolution_backward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def gradient_in_data(r: base.Request) -> base.ChosenKernel | None:
-    """_convolution_d_data and _deconvolution_d_data."""
+    """Kernel of _convolution_d_data and _deconvolution_d_data."""
     g = _geometry(r)
     name = "by_data" if r.op is _convolution_d_data else "forward"
     c = g and _plain(g, r.dtypes[0], frozenset({name}), False)
@@ -209,7 +209,7 @@ def gradient_in_data(r: base.Request) -> base.ChosenKernel | None:
 
 
 def gradient_in_weight(r: base.Request) -> base.ChosenKernel | None:
-    """_convolution_d_weight and _deconvolution_d_weight."""
+    """Kernel of _convolution_d_weight and _deconvolution_d_weight."""
     g = _geometry(r)
     c = g and _plain(g, r.dtypes[0], frozenset({"by_weight"}), False)
     if not c:
@@ -226,7 +226,7 @@ def gradient_in_weight(r: base.Request) -> base.ChosenKernel | None:
 
 
 def upsampling(r: base.Request) -> base.ChosenKernel | None:
-    """UpSampling of sample_type 'bilinear', which is a Deconvolution of each channel."""
+    """Kernel of UpSampling with sample_type 'bilinear', a Deconvolution of each channel."""
     if r.attrs.sample_type != "bilinear":
         return None
     attrs, backward = as_deconvolution(r.attrs), r.op.forward_op is not None

@@ -1,4 +1,4 @@
-"""Convolution and max pooling, with channels last, a band of samples at a time: kernels of both in turn."""
+"""Convolution and max pooling, channels last, a band of samples at a time: kernels of both in turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 @dataclass(frozen=True)
 class _Forward:
-    """What makes a band: the convolution's way and the kernel of pooling."""
+    """Kernels of a forward band: the convolution's implementation and the kernel of pooling."""
 
     way: Any
     pool: base.ChosenKernel
@@ -41,9 +41,9 @@ class _Forward:
 
 @dataclass(frozen=True)
 class _Backward:
-    """What makes the gradients of a band: the kernel of pooling, the ways of those that are wanted.
+    """Kernels of a backward band: that of pooling, and implementations of the requested gradients.
 
-    by_weight: of the first band, and of later ones, which are added to it.
+    by_weight: one for the first band, and one for later ones, which are added to it.
     """
 
     spread: base.ChosenKernel
@@ -60,7 +60,7 @@ class _Backward:
 
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
-    """The maxima and their numbers."""
+    """The maxima and their positions."""
     kinds = _kinds(r, lambda samples: _forward_of(r, samples))
     if kinds is None:
         return None
@@ -85,14 +85,14 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:
-    """The gradients in data, weight and bias: those that are wanted."""
+    """The gradients in data, weight and bias that are requested."""
     kinds = _kinds(r, lambda samples: _backward_of(r, samples))
     if kinds is None:
         return None
     made, pool = made_shape(r.attrs, r.inputs[0]), pooling(r.attrs)
     bias = _wants_bias(r)
     by_weight = r.is_used("d_weight") or bias
-    # Sums are float32; that in the weight has to go somewhere even if only that in the bias is read.
+    # Sums are float32; the weight gradient needs a buffer even if only the bias gradient is read.
     narrow = r.dtype != float32
     vectors = r.inputs[1], (r.inputs[1][0],)
     held = by_weight and (narrow or not r.is_used("d_weight")), bias and narrow
@@ -137,8 +137,8 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def _kinds(r: base.Request, make: Callable[[int], Any]) -> dict[int, Any] | None:
-    """What works on a band, by the number of its samples; None where there is no kernel: of what is not
-    floats, or empty.
+    """Kernels of a band, by its number of samples; None if there is no kernel, as for types other than
+    floats, or empty arrays.
     """
     if len(set(r.dtypes)) != 1 or r.dtype not in _STORED or any(0 in s for s in (*r.inputs, *r.outputs)):
         return None
@@ -187,7 +187,7 @@ def _wants_bias(r: base.Request) -> bool:
 
 
 def _pool(r: base.Request, samples: int, used: frozenset[str] | None) -> base.ChosenKernel | None:
-    """The kernel of pooling, forwards or backwards as `r` is."""
+    """The kernel of pooling, forward or backward like `r`."""
     op = _pooling_channels_last
     made: Shape = made_shape(replace(r.attrs, samples=samples), r.inputs[0])
     attrs = pooling(r.attrs)

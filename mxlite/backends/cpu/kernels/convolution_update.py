@@ -1,4 +1,4 @@
-"""Updates of weights of convolutions that make their gradient some filters at a time."""
+"""Updates of convolution weights that compute their gradient some filters at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..threads import num_threads
 from .product_update import step_of
 
 BAND_BYTES, THREAD_BYTES = 1024 * 1024, 144 * 1024
-"""Of a band's gradient in float32, about, and for each thread: one part of Winograd's sums."""
+"""Bytes of a band's gradient in float32, about, and for each thread: one part of Winograd's sums."""
 MULTIPLE = 64  # filters of a band: what such a part has
 
 _byte = np.dtype("uint8")
 
 
 def _filters(weight: tuple[int, ...], threads: int) -> int | None:
-    """Of a band; None where bands are not all alike."""
+    """Filters of a band; None if bands cannot all be of one size."""
     each = 4 * int(np.prod(weight[1:]))
     count = -(-max(BAND_BYTES, THREAD_BYTES * threads) // each)
     found = [b for b in range(MULTIPLE, weight[0] // 2 + 1, MULTIPLE) if weight[0] % b == 0 and b >= count]

@@ -1,4 +1,4 @@
-"""Transposed convolution with its channels last: a convolution's gradient in its data, and the reverse."""
+"""Transposed convolution, channels last: a convolution's data gradient, and the reverse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
-    """out = data transposed by weight, + bias."""
+    """out = data convolved with weight, transposed, + bias."""
     if not _is_stored(r):
         return None
     way = convolution.by_data(geometry_of(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0])
@@ -43,7 +43,7 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:
-    """The gradients in data, weight and bias: those that are wanted."""
+    """The gradients in data, weight and bias that are requested."""
     if not _is_stored(r):
         return None
     g, dtype = geometry_of(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0]
@@ -105,12 +105,12 @@ def _add(rows: int, channels: int) -> Primitive | None:
 
 
 def _sums(out: Shape) -> list[Piece]:
-    """Sums of each channel: of each sample, and of all."""
+    """Scratch for sums of each channel: for each sample, and for all."""
     return [((out[0], out[-1]), float32), ((out[-1],), float32)]
 
 
 def _is_stored(r: base.Request) -> bool:
-    """Whether arrays are of floats that there are kernels for, and not empty."""
+    """True if arrays are of a float type that there are kernels for, and not empty."""
     if len(set(r.dtypes)) != 1 or r.dtypes[0] not in _STORED:
         return False
     return 0 not in r.inputs[0] and 0 not in r.outputs[0] and 0 not in r.inputs[1]

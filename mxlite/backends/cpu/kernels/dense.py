@@ -19,7 +19,7 @@ from ..products import product_of, products, Term
 
 
 def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
-    """data (N, K), weight (M, K), out (N, M)."""
+    """Layouts of data (N, K), weight (M, K), out (N, M)."""
     (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
     return Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
 
@@ -47,14 +47,14 @@ def _backward(r: Request) -> ChosenKernel | None:
 
 
 class _BiasSums(NamedTuple):
-    """The gradient of a bias: sums over `rows` rows of d_out. `down`: code for that, if there is any."""
+    """The gradient of a bias: sums over `rows` rows of d_out. `down`: generated code, if there is any."""
 
     rows: int
     down: ColumnSum | None
 
     @classmethod
     def of(cls, r: Request, out: Layout) -> _BiasSums:
-        """Of a call that makes d_bias or not."""
+        """The sums for a call, which computes d_bias or not."""
         rows, columns = out.shape
         try:
             down = ColumnSum(rows, columns, r.dtype, r.dtype) if r.is_used("d_bias") else None
@@ -64,11 +64,11 @@ class _BiasSums(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Scratch."""
+        """Bytes of scratch."""
         return 0 if self.down is None else self.down.nbytes
 
     def calls(self, xp: Any, d_out: Any, d_bias: Any, work: Any) -> list[Run]:
-        """What makes d_bias, if it is wanted."""
+        """Calls that compute d_bias, if it is requested."""
         if d_bias is None:
             return []
         if self.down is not None:
@@ -77,7 +77,7 @@ class _BiasSums(NamedTuple):
 
 
 def _sums_alone(down: ColumnSum) -> ChosenKernel:
-    """The gradient of a bias, where another node makes those of data and weight."""
+    """The gradient of a bias, if another node computes those of data and weight."""
 
     def connect(xp: Any, a: Any, d_out: Any, *, d_bias: Any, work: Any) -> Run:
         return down.connect(d_out, d_bias, work[: down.nbytes])
@@ -86,7 +86,7 @@ def _sums_alone(down: ColumnSum) -> ChosenKernel:
 
 
 def added(r: Request) -> ChosenKernel | None:
-    """A gradient that is added as it is written: over the other term, or over a copy of it."""
+    """A gradient with accumulation into the other term, in place or into a copy of it."""
     if r.attrs.op is not FullyConnected or len(set(r.dtypes)) != 1:
         return None
     (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)

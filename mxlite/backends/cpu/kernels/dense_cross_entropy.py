@@ -32,8 +32,8 @@ _byte = np.dtype("uint8")
 
 
 class _Growth(NamedTuple):
-    """What the gradient in the weight is added to: times `adds` what is there, the first number of the first
-    band, nothing where it is not wanted. alpha: as of `Term`. data: the type of the rows of data in it.
+    """Accumulation of the weight gradient: the beta of each band's product, the first number for the first
+    band; empty if the gradient is not requested. alpha: as in `Term`. data: the type of the data rows in it.
     """
 
     adds: tuple[float, ...]
@@ -42,13 +42,13 @@ class _Growth(NamedTuple):
 
 
 class _Band(NamedTuple):
-    """What is made of `rows` rows, with each block of the weight by its length. Gradients that are sums over
-    rows are made anew or added to; see `_Growth` for the weight's.
+    """Products for `rows` rows, with each block of the weight by its length. Gradients that are sums over
+    rows are written or added to; see `_Growth` for the weight's.
     """
 
     rows: int
     scores: Mapping[int, Product]
-    to_data: Mapping[tuple[int, bool], Product]  # the latter: whether it is added
+    to_data: Mapping[tuple[int, bool], Product]  # the bool: True if it is added
     to_weight: tuple[Product, Product] | None = None
     to_bias: tuple[ColumnSum, ColumnSum] | None = None
 
@@ -60,14 +60,14 @@ class _Band(NamedTuple):
 
 class _Bands(NamedTuple):
     """All `rows` in bands like `whole`, the last one like `rest`. blocks: rows of the weight that are
-    multiplied at a time, which `casts` narrow before, if it is to be.
+    multiplied at a time, and first cast by `casts`, if there is one.
     """
 
     rows: int
     whole: _Band
     rest: _Band
     code: native.Code
-    pieces: list[Piece]  # a band of scores, the loss of each row, scratch, a narrow block, a wide gradient
+    pieces: list[Piece]  # band of scores, loss of each row, scratch, 16-bit block, float32 gradient
     classes: int
     width: int
     blocks: Sequence[slice]
@@ -83,8 +83,8 @@ class _Bands(NamedTuple):
         self, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, work: Any,
         scaled: Callable[[Any], tuple[list[Run], Any, dict[str, Any]]] = lambda rows: ([], rows, {}),
     ) -> list[Run]:  # fmt: skip
-        """outs: as of `_dense_cross_entropy`. `scaled(rows)`: calls that make of rows of data what the
-        gradient in the weight is a product with, that, and what else the product is told.
+        """outs: as in `_dense_cross_entropy`. `scaled(rows)` gives the calls that prepare rows of data as a
+        factor of the weight gradient, that factor, and further arguments of the product.
         """
         out, d_data, d_weight, d_bias = outs
         scores, losses, scratch, held, wide = carve(work, self.pieces)
@@ -132,7 +132,7 @@ class _Bands(NamedTuple):
 
 
 def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
-    """How to make the loss, and with `gradients` those that are wanted; None where there is no good way."""
+    """Bands for the loss, and with `gradients` for the requested ones; None if there is no good kernel."""
     kinds = dict(zip(r.op.input_names(r.attrs), r.dtypes))
     if kinds["weight"] not in (r.dtype, float32) or kinds.get("bias", r.dtype) != r.dtype or not usable():
         return None
@@ -181,8 +181,8 @@ def _loss(r: Request) -> ChosenKernel | None:
 
 
 def _update(r: Request) -> ChosenKernel | None:
-    """The first band scales the momentum that the gradient is added to. What scales the gradient scales the
-    rows of data that it is a product with, which are fewer numbers, in float32; or the product, where that
+    """The first band scales the momentum that the gradient is added to. A factor of the gradient is applied
+    to the rows of data in its product, which are fewer numbers, in float32; or to the product, if that
     is one of 16 bits.
     """
     op, attrs = r.attrs.op.step_of, r.attrs.attrs
@@ -193,7 +193,7 @@ def _update(r: Request) -> ChosenKernel | None:
         growth = _Growth((keeps, 1), r.dtype, None)
     elif r.dtype == float32:
         growth = _Growth((keeps, 1), float32)
-    else:  # a generated product adds to what is there as it is
+    else:  # a generated product has no beta other than 1
         growth = _Growth((1, 1), float32)
     made = _bands(r, True, growth)
     if made is None:
@@ -245,8 +245,8 @@ def _update(r: Request) -> ChosenKernel | None:
 def _band(
     r: Request, rows: int, blocks: Sequence[slice], weight: DType, apart: bool, growth: _Growth
 ) -> _Band | None:
-    """None where there is no good product of this size. weight: the type of the weight's rows in hand. apart:
-    whether the gradient in data is added up in float32.
+    """None if there is no good product of this size. weight: the type of the weight's block. apart:
+    True if the data gradient is accumulated in float32.
     """
     classes, width = r.inputs[1]
     scores, data = Layout((rows, classes), (classes, 1)), Layout.dense(rows, width)
@@ -279,7 +279,7 @@ def _band(
 
 
 def _known(dtype: DType, term: Term, work: int, kinds: tuple[DType, DType, DType]) -> Product:
-    """The product; LookupError where there is none."""
+    """The product; raises LookupError if there is none."""
     found = product_of(dtype, term, work, kinds)
     if found is None:
         raise LookupError

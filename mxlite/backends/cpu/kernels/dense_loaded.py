@@ -1,4 +1,4 @@
-"""Dense layers that apply a function to what they read, a block at a time: what it makes lies in scratch.
+"""Dense layers with an elementwise prologue, applied a block at a time: its result lies in scratch.
 
 for rows [p, q), columns [a, b)    made = function(data[p:q, a:b])      a block, small enough for the cache
                                    out[p:q] += made @ weight[:, a:b].T
@@ -7,8 +7,8 @@ for columns [a, b), rows [p, q)    slope = d_out[p:q] @ weight[:, a:b]
                                    made, d_data[p:q, a:b] = function(data[p:q, a:b]), slope * its slope there
                                    d_weight[:, a:b] += d_out[p:q].T @ made
 
-In 16 bits every number is rounded once: the output is made of all columns at once, the gradient in the weight
-of all rows, or added up in float32 where the update follows it.
+In 16 bits every number is rounded once: the output is computed over all columns at once, the weight gradient
+over all rows, or accumulated in float32 if the update follows it.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from .compiled_update import code_of
 
 
 class Block(NamedTuple):
-    """About how many rows and columns a block has; None: all."""
+    """Approximate number of rows and columns of a block; None: all."""
 
     rows: int | None
     columns: int | None
 
 
 FORWARD, BACKWARD = Block(1024, 256), Block(256, 256)
-"""In float32. Kernels copy both factors of a product: forwards the weight's columns once for each block of
-rows, backwards all of d_out once for each block of columns."""
+"""Blocks in float32. Kernels copy both factors of a product: forward the weight's columns once for each block
+of rows, backward all of d_out once for each block of columns."""
 
 NARROW_FORWARD, NARROW_BACKWARD = Block(256, None), Block(256, 256)
-"""In 16 bits, where kernels of small blocks are as fast as those of large ones."""
+"""Blocks in 16 bits, where kernels of small blocks are as fast as those of large ones."""
 
 LEAST_BYTES = 512 * 1024
-"""Of what the function would make: less stays in the cache anyway."""
+"""Least bytes of the function's result: smaller ones stay in the cache anyway."""
 
 LEAST_COLUMNS = 512
-"""Of data, for the same reason."""
+"""Least columns of data, for the same reason."""
 
 _COPY = Expression(1, 0, (), (0,))
 _ROWS, _COLUMNS = 16, 256  # whole vectors; products over columns that are no multiple of 256 are slower
@@ -62,7 +62,7 @@ _byte = np.dtype("uint8")
 
 
 class _Sizes(NamedTuple):
-    """data (n, k), weight (m, k), out (n, m); blocks of `height` rows and `width` columns, last ones less."""
+    """data (n, k), weight (m, k), out (n, m); blocks of `height` x `width`, last ones smaller."""
 
     n: int
     m: int
@@ -72,12 +72,12 @@ class _Sizes(NamedTuple):
 
     @property
     def bands(self) -> list[slice]:
-        """Columns."""
+        """Column ranges of the blocks."""
         return _parts(self.k, self.width)
 
     @property
     def chunks(self) -> list[slice]:
-        """Rows."""
+        """Row ranges of the blocks."""
         return _parts(self.n, self.height)
 
     @property
@@ -99,7 +99,7 @@ def _length(part: slice) -> int:
 
 
 def _sizes(dtypes: Iterable[DType], data: Shape, weight: Shape, block: Block) -> _Sizes | None:
-    """Blocks of about this size; None where they bring nothing."""
+    """Blocks of about this size; None if they bring no gain."""
     kinds = set(dtypes)
     if not usable() or len(kinds) > 1 or weight[1] < LEAST_COLUMNS:
         return None
@@ -111,8 +111,8 @@ def _sizes(dtypes: Iterable[DType], data: Shape, weight: Shape, block: Block) ->
 
 
 def _even(count: int, wanted: int | None, multiple: int) -> int:
-    """About `wanted`, so that parts of `count` are about equal and the last is no sliver, which there are no
-    good products for; all of it for None.
+    """About `wanted`, such that parts of `count` are about equal and the last is not too small for good
+    products; all of it for None.
     """
     if wanted is None:
         return count
@@ -130,7 +130,7 @@ def _forward(r: Request) -> ChosenKernel | None:
     if s is None or made is None:
         return None
     loops = {(h, c): _loop(made, r.dtype, (h, c), (s.k, c)) for h in s.heights for c in s.widths}
-    starts = len(s.bands) == 1  # the first product makes all
+    starts = len(s.bands) == 1  # the first product writes all
     terms: dict[tuple[int, int, bool], Product] = {}
     for h in s.heights:
         for c in s.widths:
@@ -162,11 +162,11 @@ def _forward(r: Request) -> ChosenKernel | None:
 
 
 class _Bands:
-    """How the gradients of a layer are made: the calls of a band, but for what is done with d_weight's."""
+    """Products for the gradients of a layer: the calls of a band, without those that consume d_weight."""
 
     def __init__(self, s: _Sizes, a: Any, weight: DType, dtype: DType, total: DType, lead: int) -> None:
-        """weight: the type of the weight. total: that of d_weight. lead: elements from row to row of where
-        its columns are made, 0 for those of a band.
+        """weight: the type of the weight. total: that of d_weight. lead: row stride of the array that
+        d_weight's columns are written to, 0 for that of a band.
         """
         made = _function_and_slope(a, dtype)
         if made is None:
@@ -201,7 +201,7 @@ class _Bands:
     def calls(
         self, band: slice, d_out: Any, weight: Any, data: Any, d_data: Any, d_weight: Any, work: Any
     ) -> list[Run]:
-        """For the columns `band`; `d_weight` begins where they do."""
+        """Calls for the columns `band`; `d_weight` begins with them."""
         s, c = self.s, _length(band)
         rounded, near, rest = carve(work, self.pieces)
         d_out, data, d_data = d_out.reshape(s.n, s.m), data.reshape(s.n, s.k), d_data.reshape(s.n, s.k)
@@ -222,7 +222,7 @@ class _Bands:
 
 
 def _known(dtype: DType, term: Term, work: int, made: DType | None = None) -> Product:
-    """The product, of numbers of type `made`; LookupError where there is none."""
+    """The product, with a result of type `made`; raises LookupError if there is none."""
     found = product_of(dtype, term, work, (dtype, dtype, made or dtype))
     if found is None:
         raise LookupError
@@ -252,7 +252,7 @@ def _gradient(r: Request) -> ChosenKernel | None:
 
 
 def _update(r: Request) -> ChosenKernel | None:
-    """The gradient in data, and the step on the weight."""
+    """The data gradient, and the step on the weight."""
     a = r.attrs
     weight, kind = r.inputs[2], r.dtypes[2]
     asked = Request(
@@ -304,7 +304,7 @@ def _function(a: Any, dtype: DType) -> tuple[Expression, tuple[float, ...]] | No
 
 
 def _function_and_slope(a: Any, dtype: DType) -> tuple[Expression, tuple[float, ...]] | None:
-    """The function and its gradient, of the gradient that arrives and data."""
+    """The function and its gradient, which reads the incoming gradient and data."""
     w = Writer()
     d, data = w.input(), w.input()
     made = write(w, a.function, a.given, {"data": data}, dtype)
@@ -325,7 +325,7 @@ def _loop(
 
 
 def _scratch(s: _Sizes, dtype: DType, terms: Iterable[Product]) -> list[Piece]:
-    """A block, and what the products need."""
+    """Scratch of a block, and of the products."""
     return [((s.height * s.width,), dtype), ((max(p.scratch for p in terms),), _byte)]
 
 

@@ -23,7 +23,7 @@ def _turned(x: Layout, turn: bool) -> Layout:
 def _back(
     x: Layout, y: Layout, out: Layout, names: tuple[str, str, str, str, str], alpha: float = 1.0
 ) -> list[Term]:
-    """The gradients of the factors of out = alpha * x @ y. names: of d_out, x, y, d_x, d_y."""
+    """Terms of the factors' gradients for out = alpha * x @ y. names: those of d_out, x, y, d_x, d_y."""
     d, left, right, d_left, d_right = names
     return [
         Term(d, right, d_left, (out, y.turned, x), alpha=alpha),
@@ -32,7 +32,7 @@ def _back(
 
 
 def _sides(r: Request) -> tuple[Layout, Layout, Layout]:
-    """lhs (M, K), rhs (K, N) and out (M, N) of a `dot`."""
+    """Layouts of lhs (M, K), rhs (K, N) and out (M, N) of a `dot`."""
     lhs, rhs = r.inputs
     a = r.attrs
     k = lhs[0] if a.transpose_a else lhs[-1]
@@ -70,7 +70,7 @@ def _batch_dot_gradient(r: Request) -> ChosenKernel | None:
 
 
 def _matrices(r: Request) -> tuple[Layout, Layout, Layout] | None:
-    """A, B, out of a linalg_gemm; None where rows lie along another axis than the last but one."""
+    """Layouts of A, B, out of a linalg_gemm; None if rows lie along another axis than the last but one."""
     shape = r.inputs[0]
     if r.attrs.axis % len(shape) != len(shape) - 2:
         return None

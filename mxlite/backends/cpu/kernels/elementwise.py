@@ -18,18 +18,18 @@ from ..compiled import elementwise, storable, usable
 from ..kernel_row import GENERATED, kernel_rows
 from ..threads import num_threads
 
-LEAST = 1024  # elements from which on a call of machine code is shorter than one of the reference kernel
+LEAST = 1024  # elements from which on machine code beats the reference kernel
 LEAST_SIMPLE = 32768  # the same for what is one call of numpy
-MOST_SIMPLE = 2**18  # above, one thread of numpy is as fast as one of ours: both wait for memory
+MOST_SIMPLE = 2**18  # above it, numpy's thread is as fast as ours: memory is the limit
 
 _ONE_CALL = frozenset({"add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt", "exp", "log", "floor"})
-"""Steps that numpy takes at the speed of memory."""
+"""Steps that numpy runs at the speed of memory."""
 
 
 def is_worth_it(p: Program, dtypes: list[DType]) -> bool:
-    """Whether generated code beats the reference kernel on it by more than a little."""
+    """True if generated code is significantly faster than the reference kernel."""
     size = prod(p.shape)
-    steps = [s[0] for s in p.expression.steps]  # a number among them: a rectifier, which is several calls
+    steps = [s[0] for s in p.expression.steps]  # a number among them is a rectifier, which is several calls
     lengths, _ = collapsed(p.shape, p.views)
     if len(lengths) > elementwise.MOST_AXES:
         return False
@@ -56,13 +56,13 @@ def _row(r: Request) -> ChosenKernel | None:
     def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> elementwise.Run:
         return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
 
-    # A vector of all inputs is read before one of any output is written.
+    # All inputs are read, vector by vector, before an output is written.
     whole = tuple(n for n, v in zip(p.inputs, p.views) if v == p.shape) if not r.op.variadic else ()
     over = dict.fromkeys(p.outputs, whole)
     kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward, in_place=over)
 
     def run(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> None:
-        """An imperative call: in the usual case half as long as what `connected` makes of it."""
+        """Imperative call: in the usual case it takes half the time of `connected`'s."""
         ins, outs = [inputs[i] for i in places], [outputs[n] for n in p.outputs]
         for x in (*ins, *outs):
             if x is not None and not x.flags.c_contiguous:
@@ -74,7 +74,7 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 def fused(r: Request) -> ChosenKernel | None:
-    """The fused operators, whatever their size: their reference kernel is slow."""
+    """Kernel of the fused operators at any size: their reference kernel is slow."""
     a = r.attrs
     if not usable() or not can_store(r.dtypes, a.dtypes, storable()) or 0 in a.shape:
         return None
@@ -87,9 +87,9 @@ def fused(r: Request) -> ChosenKernel | None:
 
 
 class _Loops:
-    """The loops for one program, one for each set of outputs that a call wants.
+    """The loops for one program, one for each set of outputs that a call requests.
 
-    When a node is computed again, the plan may have no room for what nobody reads any more.
+    A recomputed node may have no buffer for outputs that are not read any more.
     """
 
     def __init__(self, p: Program, inputs: Sequence[DType], outputs: Sequence[DType]) -> None:
@@ -114,7 +114,7 @@ class _Loops:
 
 
 def _nothing() -> None:
-    """What is done where nothing is wanted."""
+    """Do nothing: the run without requested outputs."""
 
 
 ROWS = kernel_rows(

@@ -1,4 +1,4 @@
-"""Norms folded into weights: a reorder of oneDNN that changes no layout but multiplies, on all threads."""
+"""Norms folded into weights: a reorder of oneDNN that keeps the layout but scales, on all threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..onednn.constants import DST, SCALES, SRC
 
 @cached
 def _scaled(rows: int, columns: int) -> Primitive | None:
-    """(rows, columns), each row times a number of its own."""
+    """A reorder of (rows, columns) that scales each row by a number of its own."""
     both = memory((rows, columns), float32)
     made = reorder(both, both, Attr().scales(SRC, 1))
     return None if made.scratch else made

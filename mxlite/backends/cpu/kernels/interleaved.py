@@ -1,4 +1,4 @@
-"""Products of interleaved projections, each head's part taken where it lies."""
+"""Products of interleaved projections, with each head's part read in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..products import products, Term
 
 
 class _Projections:
-    """One array of `parts` interleaved projections: how part `i` lies, and where it begins."""
+    """One array of `parts` interleaved projections: layout and begin of part `i`."""
 
     def __init__(self, name: str, shape: tuple[int, ...], heads: int, parts: int) -> None:
         self.name, self.heads, self.parts = name, heads, parts
@@ -34,7 +34,7 @@ class _Projections:
         return lambda array: split_heads(array, self.heads, self.parts)[i]
 
     def cleared(self, *parts: int) -> Callable[[Any, Mapping[str, Any]], Sequence[Run]]:
-        """Calls that make these parts of the gradient 0."""
+        """Calls that set these parts of the gradient to 0."""
 
         def calls(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
             target = arrays[f"d_{self.name}"]
@@ -46,10 +46,10 @@ class _Projections:
 
 
 def _scores(query: str, key: str, query_parts: int, key_parts: int) -> tuple[Row, Row]:
-    """Rows for out = query @ key.T / sqrt(D) and its gradient. Part 0 of `query`, the last but one (or the
-    only other) of `key`; the value is never read.
+    """Rows for out = query @ key.T / sqrt(D) and its gradient. The query is part 0 of its array, the key the
+    last but one (or the only other) of its own; the value is never read.
     """
-    at = key_parts - 2  # where the key is
+    at = key_parts - 2  # index of the key
 
     def sides(r: Request) -> tuple[_Projections, _Projections, Layout, float]:
         shapes = dict(zip(r.op.forward_op.inputs if r.op.forward_op else r.op.inputs, r.inputs))

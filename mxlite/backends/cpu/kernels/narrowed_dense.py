@@ -1,4 +1,4 @@
-"""Dense layers that narrow their weight: a cast and a product for each band of rows, one behind the other."""
+"""Dense layers that cast their weight to 16 bits: a cast and a product for each band of rows, in turn."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def by_data(r: Request) -> ChosenKernel | None:
 
 
 class Casts:
-    """Casts of float32 to `dtype`, with a kernel for each shape; those for `shapes` are made now."""
+    """Casts of float32 to `dtype`, with a kernel for each shape; those for `shapes` are created at once."""
 
     def __init__(self, dtype: DType, shapes: Iterable[Shape]) -> None:
         self.attrs = Cast.Attrs(dtype=dtype.name)
@@ -126,13 +126,13 @@ class Casts:
 
 
 def _shapes(weight: Shape) -> set[Shape]:
-    """Of the bands of `weight`."""
+    """Shapes of the bands of `weight`."""
     return {(s.stop - s.start, weight[1]) for s in bands(weight)}
 
 
 def _parts(columns: Any, whole: Any, weight: Shape) -> list[tuple[Any, Any]]:
-    """The columns of `whole` that each band of `weight` has to do with: without gaps in `columns`, which
-    kernels are faster with, and where they are.
+    """Pairs of arrays for each band of `weight`: a contiguous copy in `columns`, on which kernels are faster,
+    and the band's columns of `whole`.
     """
     found = []
     for rows in bands(weight):
@@ -143,13 +143,13 @@ def _parts(columns: Any, whole: Any, weight: Shape) -> list[tuple[Any, Any]]:
 
 
 def _copy_all(pairs: list[tuple[Any, Any]]) -> None:
-    """Each second array of the pairs to the first."""
+    """Copy the second array of each pair to the first."""
     for target, source in pairs:
         np.copyto(target, source)
 
 
 def _fits(r: Request) -> bool:
-    """Whether it is of 16 bits, but for the weight, and not empty."""
+    """True if all arrays but the weight are of 16 bits, and none is empty."""
     others = {d for i, d in enumerate(r.dtypes) if i != 1}
     if others != {r.dtype} or r.dtype.itemsize != 2 or r.dtypes[1] != float32:
         return False
@@ -157,7 +157,7 @@ def _fits(r: Request) -> bool:
 
 
 def _of_each(weight: Shape, make: Callable[[int], Product | None]) -> dict[int, Product] | None:
-    """The product of a band, by its rows; None where one of them has no good one."""
+    """Products by number of rows of a band; None if one of them has no good one."""
     made = {n: make(n) for n in {s.stop - s.start for s in bands(weight)}}
     found = {n: p for n, p in made.items() if p is not None}
     return found if len(found) == len(made) else None

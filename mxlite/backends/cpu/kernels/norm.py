@@ -1,4 +1,4 @@
-"""BatchNorm with its channels last, on oneDNN: where there is no compiler for the generated kernels.
+"""BatchNorm with channels last, on oneDNN: the fallback without a compiler for the generated kernels.
 
 oneDNN's kernels for planes (N, C, P), and for channels that fill no vectors, are no better than numpy's.
 """
@@ -72,7 +72,7 @@ def _data(shape: Shape, dtype: DType) -> Any:
 
 
 def _case(r: Request) -> tuple[Shape, int, bool] | None:
-    """(N, C, P, 1), oneDNN's flags, and whether the statistics are the batch's; None for other layouts."""
+    """(N, C, P, 1), oneDNN's flags, and True if the statistics are the batch's; None for other layouts."""
     before, c, behind = _split(r.attrs, r.inputs[0])
     if r.dtype not in DTYPES or 0 in r.inputs[0] or behind != 1:
         return None
@@ -137,7 +137,7 @@ def _forward(r: Request) -> ChosenKernel | None:
         return in_turn(calls)
 
     name = f"onednn {primitive.implementation}"
-    # Statistics without out would be the reference's: other roundings when they are computed again.
+    # Statistics alone would be the reference's, whose roundings differ on recomputation.
     return connected(connect, max(scratch_bytes(pieces), reference), name, always=("out",))
 
 

@@ -1,7 +1,7 @@
-"""Activations and arithmetic on oneDNN, where there is no compiler.
+"""Activations and arithmetic on oneDNN, the fallback without a compiler.
 
-Only what oneDNN computes as exactly as numpy, and with nan for nan: its rectifier, exponential and gelu make
-numbers of nan, and softplus and elu are good to four digits.
+Only functions that oneDNN computes as exactly as numpy, and that map nan to nan: its rectifier, exponential
+and gelu turn nan into numbers, and softplus and elu are good to four digits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..onednn.constants import (
 )
 from ..threads import num_threads
 
-LEAST = 4096  # elements from which on a call is shorter than one of numpy
+LEAST = 4096  # elements from which on a call is faster than one of numpy
 
 _SWISH = 0x2C
 _FROM_OUT = {RELU: 0x100, TANH: 0x101, LOGISTIC: 0x104}
@@ -71,7 +71,7 @@ def _eltwise_backward(alg: int, alpha: float, n: int) -> Primitive | None:
 
 
 def _function(r: Request) -> tuple[int, float] | None:
-    """oneDNN's name and number for an activation."""
+    """oneDNN's algorithm and parameter for an activation."""
     op, a = r.op.forward_op or r.op, r.attrs
     if op is LeakyReLU:
         return (RELU, a.slope) if a.act_type == "leaky" and a.slope > 0 else None
@@ -132,13 +132,13 @@ def _binary(r: Request) -> ChosenKernel | None:
         return None
     whole, alg = r.outputs[0], ADD if r.op is add_n else _BINARY[r.op]
     shapes = [_aligned(s, whole) for s in r.inputs]
-    # What is stretched must be oneDNN's second operand.
+    # A broadcast input must be oneDNN's second operand.
     turned = shapes[0] != whole
     if turned and alg not in (ADD, MUL):
         return None
     first, second = (shapes[1], shapes[0]) if turned else (shapes[0], shapes[1])
     if first != whole or (first == second and num_threads() == 1) or len(whole) > 6:
-        return None  # one thread of oneDNN's is no faster than numpy where nothing is stretched
+        return None  # without broadcasting, one thread of oneDNN's is no faster than numpy
     primitive = _binary_of(alg, first, second)
     if primitive is None:
         return None

@@ -1,7 +1,7 @@
 """LayerNorm along the last axis, on oneDNN.
 
-Backward wants the statistics, which nobody keeps: they are made again from the data, a part of the rows at a
-time, by a forward pass whose output nobody reads.
+Backward needs the statistics, which are not kept: they are recomputed from the data, some of the rows at a
+time, by a forward pass whose output is discarded.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _backward_of(rows: int, length: int, eps: float) -> Primitive | None:
 
 
 def _case(r: Request) -> tuple[int, int, float] | None:
-    """Rows, their length, eps; None for what is not float32 or not the last axis."""
+    """Rows, their length, eps; None unless it is float32 and the last axis."""
     a, shape = r.attrs, r.inputs[0]
     if set(r.dtypes) != {float32} or 0 in shape or prod(shape[a.axis % len(shape) + 1 :]) != 1:
         return None
@@ -157,7 +157,7 @@ def _backward(r: Request) -> ChosenKernel | None:
             DIFF_SCALE: spare[0] if d_gamma is None else d_gamma,
             DIFF_SHIFT: spare[1] if d_beta is None else d_beta,
         }
-        # oneDNN asks for the shift, too, and does not look at it.
+        # oneDNN requires the shift, too, but does not read it.
         given = {SRC: data, DIFF_DST: d_out, MEAN: mean, VARIANCE: var, SCALE: gamma, SHIFT: gamma}
         calls.append(_call(primitive, rows, length, {**given, **results}, scratch))
         return in_turn(calls)

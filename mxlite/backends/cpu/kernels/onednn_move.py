@@ -1,4 +1,4 @@
-"""Axes in another order, on oneDNN: a reorder from one list of strides to another."""
+"""Permutations of axes on oneDNN: a reorder between two lists of strides."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .compiled_move import mover, of_moves, order_of
 
 MOST_AXES = 12  # that oneDNN knows
 
-# A type that oneDNN moves without a look at the bits, by the number of bytes. Of eight bytes, two times four.
+# Types that oneDNN copies without interpreting the bits, by size. Eight bytes are two times four.
 _CARRIED = {1: np.dtype("uint8"), 2: as_dtype("bfloat16"), 4: float32, 8: float32}
 
 
 def carried(nbytes: int, shape: Shape, axes: tuple[int, ...]) -> tuple[Any, Shape, tuple[int, ...]] | None:
-    """(dtype, shape, axes) that move elements of so many bytes; None where oneDNN cannot."""
+    """(dtype, shape, axes) of a reorder that moves elements of so many bytes; None if oneDNN cannot."""
     if nbytes not in _CARRIED or len(shape) + (nbytes == 8) > MOST_AXES:
         return None
     if nbytes == 8:
@@ -36,7 +36,7 @@ def _permutation(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Primitive |
     strides = dense_strides(shape, tuple(range(len(shape))))
     out = tuple(shape[i] for i in axes)
     made = reorder(memory(out, dtype, None, tuple(strides[i] for i in axes)), memory(out, dtype))
-    # The one called simple is a hundred times slower than numpy.
+    # The implementation called simple is a hundred times slower than numpy.
     return made if made.implementation.startswith("jit") else None
 
 

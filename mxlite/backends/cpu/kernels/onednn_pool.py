@@ -1,7 +1,7 @@
 """Pooling on oneDNN: means, and maxima, of arrays in either layout.
 
-oneDNN's maximum passes over nan, and makes the lowest finite number of a window of -inf. Where the data has
-such numbers the reference kernel runs behind it: to look for them is one fast pass over what was read.
+oneDNN's maximum ignores nan, and gives the lowest finite number for a window of -inf. If the data has
+such numbers the reference kernel runs after it: the test for them is one fast pass over the data.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ def _backward(alg: int, w: Windows, data: Shape, dtype: DType, last: bool) -> Pr
 
 
 def _memories(w: Windows, data: Shape, dtype: DType, last: bool) -> tuple[Memory, Memory]:
-    """Data and output, as oneDNN orders axes: `data` is (N, C, *S)."""
+    """Memory descriptors of data and output in oneDNN's order of axes: `data` is (N, C, *S)."""
     order = (0, *range(2, len(data)), 1) if last else None
     return memory(data, dtype, order), memory((*data[:2], *w.out), dtype, order)
 
 
 def _window(w: Windows) -> tuple[Any, ...]:
-    """strides, sizes, dilates, padding at either end."""
+    """Strides, sizes, dilations, padding at either end."""
     axes = ctypes.c_int64 * len(w.size)
     right = ((o - 1) * s + k - n - p for o, s, k, n, p in zip(w.out, w.stride, w.kernel, w.size, w.pad))
     return axes(*w.stride), axes(*w.kernel), axes(*(0 for _ in w.size)), axes(*w.pad), axes(*right)
 
 
 def _algorithm(a: Any, w: Windows) -> int | None:
-    """oneDNN's name for what `a` asks for; None where it has none."""
+    """oneDNN's algorithm for the attributes `a`; None if it has none."""
     starts = [[i * s - p for i in range(o)] for s, p, o in zip(w.stride, w.pad, w.out)]
     if any(i + k <= 0 or i >= n for at, k, n in zip(starts, w.kernel, w.size) for i in at):
-        return None  # a window of nothing but padding
+        return None  # a window may contain only padding
     if a.pool_type == "max":
         return MAX_POOL
     if a.pool_type != "avg":
@@ -100,7 +100,7 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 def _is_right_in_bfloat16(r: Request, a: Any, w: Windows) -> bool:
-    """oneDNN adds up gradients of windows that overlap in bfloat16, and numbers of 32 bits go wrong there."""
+    """False where oneDNN is wrong: 32-bit indices, and sums of gradients over overlapping windows."""
     if a.pool_type == "max" and index_type(a).itemsize > 1:
         return False
     return r.op.forward_op is None or all(k <= s for k, s in zip(w.kernel, w.stride))
@@ -135,7 +135,7 @@ def _pooled(r: Request, alg: int, w: Windows, data: Shape, last: bool, places: M
     def connect(xp: Any, a: Any, x: Any, *, out: Any, index: Any, work: Any) -> Run:
         if out is None and index is None:
             return in_turn(())
-        if (numbered and index is None) or out is None:  # asked for in a call, not when it was planned
+        if (numbered and index is None) or out is None:  # requested in a call, but not when it was planned
             return lambda: op.forward(xp, a, x, out=out, index=index, work=work)
         arrays = {SRC: (source, x), DST: (target, out)}
         if not numbered:
@@ -153,14 +153,14 @@ def _pooled(r: Request, alg: int, w: Windows, data: Shape, last: bool, places: M
 
 
 def _checked(fast: Run, data: Any, out: Any, right: Run) -> Run:
-    """`fast`, and `right` behind it where it was wrong: some number is nan, or a maximum is -inf."""
+    """`fast`, followed by `right` if it was wrong: some number is nan, or a maximum is -inf."""
     flat, made = data.reshape(-1), out.reshape(-1)
     if data.dtype == float32:
 
         def is_wrong() -> bool:
             return bool(np.isnan(np.maximum.reduce(flat)) or np.minimum.reduce(made) <= _LOWEST)
     else:
-        # The bits of bfloat16 numbers: those of nan are beyond those of inf, of either sign.
+        # bfloat16 numbers as bits: those of nan are greater than those of inf, with either sign.
         signed, bits = flat.view(np.int16), flat.view(np.uint16)
         lowest = made.view(np.uint16)
 

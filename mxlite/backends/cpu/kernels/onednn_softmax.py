@@ -1,7 +1,7 @@
-"""Softmax and its logarithm along the last axis, on oneDNN: where there is no compiler.
+"""Softmax and its logarithm along the last axis, on oneDNN: the fallback without a compiler.
 
-oneDNN makes 0 of the numbers beside a nan, or beside an infinite one, where all of them should be nan: data
-is looked through first, and left to the reference kernel if it has such numbers.
+oneDNN gives 0 for numbers in a row with a nan, or with an infinite one, where all of them should be nan: data
+is checked first, and left to the reference kernel if it has such numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _backward_of(alg: int, rows: int, length: int) -> Primitive | None:
 
 
 def _case(r: Request) -> tuple[int, int, int] | None:
-    """The algorithm, rows and their length; None for what oneDNN does not compute."""
+    """The algorithm, rows and their length; None if oneDNN does not compute it."""
     op, a, shape = r.op.forward_op or r.op, r.attrs, r.inputs[0]
     if set(r.dtypes) != {float32} or 0 in shape:
         return None

@@ -1,4 +1,4 @@
-"""Calls of convolutions whose weights are packed, made once."""
+"""Calls of convolutions with prepacked weights, made once."""
 
 from __future__ import annotations
 

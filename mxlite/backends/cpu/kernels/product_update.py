@@ -1,4 +1,4 @@
-"""Updates that make their gradient in bands: a product and a step for each band, one behind the other."""
+"""Updates fused into a gradient product, in bands: a product and a step for each band, in turn."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _byte = np.dtype("uint8")
 @dataclass(frozen=True)
 class Weight:
     """A matrix (rows, columns) that is updated by ``x.T @ y``, x: (depth, stride), of which `rows` columns
-    count, y: (depth, columns), both of `dtype`.
+    are used, y: (depth, columns), both of `dtype`.
 
-    parts: rows of x and y in the order in which what they make is added up. step: attributes with the step's
-    `op` and `attrs`. dtypes: of the matrix, the step's states, and `hyper`, whose shape is `hyper`.
-    any_width: whether few columns are as good as many, as of `onednn.product`.
+    parts: rows of x and y in the order in which their products are added up. step: attributes with the step's
+    `op` and `attrs`. dtypes: those of the matrix, the step's states, and `hyper`, whose shape is `hyper`.
+    any_width: True if few columns are as good as many, as in `onednn.product`.
     """
 
     rows: int
@@ -47,10 +47,10 @@ class Weight:
 
 
 class _Band(NamedTuple):
-    """How the gradient of `rows` rows is made, and the step on them."""
+    """Kernels for a band of `rows` rows: the products of its gradient, and the step on them."""
 
     rows: int
-    products: tuple[Product, ...]  # of each part, those behind the first add
+    products: tuple[Product, ...]  # one for each part; those after the first accumulate
     step: ChosenKernel
 
 
@@ -63,7 +63,7 @@ class Bands(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Rows of a band, but for the last one."""
+        """Number of rows of a band, except the last one."""
         return self.whole.rows
 
     @property
@@ -72,24 +72,24 @@ class Bands(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """Of a band's gradient."""
+        """Number of elements of a band's gradient."""
         return self.length * self.weight.columns
 
     @property
     def for_product(self) -> int:
-        """Bytes of scratch."""
+        """Bytes of scratch for products."""
         return max(p.scratch for band in (self.whole, self.rest) for p in band.products)
 
     @property
     def for_step(self) -> int:
-        """Bytes of scratch."""
+        """Bytes of scratch for steps."""
         return max(self.whole.step.workspace, self.rest.step.workspace)
 
     def calls(
         self, xp: Any, x: Any, y: Any, own: Sequence[Any], hyper: Any, room: Sequence[Any]
     ) -> list[Run]:
-        """x: (depth, rows), its rows `stride` apart. own: the matrix and states. room: numbers of a gradient,
-        scratch of products, scratch of steps.
+        """x: (depth, rows), its rows `stride` apart. own: the matrix and states. room: buffers of a gradient,
+        of the products' scratch, of the steps' scratch.
         """
         weight, (gradient, for_product, for_step) = self.weight, room
         made = gradient[: self.numbers].reshape(self.length, weight.columns)
@@ -108,7 +108,7 @@ class Bands(NamedTuple):
 
 
 def bands(weight: Weight) -> Bands | None:
-    """None where there is no good product of such sizes."""
+    """The bands of a weight; None if there is no good product of such sizes."""
     length = band_rows(weight.rows, weight.columns, weight.depth, weight.dtype)
     whole = _band(weight, length)
     rest = _band(weight, weight.rows % length) if weight.rows % length else whole
@@ -130,14 +130,14 @@ def _band(w: Weight, rows: int) -> _Band | None:
 
 
 def step_kernel(w: Weight, shape: tuple[int, ...]) -> ChosenKernel:
-    """The kernel of the step on some of a weight's numbers."""
+    """The kernel of the step on part of a weight."""
     return step_of(w.step, shape, w.dtype, w.dtypes, w.hyper)
 
 
 def step_of(
     step: Any, shape: tuple[int, ...], dtype: DType, kinds: tuple[DType, ...], hyper: tuple[int, ...]
 ) -> ChosenKernel:
-    """The kernel of a step on `shape` numbers, see `Weight` for the rest: gradients of `dtype`, `kinds` as
+    """The kernel of a step on `shape` elements, see `Weight` for the rest: gradients of `dtype`, `kinds` like
     `dtypes` there.
     """
     op, attrs = step.op, step.attrs

@@ -21,7 +21,7 @@ _FLOATS = frozenset(("float32", "float16", "bfloat16"))
 
 
 def fits(a: Any, data: tuple[int, ...], dtype: DType) -> bool:
-    """Whether there is generated code for an RNN."""
+    """True if there is generated code for an RNN."""
     return (
         usable()
         and dtype.name in _FLOATS & storable()
@@ -51,7 +51,7 @@ def _forward(r: Request) -> ChosenKernel | None:
             layers, cells, gates, work, rng if train else None,
         )  # fmt: skip
 
-    # The code writes what the node has: a run that is there for some of it makes the rest as well.
+    # The code writes all outputs of the node: a recomputation for some of them writes the rest as well.
     kept = ("out", "layers", "cells", "gates")
     name = f"compiled {a.mode}, onednn"
     return connected(connect, made.work_bytes(), name, like=r.op.forward, always=kept)

@@ -1,4 +1,4 @@
-"""Updates of recurrent layers' parameters: each matrix in bands, as `product_update.py`, and the biases."""
+"""Updates of recurrent layers' parameters: each matrix in bands, see `product_update.py`, and biases."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _update(r: Request) -> ChosenKernel | None:
 
 
 def _parts(s: Sizes, direction: int) -> tuple[slice, ...]:
-    """Steps of time, all samples of each, in the order in which backward without kept gates adds them up, so
-    that both make the same bits.
+    """Time steps, with all samples of each, in the order in which backward without kept gates adds them up,
+    so that both give the same bits.
     """
     spans = (s.span(direction, n) for n in reversed(range(s.stretches)))
     return tuple(slice(begin * s.B, end * s.B) for begin, end in spans)

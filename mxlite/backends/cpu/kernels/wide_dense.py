@@ -1,4 +1,4 @@
-"""Dense layers that narrow a float32 batch: a cast and a product for each band of samples."""
+"""Dense layers that cast a float32 batch to 16 bits: a cast and a product for each band of samples."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def forward(r: Request) -> ChosenKernel | None:
 
 
 def by_weight(r: Request) -> ChosenKernel | None:
-    """The gradient in the weight."""
+    """The weight gradient."""
     (hidden, width), dtype = r.attrs.shape, r.dtypes[0]
     if r.dtypes[1] != float32 or not _fits(r, dtype):
         return None

@@ -1,4 +1,4 @@
-"""Numbers of oneDNN's C API, version 3: `dnnl_types.h` and `dnnl.h` of 3.2, equal in 3.13."""
+"""Constants of oneDNN's C API, version 3: `dnnl_types.h` and `dnnl.h` of 3.2, equal in 3.13."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ QUERY_MD = {
     SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134,
     WORKSPACE: 135, SCRATCHPAD: 136,
 }  # fmt: skip
-"""Argument -> the query that tells its memory descriptor."""
+"""Argument -> the query for its memory descriptor."""
 
 STATUS = {
     1: "out of memory", 2: "invalid arguments", 3: "unimplemented", 4: "last implementation reached",
@@ -64,4 +64,4 @@ CPU_ISA = {
     0x1F: "AVX2, VNNI, 16-bit floats", 0x27: "AVX-512", 0x67: "AVX-512, VNNI", 0xE7: "AVX-512, bfloat16",
     0x1EF: "AVX-512, bfloat16, float16", 0xFEF: "AVX-512, AMX", 0x1FEF: "AVX-512, AMX with float16",
 }  # fmt: skip
-"""dnnl_cpu_isa_t of 3.2. Each number has the bits of those it contains."""
+"""dnnl_cpu_isa_t of 3.2. Each number includes the bits of the sets that it contains."""

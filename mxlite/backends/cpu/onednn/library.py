@@ -1,7 +1,8 @@
-"""oneDNN's shared library: found, checked, and one engine and stream of it.
+"""oneDNN's shared library: search, checks, and one engine and stream of it.
 
-Looked for in this order: the file MXLITE_DNNL_LIB names; `libdnnl.so.3` (`dnnl.dll`) where pip puts that of
-the wheels onednn-cpu-gomp and onednn-cpu-vcomp: the environment's folder, that of the system's Python, the
+It is searched for in this order: the file MXLITE_DNNL_LIB names; `libdnnl.so.3` (`dnnl.dll`) where pip puts
+that of the wheels onednn-cpu-gomp and onednn-cpu-vcomp: the environment's folder, that of the system's
+Python, the
 user's, and else wherever the installed wheel's record says; the system's. It must be of version 3 and use
 OpenMP (or no threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
 
@@ -35,7 +36,7 @@ _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool",
 
 
 class OneDNNError(MXLiteError):
-    """oneDNN refused to make or run a primitive."""
+    """Refusal of oneDNN to create or run a primitive."""
 
 
 class _Version(ctypes.Structure):
@@ -50,8 +51,8 @@ class _Version(ctypes.Structure):
 
 
 class Done(dict[int, None]):
-    """What to make of a status: None for 0, an error for all else. `dict` looks 0 up without a step of
-    Python.
+    """Map from a status to None for 0, and to an error for all else. `dict` looks up 0 without running any
+    Python code.
     """
 
     def __missing__(self, status: int) -> None:
@@ -59,7 +60,7 @@ class Done(dict[int, None]):
 
 
 def failure(status: int) -> OneDNNError:
-    """What a status that is not 0 means."""
+    """The error for a status other than 0."""
     return OneDNNError(f"oneDNN reports {STATUS.get(status, f'status {status}')}.")
 
 
@@ -86,7 +87,7 @@ class Library:
         self.execute.restype = Done({0: None}).__getitem__
         self.sgemm: Any = self.handle.dnnl_sgemm
         self.sgemm.restype = self.execute.restype
-        if (target := config.target()) != "native":  # before anything is made
+        if (target := config.target()) != "native":  # before anything is created
             self.call("dnnl_set_max_cpu_isa", ctypes.c_int(level.LEVELS[target].onednn))
         self.engine = self.new("dnnl_engine_create", ctypes.c_int(1), ctypes.c_size_t(0))
         self.stream = self.new("dnnl_stream_create", self.engine, ctypes.c_uint(1))
@@ -98,24 +99,24 @@ class Library:
             raise OneDNNError(f"{name}: {STATUS.get(status, f'status {status}')}.")
 
     def new(self, name: str, *args: Any) -> ctypes.c_void_p:
-        """What a function of the form `name(handle *out, ...)` makes."""
+        """The handle created by a function of the form `name(handle *out, ...)`."""
         handle = ctypes.c_void_p()
         self.call(name, ctypes.byref(handle), *args)
         return handle
 
     @cached_property
     def isa(self) -> int:
-        """dnnl_cpu_isa_t in use: bits, one for each set of instructions."""
+        """dnnl_cpu_isa_t in use: bits, one for each instruction set."""
         return int(self.handle.dnnl_get_effective_cpu_isa())
 
     @property
     def has_bf16(self) -> bool:
-        """Whether the processor multiplies bfloat16 itself; else oneDNN emulates it, slower than float32."""
+        """True if the processor multiplies bfloat16; else oneDNN emulates it, slower than float32."""
         return bool(self.isa & _AVX512_BF16)
 
     @property
     def bf16_by(self) -> str:
-        """What multiplies bfloat16, in words."""
+        """Description of how bfloat16 is multiplied."""
         if self.isa & _AMX == _AMX:
             return "the tiles of AMX"
         return "instructions of AVX-512" if self.has_bf16 else "nothing here: widened, computed in float32"
@@ -127,9 +128,9 @@ class Library:
         return f"{CPU_ISA[known]} ({self.isa:#x})"
 
     def use_threads(self, threads: int) -> int | None:
-        """What the calling thread runs from here on runs on so many threads.
+        """Set the number of threads for what the calling thread runs from now on.
 
-        Returns their number before if it was another, else None.
+        Returns the previous number if it was another, else None.
         """
         if self._openmp is None:
             return None
@@ -140,19 +141,19 @@ class Library:
         return before
 
     def threads_call(self, threads: int) -> Callable[[], None] | None:
-        """The call by which what its thread runs behind it runs on so many threads; None without OpenMP."""
+        """A call that sets the number of threads for its thread's later work; None without OpenMP."""
         if self._openmp is None:
             return None
         return partial(self._openmp.omp_set_num_threads, ctypes.c_int(threads))
 
     @property
     def threading(self) -> str:
-        """What its threads are made by."""
+        """The threading runtime of the library."""
         return _RUNTIMES.get(self.runtime, str(self.runtime))
 
 
 class Found(NamedTuple):
-    """The library, or None, and what was wrong with each file that is none."""
+    """The library, or None, and the reason for rejecting each file that is unusable."""
 
     library: Library | None
     troubles: tuple[str, ...]
@@ -168,7 +169,7 @@ def loaded() -> Library | None:
 
 
 def find() -> Found:
-    """Look for the library and load it, once in a process. Raises MXLiteError where MXLITE_DNNL_LIB names no
+    """Look for the library and load it, once in a process. Raises MXLiteError if MXLITE_DNNL_LIB names no
     file.
     """
     with _finding:
@@ -199,7 +200,7 @@ def find() -> Found:
 def library() -> Library | None:
     """The library, loaded at the first call; None where there is none. Warns if one is there but unusable.
 
-    Whether it may be used is another question: `config.kernel_kinds`.
+    Permission to use it is another question: `config.kernel_kinds`.
     """
     found = find()
     if found.library is None and found.troubles:
@@ -243,7 +244,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _recorded() -> list[str]:
-    """Where the records of installed wheels say that the library is. Slower than the usual places."""
+    """Paths of the library in the records of installed wheels. Slower than the usual places."""
     from importlib import metadata
 
     found = []
@@ -259,10 +260,10 @@ def _recorded() -> list[str]:
 
 
 def _openmp(handle: ctypes.CDLL) -> Any:
-    """The OpenMP runtime that the library uses; None where it cannot be asked.
+    """The OpenMP runtime that the library uses; None if it cannot be found.
 
-    Looked up through the library itself, which finds the one it was linked to whatever its name is. Windows
-    does not look further than the library. What is called only looks at or sets a number, so the GIL is kept.
+    It is looked up through the library itself, which finds the one it was linked to whatever its name is.
+    Windows does not look further than the library. The calls only get or set a number, so the GIL is kept.
     """
     try:
         own = ctypes.PyDLL(handle._name, handle=handle._handle)

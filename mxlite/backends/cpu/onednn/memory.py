@@ -1,4 +1,4 @@
-"""Memory descriptors: dimensions, type and layout of an array as oneDNN knows it."""
+"""Memory descriptors: dimensions, type and layout of an array in oneDNN's terms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_ELEMENTS = 2**36
 
 
 class Memory:
-    """A descriptor. Without `keep` it is destroyed with this object; else it belongs to that."""
+    """A descriptor. Without `keep` it is destroyed with this object; else `keep` owns it."""
 
     __slots__ = ("_destroy", "_keep", "handle", "nbytes")
 
@@ -28,7 +28,7 @@ class Memory:
         self.handle = handle
         self.nbytes = int(lib.handle.dnnl_memory_desc_get_size(handle))
         self._keep = keep
-        # None where the handle is another's. Looked up now: when the interpreter ends, modules go first.
+        # None if the handle is not owned. Looked up now: at exit, modules are torn down first.
         self._destroy = lib.handle.dnnl_memory_desc_destroy if keep is None else None
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""Primitives: made once for shapes, bound to addresses when a program is, then only executed."""
+"""Primitives: created once for shapes, bound to addresses with their program, then only executed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Attr:
     """Attributes of a primitive: the scratchpad is always the caller's; post-operations; scales.
 
     `eltwise(alg, alpha, beta)`, `add_to_output(scale)` and `binary(alg, memory)` append post-operations in
-    the order they are called; `scales(arg)` makes the factor of an argument one more argument (SCALES | arg).
+    the order they are called; `scales(arg)` adds an argument for the factor of another (SCALES | arg).
     """
 
     def __init__(self) -> None:
@@ -78,14 +78,14 @@ class Attr:
 
 
 class Primitive:
-    """A primitive and what it says of itself.
+    """A primitive and its properties.
 
-    function: name of the C function that makes the descriptor, without `dnnl_` and `_primitive_desc_create`.
-    args: what that function takes between the engine and the attributes, ctypes objects and Memory.
-    keep: objects that must outlive the primitive.
+    function: name of the C function that creates the descriptor, without `dnnl_` and
+    `_primitive_desc_create`. args: that function's arguments between the engine and the attributes, ctypes
+    objects and Memory. keep: objects that must outlive the primitive.
 
-    `implementation` is oneDNN's name for the code it chose, `scratch` the bytes of work it needs. Raises
-    OneDNNError where oneDNN has no such primitive.
+    `implementation` is oneDNN's name for the code it chose, `scratch` its scratch in bytes. Raises
+    OneDNNError if oneDNN has no such primitive.
     """
 
     def __init__(self, function: str, *args: Any, attr: Attr | None = None, keep: Any = None) -> None:
@@ -96,7 +96,7 @@ class Primitive:
         last = [lib.engine] if function == "reorder" else []
         first = [] if function == "reorder" else [lib.engine]
         self._keep = (args, keep)
-        before = lib.use_threads(num_threads())  # how the work is split is settled here
+        before = lib.use_threads(num_threads())  # the split of the work is fixed at creation
         try:
             self.descriptor = lib.new(
                 f"dnnl_{function}_primitive_desc_create", *first, *plain, *last, self.attr.handle
@@ -120,11 +120,11 @@ class Primitive:
 
     @property
     def is_reference(self) -> bool:
-        """Whether oneDNN has only slow reference code for this. Recurrent kernels are named so, yet fast."""
+        """True if oneDNN has only slow reference code. Recurrent kernels are named so, yet fast."""
         return "ref" in self.implementation and "rnn" not in self.implementation
 
     def wants(self, arg: int) -> Memory | None:
-        """The layout this primitive wants of an argument; None if it has no such argument."""
+        """The layout this primitive requires for an argument; None if it has no such argument."""
         handle = self._lib.handle.dnnl_primitive_desc_query_md(
             self.descriptor, ctypes.c_int(QUERY_MD[arg]), ctypes.c_int(0)
         )
@@ -140,9 +140,9 @@ class Primitive:
 
 
 def cached(make: Callable[..., P]) -> Callable[..., P | None]:
-    """`make`, asked once for each arguments and number of threads.
+    """`make`, cached by arguments and number of threads.
 
-    None where oneDNN must not be used, is not there, or has nothing but reference code for it.
+    None if oneDNN must not be used, is not installed, or has only reference code for it.
     """
 
     @functools.lru_cache(maxsize=4096)
@@ -180,15 +180,15 @@ class _Handles:
 
 
 def reorder(source: Memory, target: Memory, attr: Attr | None = None) -> Primitive:
-    """The primitive that writes at DST in layout `target` what lies at SRC in layout `source`."""
+    """The primitive that copies SRC in layout `source` to DST in layout `target`."""
     return Primitive("reorder", source, target, attr=attr)
 
 
 def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: Any = None) -> Run:
     """A call of `primitive` on these arrays: argument -> (its layout, a numpy array or an address).
 
-    `work` is an array of at least `primitive.scratch` bytes. Arrays stay referenced by the call. Nothing is
-    looked at but addresses: an array must have the bytes that its layout spans.
+    `work` is an array of at least `primitive.scratch` bytes. Arrays stay referenced by the call. Only
+    addresses are used: an array must have the bytes that its layout spans.
     """
     lib = primitive._lib
     handles = _Handles(lib)
@@ -206,8 +206,8 @@ def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: A
 
 
 def point(run: Run, arg: int, array: Any) -> None:
-    """From here on a call made by `bind`, or several in turn, finds its argument `arg` in `array`, and keeps
-    that in place of the one before.
+    """Make a call created by `bind`, or several in turn, read its argument `arg` from `array`, and keep
+    that alive in place of the one before.
     """
     for call in run if isinstance(run, Calls) else (run,):
         keep = getattr(call, "keep", None)
@@ -221,14 +221,14 @@ def point(run: Run, arg: int, array: Any) -> None:
 
 
 def address_of(array: Any) -> int:
-    """Where an array's first element lies; an int is an address already."""
+    """Address of an array's first element; an int is an address already."""
     if isinstance(array, int):
         return array
     return int(array.__array_interface__["data"][0])
 
 
 class Calls(tuple[Run, ...]):
-    """Several calls, one behind the other."""
+    """Several calls in sequence."""
 
     __slots__ = ()
 

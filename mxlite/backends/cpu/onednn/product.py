@@ -1,10 +1,10 @@
-"""Products of matrices, of any strides: oneDNN's blocked kernel or its plain one, whichever suits the sizes.
+"""Matrix products with any strides: oneDNN's blocked kernel or its plain one, whichever suits the sizes.
 
 oneDNN has two kernels for float32. The blocked one ("brg") copies a transposed right factor into blocks, and
-one whose rows are a power of two long, and reads any other as it lies: then rows that begin at equal places
-of the cache push each other out, and it falls to a third of its speed. The plain one ("gemm", also behind
-`dnnl_sgemm`) copies both factors into panels whatever they are like: no sizes are bad for it, few are best.
-`_plain_is_faster` says where which was measured to win. The plain kernel takes a few MB from the system
+one whose row length is a power of two, and reads any other in place: then rows that map to the same sets
+of the cache evict each other, and it falls to a third of its speed. The plain one ("gemm", also used by
+`dnnl_sgemm`) always copies both factors into panels: no sizes are bad for it, few are best.
+`_plain_is_faster` says where it was measured to win. The plain kernel takes a few MB from the system
 inside the library, which no plan counts.
 """
 
@@ -34,7 +34,7 @@ _AVX2 = 0x7  # the plain kernel needs it: below, it is a loop
 
 @dataclass(frozen=True)
 class Layout:
-    """Matrices (..., rows, columns) in memory: strides in elements."""
+    """Layout of matrices (..., rows, columns) in memory: strides in elements."""
 
     shape: Shape
     strides: Shape
@@ -42,14 +42,14 @@ class Layout:
 
     @classmethod
     def dense(cls, *shape: int, dtype: DType = float32) -> Layout:
-        """C order."""
+        """Layout in C order."""
         return cls(shape, dense_strides(shape, range(len(shape))), dtype)
 
     @property
     def turned(self) -> Layout:
-        """Every matrix turned over, where it lies."""
+        """Every matrix transposed in place."""
         (*a, n, m), (*s, j, i) = self.shape, self.strides
-        # A stride along one element says nothing, but oneDNN takes it for the distance of rows.
+        # A stride along an axis of length 1 is arbitrary, but oneDNN takes it for the row stride.
         if m == 1 and j == 1:
             i = n
         elif n == 1 and i == 1:
@@ -62,13 +62,13 @@ class Layout:
 
     @property
     def is_turned(self) -> bool:
-        """Whether the matrices lie column by column."""
+        """True if the matrices are column-major."""
         rows, columns = self.strides[-2:]
         return rows == 1 and columns != 1
 
     @property
     def lead(self) -> int | None:
-        """Elements between two rows (or columns, if it is turned); None if neither lie without gaps."""
+        """Elements between two rows (or columns, if column-major); None if neither are contiguous."""
         (m, n), (i, j) = self.shape[-2:], self.strides[-2:]
         if self.is_turned:
             return j if j >= m else None
@@ -77,7 +77,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Product:
-    """out = alpha * x @ y (+ bias) (+ adds * out): how to compute it.
+    """A product out = alpha * x @ y (+ bias) (+ adds * out) with its implementation.
 
     `bind(x, y, out, bias, work)` takes arrays or addresses of first elements, and `work` of `scratch` bytes.
     For an alpha of None it takes `factor` too, an array of one float32 number that is read when it runs.
@@ -98,10 +98,10 @@ def product(
     adds: float = 0.0,
     any_width: bool = False,
 ) -> Product | None:
-    """The product of matrices x (..., M, K) and y (..., K, N); it is added to `adds` times what `out` holds.
+    """The product of matrices x (..., M, K) and y (..., K, N), plus `adds` times the old content of `out`.
 
-    bias: (N,), contiguous. None where oneDNN has nothing good for it; with `any_width` also a product with
-    few columns, which fill no vectors, is good.
+    bias: (N,), contiguous. None if oneDNN has no good implementation; with `any_width` also a product with
+    few columns, which fill no vectors, is accepted.
     """
     m, n = x.shape[-2], y.shape[-1]
     if 0 in x.shape or 0 in y.shape or (n < 8 and m > n and not any_width):
@@ -123,23 +123,23 @@ def product(
 
 
 def _plain_is_faster(x: Layout, y: Layout) -> bool:
-    """By float32 products of M, N, K from 1 to 10000 on one thread with AVX-512: 4 to 8 % from the best."""
+    """Heuristic from float32 products of M, N, K from 1 to 10000 on one thread with AVX-512: 4 to 8 % off."""
     (m, k), n = x.shape[-2:], y.shape[-1]
-    copies = n > 256 and n & (n - 1) == 0  # what the blocked kernel does then
+    copies = n > 256 and n & (n - 1) == 0  # the blocked kernel copies y then
     if min(m, n) == 1:
         return True
     if y.is_turned:
         return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
-    if x.is_turned and x.lead != m:  # the blocked kernel wants a copy without gaps
+    if x.is_turned and x.lead != m:  # the blocked kernel needs a contiguous copy
         return True
-    if x.is_turned:  # a narrow result
+    if x.is_turned:  # a result with few columns
         return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
-    stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel reads it again and again
+    stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel rereads it
     return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64 and stays))
 
 
 def turned(made: Product | None) -> Product | None:
-    """The product out.T = y.T @ x.T, called as that of x and y."""
+    """The product out.T = y.T @ x.T, with the arguments of that of x and y."""
     if made is None:
         return None
 
@@ -188,7 +188,7 @@ def _blocked(
 def _of_copy(
     x: Layout, y: Layout, out: Layout, bias: bool, alpha: float | None, adds: float
 ) -> Product | None:
-    """The product of x without the gaps between its columns: with them there is no blocked kernel."""
+    """The product of a contiguous copy of x: with gaps there is no blocked kernel."""
     dense = Layout.dense(*x.turned.shape, dtype=x.dtype)
     made = _blocked(dense.turned, y, out, bias, alpha, adds)
     copy = reorder(x.turned.memory, dense.memory)
@@ -207,7 +207,7 @@ def _of_copy(
 
 
 def _with_bias(x: Layout, y: Layout, out: Layout) -> Product | None:
-    """The plain kernel with a bias, as an inner product; only of matrices without gaps."""
+    """The plain kernel with a bias, as an inner product; only for contiguous matrices."""
     k, n = y.shape[-2:]
     if (x, out) != (Layout.dense(*x.shape), Layout.dense(*out.shape)):
         return None
@@ -239,7 +239,7 @@ def _has_plain() -> bool:
 
 
 def _plain(x: Layout, y: Layout, out: Layout, alpha: float | None, adds: float) -> Product | None:
-    """dnnl_sgemm: it finds its kernel at each call, and its threads too."""
+    """dnnl_sgemm: it selects its kernel at each call, and its threads too."""
     leads = x.lead, y.lead, out.lead
     if alpha is None or None in leads:
         return None

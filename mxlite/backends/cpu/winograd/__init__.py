@@ -1,4 +1,4 @@
-"""Convolutions of 3x3 by Winograd."""
+"""Winograd convolutions of 3x3."""
 
 from .choose import d_data as d_data, d_weight as d_weight, forward as forward
 from .layer import fits as fits

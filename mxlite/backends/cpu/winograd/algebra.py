@@ -9,9 +9,9 @@ matrices give the gradients, as each is linear in its argument:
 
     d_g = G^T [(A d_y) * (Bt d)]
 
-Toom and Cook's construction: the polynomials are evaluated in m + 1 points and in infinity. Which points they
-are says how rounding errors grow. With F(4, 3) and 256 input channels, the largest error of a convolution of
-normal numbers was, of its largest output:
+Toom and Cook's construction: the polynomials are evaluated in m + 1 points and in infinity. The choice of
+points determines how rounding errors grow. With F(4, 3) and 256 input channels, the largest error of a
+convolution of normal numbers was, relative to its largest output:
 
     0, 1, -1, 2, -2             1.1e-5      the usual choice
     0, 1, -1, 1/2, -2           4.1e-6      more instructions, as not all points come in pairs
@@ -42,7 +42,7 @@ POINTS = {
 class Algorithm(NamedTuple):
     """F(m, 3): `output` is At (m, n), `kernel` is G (n, 3), `input` is Bt (n, n), with n = m + 2.
 
-    `products`: which of the products of a larger F these are.
+    `products`: indices of these products within those of a larger F.
     """
 
     output: Matrix
@@ -55,9 +55,9 @@ class Algorithm(NamedTuple):
 def algorithm(m: int, outputs: int | None = None) -> Algorithm:
     """The matrices for m outputs, or for `outputs` of fewer with the same weights.
 
-    Fewer outputs need fewer points. What is left of G depends on the points that are gone by a factor of each
-    row only, and that can as well stand in Bt: so some of the products of F(m, 3) are all those of the
-    smaller one, and the last tiles of an image, where the image is no multiple of m, get by with them.
+    Fewer outputs need fewer points. The remaining rows of G depend on the removed points only by a factor of
+    each row, which can be moved to Bt: so some of the products of F(m, 3) are all those of the
+    smaller one, and the last tiles of an image whose size is no multiple of m need no others.
     """
     points = [Fraction(p) for p in POINTS[m]]
     few = m if outputs is None else outputs

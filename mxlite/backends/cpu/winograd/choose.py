@@ -1,4 +1,4 @@
-"""Which of the kernels here, cut how, for a convolution; and how long it takes."""
+"""Choice of a Winograd kernel and its split for a convolution."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .layer import fits, Layer, part_of
 from .tiles import Epilogue, Prologue
 
 PLAIN = Prologue()
-LEAST_HALVED = 64  # channels of a part: to transform the other side twice costs more where there are fewer
-LEAST_SHARED = 2  # threads that gradients of weights are cut for: one adds up what two would, in their order
+LEAST_HALVED = 64  # channels of a part: with fewer, transforming the other side twice costs more
+LEAST_SHARED = 2  # least threads in the split of weight gradients: one adds up what two would, in their order
 MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
 
 
@@ -36,7 +36,7 @@ def forward(
     **cut: Any,
 ) -> Convolution | None:
     """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
-    if scale and np.dtype(dtype) != float32:  # weights of 16 bits come with factors of 16 bits
+    if scale and np.dtype(dtype) != float32:  # factors for weights of 16 bits are of 16 bits
         return None
     return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu, scale), prologue, **cut)
 
@@ -102,8 +102,8 @@ def d_weight(
     prologue: Prologue = PLAIN,
     adds: bool = False,
 ) -> Correlation | None:
-    """The gradient of the weights of `forward` with the same arguments: d_out and data -> d_weight, or with
-    `adds` that and what d_weight holds.
+    """The weight gradient of `forward` with the same arguments: d_out and data -> d_weight, with
+    `adds` accumulated into d_weight.
     """
     if not fits(n, h, w, c, f, pad, dtype):
         return None
@@ -124,8 +124,8 @@ def d_weight(
 
 
 def _for_each_thread(parts: tuple[int, int], items: int, threads: int) -> tuple[int, int]:
-    """`parts`, halved where there are fewer than threads: each has sums of its own then, and those of half a
-    part are half as many as those of a whole one that is split by tiles.
+    """`parts`, halved if they are fewer than threads: each thread has sums of its own then, and those of half
+    a part are half as many as those of a whole one that is split by tiles.
     """
     found = list(parts)
     for k in (1, 0):
@@ -142,6 +142,6 @@ def grid_of(oh: int, ow: int, m: int) -> Grid:
 
 
 def _last(size: int, m: int) -> int:
-    """Outputs of the last tile: at least 2, and as others where there are none."""
+    """Outputs of the last tile: at least 2, and as many as others if there is no remainder."""
     rest = size % m
     return max(2, rest) if rest and size > m else m

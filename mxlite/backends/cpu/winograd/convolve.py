@@ -1,7 +1,7 @@
 """A convolution as transforms and small products.
 
-The work is cut into items: a group of tiles and a part of the output channels, each the business of one
-thread from the images to the images. What an item holds stays in the second level of cache:
+The work is cut into items: a group of tiles and a part of the output channels, each processed by one
+thread from input to output images. The buffers of an item stay in the second level of cache:
 
     for each part of the input channels:            cs channels
         U: (fs / v L, n n, cs + 1, v L)             made here, or before for all (one part, all outputs)
@@ -10,8 +10,8 @@ thread from the images to the images. What an item holds stays in the second lev
             M: (n n, fs / v L, tiles, v L) += V U
     from M to the output
 
-With few channels U is small, and made once, or by each thread for itself; groups are few tiles then. With
-many channels it would be larger than the data, so each item makes the part it needs, for a group of many
+With few channels U is small, and computed once, or by each thread for itself; groups are few tiles then. With
+many channels it would be larger than the data, so each item computes the part it needs, for a group of many
 tiles.
 """
 
@@ -44,7 +44,7 @@ SLOTS = (
 
 
 class Made(IntEnum):
-    """When U is made: by all threads together, by each thread, before its items; for each item."""
+    """When U is computed: by all threads together, by each thread, before its items; for each item."""
 
     SHARED = 0
     BY_THREAD = 1
@@ -52,7 +52,7 @@ class Made(IntEnum):
 
 
 def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue, prologue: Prologue) -> str:
-    """Every thread does items until there are none."""
+    """Entry in which every thread processes items until there are none."""
     n = grid.n
     name = "convolve"
     into = input_routines(p, grid, dtype, prologue)
@@ -143,9 +143,9 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
 
 @dataclass(frozen=True)
 class Convolution(Layer):
-    """out = [relu](data * weight [factor] + bias [+ addend]), or (`flipped`) the gradient of the data of one.
+    """out = [relu](data * weight [factor] + bias [+ addend]), or (`flipped`) the data gradient of one.
 
-    `prologue` is what is done to data first. weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input
+    `prologue` is applied to data first. weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input
     and output channels of a part, `groups` of units, `most` units in V. Unless `made` by items, the parts are
     all channels.
     """

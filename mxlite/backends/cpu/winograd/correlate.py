@@ -1,10 +1,10 @@
-"""The gradient of the weights as transforms and small products.
+"""The weight gradient as transforms and small products.
 
     d_weight = Gt [sum over tiles of (Bt d B) * (A dY At)] G
 
-The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is made in parts of
-some inputs and some outputs, which stay in the second level. The transforms are made again for each part,
-which is cheap beside the products: no transform of the whole batch is ever held.
+The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is computed in parts of
+some inputs and some outputs, which stay in the second level. The transforms are recomputed for each part,
+which is cheap compared with the products: no transform of the whole batch is ever stored.
 
 S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs channels of a part.
 """
@@ -38,8 +38,8 @@ SLOTS = (
 
 
 def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prologue, adds: bool) -> str:
-    """Every thread takes some parts; where there are fewer than threads, a part is split by tiles, and
-    `finish` adds up. `adds`: to what d_weight holds."""
+    """Entry in which every thread takes some parts; if there are fewer than threads, a part is split by
+    tiles, and `finish` adds up. `adds`: accumulate into d_weight."""
     n = grid.n
     name = "correlate"
     size = NBYTES[dtype]
@@ -158,7 +158,7 @@ FINISH_SLOTS = ("sums", "d_weight", "c", "cs", "fs", "c_parts", "f_parts", "spli
 
 
 def finish_entry(p: Program, m: int, v: int, adds: bool) -> str:
-    """Adds up the splits of all parts, and makes weights of the sums; parallel over outputs."""
+    """Entry that adds up the splits of all parts, and transforms sums to weights; parallel over outputs."""
     name = f"finish_all{m}x{v}"
     finish = p.borrow(finish_routine, m, v, adds)
     f = p.entry(name)
@@ -182,8 +182,8 @@ def finish_entry(p: Program, m: int, v: int, adds: bool) -> str:
 
 @dataclass(frozen=True)
 class Correlation(Layer):
-    """The gradient of the weights. `prologue`: what is done to data first; `parts`: input and output channels
-    of a part; `splits`: of the units of a part; `most` units in V and Y; `adds`: to what d_weight holds.
+    """The weight gradient. `prologue` is applied to data first; `parts`: input and output channels
+    of a part; `splits`: of the units of a part; `most` units in V and Y; `adds`: accumulate into d_weight.
     """
 
     prologue: Prologue
@@ -199,7 +199,7 @@ class Correlation(Layer):
 
     @property
     def cut(self) -> tuple[Any, ...]:
-        """What the order of sums follows from."""
+        """Parameters that determine the order of sums."""
         return self.parts, self.splits, self.most
 
     def places(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""How images are cut into tiles, and in which order the tiles are worked on.
+"""Tiles of images, and the order in which they are processed.
 
 Tiles have m x m outputs. Where the outputs of an image are no multiple of m, the last row and the last
 column of tiles may have fewer, and need only some of the products (see `algebra.algorithm`):
@@ -8,10 +8,10 @@ column of tiles may have fewer, and need only some of the products (see `algebra
                          F F F T
                          T T T T        484 products an image instead of 576
 
-The products of one kind are a matrix with a row for each tile that has them. So that these rows follow one
-another, the tiles of some whole images are sorted: first those cut short in their columns only (m x t), then
-the whole ones, then those cut in rows (t x m), then in both. Then what has all columns and what has all rows
-are each a range of this order.
+The products of one kind are a matrix with a row for each tile that has them. To make these rows contiguous,
+the tiles of some whole images are sorted: first those cut short in their columns only (m x t), then
+the whole ones, then those cut in rows (t x m), then in both. Then the tiles with all columns and the tiles
+with all rows are each a range of this order.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class Grid:
 
     @property
     def kinds(self) -> list[Kind]:
-        """As they are sorted."""
+        """Kinds in sorting order."""
         m, (rows, columns) = self.m, self.last
         return list(dict.fromkeys([Kind(m, columns), Kind(m, m), Kind(rows, m), Kind(rows, columns)]))
 
     def products(self, kind: Kind) -> list[list[int]]:
-        """Numbers of the products of a tile of this kind, by rows."""
+        """Indices of the products of a tile of this kind, by rows."""
         rows, columns = (algorithm(self.m, k).products for k in kind)
         return [[i * self.n + j for j in columns] for i in rows]
 
     def having(self, axis: int) -> int:
-        """A bit for each product: whether tiles cut short on this axis have it."""
+        """Bit mask of the products that tiles cut short on this axis have."""
         kept = algorithm(self.m, self.last[axis]).products
         return sum(1 << k for k in range(self.n**2) if divmod(k, self.n)[axis] in kept)
 
 
 class Tile:
-    """Tile number `q` of a batch: its image, the first row and column of its outputs, the numbers of its row
+    """Tile number `q` of a batch: its image, the first row and column of its outputs, the indices of its row
     and column of tiles.
     """
 
@@ -83,7 +83,7 @@ class Tile:
         )
 
     def kinds(self) -> list[tuple[Kind, Value]]:
-        """Every kind, and whether this tile is of it."""
+        """Every kind, each with the condition that this tile is of it."""
         f, grid = self.f, self.grid
         if len(grid.kinds) == 1:
             return [(grid.whole, number(I1, True))]
@@ -97,7 +97,7 @@ class Tile:
 
 
 class Round:
-    """Tiles that are in V at the same time: those of the units [begin, end), a unit being a tile or, where
+    """Tiles that are in V at the same time: those of the units [begin, end), a unit being a tile or, if
     there are several kinds, an image.
     """
 
@@ -119,7 +119,7 @@ class Round:
 
     @contextlib.contextmanager
     def each(self) -> Iterator[tuple[Tile, Int]]:
-        """Every tile and its place in the order."""
+        """Every tile and its position in the order."""
         f, grid = self.f, self.grid
         with f.loop(self.first, self.last) as loop:
             tile = Tile(f, grid, self.g, loop.index)
@@ -140,7 +140,7 @@ class Round:
                 yield tile, place
 
     def having(self, product: Int) -> tuple[Int, Int]:
-        """The range of tiles in order that have this product: the first one, and how many."""
+        """The range of tiles in order that have this product: the first one, and their number."""
         f, grid = self.f, self.grid
         if len(grid.kinds) == 1:
             return 0, self.tiles
@@ -154,7 +154,7 @@ class Round:
 
 
 def whole_rounds(f: Routine, first: Int, last: Int, most: Int) -> Int:
-    """How many rounds of at most `most` it takes from `first` to `last`."""
+    """Number of rounds of at most `most` from `first` to `last`."""
     return f.over(f.plus(f.minus(last, first), f.minus(most, 1)), most)
 
 

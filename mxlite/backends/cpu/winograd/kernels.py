@@ -1,7 +1,7 @@
-"""Weights into the domain of the products.
+"""Transform of weights into the domain of the products.
 
 U: (panels, n n, K + 1, v L), G g Gt of every pair of channels: panels of v L output channels, K input
-channels. The row more than needed keeps the products of one pair of channels out of each other's place in
+channels. The additional row keeps the products of one pair of channels from mapping to the same place in
 the cache.
 """
 
@@ -14,8 +14,8 @@ from .routine import Int, Program, Routine
 from .taps import read_taps
 
 _AHEAD = 4
-"""Input channels whose kernels are asked for before they are read: weights come from memory, and lie in more
-places than a processor looks ahead in.
+"""Input channels whose kernels are prefetched: weights come from memory, in more streams than a
+processor prefetches itself.
 """
 
 

@@ -1,4 +1,4 @@
-"""A convolution of 3x3 with stride 1, as the kernels here see it."""
+"""A convolution of 3x3 with stride 1, as described to the kernels here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Layer:
 
     @property
     def per_row(self) -> int:
-        """Tiles of a row of tiles."""
+        """Number of tiles in a row of tiles."""
         return -(-self.ow // self.grid.m)
 
     @property
@@ -52,7 +52,7 @@ class Layer:
 
     @property
     def unit(self) -> int:
-        """Tiles that are not parted: one, or those of an image where they are of several kinds."""
+        """Tiles that are not separated: one, or those of an image if they are of several kinds."""
         return self.per_row * self.per_column if len(self.grid.kinds) > 1 else 1
 
     @property
@@ -64,7 +64,7 @@ class Layer:
         return NBYTES[self.dtype]
 
     def pieces(self) -> list[Piece]:
-        """What is in `work`."""
+        """Pieces of `work`."""
         raise NotImplementedError
 
     @property
@@ -72,7 +72,7 @@ class Layer:
         return scratch_bytes(self.pieces())
 
     def slots(self) -> dict[str, int]:
-        """Slots that all kernels have."""
+        """Slots common to all kernels."""
         return {
             "units": self.units, "unit": self.unit, "per_image": self.per_row * self.per_column,
             "per_column": self.per_column, "per_row": self.per_row, "h": self.h, "w": self.w,
@@ -82,7 +82,7 @@ class Layer:
 
 
 def fits(n: int, h: int, w: int, c: int, f: int, pad: tuple[int, int], dtype: Any) -> bool:
-    """Whether there are kernels for this convolution, fast or not."""
+    """True if there are kernels for this convolution, fast or not."""
     if not usable() or 0 in (n, h, w, c, f) or width() < 8:
         return False
     if c % width() or f % width() or not all(0 <= p <= 2 for p in pad):
@@ -93,7 +93,7 @@ def fits(n: int, h: int, w: int, c: int, f: int, pad: tuple[int, int], dtype: An
 
 
 def vectors(channels: int) -> int:
-    """Vectors in a panel of so many channels."""
+    """Number of vectors in a panel of so many channels."""
     return 2 if channels % (2 * width()) == 0 else 1
 
 
@@ -108,5 +108,5 @@ def padded(nbytes: int, to: int = 64) -> int:
 
 
 def address(array: Any) -> int:
-    """Where an array begins; 0 for None."""
+    """Address of an array; 0 for None."""
     return 0 if array is None else array.ctypes.data

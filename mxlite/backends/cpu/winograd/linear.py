@@ -1,7 +1,7 @@
 """Small constant matrices applied to vectors, with few instructions.
 
-The rows of the points p and -p differ in the sign of their odd columns only, so the even and the odd half of
-the sum are made once for both. Where the pair are columns (the transposed matrices), sums and differences
+The rows of the points p and -p differ only in the sign of their odd columns, so the even and the odd half of
+the sum are computed once for both. Where the pair are columns (the transposed matrices), sums and differences
 of the two inputs take their place.
 """
 
@@ -30,8 +30,8 @@ def both_sides(
 ) -> None:
     """store(i, j, (a X b^T)[i, j]) for the matrix X of vectors load(r, c); b is `a` unless given.
 
-    A few rows of a X at a time, so that they stay in registers; what they need is loaded again for the next,
-    or `once`, where to load is more than to read: then all of a X is made first.
+    A few rows of a X at a time, so that they stay in registers; their operands are loaded anew for the next,
+    or `once`, if a load is expensive: then all of a X is computed first.
     `backwards`: the last row and the last column are stored first.
     """
     b = a if b is None else b
@@ -61,7 +61,7 @@ def _column(load: Load, c: int, r: int) -> Value:
 
 
 def groups(a: Matrix) -> list[tuple[int, ...]]:
-    """Rows that are made together: pairs that share their halves, or all where columns come in pairs."""
+    """Rows that are computed together: pairs that share their halves, or all if columns come in pairs."""
     if _column_pairs(a):
         return [tuple(range(len(a)))]
     found: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""The small matrix products between the transforms, out of vector registers.
+"""The small matrix products between the transforms, built from vector registers.
 
 A: rows of numbers in blocks of one vector, (K / L, rows, L) with L lanes;
 B: (K, v L), v vectors a step;
@@ -27,13 +27,13 @@ def registers() -> int:
 
 
 def sizes(v: int) -> list[int]:
-    """Rows of v sums that fit in the registers, with v of B and one of A."""
+    """Numbers of rows of v sums that fit in the registers, with v of B and one of A."""
     return [n for n in SIZES if n * v + v + 1 <= registers()]
 
 
 @cache
 def first_tiles(v: int) -> list[int]:
-    """For 1, 2, ... rows, of which tile to take first: each tile costs its products and a little more.
+    """For 1, 2, ... rows, the tile to take first: each tile costs its products and a little more.
 
     From twice the largest tile on, that is the largest.
     """
@@ -118,7 +118,7 @@ def _outer_tile(p: Program, name: str, n: int, v: int) -> None:
     f = p.routine(name, a="ptr", b="ptr", s="ptr", t="i64", a_step="i64", b_step="i64", fresh="i64")
     line = 4 * f.width
     at = [f.at(f.arg("s"), line * k) for k in range(n * v)]
-    for there in at:  # read, or at least written, when the sum is done
+    for there in at:  # prefetched, or at least written, when the sum is done
         f.prefetch(there, writes=True)
     factors = Factors(f.arg("a"), 4, f.arg("a_step"), f.arg("b"), f.arg("b_step"), (None,) * v)
     sums = multiplied(f, [f.const(0.0)] * (n * v), factors, 0, f.arg("t"))
@@ -138,7 +138,7 @@ def _sum_up(f: Routine, sums: Sequence[Value], at: Sequence[Value]) -> None:
 
 
 def _tile(p: Program, name: str, n: int, v: int) -> None:
-    """n rows times v vectors, summed over blocks of K. What comes `next` bytes later in B is asked for."""
+    """n rows times v vectors, summed over blocks of K. B is prefetched `next` bytes ahead."""
     f = p.routine(name, a="ptr", b="ptr", m="ptr", blocks="i64", step="i64", next="i64", fresh="i64")
     lanes = f.width
     line = 4 * lanes

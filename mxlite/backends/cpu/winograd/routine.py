@@ -1,4 +1,4 @@
-"""Functions inside a module of generated code: with parameters of their own, called by its other
+"""Functions inside a module of generated code, with parameters of their own, called by its other
 functions.
 """
 
@@ -29,7 +29,7 @@ class Program(Module):
         return made
 
     def entry(self, name: str) -> Routine:
-        """A function as `Module.function`, with what a routine can write."""
+        """A function as `Module.function`, with the emitting methods of a routine."""
         made = Routine(self, name, None)
         self._functions.append(made)
         return made
@@ -56,7 +56,7 @@ def _lent(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
 
 
 class Cut:
-    """A step of `Routine.cut`: how much is `done`; `size`, to be set, is how much this step does."""
+    """A step of `Routine.cut`: the amount `done` so far; `size`, to be set, is the amount of this step."""
 
     def __init__(self, done: Value) -> None:
         self.done = done
@@ -114,11 +114,11 @@ class Routine(Function):
 
     @contextlib.contextmanager
     def items(self, total: Int, slot: int) -> Iterator[Value]:
-        """For numbers below `total` that no other thread has taken, as long as there are any.
+        """Loop over numbers below `total` that no other thread has taken, as long as there are any.
 
-        A thread that the system has put aside so does not keep the others waiting for the work that it has
+        A thread that the system has suspended then does not keep the others waiting for work that it has
         not begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last
-        one to finish makes them 0 for the next call.
+        one to finish resets them for the next call.
         """
         taken, finished = self.slot(slot), self.slot(slot + 1)
         head, inside, after = self._label(), self._label(), self._label()

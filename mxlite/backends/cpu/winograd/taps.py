@@ -1,4 +1,4 @@
-"""The nine taps of kernels, which are side by side in memory, as vectors of one tap of many kernels each."""
+"""The nine taps of kernels, which are contiguous in memory, as vectors of one tap of many kernels each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_taps(f: Routine, pointer: Value, lane: Int) -> list[Value]:
 
 
 def write_taps(f: Routine, taps: Sequence[Value], pointer: Value, adds: bool = False) -> None:
-    """The other way, to kernels that follow one another; `adds`: to what is there."""
+    """The inverse, to contiguous kernels; `adds`: accumulate."""
     at = [f.at(pointer, 4 * TAPS * k) for k in range(f.width)]
     if f.width < TAPS:
         for a, row in zip(at, transposed(f, taps[: f.width])):

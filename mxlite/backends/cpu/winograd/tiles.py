@@ -1,8 +1,8 @@
-"""Tiles of images, in and out of the domain of the products.
+"""Transforms of image tiles into and out of the domain of the products.
 
 A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. A tile at an
-edge reaches over it. Inputs out there are zeros: rows are read from a place full of them, columns from the
-nearest pixel and then masked. Outputs out there go where another, true output goes, before it does.
+edge reaches over it. Inputs outside are zeros: rows are read from a buffer of zeros, columns from the
+nearest pixel and then masked. Outputs outside are written where a valid output is written later.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ADDEND_LINE = ("addend_factor", "addend_shift")
 
 
 class Prologue(NamedTuple):
-    """What is done to an input when it is read: a factor and a shift for its channel; what is added, one of
-    `norm_act_line.ADDENDS`; ReLU. The zeros out there stay zeros.
+    """Prologue of an input: a factor and a shift for its channel; an addend, one of
+    `norm_act_line.ADDENDS`; ReLU. Inputs outside the image stay zeros.
     """
 
     line: bool = False
@@ -126,10 +126,10 @@ def _transform(
     dtype: str,
     prologue: Prologue,
 ) -> None:
-    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c], the addend's `gap` bytes
-    behind.
+    """Emit the transform of all `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c],
+    the addend's `gap` bytes further.
 
-    `masks` tell of each row and of each column whether it is in the image. A row that is not is read as
+    `masks` tell for each row and each column if it is in the image. A row that is not is read as
     zeros; with a shift of 0 it stays zeros.
     """
     fars = {i: f.times(i, f.arg("far")) for row in products for i in row}
@@ -169,7 +169,7 @@ def _transform(
 
 
 class Epilogue(NamedTuple):
-    """What is done to an output before it is written: an array added, ReLU; and a factor before the bias."""
+    """Epilogue of an output: an addend, ReLU; and a factor before the bias."""
 
     add: bool = False
     relu: bool = False
@@ -178,8 +178,8 @@ class Epilogue(NamedTuple):
 
 def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilogue: Epilogue) -> str:
     """`(ptr m, i64 panel, i64 panels, i64 far, ptr factor, ptr bias, ptr out, ptr addend, i64 row, i64
-    column, i64 rows, i64 columns, ptr spare)`: At M A [factor] plus bias, of one tile, of which `rows` x
-    `columns` outputs are in the image.
+    column, i64 rows, i64 columns, ptr spare)`: At M A [factor] plus bias, for one tile with `rows` x
+    `columns` outputs in the image.
 
     M: (n n, panels, tiles, v L), with `far` bytes between products and `panel` between panels. `spare` is
     scratch of one panel.
@@ -196,7 +196,7 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
     rows = [f.times(f.least(r, last_row), f.arg("row")) for r in range(kind.rows)]
     columns = [f.times(f.least(c, last_column), f.arg("column")) for c in range(kind.columns)]
     line = f.width * NBYTES[dtype]
-    # The addend may be where the output goes: what lies in the image must not be written before it is read.
+    # The addend may alias the output: nothing in the image may be written before it is read.
     with f.loop(0, f.arg("panels")) as panel:
         shift = f.times(panel.index, line * v)
         vectors = f.times(panel.index, 4 * f.width * v)
@@ -233,8 +233,8 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
 class Source:
     """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel,
     pixels being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
-    `line`: where the factors and the shifts of these channels are, if `into` wants any; `gap`: bytes from the
-    images to those that are added.
+    `line`: addresses of the factors and the shifts of these channels, if `into` needs any; `gap`: bytes from
+    the images to their addends.
     """
 
     def __init__(
@@ -282,6 +282,6 @@ class Source:
 
 
 def clear(f: Routine, at: Value, nbytes: Int) -> None:
-    """Zeros at an address: `nbytes`, rounded up to whole vectors."""
+    """Write zeros at an address: `nbytes`, rounded up to whole vectors."""
     with f.loop(0, nbytes, 4 * f.width) as loop:
         f.write(f.const(0.0), f.at(at, loop.index))

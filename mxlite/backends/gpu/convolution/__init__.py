@@ -1,1 +1,1 @@
-"""Convolutions: output, gradient in data and gradient in the weight, as ways with `connect` and `nbytes`."""
+"""Convolutions: candidates for output, data gradient and weight gradient, with `connect` and `nbytes`."""

@@ -1,7 +1,7 @@
-"""An array added to a gradient in a launch of its own, behind the one that makes the gradient.
+"""Addition to a gradient in a launch of its own, after the one that computes the gradient.
 
-What a way costs that adds as it writes can only be measured: cuDNN has engines for a gradient alone that it
-has not for one with a sum.
+Only a measurement tells if an engine with a fused addition is faster: for some gradients cuDNN has engines
+only without one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Way = Any
 
 @dataclass(frozen=True)
 class Apart:
-    """out = addend + what `way` makes. `out` holds the latter in between, and may not be the addend."""
+    """out = addend + the result of `way`. `out` holds the latter in between, and may not be the addend."""
 
     device: Device
     way: Way
@@ -45,7 +45,7 @@ class Apart:
         return bool(self.way.fits())
 
     def connect(self, first: Any, second: Any, out: Any, work: Any, addend: Any) -> Run:
-        """The calls; see Gather."""
+        """The calls of both launches; see Gather."""
         if out is None or out.size == 0:
             return nothing
         key: Any = self.device

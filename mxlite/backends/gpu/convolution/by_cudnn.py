@@ -1,7 +1,7 @@
 """The three directions of a convolution as graphs of cuDNN.
 
-Activations may have their channels last, the weight always is (F, C/G, *K): where cuDNN wants it otherwise it
-turns it round in its scratch, which is small.
+Activations may have their channels last, the weight always is (F, C/G, *K): where cuDNN needs another layout
+it transposes the weight in its scratch, which is small.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .windowed import Correlate, Gather
 OUT, DATA, WEIGHT = "output", "data", "weight"
 
 ALIGN = 16  # bytes: what cuDNN's engines rely on
-X, W, MADE, BIAS_OF, ADDEND = range(1, 6)  # numbers of the tensors; X is what the windows lie in, or d_out
+X, W, MADE, BIAS_OF, ADDEND = range(1, 6)  # numbers of the tensors; X is the side of the windows, or d_out
 
 
 @dataclass(frozen=True)
 class Tail:
-    """What follows the sum: a number for each channel, an array like the result, a rectifier."""
+    """The epilogue of the sum: a bias for each channel, an addend like the result, a rectifier."""
 
     bias: bool = False
     addend: bool = False
@@ -33,7 +33,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Convolved:
-    """One direction on cuDNN; `own` computes it where arrays do not lie as cuDNN needs them."""
+    """One direction on cuDNN; `own` computes it if arrays are not aligned as cuDNN needs."""
 
     device: Device
     plan: Plan
@@ -67,7 +67,7 @@ class Convolved:
 def by_cudnn(
     device: Device, session: Session, kind: str, g: Geometry, last: bool, tail: Tail, limit: int
 ) -> Convolved | None:
-    """The direction `kind` of a convolution on cuDNN, or None where it has nothing for it."""
+    """The direction `kind` of a convolution on cuDNN, or None if it has no engine for it."""
     dtype = str(g.dtype)
     if dtype not in DTYPES or 0 in (g.n, g.c, g.f, *g.size, *g.out):
         return None
@@ -92,8 +92,8 @@ _NAMES = {OUT: "convolution", DATA: "convolution by data", WEIGHT: "convolution 
 
 
 def _weight_strides(shape: Shape) -> Shape:
-    """Of (F, C, *K) in C order. One tap, or one channel, is in both orders at once: then channels are
-    called last, which spares cuDNN a copy of what it takes for the other order.
+    """Strides of (F, C, *K) in C order. One tap, or one channel, has both layouts at once: then the
+    channels-last strides are given, which saves cuDNN a copy into that layout.
     """
     c, taps = shape[1], prod(shape[2:])
     if c > 1 and taps > 1:
@@ -103,7 +103,7 @@ def _weight_strides(shape: Shape) -> Shape:
 
 def _graph(m: Maker, kind: str, g: Geometry, last: bool, tail: Tail) -> None:
     """The operations, from inputs to the output."""
-    dtype, line = str(g.dtype), len(g.kernel) == 1  # a row is an image of height 1
+    dtype, line = str(g.dtype), len(g.kernel) == 1  # a 1-D convolution is one on images of height 1
 
     def axes(values: tuple[int, ...], fill: int) -> list[int]:
         return [fill, *values] if line else list(values)

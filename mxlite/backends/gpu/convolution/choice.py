@@ -1,4 +1,4 @@
-"""The way one direction of a convolution is computed: the first that can, or on a device the fastest."""
+"""Choice of the kernel for one direction of a convolution: the first that can, or on a device the fastest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .pointwise import pointwise
 from .windowed import Correlate, Gather
 
 Way = Any
-"""Has `name`, `nbytes` of scratch, `launches`, the kernels of a call, `fits()` and
+"""A candidate. It has `name`, `nbytes` of scratch, `launches`, the number of kernels of a call, `fits()` and
 `connect(first, second, out, work, **tail)`."""
 
 LEAN = 1 << 20  # bytes of scratch of cuDNN's second offer
@@ -30,7 +30,7 @@ MOST = 4 << 30  # bytes of arrays to measure with
 
 
 def chosen(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> Way | None:
-    """The way for the direction `kind`; None where there is none."""
+    """The candidate chosen for the direction `kind`; None if there is none."""
     key: Any = device
     return _choose(key, kind, g, last, tail, config.gpu_tuning(), config.allow_tf32())
 
@@ -58,7 +58,7 @@ def _choose(
         own += [] if alone is None else [Apart(device, alone)]
     for way in (*product, *own):
         if _called(way) == kept:
-            return way  # before cuDNN plans what nobody would use
+            return way  # return before cuDNN plans engines that would not be used
     ways = [*product, *_by_cudnn(device, cudnn, kind, g, last, tail, product, kept), *own]
     stage = _stage(device, ways, kind, g, tail) if len(ways) > 1 else None
     if stage is None:
@@ -67,7 +67,7 @@ def _choose(
 
 
 def _stage(device: Any, ways: Sequence[Way], kind: str, g: Geometry, tail: Tail) -> _Stage | None:
-    """None where it would take too much: then the first way is taken as it is."""
+    """Arrays to measure with; None if they would take too much memory: then the first candidate is taken."""
     try:
         return _Stage(device, ways, kind, g, tail)
     except OutOfMemoryError:
@@ -75,12 +75,12 @@ def _stage(device: Any, ways: Sequence[Way], kind: str, g: Geometry, tail: Tail)
 
 
 def _called(way: Way) -> str:
-    """Its name among the ways for one convolution."""
+    """Name of a candidate among those for one convolution."""
     return f"{way.name}, {way.nbytes} bytes"
 
 
 def ways(device: Device, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool) -> list[Way]:
-    """All that need one call, the likeliest first."""
+    """All candidates that need one call, the most promising first."""
     product = _product(device, kind, g, last, tail)
     by_cudnn = _by_cudnn(device, session(device), kind, g, last, tail, product)
     return [*product, *by_cudnn, *_own(device, kind, g, last, tail, tf32)]
@@ -101,8 +101,9 @@ def _by_cudnn(
     product: Sequence[Way],
     kept: str | None = None,
 ) -> list[Way]:
-    """cuDNN's offers; the first alone where that was `kept`."""
-    # cuDNN compiles each kernel that adds, for a second: cuBLASLt has those of its products.
+    """cuDNN's engines; only the first if that was `kept`."""
+    # cuDNN compiles each engine with a fused addition, for a second: cuBLASLt has those of its products
+    # ready.
     by_blas = bool(product) and product[0].name == "cublasLt"
     if cudnn is None or (tail.addend and by_blas):
         return []
@@ -113,7 +114,7 @@ def _by_cudnn(
 
 
 def _own(device: Device, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool) -> list[Way]:
-    """Our own kernels, and cuBLASLt behind one of them."""
+    """Our own kernels, and cuBLASLt after one of them."""
     found: list[Way] = []
     matrix = columns(device, kind, g, last, tail)
     if matrix is not None:
@@ -131,10 +132,10 @@ def _own(device: Device, kind: str, g: Geometry, last: bool, tail: Tail, tf32: b
 
 
 class _Stage:
-    """Arrays to measure with, made when the first measurement is."""
+    """Arrays to measure with, allocated at the first measurement."""
 
     def __init__(self, device: Any, ways: Sequence[Way], kind: str, g: Geometry, tail: Tail) -> None:
-        """Raises OutOfMemoryError where it would take too much."""
+        """Raises OutOfMemoryError if it would take too much."""
         data, out = (g.n, g.c, *g.size), (g.n, g.f, *g.out)
         weight = (g.f, g.c // g.groups, *g.kernel)
         first = out if kind == DATA else data
@@ -154,7 +155,7 @@ class _Stage:
         self.work: Any = None
 
     def seconds(self, i: int) -> float:
-        """Of one run of way i."""
+        """Seconds of one run of candidate i."""
         device, g = self.device, self.g
         if not self.arrays:
             for name, shape in self.shapes.items():

@@ -1,8 +1,8 @@
 """Convolutions with their channels last as products with a column matrix (im2col), some samples at a time.
 
 K. Chellapilla, S. Puri, P. Simard, 2006, "High performance convolutional neural networks for document
-processing". Worth it where products run on tensor cores and these kernels do not: for two-byte floats. The
-matrix is written once and read once; the gradient in data adds its columns up where they came from, one
+processing". It pays where products run on tensor cores and direct kernels do not: for two-byte floats. The
+matrix is written once and read once; the data gradient scatters its columns back by gathering, one
 thread for each element of data.
 """
 
@@ -47,7 +47,7 @@ def source(dtype: str) -> Source:
 
 @dataclass(frozen=True)
 class Columns:
-    """One direction; arrays come as in Gather and Correlate."""
+    """One direction; arrays are passed as in Gather and Correlate."""
 
     device: Device
     kind: str
@@ -70,7 +70,7 @@ class Columns:
         return -(-self.g.n // step) * each + (self.kind == WEIGHT)
 
     def fits(self) -> bool:
-        """Whether kernels can count rows, and there is a kernel for the product."""
+        """True if kernels can count rows, and there is a kernel for the product."""
         return fits(self.g) and self._width() <= MOST and gemm.fits(self._product(self._samples(), False))
 
     def connect(
@@ -135,7 +135,7 @@ class Columns:
         return self.g.c * self.g.taps
 
     def _samples(self) -> int:
-        """At a time; parts of equal size."""
+        """Number of samples at a time; parts have equal size."""
         g = self.g
         most = max(1, self.limit // max(1, self._width() * prod(g.out) * g.dtype.itemsize))
         parts = -(-g.n // most)
@@ -145,7 +145,7 @@ class Columns:
         return padded(samples * prod(self.g.out) * self._width() * self.g.dtype.itemsize)
 
     def _sums(self) -> int:
-        """The gradient in the weight grows in the type that it is computed in."""
+        """Bytes of the weight gradient's accumulator, which has the compute type."""
         return padded(self.g.f * self._width() * self.g.acc.itemsize) if self.kind == WEIGHT else 0
 
     def _scratch(self) -> int:
@@ -165,7 +165,7 @@ class Columns:
 
 
 def columns(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> Columns | None:
-    """The direction `kind` with columns, where that pays: for two-byte floats on cuBLASLt."""
+    """The direction `kind` with columns, if that pays: for two-byte floats on cuBLASLt."""
     if not last or g.groups != 1 or (kind == DATA and (tail.bias or tail.relu)):
         return None
     if g.dtype.itemsize != 2 or 0 in (g.n, g.c, g.f, *g.out, *g.size):

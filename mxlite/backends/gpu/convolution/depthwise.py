@@ -1,4 +1,4 @@
-"""Convolutions with as many groups as channels, channels last: no product, each channel by itself.
+"""Depthwise convolutions with channels last: no product, each channel on its own.
 
 Data is read once for every tap, mostly from the first-level cache, and the output written once. The gradient
 in the weight reads both arrays once for every tap; its sums over slices of positions are added up in order.
@@ -62,7 +62,7 @@ class Depthwise:
         return 2 if self.by_weight else 1
 
     def fits(self) -> bool:
-        """Whether it is such a convolution, and not too large to count or to keep the weights of."""
+        """True if it is such a convolution, small enough for counters and shared memory."""
         g = self.g
         return g.groups == g.c == g.f and fits(g) and g.taps * PACK <= WEIGHTS
 
@@ -96,7 +96,7 @@ class Depthwise:
         lanes = self._lanes(pack)
         blocks = -(-self.g.c // (lanes * pack))
         rows = -(-n.positions // (THREADS // lanes))
-        # Each block loads its weights once: eight to a multiprocessor do all positions in turn.
+        # Each block loads its weights once: eight blocks per multiprocessor go through all positions in turn.
         share = min(rows, MOST_BLOCKS, max(1, 8 * MULTIPROCESSORS // blocks))
         return self._launch("depthwise_gather", n, pack, lanes, arrays, (blocks, share, 1))
 
@@ -124,7 +124,7 @@ class Depthwise:
         return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments(values))
 
     def _lanes(self, pack: int) -> int:
-        """Packs side by side: a warp's width, less where there are fewer or their weights would not fit."""
+        """Packs side by side: a warp's width, less if there are fewer or their weights would not fit."""
         lanes = 32
         while lanes > 1 and (lanes // 2 * pack >= self.g.c or lanes * pack * self.g.taps > WEIGHTS):
             lanes //= 2

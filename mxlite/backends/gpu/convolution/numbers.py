@@ -1,4 +1,4 @@
-"""One convolution as its kernels are told of it: the struct `Convolution` of cuda/convolution.cuh."""
+"""Kernel arguments of one convolution: the struct `Convolution` of cuda/convolution.cuh."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..kernels.elementwise import divisor
 _i, _l, _u = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32
 
 MOST = 2**31 - 1
-"""Of lengths, channels, positions and blocks: what kernels count in 32 bits."""
+"""Limit of lengths, channels, positions and blocks, which kernels count in 32 bits."""
 
 
 class Numbers(ctypes.Structure):
-    """See cuda/convolution.cuh."""
+    """The struct `Convolution` of cuda/convolution.cuh."""
 
     _fields_ = (
         *((f"{a}_{n}", t) for a in "xy" for n, t in (("sample", _l), ("channel", _l), ("axis", _l * 3))),
@@ -32,7 +32,7 @@ class Numbers(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Side:
-    """An array of activations: channels and lengths of its axes, and where its elements lie, in elements."""
+    """An array of activations: its channels, the lengths of its axes, and its strides in elements."""
 
     channels: int
     size: Shape
@@ -40,7 +40,7 @@ class Side:
 
     @property
     def axes(self) -> Shape:
-        """Three lengths."""
+        """The three lengths."""
         return three(self.size, 1)
 
     @property
@@ -49,33 +49,33 @@ class Side:
 
     @property
     def channel(self) -> int:
-        """From one channel to the next."""
+        """Stride from one channel to the next."""
         return 1 if self.last else prod(self.size)
 
     @property
     def position(self) -> int:
-        """From one position to the next."""
+        """Stride from one position to the next."""
         return self.channels if self.last else 1
 
     @property
     def strides(self) -> Shape:
-        """Along the three axes."""
+        """Strides along the three axes."""
         _, height, width = self.axes
         return height * width * self.position, width * self.position, self.position
 
 
 def three(values: Sequence[int], fill: int) -> Shape:
-    """A number for depth, height and width, where there may be fewer axes."""
+    """Values for depth, height and width, filled up where there are fewer axes."""
     return (*(fill,) * (3 - len(values)), *values)
 
 
 def sides(g: Geometry, last: bool) -> tuple[Side, Side]:
-    """Data and output."""
+    """Sides of data and of output."""
     return Side(g.c, g.size, last), Side(g.f, g.out, last)
 
 
 def numbers(g: Geometry, read: Side, made: Side) -> Numbers:
-    """What does not depend on tiles; `read` are the windows' side, `made` the other."""
+    """Arguments that do not depend on tiles; `read` is the side of the windows, `made` the other."""
     n = Numbers()
     for name, side in (("x", read), ("y", made)):
         setattr(n, f"{name}_sample", side.sample)
@@ -95,7 +95,7 @@ def numbers(g: Geometry, read: Side, made: Side) -> Numbers:
 
 
 def fits(g: Geometry) -> bool:
-    """Whether kernels can count what they have to."""
+    """True if kernels can count everything in 32 bits."""
     reach = [(k - 1) * d + p + s for k, d, p, s in zip(g.kernel, g.dilate, g.pad, g.stride)]
     lengths = (*g.size, *g.out, *reach, *(n * s for n, s in zip(g.out, g.stride)))
     if any(v >= 2**29 for v in lengths):

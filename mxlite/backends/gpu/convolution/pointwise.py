@@ -1,4 +1,4 @@
-"""Convolutions of one tap and stride 1, with the channels last, as products of matrices: nothing is copied.
+"""Convolutions of one tap and stride 1, channels last, as matrix products: nothing is copied.
 
 With data (M, C), weight (F, C) and output (M, F), M counting samples and positions: output = data @ weight.T,
 d_data = d_out @ weight, d_weight = d_out.T @ data.
@@ -19,7 +19,7 @@ from .by_cudnn import DATA, Tail, WEIGHT
 
 @dataclass(frozen=True)
 class Pointwise:
-    """One direction as a product; arrays come as in Gather and Correlate."""
+    """One direction as a product; arrays are passed as in Gather and Correlate."""
 
     device: Device
     kind: str
@@ -61,13 +61,13 @@ class Pointwise:
 
 
 def finished(p: Product, tail: Tail) -> Product:
-    """The product with what follows the sum."""
+    """The product with its epilogue."""
     bias, activation = "columns" if tail.bias else "", "relu" if tail.relu else ""
     return replace(p, bias=bias, activation=activation, beta=1.0 if tail.addend else 0.0)
 
 
 def pointwise(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> Pointwise | None:
-    """The direction `kind` as a product, where it is one that a product's epilogue can finish."""
+    """The direction `kind` as a product, if it is one whose epilogue a product supports."""
     if not last or g.groups != 1 or any(g.pad) or {*g.kernel, *g.stride} != {1}:
         return None
     m, dtype = g.n * prod(g.out), str(g.dtype)

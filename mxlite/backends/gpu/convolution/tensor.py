@@ -1,10 +1,10 @@
-"""The three directions of a convolution on tensor cores, reading windows where they lie.
+"""The three directions of a convolution on tensor cores, with windows read in place.
 
-For two-byte floats, and for float32 where it may be multiplied in 10 bits; with channels last, and as many in
-a group as make whole packs of 16 bytes. Sums are float32. Tiles and slices follow from the shape alone, as
-those of `windowed`: the same bits on every GPU. A weight whose taps lie side by side is packed first, so that
-what is summed does: that copy is the scratch of output and gradient in data, that of the gradient in the
-weight are sums of slices.
+They serve two-byte floats, and float32 where it may be multiplied in 10 bits, with channels last, if the
+channels of a group make whole packs of 16 bytes. Sums are float32. Tiles and slices follow from the shape
+alone, like those of `windowed`: the same bits on every GPU. A weight whose taps are contiguous is packed
+first, so that the summed axis is contiguous: that copy is the scratch of output and data gradient; that of
+the weight gradient holds sums of slices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES = 16  # of a pack
 
 
 def can(g: Geometry, last: bool, tf32: bool) -> bool:
-    """Whether tensor cores take these types, and packs these channels."""
+    """True if tensor cores support these types, and packs these channels."""
     known = g.dtype.name in ("float16", "bfloat16") or (tf32 and g.dtype.name == "float32")
     return known and last and not any(n % _pack(g) for n in (g.c // g.groups, g.f // g.groups))
 
@@ -33,7 +33,7 @@ def _pack(g: Geometry) -> int:
 
 @dataclass(frozen=True)
 class TensorGather(Gather):
-    """The output from data, or data's gradient from the output's."""
+    """The output from data, or the data gradient from the output's."""
 
     tensor: ClassVar[bool] = True
 
@@ -52,7 +52,7 @@ class TensorGather(Gather):
         return f"cuda tensor convolution {t.rows}x{t.columns}"
 
     def connect(self, x: Any, weight: Any, out: Any, work: Any, **tail: Any) -> Run:
-        """As of Gather, which takes over where arrays are not aligned to packs."""
+        """As in Gather, which takes over if arrays are not aligned to packs."""
         g, at = self.g, self.device.address
         if out is None or out.size == 0:
             return nothing
@@ -74,13 +74,13 @@ class TensorGather(Gather):
         return InOrder([packs, run])
 
     def _packs(self) -> bool:
-        """Whether what is summed does not lie side by side in the weight."""
+        """True if the summed axis is not contiguous in the weight."""
         return self.transposed or self.g.taps > 1
 
 
 @dataclass(frozen=True)
 class TensorCorrelate(Correlate):
-    """The gradient in the weight from data and the output's gradient."""
+    """The weight gradient from data and the output's gradient."""
 
     tensor: ClassVar[bool] = True
 
@@ -93,7 +93,7 @@ class TensorCorrelate(Correlate):
         return max(super().nbytes, self._plain().nbytes)
 
     def connect(self, data: Any, d_out: Any, out: Any, work: Any) -> Run:
-        """As of Correlate, which takes over where arrays are not aligned to packs."""
+        """As in Correlate, which takes over if arrays are not aligned to packs."""
         at = self.device.address
         if out is not None and any(at(x) % BYTES for x in (data, d_out)):
             return self._plain().connect(data, d_out, out, work)
@@ -104,10 +104,10 @@ class TensorCorrelate(Correlate):
 
 
 def gather(device: Device, g: Geometry, last: bool, transposed: bool, tf32: bool) -> TensorGather | None:
-    """Output, or gradient in data; None where tensor cores cannot."""
+    """Output, or data gradient; None if tensor cores cannot."""
     return TensorGather(device, g, last, transposed) if can(g, last, tf32) else None
 
 
 def correlate(device: Device, g: Geometry, last: bool, limit: int, tf32: bool) -> TensorCorrelate | None:
-    """The gradient in the weight; None where tensor cores cannot."""
+    """The weight gradient; None if tensor cores cannot."""
     return TensorCorrelate(device, g, last, limit) if can(g, last, tf32) else None

@@ -1,4 +1,4 @@
-"""How large a part of a product one block of threads computes, and the text of the kernels for it."""
+"""Tile sizes of a product for one block of threads, and the source of the kernels for it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..source import NAMES, shared, Source
 
 THREADS = 256
 MULTIPROCESSORS = 132
-"""Of the machine that tiles are chosen for. A constant: the order of a sum, and so its last bits, must not
-depend on the machine that runs it."""
+"""Multiprocessors of the GPU that tiles are chosen for. A constant: the order of a sum, and so its last bits,
+must not depend on the GPU that runs it."""
 
 
 @dataclass(frozen=True)
 class Tile:
     """`rows` x `columns` results, `steps` of the sum at a time, `high` x `wide` results of a thread.
 
-    `speed` is what share of the arithmetic's peak a block reaches, roughly: small tiles read more often.
+    `speed` is the share of the arithmetic's peak that a block reaches, roughly: small tiles read more often.
     `tensor`: on tensor cores; then `high` x `wide` are the results of a warp, and `steps` are in bytes.
     """
 
@@ -31,7 +31,7 @@ class Tile:
     tensor: bool = False
 
     def blocks(self, rows: int, columns: int) -> int:
-        """How many tiles cover so many results."""
+        """Number of tiles that cover so many results."""
         return -(-rows // self.rows) * -(-columns // self.columns)
 
     def cost(self, blocks: int) -> float:
@@ -47,7 +47,7 @@ TILES = (
     Tile(32, 32, 32, 2, 2, 0.35),
 )
 DOUBLE = TILES[3:]
-"""Numbers of eight bytes take twice the registers and twice the shared memory."""
+"""Tiles for numbers of eight bytes, which take twice the registers and twice the shared memory."""
 
 
 TENSOR = (
@@ -81,7 +81,7 @@ def correlate(dtype: str, tile: Tile, along_k: bool, pack: int, columns: int) ->
 
 @functools.lru_cache(maxsize=16)
 def packed_weight(dtype: str) -> Source:
-    """The kernel "packed_weight": a weight as tensor cores are fed with it."""
+    """The kernel "packed_weight": a weight in the layout for tensor cores."""
     wide = "const T *w, T *to, uint32 made, uint32 summed, uint32 taps, int transposed, int64 size"
     call = "packed<T>(w, to, made, summed, taps, transposed, size);"
     text = _head(dtype) + shared("tensor", "convolution_tensor")
@@ -105,12 +105,12 @@ def sums(dtype: str) -> Source:
 
 
 def computed(dtype: str) -> str:
-    """The type that numbers of `dtype` are added up in."""
+    """The accumulator type for `dtype`."""
     return "double" if dtype == "float64" else "float"
 
 
 def _form(tile: Tile, along_k: bool, packs: str) -> str:
-    """What multiplies, as a C++ type."""
+    """The multiplier, as a C++ type."""
     along = "true" if along_k else "false"
     if tile.tensor:
         return f"TensorWindowed<T, {tile.rows}, {tile.columns}, {tile.high}, {tile.wide}, {along}>"
@@ -125,7 +125,7 @@ def _head(dtype: str) -> str:
 
 def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> Source:
     # Two blocks on a multiprocessor: while one waits for memory the other computes. A thread with 64 results
-    # has work enough to wait behind, and not registers enough to be one of 512.
+    # has enough work to hide latency, and too few registers left for blocks of 512 threads.
     bounds = str(THREADS) if tile.high * tile.wide == 64 else f"{THREADS}, 2"
     head = _head(dtype) + (shared("tensor", "convolution_tensor") if tile.tensor else "")
     return Source(head + _kernel(name, parameters, call, bounds), contract=True)

@@ -1,10 +1,10 @@
-"""The three directions of a convolution on kernels that read windows where they lie: no column matrix.
+"""The three directions of a convolution by kernels that read windows in place, without a column matrix.
 
-Output and gradient in data need no scratch. The gradient in the weight is a sum over all positions; these are
+Output and data gradient need no scratch. The weight gradient is a sum over all positions; these are
 cut into slices, whose sums (float32, float64 for that) lie in scratch until they are added up in their order.
 
-What is read: each operand once for every tile of the other; the blocks of one row of tiles run side by
-side, so most of that comes from the second-level cache. What is written: the result, and the slices' sums.
+Each operand is read once for every tile of the other; the blocks of one row of tiles run side by
+side, so most of that comes from the second-level cache. The result and the slices' sums are written once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .numbers import fits, MOST, Numbers, numbers, Side, sides
 
 PACK = 4
 LIMIT = 32 << 20  # bytes of slices' sums, unless one slice alone takes more
-LEAST_POSITIONS, MOST_POSITIONS = 256, 16384  # of a slice: below, launches; above, rounding
+LEAST_POSITIONS, MOST_POSITIONS = 256, 16384  # of a slice: fewer cost launches, more cost accuracy
 _null = ctypes.c_void_p(0)
 
 
 @dataclass(frozen=True)
 class Gather:
-    """The output from data (`transposed` False), or data's gradient from the output's."""
+    """The output from data (`transposed` False), or the data gradient from the output's."""
 
     device: Device
     g: Geometry
@@ -44,7 +44,7 @@ class Gather:
 
     @property
     def launches(self) -> int:
-        """Kernels of a call."""
+        """Number of kernels of a call."""
         return 1
 
     @property
@@ -65,7 +65,7 @@ class Gather:
         return self.launched(n, pack, at(x), at(weight), out, **tail)
 
     def numbers(self) -> Numbers:
-        """What the kernel is told, without where the weight's elements lie."""
+        """Arguments of the kernel, without the layout of the weight."""
         g, tile = self.g, self.tile()
         n = numbers(g, *self._sides())
         n.transposed = self.transposed
@@ -85,7 +85,7 @@ class Gather:
         addend: Any = None,
         relu: bool = False,
     ) -> Run:
-        """The call of the kernel; `x` and `weight` are addresses. What follows the sum: + bias, + addend,
+        """The call of the kernel; `x` and `weight` are addresses. Its epilogue is + bias, + addend,
         rectified.
         """
         n.relu = relu
@@ -106,7 +106,7 @@ class Gather:
         return device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
 
     def fits(self) -> bool:
-        """Whether the kernel can count its blocks and rows."""
+        """True if the kernel can count its blocks and rows."""
         phases = prod(self.g.stride) if self.transposed else 1
         tile = self.tile()
         blocks = tile.blocks(self._rows(), self._sides()[1].channels // self.g.groups)
@@ -117,14 +117,14 @@ class Gather:
         return (out, data) if self.transposed else (data, out)
 
     def _rows(self) -> int:
-        """Windows of one phase: of positions that are `stride` apart where transposed."""
+        """Number of windows in one phase; if transposed, positions of a phase are `stride` apart."""
         g = self.g
         if not self.transposed:
             return g.n * prod(g.out)
         return g.n * prod(-(-n // s) for n, s in zip(g.size, g.stride))
 
     def tile(self) -> tiles.Tile:
-        """What a block computes."""
+        """The tile of a block."""
         g = self.g
         columns = (g.c if self.transposed else g.f) // g.groups
         times = (prod(g.stride) if self.transposed else 1) * g.groups
@@ -133,7 +133,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class Correlate:
-    """The gradient in the weight from data and the output's gradient."""
+    """The weight gradient from data and the output's gradient."""
 
     device: Device
     g: Geometry
@@ -181,7 +181,7 @@ class Correlate:
         return InOrder([run, added(device, str(g.dtype), parts, out, slices)])
 
     def fits(self) -> bool:
-        """Whether the kernel can count its blocks."""
+        """True if the kernel can count its blocks."""
         tile = self._tile()
         return fits(self.g) and self._tiles(tile) * self._slices() <= MOST
 
@@ -198,7 +198,7 @@ class Correlate:
     def _tile(self) -> tiles.Tile:
         g = self.g
         rows, columns = g.c // g.groups * g.taps, g.f // g.groups
-        # Slices fill the machine: what counts is how much a block does, not how many there are.
+        # Slices fill the GPU: the work of a block matters, not the number of blocks.
         return tiles.chosen(str(g.dtype), rows, columns, g.groups * self._wanted(), self.tensor)
 
     def _wanted(self) -> int:
@@ -209,19 +209,19 @@ class Correlate:
         return g.groups * tile.blocks(g.c // g.groups * g.taps, g.f // g.groups)
 
     def _slices(self) -> int:
-        """Enough to give every multiprocessor two blocks, and none so long that its sum rounds badly."""
+        """Enough to give every multiprocessor two blocks, and none so long that its sum loses accuracy."""
         positions = self._positions()
         fill = -(-2 * tiles.MULTIPROCESSORS // max(1, self._tiles(self._tile())))
         wanted = max(min(fill, positions // LEAST_POSITIONS), -(-positions // MOST_POSITIONS), 1)
         room = max(1, self.limit // max(1, self._part()))
         slices = min(wanted, room)
-        # As many as there are when each has the same number of positions.
+        # The number of slices when each has the same number of positions.
         return -(-positions // -(-positions // slices)) if positions else 1
 
 
 @dataclass(frozen=True)
 class ChannelSums:
-    """The gradient in the bias: the sum of the output's over all axes but the channel's."""
+    """The bias gradient: the sum of the output's over all axes but the channel's."""
 
     device: Device
     side: Side
@@ -233,7 +233,7 @@ class ChannelSums:
     launches = 2
 
     def fits(self) -> bool:
-        """Whether the kernel can count positions."""
+        """True if the kernel can count positions."""
         return self._positions() <= MOST
 
     @property
@@ -277,7 +277,7 @@ class ChannelSums:
 
 
 def added(device: Device, dtype: str, parts: int, out: Any, slices: int) -> Run:
-    """The call: out = the sum of `slices` arrays like it, one behind the other at address `parts`."""
+    """The call: out = the sum of `slices` arrays like it, contiguous at address `parts`."""
     values = [
         pointer(parts),
         pointer(device.address(out)),

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention: on tensor cores by cuBLASLt where it can, else never holding the scores."""
+"""scaled_dot_product_attention: on tensor cores by cuBLASLt if possible, else without storing the scores."""
 
 from __future__ import annotations
 

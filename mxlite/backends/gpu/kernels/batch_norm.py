@@ -2,11 +2,11 @@
 
 Arrays are read as (I, C, P). With the channels last (P = 1) a block reads rows of packs of 16 bytes, else a
 block has one channel. The forward reads data twice and writes out once, in three launches: moments of parts,
-statistics of channels, normalized numbers. The gradient reads d_out and data (and out, where that tells
-what was rectified) twice and writes once, in as many. Where one block has all of a channel, one launch does
-it all.
+statistics of channels, normalized numbers. The gradient reads d_out and data (and out, if that tells
+which elements were rectified) twice and writes once, in as many. If one block has all of a channel, one
+launch does it all.
 
-Which parts there are follows from the shape alone, and so do the bits.
+The parts follow from the shape alone, and so do the bits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..source import NAMES, shared, Source
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 MOST_BLOCKS = 65535  # of the second axis of a grid
-ROWS = 32  # of threads of the blocks that put parts together; as in cuda/channels.cuh
+ROWS = 32  # of threads of the blocks that combine parts; as in cuda/channels.cuh
 MASK_NONE, MASK_LINE, MASK_OUT = range(3)
 
 
@@ -54,7 +54,7 @@ class Kernels:
     """The launches for one shape and type."""
 
     def __init__(self, device: Device, a: Any, data: Shape, dtype: str, behind: bool = False) -> None:
-        """`behind`: whether what is added comes behind the rectifier."""
+        """`behind`: True if the addend is added after the rectifier."""
         axis = a.axis % len(data)
         self.shape = _, c, p = prod(data[:axis]), data[axis], prod(data[axis + 1 :])
         self.device, self.a, self.dtype = device, a, dtype
@@ -79,7 +79,7 @@ class Kernels:
 
     @cached_property
     def writes(self) -> Split:
-        """Of the pass that writes."""
+        """Work split of the pass that writes."""
         return split(self.shape, self.pack, 1 << 30, 8 if self.shape[2] == 1 else 4)
 
     @property
@@ -88,7 +88,7 @@ class Kernels:
 
     @property
     def workspace(self) -> int:
-        """Two numbers for each part and channel, and two statistics of each channel."""
+        """Bytes of two numbers for each part and channel, and two statistics of each channel."""
         return 2 * self.wide * self.shape[1] * (self.sums.num_parts + 1)
 
     def forward(
@@ -101,7 +101,7 @@ class Kernels:
         made: Sequence[Any],
         work: Any,
     ) -> Run:
-        """The call that makes `made`: out, mean and var; `moving`: statistics to use, if not the batch's."""
+        """The call that writes `made`: out, mean and var; `moving`: statistics to use, if not the batch's."""
         out, mean, var = made
         device, a, eps = self.device, self.a, ctypes.c_double(self.a.eps)
         launch = self._launcher((data, addend, out), gradient=False)
@@ -135,7 +135,7 @@ class Kernels:
         return InOrder(runs)
 
     def again(self, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any, out: Any) -> Run:
-        """The call that makes what `forward` made as `out` again, with the mean and 1 / std that it found."""
+        """The call that recomputes `forward`'s `out`, from the mean and 1 / std that it found."""
         arrays = (data, addend, None if self.a.fix_gamma else gamma, beta, mean, var)
         values = [*map(self._pointer, arrays), *self.writes.numbers, ctypes.c_double(self.a.eps)]
         values += [ctypes.c_int(0), self.below, self.behind, self._pointer(out), pointer(0), pointer(0)]
@@ -152,16 +152,16 @@ class Kernels:
         work: Any,
         train: bool,
     ) -> Run:
-        """The call that makes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
+        """The call that writes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
 
-        `moving` are the moving averages, which move where `train` says so.
+        `moving` are the moving averages, which are updated if `train` is true.
         """
         device, a = self.device, self.a
         moves = train and not a.use_global_stats
         d_data, d_gamma, d_beta, d_addend = made
         gamma, beta, mean, var = vectors
         runs: list[Run] = []
-        if d_out is None:  # a gradient arrives for a statistic alone; MXNet gives it no effect
+        if d_out is None:  # a gradient arrives only for a statistic; MXNet ignores it
             runs = [zeros(device, x) for x in made if x is not None]
             d_data = d_gamma = d_beta = d_addend = None
         launch = self._launcher((d_out, data, out, d_data, d_addend), gradient=True)
@@ -218,7 +218,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if str(data) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
             return None
         if (r.op.forward_op or r.op) is _contrib_SyncBatchNorm and r.attrs.output_mean_var:
-            return None  # it gives its variance in another form
+            return None  # its variance output has another form
         behind = r.op is _norm_act_sum or getattr(r.attrs, "plus", "") == "behind"
         found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
         return found if found.fits else None
@@ -269,7 +269,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def statistics(r: Request) -> ChosenKernel | None:
         k = kernels(r)
-        # Where one launch does all of a norm there is nothing to divide.
+        # A norm in one launch needs no split statistics.
         if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
             return None
 

@@ -1,7 +1,7 @@
 """Boxes: overlaps, suppression of near duplicates, and the prior boxes, targets and detections of SSD.
 
 Boxes are sorted on the device; one block for each sample then takes them one after the other, its threads
-sharing what is left. What is counted is counted by whole numbers.
+sharing the remaining ones. Counting uses integers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INT32 = np.dtype("int32")
 
 
 class _Kinds(ctypes.Structure):
-    """The structure of that name in boxes.cuh."""
+    """The structure of this name in boxes.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_double * MOST_KINDS) for n in ("across", "down")),
@@ -46,7 +46,7 @@ class _Kinds(ctypes.Structure):
 
 
 class _Boxes(ctypes.Structure):
-    """The structure of that name in boxes.cuh."""
+    """The structure of this name in boxes.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "data moved anchor out index scores order boxes kinds alive".split()),
@@ -58,7 +58,7 @@ class _Boxes(ctypes.Structure):
 
 
 class _Targets(ctypes.Structure):
-    """The structure of that name in boxes.cuh."""
+    """The structure of this name in boxes.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "anchor label cls_pred loc_target loc_mask cls_target".split()),
@@ -77,7 +77,7 @@ def source(wide: bool) -> Source:
 
 
 class Scratch:
-    """Parts of the workspace by name, each at a multiple of 256 bytes."""
+    """Parts of the workspace by name, each aligned to 256 bytes."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
@@ -97,7 +97,7 @@ def _sorting(device: Device, r: Request, shape: Shape, acc: DType) -> Sorting:
 
 
 def _blocks(device: Device, text: Source, name: str, samples: int, made: ctypes.Structure) -> Run:
-    """A block for each sample."""
+    """A launch with a block for each sample."""
     return device.launch(device.function(text, name), (samples, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
 
 
@@ -291,7 +291,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 
 def _sizes(samples: int, n: int, item: int) -> dict[str, int]:
-    """Bytes of scores, their order, and boxes, kinds and flags in that order."""
+    """Bytes of scores, their order, and the reordered boxes, kinds and flags."""
     count = samples * n
     return {
         "scores": item * count,

@@ -1,6 +1,6 @@
-"""Casts that are no elementwise expression: to whole numbers, and between float64 and others.
+"""Casts that are no elementwise expression: to integers, and between float64 and others.
 
-Each element is read and written once. What does not fit a whole number is as the device makes it.
+Each element is read and written once. Values out of an integer's range are as the device converts them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """pick, one_hot and their kin: a thread for each element that is written, in the order of memory.
 
-Elements are copied as bytes, so all dtypes have kernels. Read is what is chosen and its index; a gradient or
-a one-hot array is written once.
+Elements are copied as bytes, so all dtypes have kernels. Only chosen elements and their indices are read; a
+gradient or a one-hot array is written once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLIP, WRAP, NONE = range(3)
 
 
 class Choose(ctypes.Structure):
-    """The structure of that name in choose.cuh."""
+    """The structure of this name in choose.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "data chosen indices out".split()),
@@ -50,7 +50,7 @@ def source() -> Source:
 
 
 class Choice:
-    """Arrays of `shape` of which one element along `axis` is named for each place of the others."""
+    """Arrays of `shape` with an index along `axis` for each position of the other axes."""
 
     def __init__(self, device: Device, shape: Shape, axis: int, mode: int = CLIP) -> None:
         axis %= len(shape)
@@ -59,13 +59,13 @@ class Choice:
         self.fits = 0 < prod(shape) <= MOST
 
     def pick(self, data: Any, indices: Any, out: Any) -> Run:
-        """out = the named elements of `data`."""
+        """out = the selected elements of `data`."""
         return self._run("picked", indices, out, data=self.device.address(data))
 
     def replace(
         self, indices: Any, out: Any, data: Any = None, chosen: Any = None, on: bytes = b"", off: bytes = b""
     ) -> Run:
-        """out = `chosen` at the named elements, `data` elsewhere; the bytes `on`, `off` where these are
+        """out = `chosen` at the selected elements, `data` elsewhere; the bytes `on`, `off` where these are
         None.
         """
         address = self.device.address
@@ -92,7 +92,7 @@ class Choice:
 
 
 def _choice(device: Device, r: Request) -> Choice | None:
-    """Of an operator that chooses along its parameter `axis`, or along axis 1."""
+    """Choice of an operator that selects along its parameter `axis`, or along axis 1."""
     mode = WRAP if getattr(r.attrs, "mode", "clip") == "wrap" else CLIP
     made = Choice(device, r.inputs[0], getattr(r.attrs, "axis", 1), mode)
     return made if made.fits and known(*r.dtypes) else None
@@ -147,7 +147,7 @@ def _fill_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _add(device: Device, r: Request) -> ChosenKernel | None:
-    """The named elements are picked, added to in scratch, and put back."""
+    """Kernel that picks the selected elements, adds to them in scratch, and writes them back."""
     choice, n, dtype = _choice(device, r), (prod(r.inputs[2]),), r.dtype
     total = loop(device, lambda w, x, y: x + y, [n, n], [dtype, dtype], n, dtype)
     if choice is None or total is None or r.dtypes[2] != dtype:
@@ -175,7 +175,7 @@ def _add_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _bytes(value: float, dtype: DType) -> bytes:
-    """A number as `dtype` has it: cut and wrapped round as the reference does it."""
+    """Bytes of a number in `dtype`: truncated and wrapped as the reference does it."""
     made = np.empty(1, dtype)
     made.fill(weak(made, value))
     return made.tobytes()

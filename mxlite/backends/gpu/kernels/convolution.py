@@ -1,8 +1,8 @@
-"""Convolution, transposed convolution and their gradients, with channels behind the batch axis or last.
+"""Convolution, transposed convolution and their gradients, with channels first or last.
 
-Everything the family computes is one of three: the output from data and weight, data('s gradient) from weight
-and output, the weight('s gradient) from data and output. `FORMS` says of each operator which of these its
-outputs are, and of what.
+Everything in the family is one of three computations: the output from data and weight, the data (gradient)
+from weight and output, the weight (gradient) from data and output. `FORMS` says for each operator which of
+these its outputs are, and from which arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..scratch import aligned, room
 
 BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
-"""Output's name -> which of the three it is, and the names of the two arrays it is made of; of BIAS one."""
+"""Output's name -> which of the three it is, and the names of its two input arrays; one for BIAS."""
 
 _PAIRS: tuple[tuple[type[Op], Callable[..., Geometry], int, Form, Form], ...] = (
     (
@@ -95,7 +95,7 @@ _KNOWN = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 class Case:
-    """One request: its convolution, the outputs it wants, and whether channels lie last."""
+    """One request: its convolution, the outputs it needs, and True if channels are last."""
 
     def __init__(self, r: Request, of: Callable[..., Geometry], place: int, form: Form, last: bool) -> None:
         self.r, self.last = r, last
@@ -105,7 +105,7 @@ class Case:
         self.side_of_bias = sides(self.g, last)[0 if of is geometry_of else 1]
 
     def tail(self, name: str) -> Tail:
-        """What follows the sum in the output `name`."""
+        """The epilogue of the output `name`."""
         if name != "out":
             return Tail()
         r, names = self.r, self.r.op.input_names(self.r.attrs)

@@ -1,4 +1,4 @@
-"""Arrays that follow from shapes alone: shapes, sizes, places. Each element is written once."""
+"""Arrays that follow from shapes alone: shapes, sizes, indices. Each element is written once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Cross-entropies of class numbers: data is read once forwards, once backwards, where a line fits a block.
+"""Cross-entropies of class numbers: data is read once forward, once backward, if a row fits a block.
 
-Forwards, a number for each line goes to scratch and is added up in float64, in parts of a fixed number of
-lines. Where a label that is no class is an error, it gives nan and is told by the next wait (see checks.py).
+Forward, a number for each row goes to scratch and is added up in float64, in parts of a fixed number of
+rows. If an invalid label is an error, it gives nan and the next wait raises (see checks.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..kinds import kind, known
 from ..layout import Divisor
 from .softmax import Cube, cube, fits, Forward, forward_run, LOSS, LOSS_GRADIENT, source
 
-STRETCH = 16384  # lines of a part, at least
+STRETCH = 16384  # rows of a part, at least
 MOST_PARTS = 64
 
 
@@ -31,13 +31,13 @@ def _parts(lines: int) -> int:
 
 
 def _pieces(lines: Cube, dtype: DType) -> list[Piece]:
-    """Counts and sums of the parts, and a loss for each line."""
+    """Scratch for counts and sums of the parts, and a loss for each row."""
     n = lines[0] * lines[2]
     return [((2 * _parts(n),), as_dtype("float64")), ((n,), accumulator(dtype))]
 
 
 class _Loss:
-    """One cross-entropy on the shapes of a request, forwards and backwards."""
+    """One cross-entropy on the shapes of a request, forward and backward."""
 
     def __init__(self, device: Device, r: Request) -> None:
         self.device, self.dtype = device, r.dtype
@@ -46,7 +46,7 @@ class _Loss:
         op = r.op.forward_op or r.op
         self.name = op.op_name
         self.checked = op is not softmax_cross_entropy
-        self.picked = op is nll_loss  # of data that are logarithms
+        self.picked = op is nll_loss  # from data that are logarithms
         self.reduction = r.attrs.reduction if self.checked else "sum"
         self.ignored = r.attrs.ignore_index if self.checked else 0
         self.fits = fits(self.lines, r.dtype) and known(*r.dtypes) and prod(r.inputs[0]) > 0
@@ -69,7 +69,7 @@ class _Loss:
         }
 
     def _totals(self, totals: Any, losses: Any, parameters: dict[str, Any]) -> Run:
-        """The parts of sums of losses, and of what a mean divides by."""
+        """Partial sums of losses, and of the divisor of a mean."""
         device, parts = self.device, _parts(self.n)
         made = Forward(lines=self.n, length=self.lines[1], **parameters)
         made.losses = None if losses is None else device.address(losses)
@@ -78,7 +78,7 @@ class _Loss:
         return device.launch(function, (parts, 1, 1), (256, 1, 1), 0, Arguments(values))
 
     def _lines(self, data: Any, out: Any, parameters: dict[str, Any]) -> Run:
-        """A number for each line of `data`, or its gradient."""
+        """A number for each row of `data`, or its gradient."""
         device = self.device
         if not self.picked:
             return forward_run(device, self.lines, data, out, (self.dtype, self.dtype), **parameters)
@@ -131,7 +131,7 @@ class _Loss:
         d_data: Any,
         work: Any,
     ) -> Run:
-        """`data` is None where the loss does not read it."""
+        """The gradient's call; `data` is None if the loss does not read it."""
         if d_data is None:
             return nothing
         device, parameters = self.device, self._parameters(label, weight)

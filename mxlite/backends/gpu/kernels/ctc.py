@@ -1,7 +1,7 @@
 """CTCLoss and WarpCTC: a block of threads for each sample walks through the steps.
 
-What the classes of a step sum to is found before. Data is read twice forwards and three times backwards;
-states live in scratch, of all steps for the gradient.
+The sums over the classes of a step are computed first. Data is read twice forward and three times backward;
+states live in scratch, those of all steps for the gradient.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, nbytes, f"cuda ctc{' gradient' if back else ''}", like=r.op.forward)
 
     def warp(r: Request) -> ChosenKernel | None:
-        """The softmax of its data."""
+        """Softmax of the data of WarpCTC."""
         one = replace(
             r,
             op=softmax,

@@ -1,9 +1,9 @@
 """Attention on cuDNN, for two-byte floats: no masks of numbers, no lengths, no dropout (drawn otherwise).
 
 Statistics are the logarithm of each softmax's denominator, as the operator keeps it. The gradient is the
-deterministic one, which wants scratch for d_query once for every 128 keys: where that is too much, some
-samples are done at a time. Nothing is measured beside it, so a plan is run once before it is taken: where
-that fails, the rows that come behind are asked.
+deterministic one, which needs scratch for d_query once for every 128 keys: if that is too much, some
+samples are processed at a time. Nothing is measured, so a plan is run once before it is taken: if
+that fails, the next rows of the table are tried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..scratch import begin, room
 _log = logging.getLogger("mxlite")
 
 ALIGN = 16  # bytes: of addresses
-MOST_WIDTH, WIDTHS = 128, 8  # of a head: the most, and what it is a multiple of
+MOST_WIDTH, WIDTHS = 128, 8  # of a head: the most, and a divisor
 NAMES = ("query", "key", "value", "out", "log_sum", "d_out", "d_query", "d_key", "d_value")
 
 
@@ -93,13 +93,13 @@ def _fits(r: Request) -> bool:
 
 
 def _shapes(r: Request) -> dict[str, Shape]:
-    """Of every array by name; the sums have a last axis of one for cuDNN."""
+    """Shape of every array by name; the sums have a last axis of one for cuDNN."""
     found = dict(zip(NAMES, r.inputs[:3])) | {"out": r.outputs[0], "log_sum": (*r.outputs[1], 1)}
     return found | {f"d_{n}": s for n, s in found.items()}
 
 
 def _pieces(made: Mapping[str, Shape], r: Request) -> list[Piece]:
-    """Scratch in the place of outputs that nobody wants: cuDNN makes all of them."""
+    """Scratch in place of outputs that are not requested: cuDNN computes all of them."""
     return [((prod(s) if not r.is_used(n) else 0,), _dtype(n, r)) for n, s in made.items()]
 
 
@@ -108,7 +108,7 @@ def _dtype(name: str, r: Request) -> DType:
 
 
 def _is_run(device: Device, plan: Plan, shapes: Mapping[str, Shape], r: Request) -> bool:
-    """Whether cuDNN runs the plan, on arrays of its own; taken for granted where there is no device."""
+    """True if cuDNN runs the plan, on arrays of its own; assumed if there is no device."""
     if not hasattr(device, "time"):
         return True
     key: Any = device
@@ -156,7 +156,7 @@ def _call(
 
 
 def _within_limit(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str) -> Plan | None:
-    """The gradients of as many samples at a time as scratch allows."""
+    """The plan of the gradients for as many samples at a time as scratch allows."""
     every = samples = shapes["query"][0]
     while samples:
         some = {n: (samples, *s[1:]) for n, s in shapes.items()}
@@ -172,7 +172,7 @@ def _within_limit(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: st
 def forward_plan(
     cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str, with_sums: bool
 ) -> Plan | None:
-    """out, and the sums where they are wanted."""
+    """The plan of out, and of the sums if they are requested."""
     names = ("query", "key", "value", "out", *(("log_sum",) if with_sums else ()))
 
     def build(m: Maker) -> None:
@@ -188,7 +188,7 @@ def forward_plan(
 
 
 def backward_plan(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str) -> Plan | None:
-    """The three gradients."""
+    """The plan of the three gradients."""
     given, made = ("query", "key", "value", "out", "d_out", "log_sum"), ("d_query", "d_key", "d_value")
 
     def build(m: Maker) -> None:

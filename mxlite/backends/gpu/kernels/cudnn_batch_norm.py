@@ -1,12 +1,13 @@
 """Batch normalization on cuDNN, with the sum and the rectifier that follow it, where that measures faster.
 
-For training with the channels last: cuDNN's kernels read data once where it fits the multiprocessors, ours
-read it twice. They keep what ours keep: mean and 1 / std go from forward to backward, and what the rectifier
-let through is read off `out` beside a sum, else computed again. Moving averages are ours to move: cuDNN moves
-them forwards, which may run twice. Without a measurement nothing is planned, since a plan takes seconds.
+It serves training with the channels last: cuDNN's kernels read data once where it fits the multiprocessors,
+ours read it twice. They keep what ours keep: mean and 1 / std go from forward to backward, and the
+rectifier's mask is read off `out` if there is a sum, else recomputed. Our kernels update moving averages:
+cuDNN does that in the forward pass, which may run twice. Without a measurement nothing is planned, since a
+plan takes seconds.
 
-Left to our own kernels: `fix_gamma`, channels elsewhere, and, in two-byte floats, the gradient through a
-rectifier without a sum, for which cuDNN wants room for all of d_out once more.
+Our own kernels serve `fix_gamma`, channels elsewhere, and, in two-byte floats, the gradient through a
+rectifier without a sum, for which cuDNN needs room for all of d_out once more.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ NAMES = (
     "new_mean",
     "new_var",
 )
-"""Of the arrays; their numbers count from 1. The last four are averages that cuDNN insists to move."""
+"""Names of the arrays, numbered from 1. The last four are averages that cuDNN insists on updating."""
 
 
 class Case:
-    """One norm: what it reads and makes forwards (`gradient` False) or backwards."""
+    """One norm with its inputs and outputs, forward (`gradient` False) or backward."""
 
     def __init__(self, r: Request, gradient: bool) -> None:
         self.a, self.shape, self.dtype, self.gradient = r.attrs, r.inputs[0], r.dtypes[0], gradient
@@ -67,12 +68,12 @@ class Case:
 
     @property
     def fits(self) -> bool:
-        """Whether cuDNN can be asked."""
+        """True if cuDNN may have a plan."""
         a, rank = self.a, len(self.shape)
         if str(self.dtype) not in DTYPES or a.fix_gamma or a.use_global_stats or 0 in self.shape:
             return False
         if getattr(a, "slope", 0.0):
-            return False  # its rectifiers are not told of a slope
+            return False  # its rectifiers have no slope parameter
         if rank < 2 or a.axis % rank != rank - 1:
             return False
         if not self.gradient or self.relu == self.add:
@@ -85,11 +86,11 @@ class Case:
 
     @property
     def spare(self) -> list[Piece]:
-        """Averages that nobody wants."""
+        """Scratch for averages that are not used."""
         return [((2, self.shape[-1]), float32)]
 
     def plan(self, cudnn: Session) -> Plan | None:
-        """cuDNN's; None where it has none."""
+        """cuDNN's plan; None if it has none."""
         name = f"cudnn batch norm{' gradient' if self.gradient else ''}"
         build = self._backward if self.gradient else self._forward
         return cudnn.plan(self.key, name, str(self.dtype), build, LIMIT, (*self.reads, *self.makes))
@@ -136,7 +137,7 @@ class Case:
 
 
 class Norm:
-    """Both ways to compute a case on a device."""
+    """Both implementations of a case on a device."""
 
     def __init__(self, device: Device, cudnn: Session, case: Case, own: Kernels) -> None:
         self.device, self.cudnn, self.case, self.own = device, cudnn, case, own
@@ -148,7 +149,7 @@ class Norm:
         return max(self.own.workspace, scratch_bytes(self.case.spare) + room(plan.workspace))
 
     def by_cudnn(self, arrays: Mapping[str, Any], work: Any) -> Run | None:
-        """The call for these arrays; None where they are not aligned, or not all there."""
+        """The call for these arrays; None if they are not aligned, or not all there."""
         plan, at = self.case.plan(self.cudnn), self.device.address
         assert plan is not None
         (averages,) = carve(work, self.case.spare)
@@ -162,7 +163,7 @@ class Norm:
         return plan.call(addresses, scratch)
 
     def by_own(self, arrays: Mapping[str, Any], work: Any, moving: tuple[Any, Any]) -> Run:
-        """The call of our kernels; backwards they move the averages `moving`."""
+        """The call of our kernels; backward they update the averages `moving`."""
         a = arrays.get
         if not self.case.gradient:
             made = (a("out"), a("mean"), a("var"))
@@ -172,7 +173,7 @@ class Norm:
         return self.own.backward(a("d_out"), a("data"), a("out"), vectors, moving, grads, work, True)
 
     def is_faster(self) -> bool:
-        """Whether cuDNN was measured to be; see `autotune`."""
+        """True if cuDNN was measured to be faster; see `autotune`."""
         device: Any = self.device
         facts = (device.name, getattr(device, "architecture", ""), self.cudnn.cudnn.backend_version())
         key = repr((*facts, self.case.key, config.allow_tf32()))
@@ -184,10 +185,10 @@ class Norm:
 
 
 class _Stage:
-    """Arrays to measure with, made when the first measurement is."""
+    """Arrays to measure with, allocated at the first measurement."""
 
     def __init__(self, norm: Norm) -> None:
-        """Raises OutOfMemoryError where it would take too much."""
+        """Raises OutOfMemoryError if it would take too much."""
         self.norm, case = norm, norm.case
         names = {*case.reads, *case.makes, "beta", "old_mean", "old_var"}
         narrow = case.shape[-1:]
@@ -200,7 +201,7 @@ class _Stage:
         self.arrays: dict[str, Any] = {}
 
     def seconds(self, i: int) -> float:
-        """Of one run of our kernels (0), or of cuDNN's (1)."""
+        """Seconds of one run of our kernels (0), or of cuDNN's (1)."""
         norm, device = self.norm, self.norm.device
         timer: Any = device
         if i and norm.case.plan(norm.cudnn) is None:

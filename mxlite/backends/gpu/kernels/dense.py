@@ -17,7 +17,7 @@ from ..products import gradient_of, products, Side, Term
 
 
 def _sides(r: Request) -> tuple[Side, Side, Side]:
-    """data (N, K), weight (M, K), out (N, M)."""
+    """Sides of data (N, K), weight (M, K), out (N, M)."""
     (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
     return Side.dense(n, k), Side.dense(m, k), Side.dense(n, m)
 

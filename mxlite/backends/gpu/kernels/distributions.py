@@ -1,7 +1,7 @@
-"""Random numbers of many distributions, parameters being numbers or arrays: the CPU's, but for rounding.
+"""Random numbers of many distributions, whose parameters are numbers or arrays: the CPU's up to rounding.
 
-Nothing is read but the seed, the step and the parameters; an element is written once. Elements that are
-rejected draw again in a loop of their own, so that no element depends on another.
+Only the seed, the step and the parameters are read; an element is written once. Rejected
+elements draw anew in a loop of their own, so that no element depends on another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBERS = {
     "negative_binomial": ("k", "p"),
     "generalized_negative_binomial": ("mu", "alpha"),
 }
-"""Attributes that are the parameters of a law."""
+"""Attributes that are the parameters of a distribution."""
 
 
 class _Draw(ctypes.Structure):

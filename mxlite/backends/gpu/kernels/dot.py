@@ -1,4 +1,4 @@
-"""dot, batch_dot and linalg_gemm as matrix products where they lie; transposes are strides."""
+"""dot, batch_dot and linalg_gemm as matrix products in place; transposes are strides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Sides = tuple[Side, Side, Side]
 
 
 def _of_dot(lhs: Sequence[int], rhs: Sequence[int], a: Any) -> Sides:
-    """lhs (M, K), rhs (K, N) and out (M, N) of a `dot`."""
+    """Sides of lhs (M, K), rhs (K, N) and out (M, N) of a `dot`."""
     k = lhs[0] if a.transpose_a else lhs[-1]
     m = prod(lhs[1:] if a.transpose_a else lhs[:-1])
     n = prod(rhs[:-1] if a.transpose_b else rhs[1:])
@@ -34,7 +34,7 @@ def _dot(r: Request) -> Sides:
 
 
 def _matrices(r: Request) -> Sides:
-    """A, B, out of a product of the matrices in two axes, one for each index of the other axes."""
+    """Sides of A, B and out of a product of matrices in two axes, batched over the other axes."""
     a = r.attrs
     axis = getattr(a, "axis", -2)
     left, right = rows_along(r.inputs[0], axis, a.transpose_a), rows_along(r.inputs[1], axis, a.transpose_b)
@@ -42,7 +42,7 @@ def _matrices(r: Request) -> Sides:
 
 
 def _back(sides: Sides, x: str, y: str, alpha: float) -> list[Term]:
-    """The gradients of the factors of out = alpha * x @ y."""
+    """Terms of the factors' gradients for out = alpha * x @ y."""
     left, right, out = sides
     return [
         Term("d_out", y, f"d_{x}", (out, right.other, left), alpha=alpha),
@@ -66,7 +66,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return row
 
     def to_side(r: Request) -> ChosenKernel | None:
-        """One side's gradient, as an operator of its own: of `data`, the other side, an array `like` it."""
+        """One factor's gradient, an operator of its own: `data` is the other factor, `like` the shape."""
         _, other, like = r.inputs
         lhs = r.op is _dot_to_lhs
         left, right, out = _of_dot(*((like, other) if lhs else (other, like)), r.attrs)

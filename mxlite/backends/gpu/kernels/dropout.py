@@ -1,7 +1,7 @@
-"""Dropout: the same numbers as on the CPU, drawn again backward, so that no mask is stored.
+"""Dropout: the same numbers as on the CPU, drawn anew in backward, so that no mask is stored.
 
-Reads and writes each element once; ten rounds of the generator make four numbers. The seed and the step are
-read from device memory.
+It reads and writes each element once; ten rounds of the generator give four numbers. The seed and the step
+are read from device memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THREADS = 256
 FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 MOST_AXES = 6
 NUMBERS = 2**34  # of a stream
-RUN = 8  # positions that a thread has where channels are last; as in dropout.cuh
+RUN = 8  # positions of a thread if channels are last; as in dropout.cuh
 
 
 @functools.lru_cache(maxsize=32)

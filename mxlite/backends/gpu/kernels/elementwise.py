@@ -1,9 +1,9 @@
 """Elementwise operators, their gradients and fused chains: one pass over memory each, as generated CUDA.
 
-The shapes of a call become the fewest axes they can (see `collapse`). The last axis is read in packs of up to
-four elements where its length and the addresses allow; a thread takes a pack, finds its row by division with
-prepared multipliers, and computes the expression for each element. One text serves all shapes of as many
-axes.
+The shapes of a call are collapsed to the fewest axes (see `collapse`). The last axis is read in packs of up
+to four elements if its length and the addresses allow; a thread takes a pack, finds its row by division with
+precomputed multipliers, and computes the expression for each element. One source serves all shapes with the
+same number of axes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 16  # enough that every multiprocessor is full; a thread does the rest in turn
 PACK = 4  # elements of a pack: 16 bytes of float32
 MOST_AXES = 6
-MOST_PACKS = 2**31 - 1  # what a division by multiplication is right for
+MOST_PACKS = 2**31 - 1  # the limit of exact division by multiplication
 
 KNOWN = frozenset(NAMES)
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -75,9 +75,9 @@ def source(
 ) -> Source:
     """The kernel "elementwise" for an expression.
 
-    `inputs` are dtypes, and whether the input has the last axis (else it is stretched along it); `outer` axes
-    come before the last. Parameters: inputs, outputs, constants, packs, packs of a row (divisor), then
-    lengths of the outer axes but the first (divisors) and the outer strides of every input.
+    `inputs` are dtypes, each with True if the input has the last axis (else it is broadcast along it);
+    `outer` axes come before the last. Parameters: inputs, outputs, constants, packs, packs of a row
+    (divisor), then lengths of the outer axes but the first (divisors) and the outer strides of every input.
     """
     wide = any(d == "float64" for d, _ in inputs)
     compute = "double" if wide else "float"
@@ -169,7 +169,7 @@ class Loop:
         shape: Shape,
         made: Sequence[DType],
     ) -> None:
-        """`views` and `dtypes` are the inputs', `shape` and `made` the outputs'."""
+        """`views` and `dtypes` are those of the inputs, `shape` and `made` those of the outputs."""
         self.device, self.expression, self.constants = device, expression, constants
         self.lengths, self.strides = collapsed(shape, views)
         self.dtypes, self.made = [str(d) for d in dtypes], tuple(str(d) for d in made)
@@ -193,7 +193,7 @@ class Loop:
 
     @property
     def fits(self) -> bool:
-        """Whether the kernel can count what it goes through."""
+        """True if the kernel can count its elements."""
         return len(self.lengths) <= MOST_AXES and (
             len(self.lengths) == 1 or prod(self.lengths[1:]) <= MOST_PACKS
         )
@@ -216,7 +216,7 @@ class Loop:
         return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
 
     def _pack(self, addresses: Sequence[int]) -> int:
-        """How many elements are read at once: a row is whole packs, and each pack lies on its own size."""
+        """Number of elements read at once: a row is whole packs, and each pack is aligned to its size."""
         last = [True if i >= len(self.strides) else self.strides[i][-1] != 0 for i in range(len(addresses))]
         for pack in (PACK, 2, 1):
             if self.lengths[-1] % pack == 0 and all(

@@ -1,8 +1,8 @@
 """Maxima and minima over axes, what backward needs of them, and their positions.
 
-The array is read once for the result and once more to note, in a bit, which elements are equal to it.
-Positions take one pass; long lines of which there are few are searched in stretches, the best of which a
-second kernel takes.
+The array is read once for the result and once more to record, in a bit, which elements are equal to it.
+Positions take one pass; if rows are long and few, they are searched in segments, whose best a
+second kernel selects.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _BYTE, _PLACE = as_dtype("uint8"), as_dtype("int64")
 
 
 class Axes(ctypes.Structure):
-    """Lengths of axes, and the strides of an array that is stretched along some."""
+    """Lengths of axes, and the strides of an array that is broadcast along some."""
 
     _fields_ = (("lengths", Divisor * AXES), ("strides", ctypes.c_int64 * AXES))
 
 
 class Positions(ctypes.Structure):
-    """The structure of that name in extremes.cuh."""
+    """The structure of this name in extremes.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "data out values places".split()),
@@ -61,7 +61,7 @@ def source(dtype: DType) -> Source:
 
 
 def axes_of(shape: Shape, target: Shape) -> Axes | None:
-    """`shape`'s axes for an array of shape `target`; None where they are too many."""
+    """`shape`'s axes for an array of shape `target`; None if there are too many."""
     lengths, (strides,) = collapsed(shape, [target])
     if len(lengths) > AXES or prod(shape) > MOST:
         return None

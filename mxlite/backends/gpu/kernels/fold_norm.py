@@ -1,4 +1,4 @@
-"""Weight and bias of a convolution that normalizes too: one pass over the weight, when constants are made."""
+"""Weight and bias of a convolution with a folded norm: one pass over the weight, run with the constants."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Elementwise operators that are no expressions, and those of whole numbers: formulas in one kernel for each
-type that is computed in.
+"""Elementwise operators that are no expressions, and those of integers: one kernel per compute type.
 
-Which formula, which types and how arrays stretch is told at the launch, so that some sixty operators are
-three texts. A thread computes an element; arrays are read and written once. Gradients of inputs that were
-stretched are made whole in scratch and folded.
+The formula, the types and the broadcasting are arguments of the launch, so that some sixty operators are
+three sources. A thread computes an element; arrays are read and written once. Gradients of broadcast inputs
+are computed whole in scratch and reduced.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class _Formula(ctypes.Structure):
 
 
 class Apply:
-    """A formula on inputs that stretch to `shape`; `places` says which of x, y, z, d each input is."""
+    """A formula on inputs that broadcast to `shape`; `places` says which of x, y, z, d each input is."""
 
     def __init__(
         self,
@@ -147,7 +146,7 @@ class Apply:
 
 
 def _number(r: Request, op: type[Op]) -> float | None:
-    """The number of the attributes, as the formula reads it; None where it cannot."""
+    """The number of the attributes, as the formula reads it; None if there is none."""
     a, dtype = r.attrs, r.dtypes[0]
     if op.op_name == "_contrib_div_sqrt_dim":
         return float(1 / np.sqrt(r.inputs[0][-1])) if r.inputs[0][-1] else None
@@ -226,7 +225,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
             runs = []
-            # What may lie on an input is made last.
+            # An output that may overwrite an input is computed last.
             for name, (apply, fold) in sorted(parts.items(), key=lambda p: p[1][1] is None):
                 into = made[name]
                 if into is None:

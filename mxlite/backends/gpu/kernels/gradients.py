@@ -1,7 +1,7 @@
-"""What is asked of many gradients at once: whether they are finite, their norms, and to be 0 again.
+"""Operations on many gradients at once: test for finite values, norms, and reset to 0.
 
 All arrays of one type are one launch (see `weights.py`), which reads each of them once. Sums of squares are
-made in double and split by size alone, so that their bits are the same on every device.
+computed in double and split by size alone, so that their bits are the same on every device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TABLE = ["const __grid_constant__ Weights weights", "int count"]
 
 
 def _loops(dtype: str, body: str) -> list[str]:
-    """`body` for every pack `p` of elements, and for every element that is left as a pack of one."""
+    """`body` for every pack `p` of elements, and for every remaining element as a pack of one."""
     name = NAMES[dtype]
     lines = [f"int64 packs = w.packed ? end / {PACK} : 0;"]
     for pack, first, until in (
@@ -50,7 +50,7 @@ def _loops(dtype: str, body: str) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def finite_source(dtype: str, capacity: int) -> Source:
-    """The kernels "set_one", of `out`, and "all_finite", which sets it to 0 where it finds inf or nan."""
+    """The kernels "set_one", of `out`, and "all_finite", which sets it to 0 if it finds inf or nan."""
     wide = "double" if dtype == "float64" else "float"
     # inf - inf and nan - nan are nan
     body = [*_OWN, "bool good = true;"]
@@ -131,7 +131,7 @@ def gate_source() -> Source:
 def _grouped(
     device: Device, arrays: Sequence[Any], chunked: bool, outs: Sequence[int] = ()
 ) -> dict[DType, list[Weight]]:
-    """Arrays by type; `outs` are addresses that belong to each. `chunked`: few sums are left of each."""
+    """Arrays by type; `outs` are addresses that belong to each. `chunked`: few partial sums of each."""
     found: dict[DType, list[Weight]] = {}
     for i, x in enumerate(arrays):
         address = device.address(x)

@@ -1,6 +1,6 @@
-"""Products of interleaved projections, each head's part taken where it lies: one batched product each.
+"""Products of interleaved projections, each head's part read in place: one batched product each.
 
-What a gradient does not reach is made 0 by a product without terms.
+Parts that no gradient reaches are set to 0 by a product without terms.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _parts(shape: tuple[int, ...], heads: int, parts: int) -> list[Side]:
 
 
 def _zero(side: Side, name: str) -> Term:
-    """A term that makes this part of an array 0: a sum of nothing."""
+    """A term that sets this part of an array to 0: an empty sum."""
     none = side._replace(columns=0)
     right = Side(0, side.columns, side.columns, batch=side.batch)
     return Term(name, name, name, (none, right, side))

@@ -1,4 +1,4 @@
-"""L2Normalization and its gradient: sums of squares are folded, then an elementwise pass reads again."""
+"""L2Normalization and its gradient: sums of squares are reduced, then an elementwise pass reads the data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _kept(a: Any, shape: Shape) -> tuple[Shape, Shape]:
 
 
 class _Norm:
-    """What both directions need."""
+    """Data that both directions need."""
 
     def __init__(self, device: Device, r: Request) -> None:
         self.shape, self.target = _kept(r.attrs, r.inputs[0])

@@ -2,8 +2,8 @@
 
     norms   reads weight, gradient, mean, var; writes mean, var, and for every block the sums of squares of
             its part of the weight and of the direction, in double
-    step    adds up the sums of its layer, block by block in their order; reads weight, mean, var, makes the
-            direction again, writes the weight
+    step    adds up the sums of its layer, block by block in their order; reads weight, mean, var, recomputes
+            the direction, writes the weight
 
 So 4 + 3 arrays are read and 2 + 1 written. A layer has at most MOST_PARTS blocks, whose number follows from
 its size: every block of the second launch adds all of its layer's sums, and the bits are the same on every
@@ -41,7 +41,7 @@ MOST_PARTS = 1024  # blocks of a layer
 
 
 def _again(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
-    """The direction from the moments that the first launch has written."""
+    """The direction, recomputed from the moments that the first launch has written."""
     weight, mean, var = arrays
     direction(xp, a, r, weight, mean, var, scratch[0], scratch[1])
     return [scratch[0]]
@@ -145,7 +145,7 @@ def _num_factors(pair: tuple[Traced, Traced]) -> int:
 
 
 class Layers:
-    """The formula with its numbers, for layers of these types; works as `update.Step` does."""
+    """The formula with its numbers, for layers of these types; a counterpart of `update.Step`."""
 
     def __init__(self, device: Device, attrs: Any, dtypes: tuple[DType, ...], master: bool) -> None:
         wide = dtypes[-1] if master else dtypes[0]
@@ -156,13 +156,13 @@ class Layers:
         self.dtypes = tuple(d.name for d in dtypes)
 
     def weight(self, arrays: Sequence[Any], out: Any, **rates: Any) -> Weight:
-        """One layer. `arrays` are weight, gradient, mean, var and, with a copy, that."""
+        """One layer. `arrays` are weight, gradient, mean, var and, if there is one, the float32 copy."""
         device, size = self.device, arrays[0].size
         addresses = [device.address(x) for x in arrays] + [0 if out is None else device.address(out)]
         return Weight(tuple(addresses), size, False, chunk=chunk_of(size), **rates)
 
     def run(self, weights: Sequence[Weight], work: Any) -> Run:
-        """The call that changes these layers. `work` has 16 bytes for each of their blocks."""
+        """The call that updates these layers. `work` has 16 bytes for each of their blocks."""
         device = self.device
         more = [numbers(*self.first), numbers(*self.second), pointer(device.address(work))]
         more += [ctypes.c_double(self.attrs.lower_bound), ctypes.c_double(self.attrs.upper_bound)]
@@ -193,7 +193,7 @@ def chunk_of(size: int) -> int:
 def _layers(
     device: Device, step: Any, attrs: Any, dtypes: tuple[DType, ...], master: bool, rates: str
 ) -> Layers | None:
-    """None for 16-bit weights without a copy: numpy sums squares in those 16 bits, where they overflow."""
+    """None for 16-bit weights without a float32 copy: numpy sums squares in 16 bits, where they overflow."""
     wide = dtypes[-1] if master else dtypes[0]
     return Layers(device, attrs, dtypes, master) if wide.itemsize > 2 else None
 
@@ -231,7 +231,7 @@ def phase2_source(dtypes: tuple[str, ...], compute: str) -> Source:
 
 
 def _phase1(device: Device, r: Request) -> ChosenKernel | None:
-    """mp_lamb_update_phase1: its direction is float32, its weight that of the copy, which stays."""
+    """mp_lamb_update_phase1: its direction is float32, its weight is the copy, which is not changed."""
     _, grad, mean, var, copy = r.dtypes
     if grad.name not in FLOATS:
         return None

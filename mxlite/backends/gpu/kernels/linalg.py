@@ -1,6 +1,6 @@
-"""Triangular systems, Cholesky factors, inverses and determinants of small matrices, many at a time.
+"""Triangular systems, Cholesky factors, inverses and determinants of small matrices, batched.
 
-A thread has an element of a product or a column of a system, a block a matrix that is factored. Sums are in
+A thread has an element of a product or a column of a system, a block a matrix to be factored. Sums are in
 the order of their terms. Matrices of more than 512 rows are left to the host's LAPACK.
 """
 
@@ -29,7 +29,7 @@ Build = Callable[["Steps", Any, dict[str, Any]], list[Run]]
 
 
 class _Matrices(ctypes.Structure):
-    """The structure of that name in linalg.cuh."""
+    """The structure of this name in linalg.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "x y out".split()),
@@ -53,7 +53,7 @@ class Steps:
         self.count = prod(r.inputs[0][:-2])
 
     def multiply(self, x: Any, y: Any, out: Any, size: tuple[int, int, int], **how: Any) -> Run:
-        """out = alpha * op(x) @ op(y); size: rows and columns of out, and what is summed over."""
+        """out = alpha * op(x) @ op(y); size: rows and columns of out, and the summed length."""
         made = _Matrices(*(self.device.address(m) for m in (x, y, out)), how.pop("alpha", 1.0), *size)
         for name, value in how.items():
             setattr(made, name, value)
@@ -68,7 +68,7 @@ class Steps:
         return each(self.device, self.text, "solve", self.count * others, t, b, out, *last)
 
     def blocks(self, name: str, *values: Any) -> Run:
-        """A block of threads for each matrix."""
+        """A launch with a block of threads for each matrix."""
         device = self.device
         if not self.count:
             return nothing
@@ -122,7 +122,7 @@ def _by_triangle(s: Steps, a: Any, t: Any, y: Any, out: Any, turn: bool) -> Run:
 
 
 def _slope(s: Steps, a: Any, y: Any, d: Any, out: Any, alpha: float) -> Run:
-    """The gradient in the triangle: y.T @ d from the right, else d @ y.T, turned over where it was."""
+    """The gradient in the triangle: y.T @ d from the right, else d @ y.T, transposed if the triangle was."""
     n, (rows, columns) = out.shape[-1], y.shape[-2:]
     inner, part = rows if a.rightside else columns, LOWER if a.lower else UPPER
     first, second = (y, d) if a.rightside else (d, y)
@@ -263,7 +263,7 @@ _OPERATORS: dict[str, tuple[Build, int, Build, int]] = {
     "_linalg_extracttrian": (_VECTORS[0], 0, _VECTORS[1], 0),
     "_linalg_maketrian": (_VECTORS[2], 0, _VECTORS[3], 0),
 }
-"""Launches forward, and backward, each with the number of its arrays of scratch, as large as the largest."""
+"""Launches forward and backward, each with its number of scratch arrays, as large as the largest array."""
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:

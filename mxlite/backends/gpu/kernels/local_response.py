@@ -1,7 +1,7 @@
-"""LRN, channels behind the samples or last: factors of each element first, where neighbours are written over.
+"""LRN, channels first or last: factors of each element are computed first if neighbours are overwritten.
 
 Data is read once from memory (neighbours are in the cache) and out is written once; in place, and for the
-gradient, what neighbours make lies in scratch of the type that is computed in.
+gradient, the factors lie in scratch of the compute type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..layout import MOST
 
 
 def _numbers(a: Any, shape: Shape, last: bool) -> tuple[Any, ...]:
-    """For all kernels: channels, inner, how far neighbours are, the factor of squares, knorm, beta."""
+    """Arguments of all kernels: channels, inner, reach of neighbours, factor of squares, knorm, beta."""
     channels, inner = (shape[-1], 1) if last else (shape[1], prod(shape[2:]))
     return channels, inner, (a.nsize - 1) // 2, a.alpha / a.nsize, float(a.knorm), float(a.beta)
 

@@ -1,7 +1,7 @@
 """Embedding, take and their gradients: each row is read once and written once, 16 bytes at a time.
 
-Gradients are added up in the order of the indices, see gpu/segments.py. In mode "raise" a launch before, or
-two, look at all indices once; what they find is told by the next wait (see checks.py), the lookup clips.
+Gradients are added up in the order of the indices, see gpu/segments.py. In mode "raise" one launch, or
+two, check all indices first; the next wait raises what they find (see checks.py), the lookup clips.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .reductions import loop
 
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 16
-FEW = 8192  # indices that one block looks at
-MOST_PARTS = 1024  # blocks that look at more
+FEW = 8192  # indices that one block checks
+MOST_PARTS = 1024  # blocks that check more
 PART_BYTES = 16
 
 
 class Lookup(ctypes.Structure):
-    """The structure of that name in lookup.cuh."""
+    """The structure of this name in lookup.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "table indices out".split()),
@@ -114,7 +114,7 @@ def _embedding_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _take(device: Device, r: Request) -> ChosenKernel | None:
-    """`take`, or the gradient of index_add: the first input looked up by the second."""
+    """`take`, or the gradient of index_add: rows of the first input at the indices of the second."""
     outer, length, inner = _thirds(r.attrs, r.inputs[0])
     table = Rows(device, r.dtype, outer, prod(r.inputs[1]), length, inner, r.attrs.mode == "wrap")
     if not table.fits or not known(*r.dtypes):
@@ -169,18 +169,18 @@ def _index_add(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _parts(n: int) -> int:
-    """How many blocks look at n indices."""
+    """Number of blocks that check n indices."""
     return min(MOST_PARTS, -(-n // FEW))
 
 
 def _check_bytes(r: Request) -> int:
-    """Of scratch, which is free again when `runs` begin."""
+    """Bytes of scratch for the check, which is free by the time `runs` begin."""
     parts = _parts(prod(r.inputs[1])) if r.attrs.mode == "raise" else 1
     return PART_BYTES * parts if parts > 1 else 0
 
 
 def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, runs: list[Run]) -> Run:
-    """`runs`, behind a look at the indices where one out of range is an error. work: `_check_bytes`."""
+    """`runs`, after a check of the indices if one out of range is an error. work: `_check_bytes`."""
     if r.attrs.mode != "raise" or not indices.size:
         return InOrder(runs)
     name = (r.op.forward_op or r.op).op_name

@@ -1,7 +1,7 @@
 """Outputs that start the backward pass by themselves: SoftmaxOutput, regressions, MakeLoss, SVMOutput.
 
-Elementwise: each array is read and written once, 16 bytes at a time. What a normalization counts is counted
-before, in a kernel of its own.
+Kernels are elementwise: each array is read and written once, 16 bytes at a time. Counts for a normalization
+are computed first, in a kernel of their own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BYTE = as_dtype("uint8")
 
 
 class ClassGradient(ctypes.Structure):
-    """The structure of that name in class_gradient.cuh."""
+    """The structure of this name in class_gradient.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "out head d_data label counts".split()),
@@ -68,7 +68,7 @@ def source(dtype: DType) -> Source:
 def class_gradient(
     device: Device, lines: Cube, out: Any, label: Any, d_data: Any, head: Any, **parameters: Any
 ) -> Run:
-    """The run for data of `lines` (N, K, P); see the structure for parameters."""
+    """The run for data of shape `lines` (N, K, P); see the structure for parameters."""
     n, k, p = lines
     arrays = {"out": out, "label": label, "d_data": d_data, "head": head}
     steps = {name: (p if name == "label" else k * p) for name in arrays}
@@ -146,7 +146,7 @@ def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    """Of labels that are probabilities."""
+    """Gradient for labels that are probabilities."""
     n, scale = (prod(r.inputs[0]),), r.attrs.grad_scale
     data, label = r.dtypes
 
@@ -187,7 +187,7 @@ def _svm_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKernel | None:
-    """`f(w, values)` of the inputs `names`, flat, to the one output; the others are not read."""
+    """`f(w, values)` of the inputs `names`, flat, as the one output; the others are not read."""
     size = prod(r.inputs[0])
     if not size:
         return None

@@ -1,7 +1,7 @@
-"""What a batch adds to a metric: one launch, or two where there is more than one block has threads for.
+"""Increments of a metric for a batch: one launch, or two if one block has too few threads for the rows.
 
-Every prediction is read once, or, where one score of a row counts, only that. How rows are shared out follows
-from their number alone: the same bits every time.
+Every prediction is read once, or, if only one score of a row counts, only that. The split of rows depends
+on their number alone: the same bits every time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MEANS = ("absolute", "square", "root")
 
 
 class Metric(ctypes.Structure):
-    """The structure of that name in metric_sums.cuh."""
+    """The structure of this name in metric_sums.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "label pred sums taken parts".split()),

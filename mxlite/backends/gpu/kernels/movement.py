@@ -1,8 +1,8 @@
-"""Operators that only move elements, and their gradients: copies and fills as their reference kernels say.
+"""Operators that only move elements, and their gradients: copies and fills traced from the reference.
 
-Each copy reads and writes every element once, in a launch of its own or, where they are rows, of several.
-See gpu/trace.py for how they are found, gpu/move.py and gpu/move_together.py for how they run. Gradients that
-add up (of tile, repeat, stretched axes) have no row here.
+Each copy reads and writes every element once, in a launch of its own or, if they are rows, one of several.
+See gpu/trace.py for the tracing, gpu/move.py and gpu/move_together.py for the kernels. Gradients that
+sum (of tile, repeat, broadcast axes) have no row here.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 
 def _moves(r: Request) -> list[Move] | None:
-    """What a call with all outputs moves; None if it does more."""
+    """Moves of a call with all outputs; None if it does more."""
     op, of = r.op, r.op.forward_op or r.op
     log: list[Move] = []
     if op.signature.services - {"shapes", "work"}:

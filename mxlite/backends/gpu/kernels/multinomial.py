@@ -1,4 +1,4 @@
-"""Random classes, and rows in random order: the CPU's, to the bit."""
+"""Random classes, and rows in random order: equal to the CPU's to the bit."""
 
 from __future__ import annotations
 

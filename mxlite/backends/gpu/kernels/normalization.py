@@ -1,9 +1,9 @@
-"""LayerNorm, RMSNorm, GroupNorm and InstanceNorm, forward and backward, as rows of numbers.
+"""LayerNorm, RMSNorm, GroupNorm and InstanceNorm, forward and backward, as row normalizations.
 
-32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and
-data and d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of
-gamma and beta are added up by blocks that have some rows each, then over the blocks; where gamma serves
-several neighbours, in a pass of their own. Along another axis than the last, a thread has a column.
+32 to 256 threads share a row and keep it in registers as far as it fits: then data is read once forward, and
+data and d_out once backward. Longer rows are read three times, most of them from a cache. Gradients of
+gamma and beta are added up by blocks of some rows each, then over the blocks; if gamma serves
+several neighbours, in a pass of their own. Along an axis other than the last, a thread has a column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..source import NAMES, shared, Source
 
 THREADS = 256
 ROW_BLOCKS = (
-    264  # that share the rows where columns are added up: two for each multiprocessor of the largest GPUs
+    264  # blocks that share the rows where columns are added up: two per multiprocessor of the largest GPUs
 )
 BLOCKS = 1 << 16
 FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
@@ -73,7 +73,7 @@ def affine_source(dtype: str, affine: str, last: bool, pack: int, aligned: bool)
 
 @dataclass(frozen=True)
 class Threads:
-    """Of a block: `across` for each of `down` rows; `held`: HELD of rows.cuh."""
+    """Thread layout of a block: `across` for each of `down` rows; `held`: HELD of rows.cuh."""
 
     across: int
     down: int
@@ -91,7 +91,7 @@ class Normalization:
         self.wide = max(4, self.item)
         self.pack = self._pack(self.length) if p == 1 else 1
         self.front, self.back = self._threads(4), self._threads(max(1, min(4, 16 // self.pack)))
-        # gradients of gamma: on the way, or by a pass of its own over (samples, gammas, neighbours)
+        # Gradients of gamma are fused, or computed by a pass of its own over (samples, gammas, neighbours).
         gammas = g * rule.channels
         self.on_the_way = p == 1 and g == 1 and s == 1 and rule.channels == c and self.back.held > 0
         self.gammas = gammas if has_gamma else 0
@@ -100,7 +100,7 @@ class Normalization:
         self.wave = self._pack(gammas if self.shape[2] == 1 else self.shape[2])
 
     def _threads(self, most: int) -> Threads:
-        """Those that go through a row with at most so many packs each in registers."""
+        """Threads for a row with at most `most` packs in the registers of each."""
         held = 1 if self.length <= 32 * self.pack else most
         across = min(THREADS, max(32, power_of_two(-(-self.length // (self.pack * held)))))
         if self.length > across * self.pack * held:
@@ -127,11 +127,11 @@ class Normalization:
 
     @property
     def workspace(self) -> int:
-        """Of backward: two statistics of each row, and two sums of each part and gamma."""
+        """Bytes for backward: two statistics of each row, and two sums of each part and gamma."""
         return 2 * self.wide * (self.rows * self.inner + self.parts * self.gammas)
 
     def forward(self, data: Any, gamma: Any, beta: Any, out: Any, mean: Any, spread: Any) -> Run:
-        """out, mean and spread, those that are not None."""
+        """The call for out, mean and spread, those that are not None."""
         if self.rows * self.inner == 0 or (out is None and mean is None and spread is None):
             return nothing
         values = [
@@ -149,7 +149,7 @@ class Normalization:
     def backward(
         self, d_out: Any, heads: Sequence[Any], data: Any, gamma: Any, made: Sequence[Any], work: Any
     ) -> Run:
-        """`made`: d_data, d_gamma, d_beta, those not None; `heads`: gradients of mean and spread."""
+        """Call for `made`: d_data, d_gamma, d_beta, if not None; `heads`: gradients of mean and spread."""
         d_data, *columns = made
         affine = [x for x in columns if x is not None]
         if data.size == 0 or d_out is None:
@@ -184,7 +184,7 @@ class Normalization:
         )
         if self.on_the_way:
             runs.append(each_row(d_data, False, True))
-        else:  # the statistics first: d_data may take the place of what the sums read
+        else:  # the statistics first: d_data may overwrite what the sums read
             runs.append(each_row(None, True, False))
             view = [ctypes.c_int64(x) for x in (self.rule.view[1], self.rule.channels, self.inner)]
             values = [
@@ -207,7 +207,7 @@ class Normalization:
         return InOrder(runs)
 
     def _rule_numbers(self) -> list[Any]:
-        """RULE of rows.cuh, SHAPE of norm_columns.cuh."""
+        """Arguments RULE of rows.cuh, SHAPE of norm_columns.cuh."""
         rule = self.rule
         _, g, c, s, p = rule.view
         positions = s if rule.channels > 1 or c == 1 else c * s

@@ -76,7 +76,7 @@ def _sequence(device: Device, r: Request, name: str) -> ChosenKernel | None:
 
 
 def _pattern(value: float, dtype: DType) -> int:
-    """A number's bytes as the reference converts it."""
+    """Bytes of a number as the reference converts it."""
     with np.errstate(all="ignore"):
         return int.from_bytes(np.asarray(value).astype(dtype).tobytes(), "little")
 

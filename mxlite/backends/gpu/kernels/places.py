@@ -1,8 +1,8 @@
-"""Rows and elements by several numbers: gather_nd, scatter_nd and their kin, and places in many axes.
+"""Rows and elements by index tuples: gather_nd, scatter_nd and their kin, and indices along many axes.
 
-Places are found first, 8 bytes each, in scratch; then each element is read once and written once. Sums are
-made in the order of the indices, see gpu/segments.py; of several updates the last one stays, as a maximum of
-whole numbers finds it. An index out of range makes nan, so arrays of whole numbers are left to the host,
+Positions are computed first, 8 bytes each, in scratch; then each element is read once and written once. Sums
+are computed in the order of the indices, see gpu/segments.py; among several updates the last one wins, found
+as a maximum of integers. An index out of range gives nan, so arrays of integers are left to the host,
 which raises.
 """
 
@@ -71,7 +71,7 @@ def source() -> Source:
 
 
 class Places:
-    """`n` rows of `inner` elements named by indices, of `length` rows of arrays of one type."""
+    """`n` rows of `inner` elements selected by indices, from `length` rows of arrays of one type."""
 
     def __init__(self, device: Device, dtype: DType, n: int, length: int, inner: int) -> None:
         self.device, self.dtype, self.n, self.length, self.inner = device, dtype, n, length, inner
@@ -96,12 +96,12 @@ class Places:
         return self.fits and self.sums is not None and self.sums.fits
 
     def read(self, data: Any, out: Any, work: Any) -> Run:
-        """out = the named rows of `data`."""
+        """out = the selected rows of `data`."""
         name = f"rows_at_{self.item}"
         return each(self.device, source(), name, out.size, data, work, out, *self.end)
 
     def write(self, data: Any, updates: Any, out: Any, work: Any) -> Run:
-        """out = `data` with the named rows replaced by those of `updates`; None stands for zeros."""
+        """out = `data` with the selected rows replaced by those of `updates`; None stands for zeros."""
         winner = work[self.nbytes : self.nbytes + 4 * self.length]
         arrays = data, updates, winner, out
         return InOrder(
@@ -126,7 +126,7 @@ class Places:
 
 
 class _Named(Places):
-    """Rows named by (depth, n) numbers, in an array of `shape`."""
+    """Rows selected by (depth, n) indices, in an array of `shape`."""
 
     def __init__(
         self, device: Device, dtype: DType, shape: Shape, indices: Shape, negative: bool = True
@@ -143,7 +143,7 @@ class _Named(Places):
 
 
 class _Along(Places):
-    """Elements named by a number along one axis of an array of `shape`."""
+    """Elements selected by an index along one axis of an array of `shape`."""
 
     def __init__(self, device: Device, dtype: DType, shape: Shape, indices: Shape, axis: int) -> None:
         super().__init__(device, dtype, prod(indices), prod(shape), 1)
@@ -159,7 +159,7 @@ class _Along(Places):
 
 
 def _places(device: Device, r: Request) -> _Named | _Along | None:
-    """Of the operator that a request is for, or whose gradient it is for."""
+    """Places of the operator that a request is for, or whose gradient it is for."""
     op = r.op.forward_op or r.op
     names = op.input_names(r.attrs)
     shapes, dtypes = dict(zip(names, r.inputs)), dict(zip(names, r.dtypes))

@@ -1,8 +1,8 @@
-"""Pooling forward and backward, channels behind the samples or last.
+"""Pooling forward and backward, channels first or last.
 
-A thread makes one number, or with the channels last a pack of them: each window is read once forward, and the
-gradient gathers what reaches an element, without atomic operations. Neighbours share most of what they read,
-so that memory is read about once. Written: out (and an index of one byte, for max) once.
+A thread computes one element, or with the channels last a pack of them: each window is read once forward, and
+the gradient gathers what reaches an element, without atomic operations. Neighbours share most of what they
+read, so that memory is read about once. out (and an index of one byte, for max) is written once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Pool:
         return self._launch("choose", (data, index, out), out, index)
 
     def _launch(self, name: str, arrays: tuple[Any, ...], each: Any, index: Any) -> Run:
-        """A thread for every pack of `each`."""
+        """A launch with a thread for every pack of `each`."""
         if each is None or each.size == 0:
             return nothing
         device = self.device

@@ -1,4 +1,4 @@
-"""Casts of mixed precision that are more than elementwise: at the shores of loss scaling, and of many arrays.
+"""Casts of mixed precision that are more than elementwise: for loss scaling, and of many arrays at once.
 
 Each element is read and written once. The loss scale is read from device memory when the kernel runs.
 """

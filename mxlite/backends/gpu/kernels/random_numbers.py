@@ -1,6 +1,6 @@
-"""Arrays of random numbers that are, bit for bit, the CPU's (normal and exponential ones: but for rounding).
+"""Arrays of random numbers equal to the CPU's, bit for bit (normal and exponential ones up to rounding).
 
-Nothing is read but the seed and the step; each element is written once.
+Only the seed and the step are read; each element is written once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WHOLE = ("int8", "uint8", "int32", "int64")
 NUMBERS = 2**32  # elements at most: two numbers of a stream each
 
 Call = tuple[str, list[Any], int]
-"""A kernel, its last arguments, and how many elements a thread makes."""
+"""A kernel, its last arguments, and the number of elements of a thread."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -40,7 +40,7 @@ def source(dtype: str) -> Source:
 
 
 def _uniform(a: Any, dtype: str) -> Call:
-    kind = np.dtype("float32" if dtype == "bfloat16" else dtype).type  # what numpy makes of a Python number
+    kind = np.dtype("float32" if dtype == "bfloat16" else dtype).type  # numpy's type for a Python number
     return "uniform", [ctypes.c_double(kind(x)) for x in (a.high - a.low, a.low)], 4
 
 

@@ -1,4 +1,4 @@
-"""Numbers at equal distances: formed in double, as the reference forms them, and written once."""
+"""Numbers at equal distances: computed in double, like the reference, and written once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @functools.cache
 def source(dtype: str) -> Source:
-    """The kernel "range": start + (i / repeat) * step, and `last` behind `count` of them."""
+    """The kernel "range": start + (i / repeat) * step, and `last` after `count` of them."""
     made = "from<T>(x)" if dtype in FLOATS else "(T)(int64)x"
     parameters = ["T *out", "int64 size", "int64 count", "int64 repeat"]
     parameters += ["double start", "double step", "double last"]

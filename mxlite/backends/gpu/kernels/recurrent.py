@@ -1,7 +1,7 @@
-"""RNN, LSTM and GRU: the reference's course over layers, stretches and steps, written down as launches.
+"""RNN, LSTM and GRU: the reference's loops over layers, segments and steps, traced into launches.
 
-Products of inputs and weights are one launch for a stretch of steps, those of hidden states one for each
-step, and what lies between them one more; a mask of dropout between layers is one for a stretch.
+Products of inputs and weights are one launch for a segment of steps, those of hidden states one for each
+step, and the work between them one more; a dropout mask between layers is one for a segment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..recurrent_cells import FUSED_CELLS
 from ..scratch import begin, padded, room
 from .elementwise import FLOATS
 
-_FAR = 1 << 40  # an address for arrays that are not there yet
+_FAR = 1 << 40  # an address for arrays that are not allocated yet
 _BYTE = np.dtype("uint8")
 
 
@@ -61,7 +61,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
-    """Bytes of scratch for the products of a call, and its kernels; None where something has no launch."""
+    """Bytes of scratch for the products of a call, and its number of kernels; None if it cannot be traced."""
     forward = r.op.forward_op or r.op
     _, dtypes = forward.infer_type(r.attrs, *r.dtypes)
     names = (*forward.input_names(r.attrs), *forward.output_names(r.attrs))

@@ -1,7 +1,7 @@
 """Sums, means, products, norms over axes, and their gradients.
 
-Forwards the array is read once (twice for logsumexp and moments); see fold.py. A gradient is one elementwise
-pass in which what was reduced is stretched.
+Forward, the array is read once (twice for logsumexp and moments); see fold.py. A gradient is one elementwise
+pass in which the reduced array is broadcast.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _BYTE = as_dtype("uint8")
 def loop(
     device: Device, f: Formula, views: Sequence[Shape], dtypes: Sequence[DType], shape: Shape, made: DType
 ) -> Loop | None:
-    """`f(w, *values)` for every element of `shape`; None where there is no kernel for it."""
+    """`f(w, *values)` for every element of `shape`; None if there is no kernel for it."""
     w = Writer()
     expression, constants = w.expression([f(w, *(w.input() for _ in views))])
-    # An input that the formula leaves out is still handed over.
+    # An input that the formula leaves out is still passed.
     made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
     return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
 
 
-# -- forwards
+# -- forward
 
 _FOLDS = {
     "sum": (SAME, ADD, PLAIN),
@@ -102,7 +102,7 @@ def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
 
 
 def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
-    """A number for each result, and the scratch of folds that run one after another."""
+    """Scratch for a number per result, and for folds that run one after another."""
     return [((outputs,), sum_type(dtype)), ((max(f.workspace for f in folds),), _BYTE)]
 
 
@@ -147,7 +147,7 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "cuda moments", like=r.op.forward)
 
 
-# -- backwards: formulas of the values that `backward` asks for, in its order
+# -- backward: formulas of the values that `backward` reads, in its order
 
 
 def _known(w: Writer, x: Value) -> Value:
@@ -229,7 +229,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _spread(device: Device, r: Request) -> ChosenKernel | None:
-    """A reduction undone."""
+    """Kernel of a reduction's gradient that broadcasts."""
     shape = r.inputs[1]
     target = kept_shape(r.attrs, shape)
     if not prod(shape) or not floating(r.dtype):

@@ -1,7 +1,7 @@
-"""ROIPooling and ROIAlign: a thread for each result, and backwards for each pixel, without atomic additions.
+"""ROIPooling and ROIAlign: a thread for each result, and backward for each pixel, without atomic additions.
 
-A pixel asks all regions of its image. ROIAlign's weights of rows and columns are made first, once for all
-channels.
+A pixel looks at all regions of its image. ROIAlign's weights of rows and columns are computed first, once for
+all channels.
 """
 
 from __future__ import annotations

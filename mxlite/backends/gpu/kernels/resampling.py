@@ -1,8 +1,8 @@
 """Interpolation and adaptive pooling, and their gradients: weighted sums along axes, two axes at a time.
 
-A thread makes one element, forwards of what its place reads, backwards of what has read it: no atomic
-operations. The ranges that a gradient looks at are found first, by a small launch. Images are read and
-written once; of more than two axes there are several passes.
+A thread computes one element, forward from what it reads, backward from what has read it: no atomic
+operations. The ranges that a gradient looks at are computed first, by a small launch. Images are read and
+written once; with more than two axes there are several passes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def source(dtype: str) -> Source:
 
 
 class Passes:
-    """The launches of a map of rows: of the last two axes that change first, as the reference."""
+    """The launches of a map of rows; the last two axes that change come first, as in the reference."""
 
     def __init__(self, device: Device, m: Resampling, dtype: str, back: bool) -> None:
         self.device, self.m, self.dtype, self.back = device, m, dtype, back
@@ -84,7 +84,7 @@ class Passes:
             changed = changed[len(pairs[-1]) :]
         self.pairs = (pairs[::-1] if back else pairs) or [()]
         shape = [x.out if back else x.size for x in m.axes]
-        self.stages: list[tuple[Axis, Axis, int, int]] = []  # axes, inner, elements that are made
+        self.stages: list[tuple[Axis, Axis, int, int]] = []  # axes, inner, elements that are written
         for pair in self.pairs:
             for i in pair:
                 shape[i] = m.axes[i].size if back else m.axes[i].out
@@ -132,7 +132,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
     def row(of: Any, transposed: bool, back: bool) -> Any:
-        """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backwards."""
+        """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backward."""
 
         def answer(r: Request) -> ChosenKernel | None:
             dtype = r.dtypes[0]

@@ -1,6 +1,6 @@
 """Running sums and products along an axis: each number is read once and written once.
 
-A line of the last axis has a block, which goes along it 1024 numbers at a time; others have a thread each.
+A row of the last axis has a block, which goes along it 1024 numbers at a time; other rows have a thread each.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..source import NAMES, shared, Source
 
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 16
-SHORT = 32  # numbers of a line that one thread goes along
+SHORT = 32  # numbers of a row that one thread goes along
 
 
 class Scan(ctypes.Structure):
-    """The structure of that name in scan.cuh."""
+    """The structure of this name in scan.cuh."""
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in "data out".split()),

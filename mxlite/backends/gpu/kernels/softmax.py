@@ -1,8 +1,8 @@
-"""Softmax along an axis and its kin, both ways: lines that fit a block's registers are read once.
+"""Softmax along an axis and its kin, forward and backward: rows that fit a block's registers are read once.
 
-A line of the last axis belongs to a group of threads: up to 512 numbers to part of a warp, longer ones to a
-block, which keeps the first 16384 and reads the rest twice. (8192 of doubles, in gradients, and of lengths
-that are no whole packs.) Lines along an inner axis are read twice, neighbours by neighbouring threads.
+A row of the last axis belongs to a group of threads: up to 512 numbers to part of a warp, longer ones to a
+block, which keeps the first 16384 and reads the rest twice. (8192 of doubles, in gradients, and for lengths
+that are not whole packs.) Rows along an inner axis are read twice, neighbours by neighbouring threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..layout import columns, Divisor, MOST, rows as rows_of
 from ..source import NAMES, shared, Source
 
 Cube = tuple[int, int, int]
-"""(outer, length, inner) of lines along an axis."""
+"""(outer, length, inner) of rows along an axis."""
 
 SOFTMAX, LOG_SOFTMAX, LOSS, LOSS_GRADIENT = range(4)
 
@@ -64,7 +64,7 @@ def source(file: str, data: str, out: str) -> Source:
 
 
 def _width(*dtypes: str) -> int:
-    """Elements that are read at once: 16 bytes of the widest."""
+    """Elements of a vector load: 16 bytes of the widest type."""
     return 2 if "float64" in dtypes else 4 if "float32" in dtypes else 8
 
 
@@ -88,7 +88,7 @@ def launch(
     addresses: tuple[int, ...],
     most_threads: int = 1024,
 ) -> Run:
-    """The kernel of `names` (wide, single, columns) that suits the lines; fills in what says so in `made`.
+    """The kernel of `names` (wide, single, columns) that suits the rows; its choice is filled in into `made`.
 
     `addresses` are those that are read and written in packs.
     """
@@ -169,7 +169,7 @@ def _mode_cube(a: Any, shape: Shape) -> Cube:
 
 
 def output_cube(a: Any, shape: Shape) -> Cube:
-    """The lines of a SoftmaxOutput."""
+    """The rows of a SoftmaxOutput."""
     if a.multi_output or a.preserve_shape:
         return cube(shape, 1 if a.multi_output else -1)
     return shape[0], prod(shape[1:]), 1

@@ -1,7 +1,7 @@
-"""sort, argsort and topk: each line is ordered in tiles by shared memory, then tiles are merged.
+"""sort, argsort and topk: each row is ordered in tiles by shared memory, then tiles are merged.
 
-Lines of up to 1024 elements are read and written once, several to a block; longer ones once more for each
-doubling, of which only the first k pairs are moved. Nothing depends on the order in which blocks run.
+Rows of up to 1024 elements are read and written once, several to a block; longer ones once more for each
+doubling, in which only the first k pairs are moved. Nothing depends on the order in which blocks run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def source(key: str) -> Source:
 
 
 class Sorting:
-    """The order of the `first` elements of lines."""
+    """The order of the `first` elements of rows."""
 
     def __init__(self, device: Device, r: Request, first: int | None = None) -> None:
         self.device, self.lines, self.dtype = device, Lines.of(r.inputs[0], r.attrs.axis), r.dtype
@@ -58,7 +58,7 @@ class Sorting:
 
     @property
     def _step(self) -> tuple[int, int]:
-        """Bytes of all keys, and of all places."""
+        """Bytes of all keys, and of all positions."""
         keys = self.size * (8 if self.wide else 4)
         return -(-keys // 256) * 256, -(-4 * self.size // 256) * 256
 
@@ -73,7 +73,7 @@ class Sorting:
         return made
 
     def call(self, data: Any, ascending: bool, work: Any, **wanted: Any) -> Run:
-        """`wanted`: the arrays values, positions, places and mask, those that there are."""
+        """`wanted`: the arrays values, positions, places and mask, those that are requested."""
         if not self.first or all(x is None for x in wanted.values()):
             return nothing
         device, base = self.device, self.device.address(work)
@@ -105,7 +105,7 @@ class Sorting:
         return InOrder([*runs, each(device, self.text, "write_order", n, made, *arrays)])
 
     def put_back(self, d_out: Any, places: Any, d_data: Any) -> Run:
-        """d_data = d_out where it came from, 0 elsewhere."""
+        """d_data = d_out at its original positions, 0 elsewhere."""
         runs = [zeros(self.device, d_data)] if self.first < self.lines.length else []
         n = self.lines.outer * self.lines.inner * self.first
         given = self.structure(d_out), d_data, places, self.dtype.itemsize

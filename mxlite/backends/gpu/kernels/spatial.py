@@ -1,7 +1,7 @@
 """Grids, bilinear samplers and spatial transformers, and their gradients.
 
-A sample is a thread, which reads the four pixels around its place. For the gradient in the data the places
-are sorted by the cell that they lie in, on the device; then each pixel gathers from four cells: no atomic
+A sample is a thread, which reads the four pixels around its position. For the data gradient the positions
+are sorted by the cell that contains them, on the device; then each pixel gathers from four cells: no atomic
 addition, and always in the same order.
 """
 
@@ -39,7 +39,7 @@ class _Image(ctypes.Structure):
 
 
 class Sampling:
-    """Images (N, C, H, W) read at `count` places each; places lie at the beginning of the scratch."""
+    """Images (N, C, H, W) read at `count` positions each; positions lie at the beginning of the scratch."""
 
     def __init__(self, device: Device, data: Shape, out: Shape, dtype: str) -> None:
         self.device, self.data, self.out = device, data, out
@@ -70,7 +70,7 @@ class Sampling:
         return each(self.device, self.text, "sample", out.size, data, work, out, self.image)
 
     def places_gradient(self, d_out: Any, data: Any, d_places: Any, work: Any, wide: bool) -> Run:
-        """wide: whether `d_places` is scratch of the type that is computed in."""
+        """wide: True if `d_places` is scratch of the compute type."""
         name = f"places_gradient_{'a' if wide else 't'}"
         n = self.data[0] * self.count
         return each(self.device, self.text, name, n, d_out, data, work, d_places, self.image)
@@ -146,7 +146,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, nbytes, "cuda bilinear sampler gradient", like=r.op.forward)
 
     def grid(r: Request, grids: Shape, back: bool) -> ChosenKernel | None:
-        """`grids`: the shape of the grid; back: the gradient of it is given."""
+        """`grids`: the shape of the grid; back: its gradient is given."""
         dtype = str(r.dtype)
         if not floating(r.dtype) or not 0 < prod(grids) <= MOST:
             return None

@@ -1,7 +1,7 @@
-"""Sums back to a shape that was stretched, and the gradients of broadcasting arithmetic.
+"""Sums over broadcast axes, and the gradients of broadcasting arithmetic.
 
-A gradient of a stretched input is folded from the arrays themselves, each read once; one of an input that has
-the whole shape is elementwise. Where nothing is stretched, `movement` has a row.
+The gradient of a broadcast input is reduced from the arrays themselves, each read once; that of an input with
+the whole shape is elementwise. If nothing is broadcast, `movement` has a row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tu
     "broadcast_maximum": ((WHERE_GE, PLAIN, ("lhs", "rhs")), (WHERE_LT, PLAIN, ("lhs", "rhs"))),
     "broadcast_minimum": ((WHERE_LE, PLAIN, ("lhs", "rhs")), (WHERE_GT, PLAIN, ("lhs", "rhs"))),
 }
-"""How `d_out` and the operands make the gradients of lhs and of rhs: what is folded, how it ends, of what."""
+"""Gradients of lhs and rhs from `d_out` and the operands: kind of reduction, its finish, and operands."""
 
 
 def _aligned(shape: Shape, rank: int) -> Shape:
@@ -52,7 +52,7 @@ def _aligned(shape: Shape, rank: int) -> Shape:
 
 
 def _sum_to(device: Device, r: Request, whole: Shape, target: Shape) -> ChosenKernel | None:
-    """The one input, of shape `whole`, summed to the one output."""
+    """Kernel that sums the one input, of shape `whole`, to the one output."""
     if not floating(r.dtype):
         return None
     fold = Fold(device, r.dtype, whole, _aligned(target, len(whole)))
@@ -99,7 +99,7 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
         have = dict(zip(needs, inputs))
         runs = []
         (scratch,) = carve(work, pieces)
-        # What may lie on d_out is made last.
+        # An output that may overwrite d_out is computed last.
         for out, into, spec in sorted(
             zip(("lhs", "rhs"), (d_lhs, d_rhs), _GRADIENTS[name]), key=lambda x: isinstance(parts[x[0]], Loop)
         ):

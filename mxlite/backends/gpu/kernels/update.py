@@ -1,13 +1,13 @@
-"""Optimizer steps, in all the forms that `ops/optim/update.py` makes of a formula: one pass over memory each.
+"""Optimizer steps, in all forms that `ops/optim/update.py` derives from a formula: one pass over memory each.
 
-The kernel (see `step_source.py`) reads gradient, weight (of 16 bits: its float32 copy) and states once and
-writes weight and states once. One launch changes many weights (see `weights.py`); each block reads the rates
-of its own, from the arguments or, inside a program, from device memory, so that a schedule or a loss scale
-changes nothing that was captured. A learning rate that is nan leaves the weight and its states as they are.
+The kernel (see `step_source.py`) reads gradient, weight (for 16 bits: its float32 copy) and states once and
+writes weight and states once. One launch updates many weights (see `weights.py`); each block reads its own
+rates, from the arguments or, inside a program, from device memory, so that a schedule or a loss scale
+invalidates no capture. A learning rate of nan leaves the weight and its states as they are.
 
-What numpy rounds is rounded: nothing is contracted, and 16-bit weights without a copy are computed as numpy
-does it, operation by operation. Powers of the number of updates are the device's, a rounding of double from
-the host's at most.
+Roundings are numpy's: nothing is contracted, and 16-bit weights without a copy are computed as numpy
+does it, operation by operation. Powers of the number of updates are the device's, which differ from
+the host's by at most one rounding of double.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .elementwise import FLOATS
 
 
 class Step:
-    """A formula with its numbers, for weights of these types: what may share a launch has an equal `kind`."""
+    """A formula with its numbers, for weights of these types; those of equal `kind` may share a launch."""
 
     def __init__(
         self, device: Device, step: Any, attrs: Any, dtypes: tuple[DType, ...], master: bool, rates: str
     ) -> None:
-        """dtypes: of weight, gradient, states and copy."""
+        """dtypes: those of weight, gradient, states and copy."""
         wide = dtypes[-1] if master else dtypes[0]
         self.device, self.master, self.rates = device, master, rates
         self.both = tuple(trace(step, attrs, wide, decays) for decays in (True, False))
@@ -51,7 +51,7 @@ class Step:
         return Weight(tuple(addresses), arrays[0].size, is_packed(addresses, self.items), **rates)
 
     def run(self, weights: Sequence[Weight], work: Any = None) -> Run:
-        """The call that changes these weights."""
+        """The call that updates these weights."""
         decaying, plain = self.both
         more = [numbers(decaying, plain)]
         capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
@@ -67,7 +67,7 @@ class Step:
 
 
 class Updates:
-    """A call that changes weights. Those of one `kind` can be made at once."""
+    """A call that updates weights. Calls of one `kind` can be merged."""
 
     def __init__(self, step: Step, weights: Sequence[Weight], run: Run) -> None:
         self.step, self.weights, self._run = step, tuple(weights), run
@@ -78,7 +78,7 @@ class Updates:
 
     @property
     def addresses(self) -> set[int]:
-        """Where the arrays of its weights begin."""
+        """Addresses of the arrays of its weights."""
         return {a for w in self.weights if w.size for a in w.arrays if a}
 
     def __call__(self) -> None:
@@ -86,12 +86,12 @@ class Updates:
 
     @staticmethod
     def joined(calls: Sequence[Updates]) -> Run:
-        """One call for several of one kind."""
+        """One call for several of the same kind."""
         return calls[0].step.run([w for c in calls for w in c.weights])
 
 
 Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
-"""What makes a `Step`, or one that works like it, of its arguments."""
+"""Factory of a `Step`, or of a class that works like it, with its arguments."""
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -104,12 +104,12 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 
 def _is_elementwise(step: Any) -> bool:
-    """Whether the formula is all there is to the step."""
+    """True if the formula is the whole step."""
     return "whole" not in vars(step)
 
 
 def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Request) -> ChosenKernel | None:
-    """Updates of several weights of a program; `fits` says whether `maker` is for their step."""
+    """Updates of several weights of a program; `fits` says if `maker` is for their step."""
     a = r.attrs
     kinds, base, master = r.dtypes[: a.each], a.op.step_of, a.op.has_master
     if not fits(base) or not storable(kinds, master):
@@ -132,12 +132,12 @@ def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Requ
 
 
 def row(device: Device, op: Any, maker: Maker) -> Row:
-    """The row of a form of a step, with kernels by `maker`."""
+    """The row for a form of a step, with kernels by `maker`."""
     return functools.partial(_FORMS[op.form], device, maker)
 
 
 def storable(dtypes: Sequence[DType], master: bool) -> bool:
-    """Whether there is a kernel for a weight of these types: weight, gradient, states and copy."""
+    """True if there is a kernel for a weight of these types: weight, gradient, states and copy."""
     weight, grad, *states = dtypes
     wide = np.dtype("float32") if master else weight
     return {weight.name, grad.name} <= FLOATS and all(d == wide for d in states)
@@ -148,7 +148,7 @@ def _name(r: Request) -> str:
 
 
 def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
-    """One weight, whose rates are attributes."""
+    """Kernel for one weight, whose rates are attributes."""
     base, master = r.op.step_of, r.op.form == "mixed"  # type: ignore[attr-defined]
     if not storable(r.dtypes, master):
         return None
@@ -167,7 +167,7 @@ def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
 
 
 def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
-    """One weight, whose rates are a row of `hyper`."""
+    """Kernel for one weight, whose rates are a row of `hyper`."""
     *kinds, _ = r.dtypes
     base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
     if not storable(kinds, master):
@@ -187,14 +187,14 @@ def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
 
 
 def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
-    """Addresses of the numbers of one row of `hyper`; a missing count is any of them."""
+    """Addresses of the numbers in one row of `hyper`; a missing count has an arbitrary one."""
     columns = hyper.shape[1]
     first = device.address(hyper) + 8 * columns * row
     return first, first + 8, first + 8 * min(2, columns - 1)
 
 
 def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
-    """Many weights, whose rates are attributes or, at the end, arrays."""
+    """Kernel for many weights, whose rates are attributes or, at the end, arrays."""
     op: Any = r.op
     a, each, count = r.attrs, len(op.step_of.inputs) + op.has_master, r.attrs.num_weights
     kinds = [r.dtypes[i * each : (i + 1) * each] for i in range(count)]

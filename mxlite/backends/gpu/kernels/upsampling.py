@@ -48,7 +48,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return small and floating(*r.dtypes) and len(set(r.dtypes)) == 1
 
     def bilinear(r: Request, op: type[Op]) -> ChosenKernel | None:
-        """The kernel of the convolution that it is: data and weight have the same names there."""
+        """The kernel of the equivalent convolution: data and weight have the same names there."""
         (row,) = convolution[op]
         found: ChosenKernel | None = row(replace(r, op=op, attrs=as_deconvolution(r.attrs)))
         return found

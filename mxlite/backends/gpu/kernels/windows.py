@@ -19,7 +19,7 @@ PARTS = "size out kernel stride dilate pad".split()
 
 
 class _Windows(ctypes.Structure):
-    """The structure Windows of images.cuh; axes that are not there come first."""
+    """The structure Windows of images.cuh; missing axes come first."""
 
     _fields_ = tuple((n, ctypes.c_int * 3) for n in PARTS)
 

@@ -19,13 +19,13 @@ def relu(n: OnnxNode) -> Value:
 
 
 def leaky_relu(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01))
-    return made
+    result: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01))
+    return result
 
 
 def elu(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0))
-    return made
+    result: Value = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0))
+    return result
 
 
 def _negative_part(x: Value) -> Value:
@@ -33,8 +33,8 @@ def _negative_part(x: Value) -> Value:
 
 
 def _positive_part(x: Value) -> Value:
-    made: Value = x.builder.op("relu", x)
-    return made
+    result: Value = x.builder.op("relu", x)
+    return result
 
 
 def celu(n: OnnxNode) -> Value:
@@ -79,27 +79,27 @@ def shrink(n: OnnxNode) -> Value:
 
 
 def hard_sigmoid(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5))
-    return made
+    result: Value = n.builder.op("hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5))
+    return result
 
 
 def gelu(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh"))
-    return made
+    result: Value = n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh"))
+    return result
 
 
 def swish(n: OnnxNode) -> Value:
     x, alpha = n[0], n.real("alpha", 1.0)
     if alpha == 1:
-        made: Value = n.builder.op("silu", x)
-        return made
+        result: Value = n.builder.op("silu", x)
+        return result
     return x * n.builder.op("sigmoid", x * alpha)
 
 
 def _unary(name: str) -> Callable[[OnnxNode], Value]:
     def convert(n: OnnxNode) -> Value:
-        made: Value = n.builder.op(name, n[0])
-        return made
+        result: Value = n.builder.op(name, n[0])
+        return result
 
     return convert
 
@@ -127,8 +127,8 @@ def _softmax(x: Value, axis: int) -> Value:
         # Rounded after each step, as the standard's definition is: the results then agree to the last digit.
         powers = b.op("exp", b.binary("sub", x, b.reduce("max", x, [axis])))
         return b.binary("div", powers, b.reduce("sum", powers, [axis]))
-    made: Value = b.op("softmax", x, axis=axis)
-    return made
+    result: Value = b.op("softmax", x, axis=axis)
+    return result
 
 
 def log_softmax(n: OnnxNode) -> Value:
@@ -136,8 +136,8 @@ def log_softmax(n: OnnxNode) -> Value:
 
 
 def log_softmax_along(x: Value, axis: int) -> Value:
-    made: Value = x.builder.op("log_softmax", x, axis=axis)
-    return made
+    result: Value = x.builder.op("log_softmax", x, axis=axis)
+    return result
 
 
 def hardmax(n: OnnxNode) -> Value:
@@ -157,7 +157,7 @@ def _positions(x: Value, axis: int, dtype: Any) -> Value:
 
 def dropout(n: OnnxNode) -> Any:
     """Inference by attribute or input. With training_mode, as models exported for training have it, each run
-    draws a mask of its own, so that of a seed is refused.
+    draws its own mask, so a seed is refused.
     """
     b, x = n.builder, n[0]
     ratio = n.real("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))

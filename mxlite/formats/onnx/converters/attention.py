@@ -12,7 +12,7 @@ from ..value import Value
 
 
 def attention(n: OnnxNode) -> Any:
-    """mxlite's operator, which never holds the scores; cases that it does not know go by the definition."""
+    """mxlite's operator, which never holds all scores; other cases follow the standard's definition."""
     b, query, key, value, mask = n.builder, n[0], n[1], n[2], n.get(3)
     past_key, past_value = n.get(4), n.get(5)
     causal, cap = n.flag("is_causal"), n.real("softcap", 0.0)

@@ -21,7 +21,7 @@ def branch(n: OnnxNode) -> list[Value]:
 
 
 def loop(n: OnnxNode) -> list[Value]:
-    """`body(i, cond, carried...) -> cond, carried..., scanned...`; what is scanned is stacked."""
+    """`body(i, cond, carried...) -> cond, carried..., scanned...`; scanned values are stacked."""
     b, body = n.builder, n.graph("body")
     limit = n.known_number(0, "M", None)
     going = bool(n.known_number(1, "cond", True))
@@ -32,9 +32,9 @@ def loop(n: OnnxNode) -> list[Value]:
         if step >= MOST_STEPS:
             raise NotSupportedError(f"it takes more than {MOST_STEPS} steps")
         inputs = [b.constant(np.int64(step)), b.constant(np.bool_(True)), *carried]
-        condition, *made = n.reader.subgraph(body, n.scope, inputs)
-        carried = made[: len(carried)]
-        for parts, value in zip(scanned, made[len(carried) :]):
+        condition, *results = n.reader.subgraph(body, n.scope, inputs)
+        carried = results[: len(carried)]
+        for parts, value in zip(scanned, results[len(carried) :]):
             parts.append(value)
         step += 1
         if step < (limit if limit is not None else MOST_STEPS + 1):

@@ -33,7 +33,7 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
     if any(p != q for p, q in w.pads):
         x, pads = padded(x, [(0, 0), (0, 0), *w.pads]), (0,) * rank
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    made: Value = b.op(
+    result: Value = b.op(
         "Convolution",
         *inputs,
         kernel=kernel,
@@ -44,7 +44,7 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
         num_group=n.whole("group", 1),
         no_bias=bias is None,
     )
-    return made
+    return result
 
 
 def conv_transpose(n: OnnxNode) -> Value:
@@ -74,7 +74,7 @@ def conv_transpose(n: OnnxNode) -> Value:
     else:
         pads = n.wholes("pads", None) or (0,) * (2 * rank)
         sides = list(zip(pads[:rank], pads[rank:]))
-    # What is cut off behind may lie in output_padding, which the operator does not know: it is zeros.
+    # The end that `pads` cut off may lie in output_padding, which the operator does not know: it is zeros.
     same = all(p == q and p >= 0 for p, q in sides) and not any(extra)
     inputs = [x, weight] if bias is None else [x, weight, bias]
     out: Value = b.op(

@@ -30,8 +30,8 @@ _COMPARE = {
 
 def _unary(name: str) -> Callable[[OnnxNode], Value]:
     def convert(n: OnnxNode) -> Value:
-        made: Value = n.builder.op(name, n[0])
-        return made
+        result: Value = n.builder.op(name, n[0])
+        return result
 
     return convert
 
@@ -94,8 +94,8 @@ def _many(kind: str) -> Callable[[OnnxNode], Value]:
 def add_all(n: OnnxNode) -> Value:
     b, values = n.builder, n.present()
     if len(values) > 2 and all(v.shape == values[0].shape for v in values):
-        made: Value = b.op("add_n", *values)
-        return made
+        result: Value = b.op("add_n", *values)
+        return result
     return _many("add")(n)
 
 
@@ -112,12 +112,12 @@ def _logic(kind: str) -> Callable[[OnnxNode], Value]:
         b = n.builder
         left, right = (b.cast(v, np.uint8) for v in _legacy_broadcast(n))
         if kind == "and":
-            made = b.binary("mul", left, right)
+            result = b.binary("mul", left, right)
         elif kind == "or":
-            made = b.binary("maximum", left, right)
+            result = b.binary("maximum", left, right)
         else:
             return b.compare("not_equal", left, right)
-        return b.cast(made, np.bool_)
+        return b.cast(result, np.bool_)
 
     return convert
 
@@ -192,7 +192,7 @@ def where(n: OnnxNode) -> Value:
 
 
 def shift(n: OnnxNode) -> Value:
-    """By the type's width or more, or by a negative number, everything is shifted out; the sign stays."""
+    """Shifts; by the type's width or more, or a negative number, all bits are shifted out, the sign stays."""
     b, x, by = n.builder, n[0], n[1]
     width = min(8 * x.dtype.itemsize, 62)
     by = b.cast(by, np.int64)
@@ -207,8 +207,8 @@ def shift(n: OnnxNode) -> Value:
 
 def _bits(kind: str) -> Callable[[OnnxNode], Value]:
     def convert(n: OnnxNode) -> Value:
-        made: Value = n.builder.op(f"broadcast_bitwise_{kind}", n[0], n[1])
-        return made
+        result: Value = n.builder.op(f"broadcast_bitwise_{kind}", n[0], n[1])
+        return result
 
     return convert
 

@@ -18,7 +18,7 @@ from ..value import Value
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
-    """Elements from one place to the next along each axis."""
+    """The stride of each axis in elements."""
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
@@ -28,8 +28,8 @@ def _counted(indices: Value, length: int) -> Value:
     whole = b.cast(indices, np.int64)
     if whole.array is not None:
         return b.constant(whole.array % max(length, 1))
-    made: Value = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
-    return made
+    result: Value = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
+    return result
 
 
 def gather(n: OnnxNode) -> Value:
@@ -48,8 +48,8 @@ def gather(n: OnnxNode) -> Value:
         if not indices.rank:
             part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
             return b.reshape(part, (*data.shape[:axis], *data.shape[axis + 1 :]))
-        made: Value = b.op("take", data, indices, axis=axis)
-        return made
+        result: Value = b.op("take", data, indices, axis=axis)
+        return result
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
 
@@ -57,16 +57,16 @@ def gather(n: OnnxNode) -> Value:
 def gather_elements(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
-    made: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
-    return made
+    result: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
+    return result
 
 
 def scatter_elements(n: OnnxNode) -> Value:
     b, data = n.builder, n[0]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     axis = b.axis(n.whole("axis", 0), data.rank)
-    made: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
-    return made
+    result: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
+    return result
 
 
 def scatter_nd(n: OnnxNode) -> Value:
@@ -74,12 +74,12 @@ def scatter_nd(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     turned = b.transpose(indices, (indices.rank - 1, *range(indices.rank - 1)))
-    made: Value = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
-    return made
+    result: Value = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
+    return result
 
 
 def tensor_scatter(n: OnnxNode) -> Value:
-    """Each sample's update goes into its cache from its own place on along one axis."""
+    """Each sample's update is written into its cache at its own position along one axis."""
     b, cache, update, first = n.builder, n[0], n[1], n.get(2)
     axis = b.axis(n.whole("axis", -2), cache.rank)
     steps = b.constant(np.arange(update.shape[axis]).reshape(-1, *(1,) * (cache.rank - 1 - axis)), np.int64)
@@ -88,12 +88,12 @@ def tensor_scatter(n: OnnxNode) -> Value:
         places = b.binary("add", b.reshape(first, (first.size, *(1,) * (cache.rank - 1))), steps)
     if n.choice("mode", "linear", "circular") == "circular":
         places = b.op("_mod_scalar", places, scalar=float(cache.shape[axis]))
-    made: Value = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
-    return made
+    result: Value = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
+    return result
 
 
 def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int = 0) -> Value:
-    """The row numbers that vectors of indices name, in an array whose indexed axes are flattened."""
+    """The row numbers that index vectors denote, in an array whose indexed axes are flattened."""
     b = n.builder
     depth = indices.shape[-1]
     strides = _strides(shape[: batch + depth])
@@ -168,15 +168,15 @@ def compress(n: OnnxNode) -> Value:
     axis = n.whole("axis", None)
     if axis is None:
         x, axis = b.reshape(x, (x.size,)), 0
-    made: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
-    return made
+    result: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
+    return result
 
 
 def unique(n: OnnxNode) -> tuple[Value, ...]:
     (x,) = _constant_only(n, 0)
     axis = n.whole("axis", None)
-    found = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
-    values, first, inverse, counts = found
+    parts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    values, first, inverse, counts = parts
     if not n.flag("sorted", True):
         order = np.argsort(first)
         values = np.take(values, order, 0 if axis is None else axis)

@@ -31,8 +31,8 @@ def gemm(n: OnnxNode) -> Value:
         and (more is None or (beta == 1 and more.shape == right.shape[:1]))
     ):
         inputs = [left, right] if more is None else [left, right, more]
-        made: Value = b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
-        return made
+        result: Value = b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
+        return result
     out: Value = b.op("dot", left, right, transpose_a=over_a, transpose_b=over_b)
     if alpha != 1:
         out = out * alpha
@@ -42,7 +42,7 @@ def gemm(n: OnnxNode) -> Value:
 
 
 def einsum(n: OnnxNode) -> Value:
-    """Axes behind an ellipsis get letters of their own; an equation without an arrow gets its right side."""
+    """Axes of an ellipsis get their own letters; an equation without an arrow gets its right side."""
     b, values = n.builder, n.present()
     left, arrow, right = n.text("equation").replace(" ", "").partition("->")
     terms = left.split(",")

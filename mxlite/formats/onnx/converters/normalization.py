@@ -15,9 +15,9 @@ from .shape import padded
 
 
 def batch_normalization(n: OnnxNode) -> Any:
-    """BatchNorm, where mean and variance are variables of their own; else the formula.
+    """BatchNorm if mean and variance are its own variables; else the formula.
 
-    Imported so, a network trains again: the moving averages are auxiliary states.
+    Imported that way, a network can be trained: the moving averages are auxiliary states.
     """
     b, x = n.builder, n[0]
     scale, bias, mean, var = n[1], n[2], n[3], n[4]
@@ -32,10 +32,10 @@ def batch_normalization(n: OnnxNode) -> Any:
         raise NotSupportedError("batch normalization with more than one output outside training")
     own = all(v.entry is not None and v.entry.node.op is None for v in (mean, var))
     if own and eps > 0 and x.rank > 1 and scale.dtype == mean.dtype == np.promote_types(x.dtype, np.float32):
-        made: Value = b.op(
+        result: Value = b.op(
             "BatchNorm", x, scale, bias, mean, var, eps=eps, momentum=momentum, fix_gamma=False
         )
-        return made
+        return result
     dtype = x.dtype
     wide = [b.reshape(b.cast(v, dtype), shape) for v in (scale, bias, mean, var)]
     return _normalized(x, wide[2], wide[3], eps, wide[0], wide[1])
@@ -73,8 +73,8 @@ def instance_normalization(n: OnnxNode) -> Value:
     shape = (x.shape[1], *(1,) * (x.rank - 2))
     eps = n.real("epsilon", 1e-5)
     if eps > 0 and x.rank > 2:
-        made: Value = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
-        return made
+        result: Value = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
+        return result
     mean, var = moments(x, range(2, x.rank))
     return _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
 
@@ -85,8 +85,8 @@ def layer_normalization(n: OnnxNode) -> Any:
     axis, eps = b.axis(n.whole("axis", -1), x.rank), n.real("epsilon", 1e-5)
     last = axis == x.rank - 1 and scale.shape == x.shape[-1:]
     if last and bias is not None and not n.wants(1) and not n.wants(2) and eps > 0:
-        made: Value = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
-        return made
+        result: Value = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
+        return result
     dtype = x.dtype
     wide = b.cast(x, np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.float32)
     mean, var = moments(wide, range(axis, x.rank))

@@ -25,14 +25,14 @@ def _windows(n: OnnxNode) -> Windows:
 
 
 def _pooling(x: Value, w: Windows, kind: str, pads: tuple[int, ...], **parameters: Any) -> Value:
-    made: Value = x.builder.op(
+    result: Value = x.builder.op(
         "Pooling", x, kernel=w.kernel, stride=w.stride, pad=pads, pool_type=kind, **parameters
     )
-    return made
+    return result
 
 
 def _parts(x: Value, w: Windows) -> list[Value]:
-    """For each element of the window the data that it meets, `x` being padded already."""
+    """The data under each element of the window, one array an element; `x` is padded already."""
     parts = []
     for first in w.elements():
         part = x
@@ -59,7 +59,7 @@ def max_pool(n: OnnxNode) -> Any:
 
 
 def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
-    """Where the maxima lie in the data, flattened with its samples and channels."""
+    """Positions of the maxima in the data, flattened with its samples and channels."""
     b, shape = n.builder, n[0].shape
     rank = len(w.size)
     together = b.concat([b.reshape(p, (1, *p.shape)) for p in parts], 0)
@@ -77,7 +77,7 @@ def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
 
 
 def max_unpool(n: OnnxNode) -> Value:
-    """Each element at the place its index names in the data that was pooled, zeros elsewhere."""
+    """Each element at the position its index names in the data that was pooled, zeros elsewhere."""
     b, x, indices = n.builder, n[0], n[1]
     kernel = n.wholes("kernel_shape")
     stride = n.wholes("strides", None) or (1,) * len(kernel)
@@ -118,8 +118,8 @@ def sum_pool(x: Value, w: Windows) -> Value:
     if len(w.size) <= 3 and all(d == 1 for d in w.dilate):
         return _pooling(x, w, "sum", (0,) * len(w.size))
     parts = _parts(x, w)
-    made: Value = x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
-    return made
+    result: Value = x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
+    return result
 
 
 def lp_pool(n: OnnxNode) -> Value:
@@ -134,8 +134,8 @@ def _global(kind: str) -> Callable[[OnnxNode], Value]:
     def convert(n: OnnxNode) -> Value:
         b, x = n.builder, n[0]
         if 3 <= x.rank <= 5 and x.size:
-            made: Value = b.op("Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True)
-            return made
+            result: Value = b.op("Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True)
+            return result
         return b.reduce("mean" if kind == "avg" else kind, x, range(2, x.rank))
 
     return convert
@@ -144,8 +144,8 @@ def _global(kind: str) -> Callable[[OnnxNode], Value]:
 def global_lp_pool(n: OnnxNode) -> Value:
     b, x, p = n.builder, n[0], float(n.whole("p", 2) if n.version > 1 else n.real("p", 2.0))
     total = b.reduce("sum", b.op("_power_scalar", b.op("abs", x), scalar=p), range(2, x.rank))
-    made: Value = b.op("_power_scalar", total, scalar=1 / p)
-    return made
+    result: Value = b.op("_power_scalar", total, scalar=1 / p)
+    return result
 
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {

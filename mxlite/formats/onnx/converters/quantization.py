@@ -16,7 +16,7 @@ from .elementwise import rounded
 
 
 def _spread(n: OnnxNode, value: Value, x: Value) -> Value:
-    """A scale or zero point so that it broadcasts to `x`: one, one a slice of `axis`, or one a block."""
+    """A scale or zero point reshaped to broadcast to `x`: one, one a slice of `axis`, or one a block."""
     b = n.builder
     if value.size == 1 and value.rank <= 1:
         return b.reshape(value, ())
@@ -29,7 +29,7 @@ def _spread(n: OnnxNode, value: Value, x: Value) -> Value:
 
 
 def _saturated(x: Value, dtype: Any) -> Value:
-    """Rounded, halves to even, and moved into the range of `dtype`."""
+    """Values rounded, halves to even, and clipped to the range of `dtype`."""
     limits = np.iinfo(running_type(np.dtype(dtype), "the result"))
     b = x.builder
     return b.cast(b.op("clip", x, a_min=float(limits.min), a_max=float(limits.max)), dtype)

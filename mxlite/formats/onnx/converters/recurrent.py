@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU: mxlite's RNN operator where it computes the same, else step by step."""
+"""RNN, LSTM and GRU: mxlite's RNN operator if it computes the same, else step by step."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _function(name: str) -> Callable[[Value], Value]:
 
 
 def _fits(n: OnnxNode, names: list[str], count: int, direction: str) -> bool:
-    """Whether mxlite's RNN computes this cell."""
+    """True if mxlite's RNN computes this cell."""
     kind = n.op
     usual = [name.lower() for name in names] == [name.lower() for name in _DEFAULTS[kind] * count]
     if kind == "RNN":
@@ -169,12 +169,12 @@ def _unrolled(x: Value, cells: list[_Cell], states: list[Value], direction: str)
     for d, cell in enumerate(cells):
         backwards = direction == "reverse" or d == 1
         own = [b.reshape(b.slice(s, 0, d, d + 1), s.shape[1:]) for s in states]
-        made: list[Value] = [own[0]] * steps
+        outputs: list[Value] = [own[0]] * steps
         for t in range(steps)[::-1] if backwards else range(steps):
             own = _step(cell, b.reshape(b.slice(x, 0, t, t + 1), x.shape[1:]), own)
-            made[t] = own[0]
-        shape = (1, 1, *made[0].shape)
-        outs.append(b.concat([b.reshape(h, shape) for h in made], 0))
+            outputs[t] = own[0]
+        shape = (1, 1, *outputs[0].shape)
+        outs.append(b.concat([b.reshape(h, shape) for h in outputs], 0))
         for final, state in zip(finals, own):
             final.append(b.reshape(state, (1, *state.shape)))
     return b.concat(outs, 1), *(b.concat(f, 0) for f in finals)

@@ -33,7 +33,7 @@ def _reduction(
 
 
 def reduced(kind: str, x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value:
-    """`Builder.reduce`, also of nothing at all and of types that mxlite's reductions do not take."""
+    """`Builder.reduce`, also of empty arrays and of types that mxlite's reductions do not take."""
     b = x.builder
     chosen = range(x.rank) if axes is None else [b.axis(i, x.rank) for i in axes]
     if 0 in (x.shape[i] for i in chosen):
@@ -61,20 +61,20 @@ def _square(x: Value) -> Value:
 
 
 def _abs(x: Value) -> Value:
-    made: Value = x.builder.op("abs", x)
-    return made
+    result: Value = x.builder.op("abs", x)
+    return result
 
 
 def _root(x: Value) -> Value:
     if is_float(x.dtype):
-        made: Value = x.builder.op("sqrt", x)
-        return made
+        result: Value = x.builder.op("sqrt", x)
+        return result
     return x.builder.cast(x.builder.op("sqrt", x.builder.cast(x, np.float64)), x.dtype)
 
 
 def _log(x: Value) -> Value:
-    made: Value = x.builder.op("log", x)
-    return made
+    result: Value = x.builder.op("log", x)
+    return result
 
 
 def log_sum_exp(n: OnnxNode) -> Value:
@@ -111,8 +111,8 @@ def _cumulative(kind: str) -> Callable[[OnnxNode], Value]:
     def convert(n: OnnxNode) -> Value:
         b, x = n.builder, n[0]
         axis = b.axis(int(n.known_number(1, "axis")), x.rank)
-        made: Value = b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
-        return made
+        result: Value = b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+        return result
 
     return convert
 

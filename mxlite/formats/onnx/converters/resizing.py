@@ -1,7 +1,7 @@
 """Resize and Upsample.
 
 Interpolation is linear in the data and works along each axis for itself, so along each axis it is a matrix.
-Where mxlite's own `resize` knows the mode, that is used; the matrices serve antialiasing and cropping.
+mxlite's own `resize` is used if it knows the mode; the matrices serve antialiasing and cropping.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def resize(n: OnnxNode) -> Value:
 
 
 def upsample(n: OnnxNode) -> Value:
-    """The older operators: nearest takes the neighbour below, linear starts at the first element."""
+    """The older operators: nearest takes the lower neighbour, linear starts at the first element."""
     x = n[0]
     if n.version < 9 and n.has("scales"):
         factors = list(n.reals("scales"))
@@ -88,7 +88,7 @@ def _resized(
     if coordinates == "align_corners":  # the operator counts from whole lengths, the standard from real ones
         known = known and all(x.shape[i] * factor == length for i, (length, factor, _) in plans.items())
     if known and plans and x.array is None:
-        made: Value = b.op(
+        result: Value = b.op(
             "resize",
             x,
             axes=tuple(plans),
@@ -99,8 +99,8 @@ def _resized(
             cubic_coeff_a=a,
             exclude_outside=outside,
         )
-        if all(made.shape[i] == length for i, (length, _, _) in plans.items()):
-            return made
+        if all(result.shape[i] == length for i, (length, _, _) in plans.items()):
+            return result
     holes: list[tuple[int, np.ndarray]] = []
     for axis, (length, factor, region) in plans.items():
         count = x.shape[axis]

@@ -1,4 +1,4 @@
-"""Reading an image between its elements: GridSample, RoiAlign.
+"""Interpolation of images between their elements: GridSample, RoiAlign.
 
 Every tap of the interpolation is one look-up of rows (one a position, holding all channels) times a weight.
 """
@@ -36,8 +36,8 @@ class Image:
         flat = samples * prod(self.size)
         for i, place in enumerate(places):
             flat = b.binary("add", flat, place * prod(self.size[i + 1 :]))
-        made: Value = b.op("take", self.table, flat)
-        return made
+        result: Value = b.op("take", self.table, flat)
+        return result
 
 
 def grid_sample(n: OnnxNode) -> Value:
@@ -74,7 +74,7 @@ def grid_sample(n: OnnxNode) -> Value:
 
 
 def _taps(at: Value, mode: str) -> list[tuple[Value, Value | None]]:
-    """Whole places around a coordinate, and their weights."""
+    """The whole-number positions around a coordinate, and their weights."""
     b = at.builder
     if mode == "nearest":
         return [(b.cast(rounded(at), np.int64), None)]
@@ -98,7 +98,7 @@ def _cubic(part: Value, i: int, a: float = -0.75) -> Value:
 def _inside(
     place: Value, weight: Value | None, length: int, padding: str, align: bool
 ) -> tuple[Value, Value | None]:
-    """A place moved into [0, length); what lies outside counts nothing when padding with zeros."""
+    """A position clipped to [0, length); with zero padding positions outside have weight 0."""
     b = place.builder
     if padding == "reflection":
         period = max(2 * (length - 1), 1) if align else 2 * length
@@ -118,7 +118,7 @@ def roi_align(n: OnnxNode) -> Value:
         raise NotSupportedError("mode 'max'")
     default = "half_pixel" if n.version >= 16 else "output_half_pixel"
     aligned = n.text("coordinate_transformation_mode", default) == "half_pixel"
-    made: Value = b.op(
+    result: Value = b.op(
         "_contrib_ROIAlign",
         n[0],
         b.concat([b.cast(b.reshape(samples, (samples.size, 1)), rois.dtype), rois], 1),
@@ -127,7 +127,7 @@ def roi_align(n: OnnxNode) -> Value:
         sample_ratio=n.whole("sampling_ratio", 0) or -1,
         aligned=aligned,
     )
-    return made
+    return result
 
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {"GridSample": grid_sample, "RoiAlign": roi_align}

@@ -55,7 +55,7 @@ def size_of(n: OnnxNode) -> Value:
 
 
 def reshape(n: OnnxNode) -> Value:
-    """0 keeps a length unless `allowzero`, -1 is what is left over."""
+    """Reshape: 0 keeps a length unless `allowzero`, -1 is inferred."""
     b, x = n.builder, n[0]
     codes = n.wholes("shape") if n.version < 5 else n.known_ints(1, "shape")
     if codes is None:
@@ -81,8 +81,8 @@ def flatten(n: OnnxNode) -> Value:
     axis = n.whole("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1 and x.rank > 1 and x.entry is not None and x.size:
-        made: Value = b.op("Flatten", x)
-        return made
+        result: Value = b.op("Flatten", x)
+        return result
     return b.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
@@ -134,14 +134,14 @@ def split(n: OnnxNode) -> tuple[Value, ...]:
     if sum(sizes) != length or len(sizes) != count or min(sizes, default=0) < 0:
         raise FormatError(f"axis {axis} of length {length} does not split into {sizes} for {count} outputs.")
     if count > 1 and len(set(sizes)) == 1 and sizes[0]:
-        made: tuple[Value, ...] = b.op("SliceChannel", x, num_outputs=count, axis=axis)
-        return made
+        parts: tuple[Value, ...] = b.op("SliceChannel", x, num_outputs=count, axis=axis)
+        return parts
     ends = np.cumsum(sizes).tolist()
     return tuple(b.slice(x, axis, end - size, end) for end, size in zip(ends, sizes))
 
 
 def cut(n: OnnxNode) -> Value:
-    """Slice: attributes before opset 10, inputs since; numbers out of range are moved to the ends."""
+    """Slice: attributes before opset 10, inputs since; numbers out of range are clipped."""
     x = n[0]
     if n.version < 10:
         starts, ends, axes, steps = n.wholes("starts"), n.wholes("ends"), n.wholes("axes", None), None
@@ -168,8 +168,8 @@ def take_range(x: Value, axis: int, where: range) -> Value:
     if where.step > 0:
         return b.slice(x, axis, where.start, where[-1] + 1, where.step)
     if where.step == -1 and len(where) == x.shape[axis]:
-        made: Value = b.op("reverse", x, axis=(axis,))
-        return made
+        result: Value = b.op("reverse", x, axis=(axis,))
+        return result
     return take_range(b.op("reverse", x, axis=(axis,)), axis, _mirrored(where, x.shape[axis]))
 
 
@@ -193,8 +193,8 @@ def tile(n: OnnxNode) -> Value:
         raise FormatError(f"repeats {reps} must be one number for each of {x.rank} axes.")
     if 0 in reps:
         return b.full(tuple(d * r for d, r in zip(x.shape, reps)), 0, x.dtype)
-    made: Value = b.op("tile", x, reps=reps) if reps else x
-    return made
+    result: Value = b.op("tile", x, reps=reps) if reps else x
+    return result
 
 
 def pad(n: OnnxNode) -> Value:
@@ -233,8 +233,8 @@ def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill:
     short = any(max(pair) >= d for pair, d in zip(sides, x.shape) if any(pair))
     if mode in ("constant", "edge") or (mode == "reflect" and not short):
         widths = tuple(w for pair in sides for w in pair)
-        made: Value = b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
-        return made
+        result: Value = b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
+        return result
     for axis, (before, after) in enumerate(sides):
         if before or after:
             places = np.pad(np.arange(x.shape[axis]), (before, after), mode)  # type: ignore[call-overload]
@@ -243,7 +243,7 @@ def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill:
 
 
 def center_crop_pad(n: OnnxNode) -> Value:
-    """Each axis cut or padded in the middle; what is odd goes to the end."""
+    """Each axis cropped or padded in the middle; an odd element goes to the end."""
     x = n[0]
     wanted = n.known_ints(1, "shape") or ()
     axes = n.wholes("axes", None) or tuple(range(x.rank))
@@ -251,7 +251,7 @@ def center_crop_pad(n: OnnxNode) -> Value:
     for axis, length in zip(axes, wanted, strict=True):
         at = n.builder.axis(axis, x.rank)
         more = length - x.shape[at]
-        # Padding puts the odd one behind, cropping takes it from behind.
+        # Padding adds the odd element at the end, cropping removes it there.
         sides[at] = (more // 2, more - more // 2) if more > 0 else (-(-more // 2), more + (-more // 2))
     return padded(x, sides)
 
@@ -285,8 +285,8 @@ def trilu(n: OnnxNode) -> Value:
     if not x.size:
         return x
     # k may be any int64; beyond the matrix it says no more.
-    made: Value = b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
-    return made
+    result: Value = b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
+    return result
 
 
 def depth_to_space(n: OnnxNode) -> Value:

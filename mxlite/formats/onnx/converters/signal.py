@@ -53,20 +53,20 @@ def _times(x: Complex, cos: Any, sin: Any, product: Callable[[Value, Any], Value
 
 
 def _prime_factors(size: int) -> list[int]:
-    found, d = [], 2
+    factors, d = [], 2
     while d * d <= size:
         while size % d == 0:
-            found.append(d)
+            factors.append(d)
             size //= d
         d += 1
-    return [*found, size] if size > 1 or not found else found
+    return [*factors, size] if size > 1 or not factors else factors
 
 
 def _fourier(x: Complex, sign: int) -> Complex:
     """The transform of the last axis; sign -1 is forward.
 
     J. Cooley, J. Tukey, 1965, "An algorithm for the machine calculation of complex Fourier series": a length
-    p * m is p transforms of length m behind m of length p. p is the largest prime factor while the numbers
+    p * m is p transforms of length m after m of length p. p is the largest prime factor while the numbers
     are real, as the first transforms then cost half, and the smallest of complex ones.
     """
     b, shape = x[0].builder, x[0].shape

@@ -1,4 +1,4 @@
-"""How windows lie over data: kernel, strides, dilations and pads of ONNX's convolutions and poolings."""
+"""The geometry of windows: kernel, strides, dilations and pads of ONNX's convolutions and poolings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Windows:
         for d, s, e, (p, q) in zip(size, stride, span, pads):
             room = d + p + q - e
             count = room // s + 1
-            # A window that begins behind the data and the pad before it is none.
+            # A window that begins after the data and the padding before it does not count.
             if n.flag("ceil_mode") and room % s and count * s < d + p:
                 count += 1
             if room < 0:
@@ -62,7 +62,7 @@ class Windows:
 
     @property
     def reach(self) -> Pairs:
-        """Pads with which the windows fit exactly: the last one may reach beyond, or leave some data over."""
+        """Pads for which the windows fit exactly: the last one may reach beyond, or leave some data over."""
         span = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilate)]
         return tuple(
             (p, (o - 1) * s + e - d - p)
@@ -71,7 +71,7 @@ class Windows:
 
     @property
     def simple(self) -> bool:
-        """Whether mxlite's Pooling and Convolution know these pads as they are."""
+        """True if mxlite's Pooling and Convolution know these pads as they are."""
         floor = tuple(
             (d + p + q - ((k - 1) * e + 1)) // s + 1
             for d, (p, q), k, e, s in zip(self.size, self.pads, self.kernel, self.dilate, self.stride)
@@ -79,5 +79,5 @@ class Windows:
         return all(p == q for p, q in self.pads) and floor == self.out
 
     def elements(self) -> list[tuple[int, ...]]:
-        """Where each element of a window lies, counted from its first."""
+        """Offsets of a window's elements from its first."""
         return list(product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilate))))

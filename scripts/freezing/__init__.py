@@ -1,0 +1,1 @@
+"""The parts of scripts/freeze.py: recording a tree, and comparing two records."""
