@@ -22,8 +22,7 @@ from cases import CASES  # noqa: E402
 from conformance import Call  # noqa: E402
 
 from mxlite import ops  # noqa: E402
-from mxlite.backends.cpu.backend import CPU  # noqa: E402
-from mxlite.backends.cpu.kernels import kinds_of  # noqa: E402
+from mxlite.backends.cpu.kernels import table  # noqa: E402
 from mxlite.graph.opdef import Op  # noqa: E402
 
 INTRO = """\
@@ -150,8 +149,8 @@ def example(op: type[Op], case: Any) -> str:
 
 
 def kernels(op: type[Op]) -> str:
-    rows = [row for o in (op, op.grad_op) if o is not None for row in CPU.kernels.get(o, ())]
-    return ", ".join(["reference", *sorted({kind for row in rows for kind in kinds_of(row)})])
+    rows = [row for o in (op, op.grad_op) if o is not None for row in table().get(o, ())]
+    return ", ".join(["reference", *sorted({kind for row in rows for kind in row.kinds})])
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from mxlite import ops
 from mxlite.backends.cpu import threads
 from mxlite.backends.cpu.compiled import call, load, Module, samplers, storable
 from mxlite.backends.cpu.compiled.doubles import Doubles
+from mxlite.backends.cpu.compiled.ir import Constant
 from mxlite.backends.cpu.compiled.parameters import PIECE
 from mxlite.backends.cpu.compiled.streams import FastStream
 from mxlite.backends.cpu.compiled.traced import Tracer
@@ -38,7 +39,7 @@ def traced(formula, x):
     source, target = f.pointer(0), f.pointer(1)
 
     def body(index, mask):
-        d.store(formula(xp, xp.real(d.load(source, index, mask))).name, target, index, mask)
+        d.store(formula(xp, xp.real(d.load(source, index, mask))).value, target, index, mask)
 
     f.sweep(*f.share(f.integer(2)), body)
     f.done()
@@ -98,18 +99,36 @@ def test_what_numpy_changes_in_place_is_changed_for_all_who_hold_it():
 
 def test_what_a_loop_takes_from_before_it_is_made_anew_behind_it():
     f = Module().function("ahead")
-    with f.ahead(lambda: f.emit("add i64 1, 2")):
-        assert f.emit("add i64 1, 2") == f.emit("add i64 1, 2") == "%v1"
-        assert f.emit("add i64 1, 3") != f.emit("add i64 1, 3")
-    assert f.emit("add i64 1, 2") != "%v1"
+    with f.ahead(lambda: f.binary("add", 1, 2)):
+        assert f.binary("add", 1, 2) is f.binary("add", 1, 2)
+        assert f.binary("add", 1, 2).name == "%v1"
+        assert f.binary("add", 1, 3) is not f.binary("add", 1, 3)
+        assert f.binary("sub", 1, 2).name != "%v1" and f.is_("slt", 1, 2) is not f.is_("sgt", 1, 2)
+    assert f.binary("add", 1, 2).name != "%v1"
+
+
+def test_values_of_two_types_do_not_meet():
+    f = Module().function("typed")
+    with pytest.raises(AssertionError, match=r"float.*and i64 5"):
+        f.binary("fadd", f.const(2.0), f.value(5))
+    with pytest.raises(AssertionError):
+        f.either(f.is_("eq", f.thread, 0), f.thread, f.arg("args"))
+
+
+def test_numbers_are_constants_of_the_type_they_meet():
+    f = Module().function("constants")
+    assert f.const(2.0) is f.const(2.0) and isinstance(f.const(2.0), Constant)
+    assert f.binary("and", f.as_int(f.const(2.0)), 16).type is f.ints
+    assert f"and {f.ints} %v1, splat (i32 16)" in f.text()
+    assert f.plus(f.thread, 0) is f.thread and f.times(3, 4) == 12 and f.times(f.thread, 0) == 0
 
 
 def test_what_nobody_uses_is_left_out():
     f = Module().function("pruned")
-    kept = f.emit("add i64 1, 2")
-    f.emit(f"add i64 {f.emit('add i64 1, 3')}, 4")
-    with f.loop("0", kept, carried=["5"], kind="i64") as loop:
-        loop.again(f.emit(f"add i64 {loop.values[0]}, 6"))
+    kept = f.binary("add", 1, 2)
+    f.binary("add", f.binary("add", 1, 3), 4)
+    with f.loop(0, kept, carried=[5]) as loop:
+        loop.again(f.plus(loop.values[0], 6))
     f.done()
     f.prune()
     text = f.text()

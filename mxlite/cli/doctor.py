@@ -12,9 +12,8 @@ import numpy as np
 
 from .. import models
 from ..backends import backend_of
-from ..backends.cpu.backend import CPU
+from ..backends.cpu import kernels as cpu_kernels
 from ..backends.cpu.compiled.emitter import width
-from ..backends.cpu.kernels import kinds_of
 from ..backends.cpu.onednn import find
 from ..backends.cpu.threads import num_threads
 from ..core import config, cpu, kept, native
@@ -131,7 +130,7 @@ def _kernels() -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("kinds that may be used", ", ".join(sorted(kinds)) or "none: MXLITE_KERNELS=reference")
     ]
-    usable = {"other"}
+    usable: set[str] = set()
     try:
         found = find()
     except MXLiteError as error:
@@ -157,9 +156,9 @@ def _kernels() -> list[tuple[str, object]]:
     else:
         rows.append(("LLVM", "absent; pip install 'mxlite[compile]' brings it"))
     tuned: dict[str, set[Any]] = {}
-    for op, listed in CPU.kernels.items():
+    for op, listed in cpu_kernels.table().items():
         for row in listed:
-            for kind in kinds_of(row) & usable & (kinds | {"other"}):
+            for kind in row.kinds & usable & kinds:
                 tuned.setdefault(kind, set()).add(op.forward_op or op)
     rows += [(f"operators with {kind} kernels", len(ops)) for kind, ops in sorted(tuned.items())]
     faster = {op for ops in tuned.values() for op in ops} & set(ALL)

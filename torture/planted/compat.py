@@ -41,8 +41,8 @@ FAULTS = [
     Fault(
         "generated max pooling takes the last nan of a window",
         "mxlite/backends/cpu/compiled/pool.py",
-        """f.emit(f"and {f.bits} {f.compare('ugt', new, v)}, {f.compare('ord', v, v)}")""",
-        """f.emit(f"or {f.bits} {f.compare('ogt', new, v)}, {f.compare('uno', new, new)}")""",
+        'f.both(f.compare("ugt", new, v), f.compare("ord", v, v))',
+        'f.binary("or", f.compare("ogt", new, v), f.compare("uno", new, new))',
         "tests/test_pool_kernels.py::test_numbers_of_every_kind_go_through",
     ),
     Fault(

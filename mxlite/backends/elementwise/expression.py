@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from ...ops.elementwise.error_function import erf_values, normal_values
+from .tracer import StandIn
 
 Step = tuple[Any, ...]
 
@@ -70,7 +71,7 @@ class Expression:
         return Expression(len(places), self.num_constants, steps, outputs), places
 
 
-class Value:
+class Value(StandIn):
     """One value in a `Writer`, with Python's arithmetic."""
 
     __slots__ = ("number", "w")
@@ -78,32 +79,8 @@ class Value:
     def __init__(self, w: Writer, number: int) -> None:
         self.w, self.number = w, number
 
-    def __add__(self, other: Value | float) -> Value:
-        return self.w("add", self, other)
-
-    def __radd__(self, other: float) -> Value:
-        return self.w("add", other, self)
-
-    def __sub__(self, other: Value | float) -> Value:
-        return self.w("sub", self, other)
-
-    def __rsub__(self, other: float) -> Value:
-        return self.w("sub", other, self)
-
-    def __mul__(self, other: Value | float) -> Value:
-        return self.w("mul", self, other)
-
-    def __rmul__(self, other: float) -> Value:
-        return self.w("mul", other, self)
-
-    def __truediv__(self, other: Value | float) -> Value:
-        return self.w("div", self, other)
-
-    def __rtruediv__(self, other: float) -> Value:
-        return self.w("div", other, self)
-
-    def __neg__(self) -> Value:
-        return self.w("neg", self)
+    def step(self, name: str, *operands: Value | float) -> Value:
+        return self.w(name, *operands)
 
 
 class Writer:

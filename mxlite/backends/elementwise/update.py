@@ -23,6 +23,7 @@ import numpy as np
 from ...graph.opdef import DType
 from ...ops.optim.update import Rates
 from .expression import Expression, Value, Writer
+from .tracer import Numpy, StandIn
 
 Form = tuple[Any, ...]
 """A double derived from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""
@@ -132,7 +133,7 @@ class _Array:
         self.dtype, self.value = pen.dtype, value
 
 
-class _Rate:
+class _Rate(StandIn):
     """Stand-in for a rate, in the arrays' type: a number that is known at run time."""
 
     def __init__(self, pen: _Pen, value: Value, there: bool) -> None:
@@ -141,75 +142,38 @@ class _Rate:
     def __bool__(self) -> bool:
         return self.there
 
-    def _made(self, name: str, a: Any, b: Any) -> _Rate:
-        wide = self.pen.widens(a) or self.pen.widens(b)
-        return _Rate(self.pen, self.pen.write(name, a, b, rounds=not wide), True)
-
-    def __mul__(self, other: Any) -> _Rate:
-        return self._made("mul", self, other)
-
-    def __rmul__(self, other: Any) -> _Rate:
-        return self._made("mul", other, self)
-
-    def __rsub__(self, other: Any) -> _Rate:
-        return self._made("sub", other, self)
-
-    def __rtruediv__(self, other: Any) -> _Rate:
-        return self._made("div", other, self)
+    def step(self, name: str, *operands: Any) -> _Rate:
+        wide = any(self.pen.widens(x) for x in operands)
+        return _Rate(self.pen, self.pen.write(name, *operands, rounds=not wide), True)
 
 
-class _Count:
+class _Count(StandIn):
     """Stand-in for a double derived from the number of updates."""
 
     def __init__(self, pen: _Pen, form: Form) -> None:
         self.pen, self.form = pen, form
 
-    def __rsub__(self, other: float) -> _Count:
-        return _Count(self.pen, ("sub", self.pen.number(other), self.form))
+    def step(self, name: str, *operands: Any) -> Any:
+        for x in operands:
+            if isinstance(x, _Rate):
+                return x.step(name, *operands)
+        assert name in ("sub", "pow"), f"who reads a count computes no {name}"
+        forms = (x.form if isinstance(x, _Count) else self.pen.number(x) for x in operands)
+        return _Count(self.pen, (name, *forms))
 
-    def __rpow__(self, other: float) -> _Count:
-        return _Count(self.pen, ("pow", self.pen.number(other), self.form))
 
-    def __truediv__(self, other: _Rate) -> _Rate:
-        return other.__rtruediv__(self)
-
-
-class _Numpy:
+class _Numpy(Numpy):
     """Stand-in for numpy: the functions that steps use."""
 
     def __init__(self, pen: _Pen) -> None:
         self.pen = pen
 
-    def _put(self, out: _Array, name: str, *operands: Any) -> _Array:
-        out.value = self.pen.write(name, *operands)
+    def step(self, name: str, *operands: Any) -> Value:
+        return self.pen.write(name, *operands)
+
+    def put(self, made: Value, out: _Array) -> _Array:
+        out.value = made
         return out
-
-    def add(self, a: Any, b: Any, out: _Array) -> _Array:
-        return self._put(out, "add", a, b)
-
-    def subtract(self, a: Any, b: Any, out: _Array) -> _Array:
-        return self._put(out, "sub", a, b)
-
-    def multiply(self, a: Any, b: Any, out: _Array) -> _Array:
-        return self._put(out, "mul", a, b)
-
-    def divide(self, a: Any, b: Any, out: _Array) -> _Array:
-        return self._put(out, "div", a, b)
-
-    def maximum(self, a: Any, b: Any, out: _Array) -> _Array:
-        return self._put(out, "max", a, b)
-
-    def minimum(self, a: Any, b: Any, out: _Array) -> _Array:
-        return self._put(out, "min", a, b)
-
-    def sqrt(self, a: Any, out: _Array) -> _Array:
-        return self._put(out, "sqrt", a)
-
-    def negative(self, a: Any, out: _Array) -> _Array:
-        return self._put(out, "neg", a)
-
-    def sign(self, a: Any, out: _Array) -> _Array:
-        return self._put(out, "sign", a)
 
     def copyto(self, out: _Array, a: Any) -> None:
         out.value = self.pen.value(a)

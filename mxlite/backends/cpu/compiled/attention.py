@@ -37,6 +37,7 @@ from .attention_block import (
     weight,
 )
 from .functions import log
+from .ir import FLOAT, number, Value
 from .team import load
 
 
@@ -58,7 +59,7 @@ class _Forward(Attention):
 
     def run(self) -> None:
         f = self.f
-        first, last = f.share(str(f.times(f.times(f.integer(BATCH), self.heads), self.blocks)))
+        first, last = f.share(f.times(f.times(f.integer(BATCH), self.heads), self.blocks))
         with f.loop(first, last) as loop:
             self._block(f.over(loop.index, self.blocks), f.rest(loop.index, self.blocks))
 
@@ -71,16 +72,13 @@ class _Forward(Attention):
         query = f.at(self.query, f.times(row, form.width * form.nbytes))
         key = f.at(self.key, f.times(kv, form.width * form.nbytes))
         value = f.at(self.value, f.times(kv, form.values * form.nbytes))
-        f.run(
-            "pack_query", ("ptr", query), ("ptr", own["q"]), ("ptr", own["q_t"]), ("i64", count),
-            ("float", self.scale),
-        )  # fmt: skip
+        f.run("pack_query", query, own["q"], own["q_t"], count, self.scale)
         end = self.end_of(b)
         if form.causal:
             end = f.least(end, f.plus(start, count))
         zero, low = f.const(0.0), f.const(float("-inf"))
         self._rescale([zero] * self.v, clear=True)
-        with f.loop("0", str(end), KEYS, [low] * self.v + [zero] * self.v) as loop:
+        with f.loop(0, end, KEYS, [low] * self.v + [zero] * self.v) as loop:
             most, total = list(loop.values[: self.v]), list(loop.values[self.v :])
             n = f.least(f.minus(end, loop.index), KEYS)
             self.multiply(
@@ -88,7 +86,7 @@ class _Forward(Attention):
                 form.width,
             )  # fmt: skip
 
-            def largest(r: Int, scores: list[str], changed: bool, *sofar: str) -> Sequence[str]:
+            def largest(r: Int, scores: list[Value], changed: bool, *sofar: Value) -> Sequence[Value]:
                 if changed:
                     for s, at in zip(scores, self.score(r)):
                         f.write(s, at)
@@ -99,7 +97,7 @@ class _Forward(Attention):
             base = [f.select(f.compare("oeq", m, low), zero, m) for m in new]
             factors = [weight(f, f.sub(m, x)) for m, x in zip(most, base)]
 
-            def weights(r: Int, *sums: str) -> Sequence[str]:
+            def weights(r: Int, *sums: Value) -> Sequence[Value]:
                 made = []
                 for at, x, t in zip(self.score(r), base, sums):
                     share = weight(f, f.sub(f.read(at), x))
@@ -121,21 +119,21 @@ class _Forward(Attention):
             at = f.at(self.log_sum, f.times(row, 4))
             for j, (m, t, z) in enumerate(zip(most, total, none)):
                 value_of = f.select(z, f.const(float("inf")), f.add(log(f, t), m))
-                i = str(j * self.lanes)
-                f.store(value_of, at, i, mask=f.tail(i, str(count)))
+                i = j * self.lanes
+                f.store(value_of, at, i, mask=f.tail(i, count))
         with f.when(self.there(self.out)):
             for j, (t, z) in enumerate(zip(total, none)):
-                f.store(f.select(z, zero, f.div(f.const(1.0), t)), own["s_t"], str(j * self.lanes))
+                f.store(f.select(z, zero, f.div(f.const(1.0), t)), own["s_t"], j * self.lanes)
             self.turn(
                 f, own["out_t"], self.line, own["q"], 4 * self.d, self.d, self.r,
-                lambda column: f.load(own["s_t"], str(column)),
+                lambda column: f.load(own["s_t"], column),
             )  # fmt: skip
             into = f.at(self.out, f.times(row, form.values * form.nbytes))
             self.write_rows(own["q"], self.d, into, form.values, count)
 
-    def _rescale(self, factors: list[str], clear: bool = False) -> None:
+    def _rescale(self, factors: list[Value], clear: bool = False) -> None:
         f = self.f
-        with f.loop("0", str(self.d)) as loop:
+        with f.loop(0, self.d) as loop:
             at = f.at(self.own["out_t"], f.times(loop.index, self.line))
             for j, x in enumerate(factors):
                 place = f.at(at, 4 * self.lanes * j)
@@ -161,16 +159,16 @@ class _Backward(Attention):
     def run(self) -> None:
         f, form = self.f, self.form
         self.d_out, self.d_query, self.d_key, self.d_value = (f.pointer(s) for s in range(D_OUT, D_VALUE + 1))
-        first, last = f.share(str(f.times(f.integer(BATCH), self.groups)))
+        first, last = f.share(f.times(f.integer(BATCH), self.groups))
         with f.loop(first, last) as loop:
             b = f.over(loop.index, self.groups)
             sums = [self.own[name] for name, _, _ in self._of_keys()]
             for name, array, numbers in self._of_keys():
                 with f.when(self.there(array)):
-                    count = str(f.times(self.keys, numbers))
-                    f.sweep("0", count, lambda i, m, to=self.own[name]: f.store(f.const(0.0), to, i, mask=m))
+                    count = f.times(self.keys, numbers)
+                    f.sweep(0, count, lambda i, m, to=self.own[name]: f.store(f.const(0.0), to, i, mask=m))
             each = f.times(self.shared, self.blocks)
-            with f.loop("0", str(each)) as inner:
+            with f.loop(0, each) as inner:
                 h = f.plus(
                     f.times(f.rest(loop.index, self.groups), self.shared), f.over(inner.index, self.blocks)
                 )
@@ -180,18 +178,18 @@ class _Backward(Attention):
                     own = f.at(array, f.times(f.times(loop.index, self.keys), numbers * form.nbytes))
                     source = self.own[name]
                     f.sweep(
-                        "0", str(f.times(self.keys, numbers)),
+                        0, f.times(self.keys, numbers),
                         lambda i, m, s=source, o=own: f.store(f.load(s, i, mask=m), o, i, form.dtype, m),
                     )  # fmt: skip
 
-    def _of_keys(self) -> tuple[tuple[str, str, int], ...]:
+    def _of_keys(self) -> tuple[tuple[str, Value, int], ...]:
         """The gradients that are sums over queries: name, address, and numbers of a key."""
         return (
             ("d_key", self.d_key, self.form.width),
             ("d_value", self.d_value, self.form.values),
         )
 
-    def _block(self, b: Int, h: Int, kv: Int, block: Int, d_key: str, d_value: str) -> None:
+    def _block(self, b: Int, h: Int, kv: Int, block: Int, d_key: Value, d_value: Value) -> None:
         f, form, own = self.f, self.form, self.own
         start, count = self.place(block)
         row = f.plus(f.times(f.plus(f.times(b, self.heads), h), self.queries), start)
@@ -200,35 +198,26 @@ class _Backward(Attention):
         out = f.at(self.out, f.times(row, form.values * form.nbytes))
         key = f.at(self.key, f.times(f.times(kv, self.keys), form.width * form.nbytes))
         value = f.at(self.value, f.times(f.times(kv, self.keys), form.values * form.nbytes))
-        f.run(
-            "pack_query", ("ptr", query), ("ptr", own["q"]), ("ptr", own["q_t"]), ("i64", count),
-            ("float", self.scale),
-        )  # fmt: skip
-        f.run(
-            "pack_head", ("ptr", head), ("ptr", own["d"]), ("ptr", own["d_t"]), ("i64", count),
-            ("float", "1.0"),
-        )  # fmt: skip
+        f.run("pack_query", query, own["q"], own["q_t"], count, self.scale)
+        f.run("pack_head", head, own["d"], own["d_t"], count, number(FLOAT, 1.0))
         self._deltas(out, count)
-        f.sweep("0", str(self.r * self.e), lambda i, m: f.store(f.const(0.0), own["out_t"], i, mask=m))
+        f.sweep(0, self.r * self.e, lambda i, m: f.store(f.const(0.0), own["out_t"], i, mask=m))
         end = self.end_of(b)
         if form.causal:
             end = f.least(end, f.plus(start, count))
         at = f.at(self.log_sum, f.times(row, 4))
-        sums = [
-            f.load(at, str(j * self.lanes), mask=f.tail(str(j * self.lanes), str(count)))
-            for j in range(self.v)
-        ]
-        deltas = [f.load(own["delta"], str(j * self.lanes)) for j in range(self.v)]
+        sums = [f.load(at, j * self.lanes, mask=f.tail(j * self.lanes, count)) for j in range(self.v)]
+        deltas = [f.load(own["delta"], j * self.lanes) for j in range(self.v)]
         wants_query, wants_key, wants_value = (
             self.there(x) for x in (self.d_query, self.d_key, self.d_value)
         )
-        wants_scores = f.emit(f"or i1 {wants_query}, {wants_key}")
-        with f.loop("0", str(end), KEYS) as loop:
+        wants_scores = f.binary("or", wants_query, wants_key)
+        with f.loop(0, end, KEYS) as loop:
             n = f.least(f.minus(end, loop.index), KEYS)
             some_keys = self.factor("key", key, loop.index, form.width, n)
             self.multiply("scores", some_keys, own["q_t"], own["s_t"], n, form.width)
 
-            def weights(r: Int, scores: list[str], changed: bool) -> Sequence[str]:
+            def weights(r: Int, scores: list[Value], changed: bool) -> Sequence[Value]:
                 for s, x, place in zip(scores, sums, self.score(r)):
                     f.write(weight(f, f.sub(s, x)), place)
                 return ()
@@ -240,7 +229,7 @@ class _Backward(Attention):
             with f.when(wants_scores):
                 some_values = self.factor("value", value, loop.index, form.values, n)
                 self.multiply("d_weights", some_values, own["d_t"], own["dp_t"], n, form.values)
-                with f.loop("0", str(n)) as line:
+                with f.loop(0, n) as line:
                     shift = f.times(line.index, self.line)
                     p, dp = f.at(own["s_t"], shift), f.at(own["dp_t"], shift)
                     for j, delta in enumerate(deltas):
@@ -253,21 +242,21 @@ class _Backward(Attention):
                 with f.when(wants_query):
                     self.multiply("d_queries", some_keys, own["dp_t"], own["out_t"], form.width, n)
         with f.when(wants_query):
-            scale = f.every(self.scale, "float")
+            scale = f.every(self.scale)
             self.turn(f, own["out_t"], self.line, own["q"], 4 * self.e, self.e, self.r, lambda column: scale)
             into = f.at(self.d_query, f.times(row, form.width * form.nbytes))
             self.write_rows(own["q"], self.e, into, form.width, count)
 
-    def _deltas(self, out: str, count: Int) -> None:
+    def _deltas(self, out: Value, count: Int) -> None:
         """delta = the sum over values of d_out * out, of each query."""
         f, form = self.f, self.form
-        with f.loop("0", str(self.r)) as loop:
+        with f.loop(0, self.r) as loop:
             f.store_one(f.const(0.0), self.own["delta"], loop.index)
-        with f.loop("0", str(count)) as loop:
+        with f.loop(0, count) as loop:
             row = f.at(out, f.times(loop.index, form.values * form.nbytes))
             head = f.at(self.own["d"], f.times(loop.index, 4 * self.d))
             (total,) = f.sweep(
-                "0", str(form.values),
+                0, form.values,
                 lambda i, m, t: f.fma(f.load(row, i, form.dtype, m), f.load(head, i, mask=m), t),
                 [f.const(0.0)],
             )  # fmt: skip

@@ -12,6 +12,7 @@ from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width
 from .functions import _less_one, _power, _reduced, _whole
+from .ir import FLOAT, I1, I64, NULL, Value
 from .transposition import _transposed
 
 KEYS = 128  # in a block
@@ -100,7 +101,7 @@ def padded_16(n: int) -> int:
     return -(-n // 16) * 16
 
 
-def weight(f: Routine, x: str) -> str:
+def weight(f: Routine, x: Value) -> Value:
     """e^x for x that is not positive; 0 below -87."""
     _, r, shifted = _reduced(f, x)
     value = f.mul(f.add(_less_one(f, r), f.const(1.0)), _power(f, _whole(f, shifted)))
@@ -144,29 +145,31 @@ class Attention:
         float32 with zeros around, and transposed as (padded, R).
         """
         f = self.p.routine(f"pack_{name}", source="ptr", rows="ptr", turned="ptr", count="i64", scale="float")
-        factor = f.every("%scale", "float")
+        factor = f.every(f.arg("scale"))
         whole, rest = divmod(numbers, self.lanes)
-        for begin, end in (("0", "%count"), ("%count", str(self.r))):
+        for begin, end in ((0, f.arg("count")), (f.arg("count"), self.r)):
             with f.loop(begin, end) as loop:
-                source = f.at("%source", f.times(loop.index, numbers * (2 if dtype != "float32" else 4)))
-                target = f.at("%rows", f.times(loop.index, 4 * padded))
+                source = f.at(
+                    f.arg("source"), f.times(loop.index, numbers * (2 if dtype != "float32" else 4))
+                )
+                target = f.at(f.arg("rows"), f.times(loop.index, 4 * padded))
                 for k in range(padded // self.lanes):
-                    at = str(k * self.lanes)
+                    at = k * self.lanes
                     value = f.const(0.0)
-                    if begin == "0":
+                    if begin == 0:
                         mask = tile.first(rest) if k == whole else None
                         value = f.mul(f.load(source, at, dtype, mask), factor)
                     f.store(value, target, at)
-        self.turn(f, "%rows", 4 * padded, "%turned", self.line, self.r, padded)
+        self.turn(f, f.arg("rows"), 4 * padded, f.arg("turned"), self.line, self.r, padded)
         f.done()
 
     def turn(
-        self, f: Routine, source: str, source_row: int, target: str, target_row: int, rows: int, columns: int,
-        factor: Callable[[Int], str] | None = None,
+        self, f: Routine, source: Value, source_row: int, target: Value, target_row: int, rows: int,
+        columns: int, factor: Callable[[Int], Value] | None = None,
     ) -> None:  # fmt: skip
         """target (columns, rows) = source (rows, columns) transposed; `factor(column)`: its scale."""
         n = self.lanes
-        with f.loop("0", str(rows), n) as i, f.loop("0", str(columns), n) as j:
+        with f.loop(0, rows, n) as i, f.loop(0, columns, n) as j:
             at = f.at(source, f.plus(f.times(i.index, source_row), f.times(j.index, 4)))
             scale = factor(j.index) if factor else None
             block = [f.read(f.at(at, k * source_row)) for k in range(n)]
@@ -181,9 +184,9 @@ class Attention:
         """`widen(source, target, count)`: numbers of 16 bits as float32."""
         f = self.p.routine("widen", source="ptr", target="ptr", count="i64")
         f.sweep(
-            "0",
-            "%count",
-            lambda i, m: f.store(f.load("%source", i, self.form.dtype, m), "%target", i, mask=m),
+            0,
+            f.arg("count"),
+            lambda i, m: f.store(f.load(f.arg("source"), i, self.form.dtype, m), f.arg("target"), i, mask=m),
         )
         f.done()
 
@@ -194,13 +197,13 @@ class Attention:
         self.query, self.key, self.value, self.mask, self.length, self.out, self.log_sum = (
             f.pointer(s) for s in range(QUERY, LOG_SUM + 1)
         )
-        self.scale = f.emit(f"load float, ptr {f.offset('%args', str(SCALE), 8)}, align 8")
+        self.scale = f.load_at(FLOAT, f.offset(f.arg("args"), SCALE, 8), 8)
         self.heads, self.shared, self.queries, self.keys = (
             f.integer(s) for s in (HEADS, SHARED, QUERIES, NUM_KEYS)
         )
         self.groups = f.over(self.heads, self.shared)
         base = f.at(f.pointer(WORK), f.times(f.thread, f.integer(OWN)))
-        self.own: dict[str, str] = {}
+        self.own: dict[str, Value] = {}
         sizes = pieces(self.form, self.backward, 0)
         # Those whose size depends on the number of keys come last.
         for name, count in sizes.items():
@@ -211,62 +214,62 @@ class Attention:
                 base = f.at(base, 4 * padded_16(count))
         self.blocks = f.over(f.plus(self.queries, self.r - 1), self.r)
 
-    def null(self, pointer: str) -> str:
-        return self.f.emit(f"icmp eq ptr {pointer}, null")
+    def null(self, pointer: Value) -> Value:
+        return self.f.is_("eq", pointer, NULL)
 
-    def there(self, pointer: str) -> str:
-        return self.f.emit(f"icmp ne ptr {pointer}, null")
+    def there(self, pointer: Value) -> Value:
+        return self.f.is_("ne", pointer, NULL)
 
     def end_of(self, b: Int) -> Int:
         """Keys of sample b that take part, according to its length."""
         f = self.f
         given = self.there(self.length)
-        slot = f.emit(f"select i1 {given}, ptr {f.at(self.length, f.times(b, 8))}, ptr %args")
-        found = f.emit(f"load i64, ptr {slot}, align 8")
+        slot = f.either(given, f.at(self.length, f.times(b, 8)), f.arg("args"))
+        found = f.load_at(I64, slot, 8)
         bounded = f.most(f.least(found, self.keys), 0)
-        return f.emit(f"select i1 {given}, i64 {bounded}, i64 {self.keys}")
+        return f.either(given, bounded, self.keys)
 
     def place(self, block: Int) -> tuple[Int, Int]:
         """First query of a block, and how many it has. Blocks alternate between both ends: with a causal
         mask the later ones cost more, and each thread should have as much to do.
         """
         f = self.f
-        half = f.emit(f"lshr i64 {block}, 1")
-        odd = f.emit(f"trunc i64 {block} to i1")
+        half = f.binary("lshr", block, 1)
+        odd = f.cast("trunc", f.value(block), I1)
         back = f.minus(f.minus(self.blocks, 1), half)
-        start = f.times(f.emit(f"select i1 {odd}, i64 {back}, i64 {half}"), self.r)
+        start = f.times(f.either(odd, back, half), self.r)
         return start, f.least(f.minus(self.queries, start), self.r)
 
     # -- scores --------------------------------------------------------------------------------------
 
-    def factor(self, name: str, array: str, start: Int, numbers: int, count: Int) -> str:
+    def factor(self, name: str, array: Value, start: Int, numbers: int, count: Int) -> Value:
         """Rows [start, start + count) of K or V as float32."""
         f = self.f
         at = f.at(array, f.times(start, numbers * self.form.nbytes))
         if not self.form.narrow:
             return at
-        f.run("widen", ("ptr", at), ("ptr", self.own[name]), ("i64", f.times(count, numbers)))
+        f.run("widen", at, self.own[name], f.times(count, numbers))
         return self.own[name]
 
-    def multiply(self, name: str, a: str, b: str, c: str, rows: Int, steps: Int) -> None:
-        self.f.run(name, ("ptr", a), ("ptr", b), ("ptr", c), ("i64", rows), ("i64", steps))
+    def multiply(self, name: str, a: Value, b: Value, c: Value, rows: Int, steps: Int) -> None:
+        self.f.run(name, a, b, c, rows, steps)
 
     def lines(
-        self, start: Int, stop: Int, body: Callable[..., Sequence[str]], carried: Sequence[str] = ()
-    ) -> tuple[str, ...]:
+        self, start: Int, stop: Int, body: Callable[..., Sequence[Value]], carried: Sequence[Value] = ()
+    ) -> tuple[Value, ...]:
         """body(row, *carried) for rows [start, stop) of a block."""
-        with self.f.loop(str(start), str(stop), 1, carried) as loop:
+        with self.f.loop(start, stop, 1, carried) as loop:
             loop.again(*body(loop.index, *loop.values))
         return loop.results
 
-    def score(self, row: Int) -> list[str]:
+    def score(self, row: Int) -> list[Value]:
         at = self.f.at(self.own["s_t"], self.f.times(row, self.line))
         return [self.f.at(at, 4 * self.lanes * j) for j in range(self.v)]
 
     def masked(
         self, b: Int, h: Int, start: Int, count: Int, first: Int, n: Int,
-        body: Callable[..., Sequence[str]], carried: Sequence[str] = (),
-    ) -> tuple[str, ...]:  # fmt: skip
+        body: Callable[..., Sequence[Value]], carried: Sequence[Value] = (),
+    ) -> tuple[Value, ...]:  # fmt: skip
         """body(row, scores, changed, *carried) for the n keys from `first` on, against `count` queries from
         `start` on. `scores` are masked, and `changed` is true where the mask has changed them.
         """
@@ -276,20 +279,17 @@ class Attention:
             strides = [f.integer(s) for s in (MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY)]
             where = f.plus(f.times(b, strides[0]), f.times(h, strides[1]))
             where = f.plus(where, f.plus(f.times(start, strides[2]), f.times(first, strides[3])))
-            base = f.offset(self.mask, str(where), form.mask)
+            base = f.offset(self.mask, where, form.mask)
             if not form.mask_repeats:
-                f.run(
-                    "pack_mask", ("ptr", base), ("ptr", self.own["mask"]), ("ptr", self.own["mask_t"]),
-                    ("i64", count), ("i64", n), ("i64", strides[2]),
-                )  # fmt: skip
+                f.run("pack_mask", base, self.own["mask"], self.own["mask_t"], count, n, strides[2])
         zero = f.const(0.0)
         hidden = f.const(float("-inf"))
 
-        def added(row: Int, scores: list[str]) -> list[str]:
+        def added(row: Int, scores: list[Value]) -> list[Value]:
             if base is None:
                 return scores
             if form.mask_repeats:
-                terms = [f.load_one(base, str(f.times(row, strides[3])), form.mask)] * self.v
+                terms = [f.load_one(base, f.times(row, strides[3]), form.mask)] * self.v
             else:
                 at = f.at(self.own["mask_t"], f.times(row, self.line))
                 terms = [f.read(f.at(at, 4 * self.lanes * j)) for j in range(self.v)]
@@ -297,7 +297,7 @@ class Attention:
                 return [f.select(f.compare("oeq", t, zero), hidden, s) for s, t in zip(scores, terms)]
             return [f.add(s, t) for s, t in zip(scores, terms)]
 
-        def plain(row: Int, *values: str) -> Sequence[str]:
+        def plain(row: Int, *values: Value) -> Sequence[Value]:
             scores = added(row, [f.read(at) for at in self.score(row)])
             return body(row, scores, bool(form.mask), *values)
 
@@ -306,28 +306,25 @@ class Attention:
         # Keys up to the first query are seen by all; later ones by the queries that come no earlier.
         seen = f.most(f.least(f.minus(f.plus(start, 1), first), n), 0)
         carried = self.lines(0, seen, plain, carried)
-        kind = f"<{self.lanes} x i64>"
 
-        def diagonal(row: Int, *values: str) -> Sequence[str]:
+        def diagonal(row: Int, *values: Value) -> Sequence[Value]:
             behind = f.minus(f.plus(first, row), start)  # the first query that sees the key
             scores = []
             for j, at in enumerate(self.score(row)):
-                bound = f.every(str(f.minus(behind, j * self.lanes)), "i64")
-                sees = f.emit(f"icmp sge {kind} {f._iota}, {bound}")
+                bound = f.every(f.minus(behind, j * self.lanes))
+                sees = f.is_("sge", f.iota, bound)
                 scores.append(f.select(sees, f.read(at), hidden))
             return body(row, added(row, scores), True, *values)
 
         return self.lines(seen, n, diagonal, carried)
 
-    def write_rows(self, source: str, padded: int, target: str, numbers: int, count: Int) -> None:
+    def write_rows(self, source: Value, padded: int, target: Value, numbers: int, count: Int) -> None:
         """The first `numbers` of each of `count` rows (R, padded) to contiguous rows."""
         f = self.f
-        with f.loop("0", str(count)) as loop:
+        with f.loop(0, count) as loop:
             row = f.at(source, f.times(loop.index, 4 * padded))
             into = f.at(target, f.times(loop.index, numbers * self.form.nbytes))
-            f.sweep(
-                "0", str(numbers), lambda i, m: f.store(f.load(row, i, mask=m), into, i, self.form.dtype, m)
-            )
+            f.sweep(0, numbers, lambda i, m: f.store(f.load(row, i, mask=m), into, i, self.form.dtype, m))
 
 
 def pack_mask(made: Attention) -> None:
@@ -338,9 +335,9 @@ def pack_mask(made: Attention) -> None:
         "pack_mask", source="ptr", rows="ptr", turned="ptr", count="i64", columns="i64", stride="i64"
     )
     kind = made.form.mask
-    with f.loop("0", "%count") as loop:
-        source = f.offset("%source", str(f.times(loop.index, "%stride")), kind)
-        target = f.at("%rows", f.times(loop.index, 4 * KEYS))
-        f.sweep("0", "%columns", lambda i, m: f.store(f.load(source, i, kind, m), target, i, mask=m))
-    made.turn(f, "%rows", 4 * KEYS, "%turned", made.line, made.r, KEYS)
+    with f.loop(0, f.arg("count")) as loop:
+        source = f.offset(f.arg("source"), f.times(loop.index, f.arg("stride")), kind)
+        target = f.at(f.arg("rows"), f.times(loop.index, 4 * KEYS))
+        f.sweep(0, f.arg("columns"), lambda i, m: f.store(f.load(source, i, kind, m), target, i, mask=m))
+    made.turn(f, f.arg("rows"), 4 * KEYS, f.arg("turned"), made.line, made.r, KEYS)
     f.done()

@@ -12,6 +12,7 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
 from .emitter import Module, storable
+from .ir import Value
 from .team import call, load, parts_for, usable
 
 _ROWS = 256  # that are summed up in float32 before they are added to the total
@@ -58,37 +59,36 @@ def _code(dtype: str, out_dtype: str, adds: bool) -> native.Code:
     rows, columns, parts = f.integer(_NUM_ROWS), f.integer(_COLUMNS), f.integer(_PARTS)
     zero = f.const(0.0)
     with f.loop(*f.share(parts)) as part:
-        mine = f.offset(totals, f.emit(f"mul i64 {part.index}, {columns}"), "float32")
+        mine = f.offset(totals, f.times(part.index, columns), "float32")
         first, last = f.share(rows, part=(part.index, parts))
 
-        def clear(c: str, mask: str | None) -> None:
+        def clear(c: Value, mask: Value | None) -> None:
             f.store(zero, mine, c, mask=mask)
 
-        f.sweep("0", columns, clear)
+        f.sweep(0, columns, clear)
         with f.loop(first, last, _ROWS) as block:
-            beyond = f.emit(f"add i64 {block.index}, {_ROWS}")
-            less = f.emit(f"icmp slt i64 {beyond}, {last}")
-            end = f.emit(f"select i1 {less}, i64 {beyond}, i64 {last}")
+            beyond = f.plus(block.index, _ROWS)
+            end = f.least(beyond, last)
 
-            def add_up(c: str, mask: str | None) -> None:
+            def add_up(c: Value, mask: Value | None) -> None:
                 with f.loop(block.index, end, 1, [zero]) as row:
-                    at = f.emit(f"mul i64 {row.index}, {columns}")
-                    at = f.emit(f"add i64 {at}, {c}")
+                    at = f.times(row.index, columns)
+                    at = f.plus(at, c)
                     row.again(f.add(row.values[0], f.load(x, at, dtype, mask=mask)))
                 f.store(f.add(f.load(mine, c, mask=mask), row.results[0]), mine, c, mask=mask)
 
-            f.sweep("0", columns, add_up)
+            f.sweep(0, columns, add_up)
     f.meet()
-    with f.when(f.emit(f"icmp eq i64 {f.thread}, 0")):
+    with f.when(f.is_("eq", f.thread, 0)):
 
-        def join(c: str, mask: str | None) -> None:
+        def join(c: Value, mask: Value | None) -> None:
             before = f.load(out, c, out_dtype, mask=mask) if adds else zero
-            with f.loop("0", parts, 1, [before]) as other:
-                at = f.emit(f"mul i64 {other.index}, {columns}")
-                at = f.emit(f"add i64 {at}, {c}")
+            with f.loop(0, parts, 1, [before]) as other:
+                at = f.times(other.index, columns)
+                at = f.plus(at, c)
                 other.again(f.add(other.values[0], f.load(totals, at, mask=mask)))
             f.store(other.results[0], out, c, out_dtype, mask=mask)
 
-        f.sweep("0", columns, join)
+        f.sweep(0, columns, join)
     f.done()
     return load(module)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ....core import native
 from . import functions
 from .emitter import Module
+from .ir import I64, Value
 from .softmax import both, row_of
 from .team import load
 
@@ -48,40 +49,40 @@ def code(form: Form, columns: int) -> native.Code:
         x = row_of(f, scores, row.index, width, kind)
         number = f.load_one(labels, row.index, form.label)
         known, is_known = both(f, "ogt", number, -1.0, "olt", number, float(columns))
-        whole = f.emit(f"fptosi float {f.emit(f'extractelement {f.vector} {number}, i32 0')} to i64")
-        at = f.emit(f"select i1 {is_known}, i64 {whole}, i64 0")
+        whole = f.cast("fptosi", f.lane(number, 0), I64)
+        at = f.either(is_known, whole, 0)
         d = row_of(f, gradient, row.index, width, kind) if form.head else x
 
-        def largest(j: str, mask: str | None, best: str) -> str:
+        def largest(j: Value, mask: Value | None, best: Value) -> Value:
             value = f.load(x, j, kind, mask=mask)
             return f.maximum(best, value if mask is None else f.select(mask, value, lowest))
 
-        (top,) = f.sweep("0", width, largest, [lowest], 4, f.maximum)
+        (top,) = f.sweep(0, width, largest, [lowest], 4, f.maximum)
         top = f.largest(top)
         below = f.sub(f.load_one(x, at, kind), top)  # read before the gradient overwrites it
 
-        def power_of(j: str, mask: str | None) -> str:
+        def power_of(j: Value, mask: Value | None) -> Value:
             return functions.exp(f, f.sub(f.load(x, j, kind, mask=mask), top))
 
-        def add(j: str, mask: str | None, total: str) -> str:
+        def add(j: Value, mask: Value | None, total: Value) -> Value:
             power = power_of(j, mask)
             if keeps:
                 f.store(power, d, j, mask=mask)
             return f.add(total, power if mask is None else f.select(mask, power, zero))
 
-        (total,) = f.sweep("0", width, add, [zero], 4, f.add)
+        (total,) = f.sweep(0, width, add, [zero], 4, f.add)
         total = f.total(total)
         if form.losses:
             f.store_one(f.select(known, f.sub(functions.log(f, total), below), zero), losses, row.index)
         if form.head:
-            head = f.load_one(d_out, "0", form.head)
+            head = f.load_one(d_out, 0, form.head)
             factor = f.select(known, f.div(head, total), zero)
 
-            def finish(j: str, mask: str | None) -> None:
+            def finish(j: Value, mask: Value | None) -> None:
                 power = f.load(d, j, mask=mask) if keeps else power_of(j, mask)
                 f.store(f.mul(power, factor), d, j, kind, mask=mask)
 
-            f.sweep("0", width, finish)
+            f.sweep(0, width, finish)
             truth = f.sub(f.div(functions.exp(f, below), total), one)
             with f.when(is_known):
                 f.store_one(f.mul(truth, head), d, at, kind)

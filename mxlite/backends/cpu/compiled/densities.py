@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ....core import native
 from .doubles import Doubles
 from .emitter import Function, Module
+from .ir import Value
 from .parameters import Blocks, Parameters, SLOTS
 from .team import load
 from .traced import Traced, Tracer
@@ -57,16 +58,16 @@ class _Writer:
         self.f.done()
         self.f.prune()
 
-    def _law(self, index: str, mask: str | None, parameters: Sequence[Traced]) -> list[Traced]:
+    def _law(self, index: Value, mask: Value | None, parameters: Sequence[Traced]) -> list[Traced]:
         x = self.xp.real(self.d.load_as(self.sample, index, self.form.sample, mask))
         return list(self.form.law(self.xp, x, *self._held(parameters)))
 
-    def _density(self, index: str, mask: str | None, parameters: Sequence[Traced]) -> None:
+    def _density(self, index: Value, mask: Value | None, parameters: Sequence[Traced]) -> None:
         value = self._law(index, mask, parameters)[0]
         value = value if self.form.is_log else self.xp.exp(value)
-        self.d.store_as(value.name, self.out, index, self.form.out, mask)
+        self.d.store_as(value.value, self.out, index, self.form.out, mask)
 
-    def _slopes(self, index: str, mask: str | None, parameters: Sequence[Traced]) -> list[Traced]:
+    def _slopes(self, index: Value, mask: Value | None, parameters: Sequence[Traced]) -> list[Traced]:
         """The slopes times the head gradient."""
         value, *slopes = self._law(index, mask, parameters)
         head = self.xp.real(self.d.load_as(self.out, index, self.form.out, mask))
@@ -74,13 +75,13 @@ class _Writer:
             head = head * self.xp.exp(value)
         return [head * s for s in slopes]
 
-    def _gradients(self, index: str, mask: str | None, parameters: Sequence[Traced]) -> None:
+    def _gradients(self, index: Value, mask: Value | None, parameters: Sequence[Traced]) -> None:
         for s, target, dtype in zip(self._slopes(index, mask, parameters), self.made, self.form.made):
             if dtype:
-                self.d.store_as(s.name, target, index, dtype, mask)
+                self.d.store_as(s.value, target, index, dtype, mask)
 
-    def _row(self, row: str, begin: str, end: str, parameters: Sequence[Traced]) -> None:
-        sample = self.xp.real("%sample")  # a placeholder: what depends on it is pruned
+    def _row(self, row: Value, begin: Value, end: Value, parameters: Sequence[Traced]) -> None:
+        sample = self.xp.real(Value(self.d.vector, "%sample"))  # a placeholder: what depends on it is pruned
         with self.f.ahead(lambda: self.form.law(self.xp, sample, *self._held(parameters))):
             if self.form.made:
                 self._summed(row, begin, end, parameters)
@@ -89,21 +90,21 @@ class _Writer:
 
     def _held(self, parameters: Sequence[Traced]) -> list[Traced]:
         """Copies, which no other code changes."""
-        return [self.xp.real(p.name) for p in parameters]
+        return [self.xp.real(p.value) for p in parameters]
 
-    def _summed(self, row: str, begin: str, end: str, parameters: Sequence[Traced]) -> None:
+    def _summed(self, row: Value, begin: Value, end: Value, parameters: Sequence[Traced]) -> None:
         d, (by_sample, *kinds) = self.d, self.form.made
         wanted = [k for k, kind in enumerate(kinds) if kind]
 
-        def add(index: str, mask: str | None, *sums: str) -> list[str]:
+        def add(index: Value, mask: Value | None, *sums: Value) -> list[Value]:
             first, *slopes = self._slopes(index, mask, parameters)
             if by_sample:
-                d.store_as(first.name, self.made[0], index, by_sample, mask)
-            added = [slopes[k].name for k in wanted]
+                d.store_as(first.value, self.made[0], index, by_sample, mask)
+            added = [slopes[k].value for k in wanted]
             if mask is not None:
                 added = [d.select(mask, x, d.const(0.0)) for x in added]
             return [d.add(s, x) for s, x in zip(sums, added)]
 
-        found = self.f.sweep(begin, end, add, [d.const(0.0)] * len(wanted), kind=d.vector)
+        found = self.f.sweep(begin, end, add, [d.const(0.0)] * len(wanted))
         for k, total in zip(wanted, found):
             d.store_one(d.total(total), self.made[1 + k], row, kinds[k])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from .doubles import Doubles
+from .ir import Value
 
 _LN2_HIGH, _LN2_LOW = 0.6931471805599453, 2.3190468138462996e-17
 _PI_HIGH, _PI_LOW = math.pi, 1.2246467991473532e-16
@@ -27,7 +28,7 @@ _LOG = tuple(2 / (2 * k + 3) for k in range(11))
 _SIN = tuple((-1) ** (k + 1) / math.factorial(2 * k + 3) for k in range(11))
 
 
-def polynomial(d: Doubles, x: str, coefficients: tuple[float, ...]) -> str:
+def polynomial(d: Doubles, x: Value, coefficients: tuple[float, ...]) -> Value:
     """c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule."""
     value = d.const(coefficients[-1])
     for c in reversed(coefficients[:-1]):
@@ -35,7 +36,7 @@ def polynomial(d: Doubles, x: str, coefficients: tuple[float, ...]) -> str:
     return value
 
 
-def exp(d: Doubles, x: str) -> str:
+def exp(d: Doubles, x: Value) -> Value:
     """e^x."""
     x = d.below(d.above(x, d.const(-746.0)), d.const(710.0))
     shifted = d.add(d.mul(x, d.const(math.log2(math.e))), d.const(_MAGIC))
@@ -49,12 +50,12 @@ def exp(d: Doubles, x: str) -> str:
     return d.mul(d.mul(value, _power_of_two(d, half)), _power_of_two(d, d.whole("sub", whole, half)))
 
 
-def _power_of_two(d: Doubles, n: str) -> str:
+def _power_of_two(d: Doubles, n: Value) -> Value:
     biased = d.whole("add", n, d.every_whole(1023))
     return d.as_double(d.whole("shl", biased, d.every_whole(52)))
 
 
-def log(d: Doubles, x: str) -> str:
+def log(d: Doubles, x: Value) -> Value:
     """The natural logarithm; -inf at 0, NaN below."""
     tiny = d.compare("olt", x, d.const(2.0**-1022))
     bits = d.as_whole(d.select(tiny, d.mul(x, d.const(2.0**54)), x))
@@ -77,7 +78,7 @@ def log(d: Doubles, x: str) -> str:
     return d.select(d.compare("oeq", x, d.const(0.0)), d.const(-math.inf), y)
 
 
-def log1p(d: Doubles, x: str) -> str:
+def log1p(d: Doubles, x: Value) -> Value:
     """log(1 + x), exact near 0."""
     y = d.add(x, d.const(1.0))
     lost = d.div(d.sub(x, d.sub(y, d.const(1.0))), y)  # the rounding error of the sum
@@ -86,19 +87,19 @@ def log1p(d: Doubles, x: str) -> str:
     return d.add(log(d, y), d.select(ordinary, lost, d.const(0.0)))
 
 
-def sin(d: Doubles, x: str) -> str:
+def sin(d: Doubles, x: Value) -> Value:
     """The sine; arguments are taken to be below 2^20 in size."""
     n = d.intrinsic("rint", d.mul(x, d.const(1 / math.pi)))
     return _turned(d, x, n, n)
 
 
-def cos(d: Doubles, x: str) -> str:
+def cos(d: Doubles, x: Value) -> Value:
     """The cosine, as the sine of the distance from the nearest zero."""
     n = d.intrinsic("rint", d.sub(d.mul(x, d.const(1 / math.pi)), d.const(0.5)))
     return d.neg(_turned(d, x, d.add(n, d.const(0.5)), n))
 
 
-def _turned(d: Doubles, x: str, turns: str, n: str) -> str:
+def _turned(d: Doubles, x: Value, turns: Value, n: Value) -> Value:
     """(-1)^n sin(x - turns pi)."""
     r = d.fma(turns, d.const(-_PI_HIGH), x)
     r = d.fma(turns, d.const(-_PI_LOW), r)
@@ -108,11 +109,11 @@ def _turned(d: Doubles, x: str, turns: str, n: str) -> str:
     return d.as_double(d.whole("xor", d.as_whole(y), odd))
 
 
-def tan(d: Doubles, x: str) -> str:
+def tan(d: Doubles, x: Value) -> Value:
     """The tangent."""
     return d.div(sin(d, x), cos(d, x))
 
 
-def power(d: Doubles, x: str, y: str) -> str:
+def power(d: Doubles, x: Value, y: Value) -> Value:
     """x^y of x >= 0 and finite y; 0^0 is NaN."""
     return exp(d, d.mul(y, log(d, x)))

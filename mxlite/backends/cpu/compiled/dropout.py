@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from ....core import native
 from .doubles import Doubles
 from .emitter import Function, Module, storable, width
+from .ir import I32, Operand as Int, Value
 from .philox import Philox
 from .team import call, load, Run, threads_for
 
@@ -121,20 +122,20 @@ class _Writer:
         self.f, self.form = f, form
         self.data, self.out = f.pointer(0), f.pointer(1)
         self.stream = Philox(f, f.pointer(2), f.integer(3))
-        self.least = f.every(f.emit(f"trunc i64 {f.integer(4)} to i32"), "i32")
-        self.scale = f.load_one("%args", "10")  # the lower half of slot 5
+        self.least = f.every(f.cast("trunc", f.integer(4), I32))
+        self.scale = f.load_one(f.arg("args"), 10)  # the lower half of slot 5
         self.wide = Doubles(f) if form.dtype == "float64" else None
         self.start, self.units, self.pieces, self.piece, self.last = (f.integer(k) for k in range(6, 11))
         above = max(0, form.outer - 1)
         self.lengths = [f.integer(_FIRST + k) for k in range(above)]
         self.steps = [f.integer(_FIRST + above + k) for k in range(form.outer + 1)]
 
-    def whole(self, op: str, a: str, b: str) -> str:
-        return self.f.emit(f"{op} i64 {a}, {b}")
+    def whole(self, op: str, a: Value, b: Int) -> Value:
+        return self.f.binary(op, a, b)
 
     def write(self) -> None:
         f = self.f
-        rows_of = self.whole("mul", self.last, "4") if self.form.way == "fours" else self.last
+        rows_of = self.whole("mul", self.last, 4) if self.form.way == "fours" else self.last
         first, last = f.share(self.units)
         with f.loop(first, last) as unit:
             row = self.whole("udiv", unit.index, self.pieces)
@@ -146,45 +147,45 @@ class _Writer:
             at = self.whole("mul", row, rows_of)
             getattr(self, f"_{self.form.way}")(at, begin, end, number)
 
-    def _places(self, row: str) -> list[str]:
+    def _places(self, row: Value) -> list[Value]:
         """The index of a row along each outer axis."""
         if not self.form.outer:
             return []
-        places: list[str] = []
+        places: list[Value] = []
         for length in reversed(self.lengths):
             places.insert(0, self.whole("urem", row, length))
             row = self.whole("udiv", row, length)
         return [row, *places]
 
-    def _least(self, a: str, b: str) -> str:
-        return self.f.emit(f"select i1 {self.f.emit(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+    def _least(self, a: Value, b: Value) -> Value:
+        return self.f.least(a, b)
 
     # -- the last axis -----------------------------------------------------------------------------
 
-    def _run(self, at: str, begin: str, end: str, number: str) -> None:
-        def body(bits: str, i: str, mask: str | None) -> None:
+    def _run(self, at: Value, begin: Value, end: Value, number: Value) -> None:
+        def body(bits: Value, i: Value, mask: Value | None) -> None:
             self._drop(bits, self.whole("add", at, i), mask)
 
         self.stream.sweep(number, begin, end, body)
 
-    def _one(self, at: str, begin: str, end: str, number: str) -> None:
+    def _one(self, at: Value, begin: Value, end: Value, number: Value) -> None:
         keep = self._kept(self.stream.one(number))
         self.f.sweep(begin, end, lambda i, mask: self._scaled(keep, self.whole("add", at, i), mask))
 
-    def _lanes(self, at: str, begin: str, end: str, number: str) -> None:
+    def _lanes(self, at: Value, begin: Value, end: Value, number: Value) -> None:
         s, step = self.stream, self.steps[-1]
 
-        def body(i: str, mask: str | None) -> None:
+        def body(i: Value, mask: Value | None) -> None:
             first = self.whole("add", number, self.whole("mul", i, step))
             self._drop(s.at(s.spread(first, step)), self.whole("add", at, i), mask)
 
         self.f.sweep(begin, end, body)
 
-    def _fours(self, at: str, begin: str, end: str, number: str) -> None:
-        s, step = self.stream, self.whole("lshr", self.steps[-1], "2")
-        block = self.whole("lshr", number, "2")
+    def _fours(self, at: Value, begin: Value, end: Value, number: Value) -> None:
+        s, step = self.stream, self.whole("lshr", self.steps[-1], 2)
+        block = self.whole("lshr", number, 2)
 
-        def body(i: str, mask: str | None) -> None:
+        def body(i: Value, mask: Value | None) -> None:
             first = self.whole("add", block, self.whole("mul", i, step))
             here = self.whole("add", at, i)
             for bits in s.words_of(s.spread(first, step)):
@@ -195,15 +196,15 @@ class _Writer:
 
     # -- elements --------------------------------------------------------------------------------
 
-    def _drop(self, bits: str, at: str, mask: str | None) -> None:
+    def _drop(self, bits: Value, at: Value, mask: Value | None) -> None:
         self._scaled(self._kept(bits), at, mask)
 
-    def _kept(self, bits: str) -> str:
+    def _kept(self, bits: Value) -> Value:
         """Factor of elements with these numbers."""
         f = self.f
-        return f.select(f.emit(f"icmp uge {f.ints} {bits}, {self.least}"), self.scale, f.const(0.0))
+        return f.select(f.is_("uge", bits, self.least), self.scale, f.const(0.0))
 
-    def _scaled(self, keep: str, at: str, mask: str | None) -> None:
+    def _scaled(self, keep: Value, at: Value, mask: Value | None) -> None:
         f, wide, form = self.f, self.wide, self.form
         if wide is None:
             f.store(f.mul(f.load(self.data, at, form.dtype, mask), keep), self.out, at, form.made, mask)

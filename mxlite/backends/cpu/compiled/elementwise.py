@@ -31,6 +31,7 @@ from ...elementwise.expression import Expression
 from . import team
 from .emit import emit
 from .emitter import Function, Module, width
+from .ir import Operand as Int, Value
 
 PIECE = 8192  # elements of the last axis in one unit
 MOST_AXES = 4
@@ -140,8 +141,8 @@ class _Loops:
         self.f, self.e, self.kinds, self.outputs, self.outer = f, e, kinds, outputs, outer
         self.slot = 4 + max(0, outer - 1)
         self.level = self._levels()
-        self.values: dict[int, str] = {}
-        self.made: dict[str, tuple[str, str]] = {}
+        self.values: dict[int, Value] = {}
+        self.made: dict[Value, tuple[Value, Value]] = {}
 
     def _levels(self) -> list[int]:
         """For each value how often it is computed: 0 once, 1 for every row, 2 for every vector."""
@@ -164,33 +165,32 @@ class _Loops:
             outputs.append((f.pointer(self.slot), f.integer(self.slot + 1)))
             self.slot += 2
         for k in range(e.num_constants):
-            at = f.offset("%args", str(self.slot + k), 8)
-            self.values[e.num_inputs + k] = f.load_one(at, "0")
+            at = f.offset(f.arg("args"), self.slot + k, 8)
+            self.values[e.num_inputs + k] = f.load_one(at, 0)
         self.steps(0)
         used = {x for s in e.steps if s[0] != "number" for x in s[1:]} | set(e.outputs)
         first, last = f.share(units)
         with f.loop(first, last) as unit:
-            row = f.emit(f"udiv i64 {unit.index}, {pieces}") if outer else "0"
-            done = f.emit(f"mul i64 {row}, {pieces}") if outer else "0"
-            at = f.emit(f"mul i64 {f.emit(f'sub i64 {unit.index}, {done}')}, {piece}")
+            row = f.over(unit.index, pieces) if outer else 0
+            done = f.times(row, pieces) if outer else 0
+            at = f.binary("mul", f.binary("sub", unit.index, done), piece)
             places = self._places(row, lengths)
-            here: list[str] = []
+            here: list[Value] = []
             for i, ((pointer, strides), (dtype, has)) in enumerate(zip(inputs, self.kinds)):
                 for place, stride in zip(places, strides):
-                    pointer = f.offset(pointer, f.emit(f"mul i64 {place}, {stride}"), dtype)
+                    pointer = f.offset(pointer, f.times(place, stride), dtype)
                 here.append(pointer)
                 if i in used and not has:
-                    self.values[i] = f.load_one(pointer, "0", dtype)
+                    self.values[i] = f.load_one(pointer, 0, dtype)
             self.steps(1)
             targets = [
-                f.offset(p, f.emit(f"mul i64 {row}, {lead}"), d) if outer else p
+                f.offset(p, f.times(row, lead), d) if outer else p
                 for (p, lead), d in zip(outputs, self.outputs)
             ]
-            until = f.emit(f"add i64 {at}, {piece}")
-            short = f.emit(f"icmp slt i64 {until}, {row_length}")
-            until = f.emit(f"select i1 {short}, i64 {until}, i64 {row_length}")
+            until = f.plus(at, piece)
+            until = f.least(until, row_length)
 
-            def body(index: str, mask: str | None) -> None:
+            def body(index: Value, mask: Value | None) -> None:
                 for i, (dtype, has) in enumerate(self.kinds):
                     if has and i in used:
                         self.values[i] = f.load(here[i], index, dtype, mask)
@@ -209,13 +209,13 @@ class _Loops:
                 operands = [] if step[0] == "number" else [self.values[x] for x in step[1:]]
                 self.values[i] = emit(self.f, step, operands, self.made)
 
-    def _places(self, row: str, lengths: list[str]) -> list[str]:
+    def _places(self, row: Int, lengths: list[Value]) -> list[Int]:
         """The index along each outer axis of a row."""
-        places: list[str] = []
+        places: list[Int] = []
         for length in reversed(lengths):
-            above = self.f.emit(f"udiv i64 {row}, {length}")
-            whole = self.f.emit(f"mul i64 {above}, {length}")
-            places.insert(0, self.f.emit(f"sub i64 {row}, {whole}"))
+            above = self.f.over(row, length)
+            whole = self.f.times(above, length)
+            places.insert(0, self.f.minus(row, whole))
             row = above
         return [row, *places] if self.outer else []
 

@@ -1,4 +1,4 @@
-"""Vectorised loops, written as LLVM IR text.
+"""Vectorised loops, written as typed LLVM instructions.
 
     module = Module()
     f = module.function("scale")                   # void scale(i64 *args, thread, threads)
@@ -12,8 +12,8 @@
 
 Every value in a loop is a vector of `width` float32 numbers, whatever the types of the arrays: a load of
 bfloat16, float16 or bool casts to float32, a store rounds to nearest, ties to even. A value that a row needs
-once (a mean) is a vector of equal numbers. A value is just a name like `%12`; `emit` creates one from any
-instruction, so anything that this class does not provide can be written out. The last, incomplete vector of a
+once (a mean) is a vector of equal numbers. A value has a type (see `ir.py`); `make` creates one from
+any instruction, so anything that this class does not provide can be built. The last, incomplete vector of a
 sweep is read and written under a mask.
 
 Vectors are as wide as the registers of this CPU, see `width`; LLVM only translates
@@ -29,8 +29,9 @@ from collections.abc import Callable, Sequence
 from ....core import native
 from .arithmetic import Arithmetic
 from .instructions import Instructions, quoted
+from .ir import FLOAT, I32, listed, number, Operand as Int, Type, type_of, Value, zero
 
-Body = Callable[..., "Sequence[str] | str | None"]
+Body = Callable[..., "Sequence[Value] | Value | None"]
 
 
 @functools.cache
@@ -61,6 +62,7 @@ class Module:
         self._functions: list[Function] = []
         self.routines: dict[str, Function] = {}
         self._declared: dict[str, None] = {}
+        self.called: set[str] = set()  # functions that are declared for a call
         self.meets = False  # whether threads wait for each other
 
     def function(self, name: str, width: int | None = None) -> Function:
@@ -102,127 +104,134 @@ _ATTRIBUTES = (
 )
 
 
-class Function(Arithmetic, Instructions):
+class Function(Instructions, Arithmetic):
     """A function on vectors of float32 numbers."""
 
-    def __init__(self, module: Module, name: str, lanes: int | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        lanes: int | None = None,
+        parameters: dict[str, Type] | None = None,
+        result: Type | None = None,
+    ) -> None:
+        super().__init__(module, name, parameters, *(() if result is None else (result,)))
         self.width = lanes or width()
-        vector, self.ints, self.bits = (f"<{self.width} x {t}>" for t in ("float", "i32", "i1"))
-        super().__init__(module, name, vector)
-        self._iota = f"<{', '.join(f'i64 {i}' for i in range(self.width))}>"
+        self.vector, self.ints, self.bits = (type_of(t, self.width) for t in ("float", "i32", "i1"))
+        self.iota = listed(type_of("i64", self.width), range(self.width))
 
     # -- vector by vector --------------------------------------------------------------------------
 
     def sweep(
         self,
-        start: str,
-        stop: str,
+        start: Int,
+        stop: Int,
         body: Body,
-        carried: Sequence[str] = (),
+        carried: Sequence[Int] = (),
         unroll: int = 1,
-        join: Callable[[str, str], str] | None = None,
-        kind: str = "",
-    ) -> tuple[str, ...]:
+        join: Callable[[Value, Value], Value] | None = None,
+    ) -> tuple[Value, ...]:
         """`body(index, mask, *carried)` for every vector of [start, stop).
 
         `mask` is None but in the last, incomplete vector, where loads and stores must get it: lanes outside
         read as 0. `body` returns the new `carried` values (one, or a sequence of them), the sweep the last
         ones. With `unroll` that many vectors are worked on at a time, each with carried values of its own
         that begin alike and are joined by `join` in the end (so they should begin with what `join` ignores).
-        `kind` is the type of what is carried, float vectors unless given.
         """
         n = len(carried)
 
-        def bodied(index: str, mask: str | None, values: Sequence[str]) -> tuple[str, ...]:
+        def bodied(index: Value, mask: Value | None, values: Sequence[Value]) -> tuple[Value, ...]:
             made = body(index, mask, *values)
-            new = () if made is None else (made,) if isinstance(made, str) else tuple(made)
+            new = () if made is None else (made,) if isinstance(made, Value) else tuple(made)
             assert len(new) == n
             return new
 
-        count = self.emit(f"sub i64 {stop}, {start}")
-        values = tuple(carried)
+        count = self.binary("sub", stop, start)
+        values: Sequence[Int] = tuple(carried)
         whole = start
         for step in dict.fromkeys((self.width * unroll, self.width)):
-            left = self.emit(f"sub i64 {stop}, {whole}")
+            left = self.binary("sub", stop, whole)
+            assert step & (step - 1) == 0, "unroll by a power of two"
             # Rounded down to whole steps; a negative count makes no step at all.
-            whole_count = self.emit(f"and i64 {left}, {-step}") if step & (step - 1) == 0 else ""
-            assert whole_count, "unroll by a power of two"
-            until = self.emit(f"add i64 {whole}, {whole_count}")
+            until: Value = self.binary("add", whole, self.binary("and", left, -step))
             copies = step // self.width
             firsts = values if copies == 1 else [v for _ in range(copies) for v in carried]
-            with self.loop(whole, until, step, firsts, kind) as loop:
-                made: list[str] = []
+            with self.loop(whole, until, step, firsts) as loop:
+                made: list[Value] = []
                 for k in range(copies):
-                    index = self.emit(f"add i64 {loop.index}, {k * self.width}") if k else loop.index
+                    index = self.binary("add", loop.index, k * self.width) if k else loop.index
                     made += bodied(index, None, loop.values[k * n : (k + 1) * n])
                 loop.again(*made)
-            values = loop.results[:n]
+            results = loop.results[:n]
             for k in range(1, copies):
                 assert join is not None or not n
                 rest = loop.results[k * n : (k + 1) * n]
-                values = tuple(join(a, b) for a, b in zip(values, rest)) if join else ()
+                results = tuple(join(a, b) for a, b in zip(results, rest)) if join else ()
+            values = results
             # An empty range stays where it began, also a negative one.
-            positive = self.emit(f"icmp sgt i64 {count}, 0")
-            whole = self.emit(f"select i1 {positive}, i64 {until}, i64 {stop}")
-        return self._tail(whole, stop, bodied, values, kind)
+            whole = self.either(self.is_("sgt", count, 0), until, stop)
+        return self._tail(whole, stop, bodied, values)
 
     def _tail(
         self,
-        whole: str,
-        stop: str,
-        bodied: Callable[[str, str | None, Sequence[str]], tuple[str, ...]],
-        values: tuple[str, ...],
-        kind: str,
-    ) -> tuple[str, ...]:
+        whole: Int,
+        stop: Int,
+        bodied: Callable[[Value, Value | None, Sequence[Value]], tuple[Value, ...]],
+        values: Sequence[Int],
+    ) -> tuple[Value, ...]:
         """The last vector of a sweep, if it is not full."""
-        with self.loop(whole, stop, self.width, values, kind) as loop:  # once or never
+        with self.loop(whole, stop, self.width, values) as loop:  # once or never
             mask = self.tail(loop.index, stop)
             loop.again(*bodied(loop.index, mask, loop.values))
         return loop.results
 
-    def tail(self, index: str, stop: str) -> str:
+    def tail(self, index: Int, stop: Int) -> Value:
         """The mask of the lanes `index`, `index` + 1, ... that are below `stop`."""
-        left = self.emit(f"sub i64 {stop}, {index}")
-        kind = f"<{self.width} x i64>"
-        one = self.emit(f"insertelement {kind} poison, i64 {left}, i32 0")
-        every = self.emit(f"shufflevector {kind} {one}, {kind} poison, <{self.width} x i32> zeroinitializer")
-        return self.emit(f"icmp slt {kind} {self._iota}, {every}")
+        return self.is_("slt", self.iota, self.every(self.binary("sub", stop, index)))
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def offset(self, pointer: str, index: str, nbytes: int | str = 1) -> str:
+    def offset(self, pointer: Value, index: Int, nbytes: int | str = 1) -> Value:
         """`pointer` moved by `index` elements of `nbytes`, or of those of a dtype of that name."""
         return super().offset(pointer, index, _NBYTES[nbytes] if isinstance(nbytes, str) else nbytes)
 
-    def load(self, pointer: str, index: str, dtype: str = "float32", mask: str | None = None) -> str:
+    def load(self, pointer: Value, index: Int, dtype: str = "float32", mask: Value | None = None) -> Value:
         """The vector at element `index`; lanes outside `mask` are 0."""
-        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
-        many = f"<{self.width} x {kind}>"
-        if mask is None:
-            return self.widened(self.emit(f"load {many}, ptr {at}, align {_NBYTES[dtype]}"), dtype)
-        loaded = self.call(
-            many,
-            f"llvm.masked.load.v{self.width}{_short(kind)}.p0",
-            ("ptr", at),
-            ("i32", str(_NBYTES[dtype])),
-            (self.bits, mask),
-            (many, "zeroinitializer"),
+        many = self.stored(dtype)
+        return self.widened(
+            self.masked_load(many, self.offset(pointer, index, dtype), _NBYTES[dtype], mask), dtype
         )
-        return self.widened(loaded, dtype)
 
-    def load_one(self, pointer: str, index: str, dtype: str = "float32") -> str:
+    def masked_load(self, many: Type, at: Value, align: int, mask: Value | None) -> Value:
+        """A vector at an address; lanes outside `mask` are 0."""
+        if mask is None:
+            return self.load_at(many, at, align)
+        return self.call(many, f"llvm.masked.load.{many.short}.p0", at, number(I32, align), mask, zero(many))
+
+    def masked_store(self, value: Value, at: Value, align: int, mask: Value | None) -> None:
+        """Write a vector to an address, but not the lanes outside `mask`."""
+        if mask is None:
+            self.store_at(value, at, align)
+        else:
+            name = f"llvm.masked.store.{value.type.short}.p0"
+            self.do_call(name, value, at, number(I32, align), mask)
+
+    def stored(self, dtype: str) -> Type:
+        """A vector of what an array of `dtype` holds."""
+        return type_of(_STORED[dtype], self.width)
+
+    def load_one(self, pointer: Value, index: Int, dtype: str = "float32") -> Value:
         """The element at `index` in all lanes."""
-        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
-        loaded = self.emit(f"load {kind}, ptr {at}, align {_NBYTES[dtype]}")
-        return self.widened(self.every(loaded, kind), dtype)
+        at = self.offset(pointer, index, dtype)
+        return self.widened(self.every(self.load_at(self.stored(dtype).element, at, _NBYTES[dtype])), dtype)
 
     def store(
         self,
-        value: str,
-        pointer: str,
-        index: str,
+        value: Value,
+        pointer: Value,
+        index: Int,
         dtype: str = "float32",
-        mask: str | None = None,
+        mask: Value | None = None,
         past_cache: bool = False,
     ) -> None:
         """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
@@ -230,137 +239,115 @@ class Function(Arithmetic, Instructions):
         `past_cache`: a whole vector at a multiple of its size is written by a non-temporal store, for results
         too large to be in the cache when they are read.
         """
-        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
-        many = f"<{self.width} x {kind}>"
+        at = self.offset(pointer, index, dtype)
         narrow = self.narrowed(value, dtype)
         if past_cache:
             assert mask is None
-            nbytes = self.width * _NBYTES[dtype]
-            self.do(f"store {many} {narrow}, ptr {at}, align {nbytes}, !nontemporal !{{i32 1}}")
-            return
-        if mask is None:
-            self.do(f"store {many} {narrow}, ptr {at}, align {_NBYTES[dtype]}")
-            return
-        name = f"llvm.masked.store.v{self.width}{_short(kind)}.p0"
-        self.module.declare(f"void @{name}({many}, ptr, i32, {self.bits})")
-        self.do(f"call void @{name}({many} {narrow}, ptr {at}, i32 {_NBYTES[dtype]}, {self.bits} {mask})")
+            self.store_at(narrow, at, self.width * _NBYTES[dtype], ", !nontemporal !{i32 1}")
+        else:
+            self.masked_store(narrow, at, _NBYTES[dtype], mask)
 
-    def store_one(self, value: str, pointer: str, index: str, dtype: str = "float32") -> None:
+    def store_one(self, value: Value, pointer: Value, index: Int, dtype: str = "float32") -> None:
         """Write the first lane of `value` at element `index`."""
-        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
-        narrow = self.narrowed(value, dtype)
-        first = self.emit(f"extractelement <{self.width} x {kind}> {narrow}, i32 0")
-        self.do(f"store {kind} {first}, ptr {at}, align {_NBYTES[dtype]}")
+        at = self.offset(pointer, index, dtype)
+        self.store_at(self.lane(self.narrowed(value, dtype), 0), at, _NBYTES[dtype])
 
-    def widened(self, value: str, dtype: str) -> str:
+    def widened(self, value: Value, dtype: str) -> Value:
         """float32 numbers from the stored form of an array of `dtype`."""
-        n = self.width
         if dtype == "float16":
-            return self.emit(f"fpext <{n} x half> {value} to {self.vector}")
+            return self.cast("fpext", value, self.vector)
         if dtype == "bfloat16":
-            wide = self.emit(f"zext <{n} x i16> {value} to {self.ints}")
-            return self.as_float(self.emit(f"shl {self.ints} {wide}, splat (i32 16)"))
+            return self.as_float(self.binary("shl", self.cast("zext", value, self.ints), 16))
         if dtype in ("bool", "uint8"):
-            return self.emit(f"uitofp <{n} x i8> {value} to {self.vector}")
+            return self.cast("uitofp", value, self.vector)
         if dtype == "int32":
-            return self.emit(f"sitofp {self.ints} {value} to {self.vector}")
+            return self.cast("sitofp", value, self.vector)
         return value
 
-    def narrowed(self, value: str, dtype: str) -> str:
+    def narrowed(self, value: Value, dtype: str) -> Value:
         """Stored form in an array of `dtype` of float32 numbers."""
-        n = self.width
+        stored = self.stored(dtype)
         if dtype == "float16":
-            return self.emit(f"fptrunc {self.vector} {value} to <{n} x half>")
+            return self.cast("fptrunc", value, stored)
         if dtype == "bfloat16":
             # Half of what is cut off is added, less one where the last bit that stays is even. In a NaN this
             # could carry into the sign, so there a bit of the fraction is set instead.
             bits = self.as_int(value)
-            high = self.emit(f"lshr {self.ints} {bits}, splat (i32 16)")
-            odd = self.emit(f"and {self.ints} {high}, splat (i32 1)")
-            half = self.emit(f"add {self.ints} {odd}, splat (i32 32767)")
-            sum_of = self.emit(f"add {self.ints} {bits}, {half}")
-            rounded = self.emit(f"lshr {self.ints} {sum_of}, splat (i32 16)")
-            quiet = self.emit(f"or {self.ints} {high}, splat (i32 64)")
+            high = self.binary("lshr", bits, 16)
+            half = self.binary("add", self.binary("and", high, 1), 32767)
+            rounded = self.binary("lshr", self.binary("add", bits, half), 16)
+            quiet = self.binary("or", high, 64)
             nan = self.compare("uno", value, value)
-            chosen = self.emit(f"select {self.bits} {nan}, {self.ints} {quiet}, {self.ints} {rounded}")
-            return self.emit(f"trunc {self.ints} {chosen} to <{n} x i16>")
+            return self.cast("trunc", self.either(nan, quiet, rounded), stored)
         if dtype == "bool":
-            there = self.compare("une", value, self.const(0.0))
-            return self.emit(f"zext {self.bits} {there} to <{n} x i8>")
+            return self.cast("zext", self.compare("une", value, self.const(0.0)), stored)
         if dtype == "uint8":
-            return self.emit(f"fptoui {self.vector} {value} to <{n} x i8>")
+            return self.cast("fptoui", value, stored)
         if dtype == "int32":
-            return self.emit(f"fptosi {self.vector} {value} to {self.ints}")
+            return self.cast("fptosi", value, stored)
         return value
 
     # -- arithmetic ------------------------------------------------------------------------------
 
-    def intrinsic(self, name: str, *values: str) -> str:
+    def intrinsic(self, name: str, *values: Value) -> Value:
         """`llvm.<name>` of float vectors, making one: sqrt, fabs, floor, fma, copysign and others."""
-        return self.call(self.vector, f"llvm.{name}.v{self.width}f32", *((self.vector, v) for v in values))
+        return self.call(self.vector, f"llvm.{name}.{self.vector.short}", *values)
 
-    def const(self, value: float) -> str:
+    def const(self, value: float) -> Value:
         """A number in all lanes, rounded to float32."""
-        (bits,) = struct.unpack("<Q", struct.pack("<d", as_float32(value)))
-        return f"splat (float 0x{bits:016X})"
+        return number(self.vector, as_float32(value))
 
-    def number(self, integer: str) -> str:
+    def number(self, integer: Int) -> Value:
         """An i64, rounded to float32, in all lanes."""
-        return self.every(self.emit(f"sitofp i64 {integer} to float"), "float")
+        return self.every(self.cast("sitofp", self.value(integer), FLOAT))
 
-    def every(self, scalar: str, kind: str) -> str:
+    def every(self, scalar: Int) -> Value:
         """A number in all lanes."""
-        many = f"<{self.width} x {kind}>"
-        one = self.emit(f"insertelement {many} poison, {kind} {scalar}, i32 0")
-        return self.emit(f"shufflevector {many} {one}, {many} poison, {self.ints} zeroinitializer")
+        return self.spread(self.value(scalar), self.width)
 
-    def op(self, name: str, *values: str) -> str:
-        """An instruction on float vectors: `fadd`, `fneg`, ..."""
-        return self.emit(f"{name} {self.vector} {', '.join(values)}")
-
-    def fma(self, a: str, b: str, c: str) -> str:
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c, rounded once where the CPU can."""
         return self.intrinsic("fmuladd", a, b, c)
 
-    def abs(self, a: str) -> str:
+    def abs(self, a: Value) -> Value:
         return self.intrinsic("fabs", a)
 
-    def sqrt(self, a: str) -> str:
+    def sqrt(self, a: Value) -> Value:
         return self.intrinsic("sqrt", a)
 
-    def compare(self, how: str, a: str, b: str) -> str:
+    def compare(self, how: str, a: Value, b: Value) -> Value:
         """A mask: `oeq`, `olt`, `ole`, `ogt`, `oge`, `une` as numpy's comparisons; `uno`: one is NaN."""
-        return self.emit(f"fcmp {how} {self.vector} {a}, {b}")
+        return self.make("fcmp", a.type.of("i1"), (a, b), how)
 
-    def select(self, mask: str, a: str, b: str) -> str:
+    def select(self, mask: Value, a: Value, b: Value) -> Value:
         """a where `mask`, else b."""
-        return self.emit(f"select {self.bits} {mask}, {self.vector} {a}, {self.vector} {b}")
+        return self.either(mask, a, b)
 
-    def above(self, a: str, least: str) -> str:
+    def above(self, a: Value, least: Value) -> Value:
         """The larger of a and `least`; a where a is NaN. One instruction on x86, unlike `maximum`."""
         return self.select(self.compare("ogt", least, a), least, a)
 
-    def below(self, a: str, most: str) -> str:
+    def below(self, a: Value, most: Value) -> Value:
         """The smaller of a and `most`; a where a is NaN."""
         return self.select(self.compare("olt", most, a), most, a)
 
-    def maximum(self, a: str, b: str) -> str:
+    def maximum(self, a: Value, b: Value) -> Value:
         """As numpy.maximum: NaN where either is."""
         return self.select(self.compare("uno", a, a), a, self.above(b, a))
 
-    def minimum(self, a: str, b: str) -> str:
+    def minimum(self, a: Value, b: Value) -> Value:
         """As numpy.minimum: NaN where either is."""
         return self.select(self.compare("uno", a, a), a, self.below(b, a))
 
-    def as_int(self, a: str) -> str:
+    def as_int(self, a: Value) -> Value:
         """The bits of a float vector as 32-bit integers."""
-        return self.emit(f"bitcast {self.vector} {a} to {self.ints}")
+        return self.cast("bitcast", a, self.ints)
 
-    def as_float(self, a: str) -> str:
+    def as_float(self, a: Value) -> Value:
         """The float vector with these bits."""
-        return self.emit(f"bitcast {self.ints} {a} to {self.vector}")
+        return self.cast("bitcast", a, self.vector)
 
-    def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
@@ -369,26 +356,24 @@ class Function(Arithmetic, Instructions):
 
     # -- across lanes ----------------------------------------------------------------------------
 
-    def total(self, a: str) -> str:
+    def total(self, a: Value) -> Value:
         """The sum of the lanes of `a`, in all lanes."""
-        found = self.call(
-            "float",
-            f"llvm.vector.reduce.fadd.v{self.width}f32",
-            ("float", "0x8000000000000000"),  # -0.0, which changes no sum
-            (self.vector, a),
-            flags="reassoc",
+        return self.every(self.summed(a))
+
+    def summed(self, a: Value) -> Value:
+        """The sum of the lanes of `a`, a scalar."""
+        nothing = number(a.type.element, -0.0)  # which changes no sum
+        return self.call(
+            a.type.element, f"llvm.vector.reduce.fadd.{a.type.short}", nothing, a, flags="reassoc"
         )
-        return self.every(found, "float")
 
-    def largest(self, a: str) -> str:
+    def largest(self, a: Value) -> Value:
         """The largest lane of `a`, in all lanes; NaN if there is one."""
-        found = self.call("float", f"llvm.vector.reduce.fmaximum.v{self.width}f32", (self.vector, a))
-        return self.every(found, "float")
+        return self.every(self.call(FLOAT, f"llvm.vector.reduce.fmaximum.{a.type.short}", a))
 
-    def smallest(self, a: str) -> str:
+    def smallest(self, a: Value) -> Value:
         """The smallest lane of `a`, in all lanes; NaN if there is one."""
-        found = self.call("float", f"llvm.vector.reduce.fminimum.v{self.width}f32", (self.vector, a))
-        return self.every(found, "float")
+        return self.every(self.call(FLOAT, f"llvm.vector.reduce.fminimum.{a.type.short}", a))
 
 
 def as_float32(value: float) -> float:
@@ -397,7 +382,3 @@ def as_float32(value: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
-
-
-def _short(kind: str) -> str:
-    return {"float": "f32", "half": "f16"}.get(kind, kind)

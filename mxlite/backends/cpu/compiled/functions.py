@@ -12,6 +12,7 @@ in units of the last place of a float32, over all arguments (tests/test_compiled
 from __future__ import annotations
 
 from .emitter import Function, width
+from .ir import I16, I32, number, Value, zero
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.693145751953125  # 16 bits of ln 2: exact times any exponent
@@ -44,7 +45,7 @@ _TAIL = (
 )  # fmt: skip
 
 
-def _reduced(f: Function, x: str) -> tuple[str, str, str]:
+def _reduced(f: Function, x: Value) -> tuple[Value, Value, Value]:
     """n, r and the number whose low bits are n, where x = n ln 2 + r and |r| <= ln 2 / 2."""
     shifted = f.fma(x, f.const(_LOG2E), f.const(_MAGIC))
     n = f.sub(shifted, f.const(_MAGIC))
@@ -52,66 +53,64 @@ def _reduced(f: Function, x: str) -> tuple[str, str, str]:
     return n, f.fma(n, f.const(-_LN2_LOW), r), shifted
 
 
-def _whole(f: Function, shifted: str) -> str:
+def _whole(f: Function, shifted: Value) -> Value:
     """n as integers."""
-    return f.emit(f"sub {f.ints} {f.as_int(shifted)}, splat (i32 {_MAGIC_BITS})")
+    return f.binary("sub", f.as_int(shifted), _MAGIC_BITS)
 
 
-def _less_one(f: Function, r: str) -> str:
+def _less_one(f: Function, r: Value) -> Value:
     """exp(r) - 1."""
     return f.fma(f.mul(r, r), f.polynomial(r, _EXP), r)
 
 
-def _power(f: Function, n: str) -> str:
+def _power(f: Function, n: Value) -> Value:
     """2^n of integers n from -126 to 127."""
-    biased = f.emit(f"add {f.ints} {n}, splat (i32 127)")
-    return f.as_float(f.emit(f"shl {f.ints} {biased}, splat (i32 23)"))
+    biased = f.binary("add", n, 127)
+    return f.as_float(f.binary("shl", biased, 23))
 
 
-def exp(f: Function, x: str) -> str:
+def exp(f: Function, x: Value) -> Value:
     """e^x."""
     return _exp(f, f.below(f.above(x, f.const(-104.0)), f.const(89.0)))
 
 
-def _exp(f: Function, x: str) -> str:
+def _exp(f: Function, x: Value) -> Value:
     """e^x of x from -104 to 89."""
     n, r, shifted = _reduced(f, x)
     value = f.polynomial(r, (1.0, 1.0, *_EXP))
     if f.width == width() == 16:  # AVX-512 has an instruction for value * 2^n
-        f.module.declare(f"{f.vector} @{_SCALE}({f.vector}, {f.vector}, {f.vector}, i16, i32)")
-        args = f"{f.vector} {value}, {f.vector} {n}, {f.vector} zeroinitializer, i16 -1, i32 4"
-        return f.emit(f"call {f.vector} @{_SCALE}({args})")
+        return f.call(f.vector, _SCALE, value, n, zero(f.vector), number(I16, -1), number(I32, 4))
     # 2^n may be no float32 while the result is one, so it is applied by halves.
     whole = _whole(f, shifted)
-    half = f.emit(f"ashr {f.ints} {whole}, splat (i32 1)")
-    rest = f.emit(f"sub {f.ints} {whole}, {half}")
+    half = f.binary("ashr", whole, 1)
+    rest = f.binary("sub", whole, half)
     return f.mul(f.mul(value, _power(f, half)), _power(f, rest))
 
 
 _SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
 
 
-def expm1(f: Function, x: str) -> str:
+def expm1(f: Function, x: Value) -> Value:
     """e^x - 1, exact near 0."""
     x = f.below(f.above(x, f.const(-30.0)), f.const(88.9))
     _, r, shifted = _reduced(f, x)
     small = _less_one(f, r)
     # Half of 2^n, which itself may be too large.
-    half = _power(f, f.emit(f"sub {f.ints} {_whole(f, shifted)}, splat (i32 1)"))
+    half = _power(f, f.binary("sub", _whole(f, shifted), 1))
     value = f.fma(half, small, f.sub(half, f.const(0.5)))
     return f.add(value, value)
 
 
-def log(f: Function, x: str) -> str:
+def log(f: Function, x: Value) -> Value:
     """The natural logarithm; -inf at 0, NaN below."""
     tiny = f.compare("olt", x, f.const(1.1754943508222875e-38))
     scaled = f.select(tiny, f.mul(x, f.const(2.0**23)), x)
     bits = f.as_int(scaled)
-    over = f.emit(f"sub {f.ints} {bits}, splat (i32 {0x3F3504F3})")  # sqrt(1/2)
-    exponent = f.emit(f"ashr {f.ints} {over}, splat (i32 23)")
-    fraction = f.emit(f"shl {f.ints} {exponent}, splat (i32 23)")
-    r = f.sub(f.as_float(f.emit(f"sub {f.ints} {bits}, {fraction}")), f.const(1.0))
-    e = f.emit(f"sitofp {f.ints} {exponent} to {f.vector}")
+    over = f.binary("sub", bits, 1060439283)  # sqrt(1/2)
+    exponent = f.binary("ashr", over, 23)
+    fraction = f.binary("shl", exponent, 23)
+    r = f.sub(f.as_float(f.binary("sub", bits, fraction)), f.const(1.0))
+    e = f.cast("sitofp", exponent, f.vector)
     e = f.select(tiny, f.sub(e, f.const(23.0)), e)
     square = f.mul(r, r)
     y = f.mul(f.mul(square, r), f.polynomial(r, _LOG))
@@ -123,16 +122,16 @@ def log(f: Function, x: str) -> str:
     return f.select(f.compare("oeq", x, f.const(0.0)), f.const(float("-inf")), y)
 
 
-def log1p(f: Function, x: str) -> str:
+def log1p(f: Function, x: Value) -> Value:
     """log(1 + x), exact near 0."""
     y = f.add(x, f.const(1.0))
     lost = f.div(f.sub(x, f.sub(y, f.const(1.0))), y)  # what the sum rounded away
     ordinary = f.compare("one", f.abs(y), f.const(float("inf")))
-    ordinary = f.emit(f"and {f.bits} {ordinary}, {f.compare('une', y, f.const(0.0))}")
+    ordinary = f.both(ordinary, f.compare("une", y, f.const(0.0)))
     return f.add(log(f, y), f.select(ordinary, lost, f.const(0.0)))
 
 
-def tanh(f: Function, x: str) -> str:
+def tanh(f: Function, x: Value) -> Value:
     """The hyperbolic tangent."""
     far = f.below(f.abs(x), f.const(10.0))
     _, r, shifted = _reduced(f, f.add(far, far))
@@ -141,13 +140,13 @@ def tanh(f: Function, x: str) -> str:
     return f.intrinsic("copysign", f.div(less, f.add(less, f.const(2.0))), x)
 
 
-def sigmoid(f: Function, x: str) -> str:
+def sigmoid(f: Function, x: Value) -> Value:
     """1 / (1 + e^-x); 0 where that is no ordinary number, below -88."""
     x = f.below(f.above(x, f.const(-89.0)), f.const(104.0))
     return f.div(f.const(1.0), f.add(_exp(f, f.neg(x)), f.const(1.0)))
 
 
-def softplus(f: Function, x: str) -> str:
+def softplus(f: Function, x: Value) -> Value:
     """log(1 + e^x)."""
     small = _exp(f, f.neg(f.below(f.abs(x), f.const(104.0))))
     y = f.add(small, f.const(1.0))
@@ -155,7 +154,7 @@ def softplus(f: Function, x: str) -> str:
     return f.add(f.above(x, f.const(0.0)), f.add(log(f, y), lost))
 
 
-def erf(f: Function, x: str) -> str:
+def erf(f: Function, x: Value) -> Value:
     """The error function."""
     t = f.abs(x)
     near = f.mul(x, f.polynomial(f.mul(x, x), _ERF))
@@ -164,17 +163,17 @@ def erf(f: Function, x: str) -> str:
     return f.select(f.compare("olt", t, f.const(1.0)), near, f.intrinsic("copysign", far, x))
 
 
-def sqrt(f: Function, x: str) -> str:
+def sqrt(f: Function, x: Value) -> Value:
     """The square root."""
     return f.sqrt(x)
 
 
-def rsqrt(f: Function, x: str) -> str:
+def rsqrt(f: Function, x: Value) -> Value:
     """1 / sqrt(x)."""
     return f.div(f.const(1.0), f.sqrt(x))
 
 
-def gauss(f: Function, x: str) -> tuple[str, str]:
+def gauss(f: Function, x: Value) -> tuple[Value, Value]:
     """The normal distribution function of x, and e^(-x^2/2), which is sqrt(2 pi) times its density."""
     t = f.mul(f.abs(x), f.const(0.7071067811865476))
     bell = _exp(f, f.above(f.mul(f.mul(x, x), f.const(-0.5)), f.const(-104.0)))
@@ -183,12 +182,12 @@ def gauss(f: Function, x: str) -> tuple[str, str]:
     return f.select(f.compare("ogt", x, f.const(0.0)), f.sub(f.const(1.0), tail), tail), bell
 
 
-def gelu(f: Function, x: str) -> str:
+def gelu(f: Function, x: Value) -> Value:
     """x times the normal distribution function of x."""
     return f.mul(x, gauss(f, x)[0])
 
 
-def sign(f: Function, x: str) -> str:
+def sign(f: Function, x: Value) -> Value:
     """-1, 0 or 1."""
     one = f.intrinsic("copysign", f.const(1.0), x)
     plain = f.select(f.compare("oeq", x, f.const(0.0)), f.const(0.0), one)

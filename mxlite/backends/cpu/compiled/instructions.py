@@ -1,31 +1,56 @@
-"""The text of one LLVM function: instructions, branches, loops, its arguments, a thread's part of the work.
+"""A function that is being written: instructions, branches, loops, its arguments, a thread's part of work.
 
-Values have names like `%12`; nothing here knows what they are. `Function` adds vectors of numbers.
+Every method makes a typed value (see `ir.py`) or an instruction without one. Whole numbers may be Python's:
+they take the type of what they meet, and what is known already is computed at once and not written.
+`Function` adds vectors of numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
+
+from .integers import Integers
+from .ir import (
+    Block,
+    I1,
+    I32,
+    I64,
+    Instruction,
+    listed,
+    number,
+    Operand as Int,
+    poison,
+    printed,
+    PTR,
+    Type,
+    type_of,
+    Value,
+    VOID,
+    without_dead,
+    zero,
+)
 
 if TYPE_CHECKING:
     from .emitter import Module
+
+_BYTES = {n: f"[{n} x i8]" for n in (1, 2, 4, 8)}
 
 
 class Loop:
     """A loop that is being written: its index, and the loop-carried values.
 
-    `again(*values)` sets the values of the next iteration; after the loop `results` are the last ones.
+    `again(*values)` says what the next round gets; after the loop `results` are the last of them.
     """
 
-    def __init__(self, index: str, values: tuple[str, ...]) -> None:
+    def __init__(self, index: Value, values: tuple[Value, ...]) -> None:
         self.index, self.values = index, values
-        self.results: tuple[str, ...] = values
-        self.next: tuple[str, ...] = values
+        self.results: tuple[Value, ...] = values
+        self.next: tuple[Int, ...] = values
 
-    def again(self, *values: str) -> None:
+    def again(self, *values: Int) -> None:
         assert len(values) == len(self.values)
         self.next = values
 
@@ -33,80 +58,101 @@ class Loop:
 class Round(Loop):
     """A loop whose end is decided at the end of an iteration: `again(*values, condition=...)`, an i1."""
 
-    condition = "false"
+    condition: Value = number(I1, False)
 
-    def again(self, *values: str, condition: str = "false") -> None:
+    def again(self, *values: Int, condition: Value | None = None) -> None:
         super().again(*values)
-        self.condition = condition
+        self.condition = condition or self.condition
 
 
-class Instructions:
-    """`void name(ptr args, i64 thread, i64 threads)`, written from top to bottom.
+class Instructions(Integers):
+    """`void name(ptr args, i64 thread, i64 threads)`, written from top to bottom; or other `parameters`."""
 
-    vector: the type of loop-carried values, unless another is given.
-    """
-
-    def __init__(self, module: Module, name: str, vector: str) -> None:
-        self.module, self.name, self.vector = module, name, vector
-        self.thread, self.threads = "%thread", "%threads"
-        self.head = f"define internal void @{quoted(name)}(ptr %args, i64 %thread, i64 %threads) #0 {{"
-        self._lines: list[str] = []
+    def __init__(
+        self, module: Module, name: str, parameters: dict[str, Type] | None = None, result: Type = VOID
+    ) -> None:
+        self.module, self.name, self.result = module, name, result
+        self.is_entry = parameters is None
+        given = {"args": PTR, "thread": I64, "threads": I64} if parameters is None else parameters
+        self._parameters = {n: Value(t, f"%{n}") for n, t in given.items()}
+        if parameters is None:
+            self.thread, self.threads = self.arg("thread"), self.arg("threads")
+        self.linkage = "internal "
+        self._blocks = [Block("entry")]
+        self._here = self._blocks[0].instructions
         self._count = 0
-        self._block = "entry"
-        self._known: dict[str, str] = {}
+        self._known: dict[tuple[Any, ...], Value] | None = None
         self._records = False
 
+    def arg(self, name: str) -> Value:
+        """A parameter."""
+        return self._parameters[name]
+
     def text(self) -> str:
-        return "\n".join([self.head, "entry:", *self._lines, "}\n"])
+        spelled = quoted(self.name) if self.is_entry else self.name
+        given = ", ".join(f"{v.type} {v.name}" for v in self._parameters.values())
+        head = f"define {self.linkage}{self.result} @{spelled}({given}) #0 {{"
+        return "\n".join([head, *printed(self._blocks), "}\n"])
 
     def prune(self) -> None:
         """Remove instructions whose values are not used (dead-code elimination)."""
-        used = {name for line in self._lines if " = phi " in line for name in _names(line)}
-        kept = []
-        for line in reversed(self._lines):
-            made, equals, rest = line.partition(" = ")
-            if not equals or made.strip() in used:
-                used.update(_names(rest if equals else line))
-                kept.append(line)
-        self._lines = kept[::-1]
+        without_dead(self._blocks)
 
-    # -- text ------------------------------------------------------------------------------------
+    # -- any instruction -------------------------------------------------------------------------
 
-    def emit(self, instruction: str) -> str:
+    def make(self, op: str, type: Type, operands: Sequence[Value], detail: Any = None) -> Value:
         """The value of an instruction."""
-        if (known := self._known.get(instruction)) is not None:
-            return known
-        self._count += 1
-        name = f"%v{self._count}"
-        self._lines.append(f"  {name} = {instruction}")
+        if self._known is not None:
+            key = (op, type, tuple(operands), detail)
+            if (known := self._known.get(key)) is not None:
+                return known
+        self._count = count = self._count + 1
+        made = Instruction(type, f"%v{count}", op, operands, detail)
+        self._here.append(made)
         if self._records:
-            self._known[instruction] = name
-        return name
+            assert self._known is not None
+            self._known[key] = made
+        return made
 
     @contextlib.contextmanager
     def ahead(self, write: Callable[[], object]) -> Iterator[None]:
-        """Instructions that `write` emits, without a branch, are not emitted again inside: so a loop that is
-        written there uses its invariants from before it. The rest is left to `prune`.
+        """What `write` makes, without a branch, is not made again inside: so a loop that is written there
+        takes from before it what does not change in it. The rest is for `prune`.
         """
-        self._records = True
+        self._known, self._records = {}, True
         write()
         self._records = False
         yield
-        self._known = {}
+        self._known = None
 
-    def do(self, instruction: str) -> None:
+    def do(self, op: str, *operands: Value, detail: Any = None) -> None:
         """An instruction without a value."""
-        self._lines.append(f"  {instruction}")
+        self._here.append(Instruction(VOID, "", op, operands, detail))
 
-    def call(self, result: str, name: str, *args: tuple[str, str], flags: str = "") -> str:
-        """The value of a function of LLVM or of the process; `args` are (type, value)."""
-        self.module.declare(f"{result} @{name}({', '.join(t for t, _ in args)})")
-        given = ", ".join(f"{t} {v}" for t, v in args)
-        return self.emit(f"call {flags + ' ' if flags else ''}{result} @{name}({given})")
+    def cast(self, op: str, a: Value, to: Type) -> Value:
+        """`a` as another type: `trunc`, `zext`, `sitofp`, `bitcast`, ..."""
+        return self.make(op, to, (a,))
+
+    def call(self, result: Type, name: str, *args: Value, flags: str = "") -> Value:
+        """The value of a function of LLVM or of the process."""
+        if name not in self.module.called:
+            self.module.called.add(name)
+            self.module.declare(f"{result} @{name}({', '.join([v.type.text for v in args])})")
+        return self.called(result, name, *args, flags=flags)
+
+    def called(self, result: Type, name: str, *args: Value, flags: str = "") -> Value:
+        """The value of a function of this module."""
+        return self.make("call", result, args, (name, f"{flags} " if flags else ""))
+
+    def do_call(self, name: str, *args: Value, declared: bool = False) -> None:
+        """Call a function that gives nothing. `declared`: it is one of this module."""
+        if not declared:
+            self.module.declare(f"void @{name}({', '.join([v.type.text for v in args])})")
+        self.do("call", *args, detail=(name, ""))
 
     def done(self) -> None:
         """The end of the function."""
-        self.do("ret void")
+        self.do("ret")
 
     # -- control ---------------------------------------------------------------------------------
 
@@ -115,115 +161,183 @@ class Instructions:
         return f"b{self._count}"
 
     def _begin(self, label: str) -> None:
-        self._lines.append(f"{label}:")
-        self._block = label
+        self._blocks.append(Block(label))
+        self._here = self._blocks[-1].instructions
+
+    @property
+    def _block(self) -> str:
+        return self._blocks[-1].label
+
+    def _jump(self, label: str) -> None:
+        self.do("br", detail=(label,))
+
+    def _branch(self, condition: Value, yes: str, no: str) -> None:
+        self.do("br", condition, detail=(yes, no))
+
+    def _phi(self, type: Type, name: str) -> Instruction:
+        """A value that depends on where one comes from; see `_from`."""
+        made = Instruction(type, name, "phi", (), ())
+        self._here.append(made)
+        return made
+
+    def _from(self, phi: Instruction, *edges: tuple[Int, str]) -> None:
+        """The values of a phi node, each with the block that one comes from."""
+        phi.operands = [self.value(v, phi.type) for v, _ in edges]
+        phi.detail = [label for _, label in edges]
 
     @contextlib.contextmanager
-    def when(self, condition: str) -> Iterator[None]:
+    def when(self, condition: Value) -> Iterator[None]:
         """Code written inside runs only if `condition` (an i1) holds. It defines no values for later use."""
         yes, after = self._label(), self._label()
-        self.do(f"br i1 {condition}, label %{yes}, label %{after}")
+        self._branch(condition, yes, after)
         self._begin(yes)
         yield
-        self.do(f"br label %{after}")
+        self._jump(after)
         self._begin(after)
 
     @contextlib.contextmanager
-    def loop(
-        self, start: str, stop: str, step: str | int = 1, carried: Sequence[str] = (), kind: str = ""
-    ) -> Iterator[Loop]:
-        """Loop with an index (i64) from `start` while it is below `stop`. `carried` are initial values of
-        type `kind` (float vectors unless given).
-        """
-        kind = kind or self.vector
+    def loop(self, start: Int, stop: Int, step: Int = 1, carried: Sequence[Int] = ()) -> Iterator[Loop]:
+        """For an index (i64) from `start` while it is below `stop`. `carried` are first values."""
         head, inside, after = self._label(), self._label(), self._label()
         before = self._block
-        self.do(f"br label %{head}")
+        self._jump(head)
         self._begin(head)
         self._count += 1
-        index = f"%i{self._count}"
-        names = tuple(f"%c{self._count}.{k}" for k in range(len(carried)))
-        at = len(self._lines)
-        self._lines += [""] * (1 + len(carried))  # phi nodes: written when the end of the loop is known
-        more = self.emit(f"icmp slt i64 {index}, {stop}")
-        self.do(f"br i1 {more}, label %{inside}, label %{after}")
+        index = self._phi(I64, f"%i{self._count}")
+        firsts = [self.value(x) for x in carried]
+        values = tuple(self._phi(x.type, f"%c{self._count}.{k}") for k, x in enumerate(firsts))
+        self._branch(self.is_("slt", index, stop), inside, after)
         self._begin(inside)
-        loop = Loop(index, names)
+        loop = Loop(index, values)
         yield loop
-        following = self.emit(f"add i64 {index}, {step}")
+        following = self.binary("add", index, step)
         end = self._block
-        self.do(f"br label %{head}")
-        self._lines[at] = f"  {index} = phi i64 [ {start}, %{before} ], [ {following}, %{end} ]"
-        for k, (name, first, then) in enumerate(zip(names, carried, loop.next)):
-            self._lines[at + 1 + k] = f"  {name} = phi {kind} [ {first}, %{before} ], [ {then}, %{end} ]"
+        self._jump(head)
+        for phi, first, then in zip((index, *values), (start, *firsts), (following, *loop.next), strict=True):
+            self._from(phi, (first, before), (then, end))
         self._begin(after)
 
     @contextlib.contextmanager
-    def repeat(self, condition: str, carried: Sequence[tuple[str, str]]) -> Iterator[Round]:
-        """Loop while `condition` (an i1) holds, and as `again` says. `carried` are (type, initial value).
+    def repeat(self, condition: Value, carried: Sequence[Value]) -> Iterator[Round]:
+        """While `condition` (an i1) holds, and as `again` says. `carried` are first values.
 
-        If it never runs, `results` are the initial values. Without another condition it runs once.
+        Where it never runs, `results` are the first values. Without another condition it runs once.
         """
         inside, after = self._label(), self._label()
         before = self._block
-        self.do(f"br i1 {condition}, label %{inside}, label %{after}")
+        self._branch(condition, inside, after)
         self._begin(inside)
         self._count += 1
-        names = tuple(f"%c{self._count}.{k}" for k in range(len(carried)))
-        at = len(self._lines)
-        self._lines += [""] * len(carried)  # phi nodes, as in `loop`
-        round = Round("", names)
+        values = tuple(self._phi(x.type, f"%c{self._count}.{k}") for k, x in enumerate(carried))
+        round = Round(number(I64, 0), values)
         yield round
         end = self._block
-        self.do(f"br i1 {round.condition}, label %{inside}, label %{after}")
+        self._branch(round.condition, inside, after)
         self._begin(after)
         results = []
-        for k, ((kind, first), name, then) in enumerate(zip(carried, names, round.next)):
-            edges = f"[ {first}, %{before} ], [ {then}, %{end} ]"
-            self._lines[at + k] = f"  {name} = phi {kind} {edges}"
-            results.append(self.emit(f"phi {kind} {edges}"))
+        for phi, first, then in zip(values, carried, round.next, strict=True):
+            self._count += 1
+            results.append(self._phi(first.type, f"%v{self._count}"))
+            for node in (phi, results[-1]):
+                self._from(node, (first, before), (then, end))
         round.results = tuple(results)
 
     # -- arguments and threads -------------------------------------------------------------------
 
-    def integer(self, slot: int) -> str:
+    def integer(self, slot: int) -> Value:
         """Slot `slot` of the arguments, an i64."""
-        return self.emit(f"load i64, ptr {self.offset('%args', str(slot), 8)}, align 8")
+        return self.load_at(I64, self.slot(slot), 8)
 
-    def pointer(self, slot: int) -> str:
+    def pointer(self, slot: int) -> Value:
         """Slot `slot` of the arguments, an address."""
-        return self.emit(f"load ptr, ptr {self.offset('%args', str(slot), 8)}, align 8")
+        return self.load_at(PTR, self.slot(slot), 8)
 
-    def offset(self, pointer: str, index: str, nbytes: int = 1) -> str:
-        """`pointer` moved by `index` elements of `nbytes`."""
-        return self.emit(f"getelementptr [{nbytes} x i8], ptr {pointer}, i64 {index}")
+    def slot(self, slot: int) -> Value:
+        """Where slot `slot` of the arguments is."""
+        return self.offset(self.arg("args"), slot, 8)
 
     def meet(self) -> None:
         """Barrier of the team's threads: afterwards all of them can read what each wrote before it."""
         self.module.meets = True
-        with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
-            self.do("call void @GOMP_barrier()")
+        with self.when(self.is_("sgt", self.threads, 1)):
+            self.do_call("GOMP_barrier", declared=True)
 
-    def share(self, total: str, grain: int = 1, part: tuple[str, str] | None = None) -> tuple[str, str]:
+    def share(self, total: Int, grain: int = 1, part: tuple[Int, Int] | None = None) -> tuple[Value, Value]:
         """This thread's part of [0, total), or `part` of so many: whole multiples of `grain`, except the
         last.
         """
         thread, threads = part or (self.thread, self.threads)
         blocks = total
         if grain > 1:
-            up = self.emit(f"add i64 {total}, {grain - 1}")
-            blocks = self.emit(f"sdiv i64 {up}, {grain}")
+            up = self.binary("add", total, grain - 1)
+            blocks = self.binary("sdiv", up, grain)
         bounds = []
-        following = self.emit(f"add i64 {thread}, 1")
+        following = self.binary("add", thread, 1)
         for t in (thread, following):
-            share = self.emit(f"sdiv i64 {self.emit(f'mul i64 {blocks}, {t}')}, {threads}")
-            at = self.emit(f"mul i64 {share}, {grain}") if grain > 1 else share
-            over = self.emit(f"icmp slt i64 {at}, {total}")
-            bounds.append(self.emit(f"select i1 {over}, i64 {at}, i64 {total}"))
+            share = self.binary("sdiv", self.binary("mul", blocks, t), threads)
+            at = self.binary("mul", share, grain) if grain > 1 else share
+            bounds.append(self.least(at, total))
         return bounds[0], bounds[1]
 
+    # -- memory ----------------------------------------------------------------------------------
 
-_names = re.compile(r"%[\w.]+").findall
+    def offset(self, pointer: Value, index: Int, nbytes: int = 1) -> Value:
+        """`pointer` moved by `index` elements of `nbytes`."""
+        return self.make(
+            "getelementptr", PTR, (pointer, self.value(index)), _BYTES.get(nbytes) or f"[{nbytes} x i8]"
+        )
+
+    def at(self, pointer: Value, nbytes: Int) -> Value:
+        """The address so many bytes on."""
+        if isinstance(nbytes, int) and nbytes == 0:
+            return pointer
+        return self.make("getelementptr", PTR, (pointer, self.value(nbytes)), "i8")
+
+    def load_at(self, type: Type, pointer: Value, align: int = 0) -> Value:
+        """What is at an address, a multiple of `align` if that is not 0."""
+        return self.make("load", type, (pointer,), f", align {align}" if align else "")
+
+    def store_at(self, value: Value, pointer: Value, align: int = 0, more: str = "") -> None:
+        """Write to an address, a multiple of `align` if that is not 0."""
+        self.do("store", value, pointer, detail=("", (f", align {align}" if align else "") + more))
+
+    def prefetch(self, pointer: Value, writes: bool = False, level: int = 3) -> None:
+        """Ask for the line of an address, to be read or written, into this cache and those behind it."""
+        given = (number(I32, x) for x in (writes, level, 1))
+        self.do_call("llvm.prefetch.p0", pointer, *given)
+
+    # -- lanes -----------------------------------------------------------------------------------
+
+    def lane(self, vector: Value, k: int) -> Value:
+        """Lane `k`."""
+        return self.make("extractelement", vector.type.element, (vector, number(I32, k)))
+
+    def with_lane(self, vector: Value, scalar: Value, k: int) -> Value:
+        """The vector with lane `k` replaced."""
+        return self.make("insertelement", vector.type, (vector, scalar, number(I32, k)))
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int] | None = None) -> Value:
+        """Lanes of two vectors, those of `b` counted on; all of them the first of `a` unless `lanes` says."""
+        count = a.type.lanes if lanes is None else len(lanes)
+        picked = type_of("i32", count)
+        mask = zero(picked) if lanes is None else listed(picked, lanes)
+        return self.make("shufflevector", type_of(a.type.scalar, count), (a, b, mask))
+
+    def spread(self, scalar: Value, lanes: int) -> Value:
+        """A scalar in so many lanes."""
+        many, nothing, mask = _spread(scalar.type, lanes)
+        first = self.make("insertelement", many, (nothing, scalar, _FIRST))
+        return self.make("shufflevector", many, (first, nothing, mask))
+
+
+_FIRST = number(I32, 0)
+
+
+@functools.cache
+def _spread(scalar: Type, lanes: int) -> tuple[Type, Value, Value]:
+    """The vector of so many lanes, one of which no lane counts, and the mask that takes the first lane."""
+    many = type_of(scalar.scalar, lanes)
+    return many, poison(many), zero(type_of("i32", lanes))
 
 
 def quoted(name: str) -> str:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ....core import native
 from . import functions
 from .emitter import Function, Module, width
+from .ir import Operand as Int, Value
 from .team import load
 
 
@@ -67,18 +68,18 @@ class _Writer:
         self.f, self.form = f, form
         self.data, self.result, self.head, scratch = (f.pointer(k) for k in range(4))
         self.floats, self.n, self.c, self.p = (f.integer(k) for k in range(4, 8))
-        mine = self.whole("mul", f.thread, self.whole("mul", self.floats, "3" if form.backward else "1"))
+        mine = self.whole("mul", f.thread, self.whole("mul", self.floats, 3 if form.backward else 1))
         self.squares = f.offset(scratch, mine, 4)
         self.powers = f.offset(self.squares, self.floats, 4)
         self.terms = f.offset(self.powers, self.floats, 4)
         self.unit = 1 if form.last else f.width  # numbers of scratch from one channel to the next
 
-    def whole(self, op: str, a: str, b: str) -> str:
-        return self.f.emit(f"{op} i64 {a}, {b}")
+    def whole(self, op: str, a: Value, b: Int) -> Value:
+        return self.f.binary(op, a, b)
 
     def write(self) -> None:
         f = self.f
-        with f.loop("0", self.floats, f.width) as loop:
+        with f.loop(0, self.floats, f.width) as loop:
             for row in (self.squares, self.terms) if self.form.backward else (self.squares,):
                 f.store(f.const(0.0), row, loop.index)
         if self.form.last:
@@ -86,33 +87,33 @@ class _Writer:
             with f.loop(begin, end) as line:
                 self.position(self.whole("mul", line.index, self.c), None)
             return
-        up = self.whole("add", self.p, str(f.width - 1))
-        blocks = self.whole("sdiv", up, str(f.width))
+        up = self.whole("add", self.p, f.width - 1)
+        blocks = self.whole("sdiv", up, f.width)
         begin, end = f.share(self.whole("mul", self.n, blocks))
         with f.loop(begin, end) as item:
             sample, block = self.whole("sdiv", item.index, blocks), self.whole("srem", item.index, blocks)
-            at = self.whole("mul", block, str(f.width))
+            at = self.whole("mul", block, f.width)
             base = self.whole("add", self.whole("mul", sample, self.whole("mul", self.c, self.p)), at)
-            whole = f.emit(f"icmp sle i64 {self.whole('add', at, str(f.width))}, {self.p}")
+            whole = f.is_("sle", self.whole("add", at, f.width), self.p)
             with f.when(whole):
                 self.position(base, None)
-            with f.when(f.emit(f"xor i1 {whole}, true")):
+            with f.when(f.negated(whole)):
                 self.position(base, f.tail(at, self.p))
 
-    def position(self, base: str, mask: str | None) -> None:
+    def position(self, base: Value, mask: Value | None) -> None:
         """All channels of one position (or of a vector of positions under a mask)."""
         f, form = self.f, self.form
 
-        def square(c: str, at: str, m: str | None) -> None:
+        def square(c: Value, at: Value, m: Value | None) -> None:
             x = f.load(self.data, at, form.dtype, m)
             f.store(f.mul(x, x), self.squares, self.place(c), "float32", m)
 
-        def out(c: str, at: str, m: str | None) -> None:
+        def out(c: Value, at: Value, m: Value | None) -> None:
             x = f.load(self.data, at, form.dtype, m)
             power = self.power(self.base(self.near(self.squares, c)))
             f.store(f.mul(x, power), self.result, at, form.dtype, m)
 
-        def term(c: str, at: str, m: str | None) -> None:
+        def term(c: Value, at: Value, m: Value | None) -> None:
             x, d = f.load(self.data, at, form.dtype, m), f.load(self.head, at, form.dtype, m)
             s = self.base(self.near(self.squares, c))
             by_power = f.mul(d, self.power(s))
@@ -120,7 +121,7 @@ class _Writer:
             f.store(by_power, self.powers, place)
             f.store(f.mul(f.div(by_power, s), x), self.terms, place, "float32", m)
 
-        def gradient(c: str, at: str, m: str | None) -> None:
+        def gradient(c: Value, at: Value, m: Value | None) -> None:
             x = f.load(self.data, at, form.dtype, m)
             spread = f.mul(self.near(self.terms, c), f.const(-2 * form.scale * form.beta))
             made = f.fma(spread, x, f.load(self.powers, self.place(c)))
@@ -128,30 +129,30 @@ class _Writer:
 
         for body in (square, term, gradient) if form.backward else (square, out):
             if form.last:
-                f.sweep("0", self.c, lambda c, m, body=body: body(c, self.whole("add", base, c), m))
+                f.sweep(0, self.c, lambda c, m, body=body: body(c, self.whole("add", base, c), m))
             else:
-                with f.loop("0", self.c) as channel:
+                with f.loop(0, self.c) as channel:
                     c = channel.index
                     body(c, self.whole("add", base, self.whole("mul", c, self.p)), mask)
 
-    def place(self, c: str) -> str:
+    def place(self, c: Value) -> Value:
         """Offset of channel `c` in a row of scratch."""
-        behind = self.whole("add", c, str(self.form.reach))
-        return self.whole("mul", behind, str(self.unit)) if self.unit > 1 else behind
+        behind = self.whole("add", c, self.form.reach)
+        return self.whole("mul", behind, self.unit) if self.unit > 1 else behind
 
-    def near(self, row: str, c: str) -> str:
+    def near(self, row: Value, c: Value) -> Value:
         """The sum over the channels near `c`."""
         f, here = self.f, self.place(c)
         total = f.load(row, here)
         for k in range(1, self.form.reach + 1):
             for side in (-k, k):
-                total = f.add(total, f.load(row, self.whole("add", here, str(side * self.unit))))
+                total = f.add(total, f.load(row, self.whole("add", here, side * self.unit)))
         return total
 
-    def base(self, total: str) -> str:
+    def base(self, total: Value) -> Value:
         return self.f.fma(total, self.f.const(self.form.scale), self.f.const(self.form.knorm))
 
-    def power(self, base: str) -> str:
+    def power(self, base: Value) -> Value:
         """base^-beta."""
         f = self.f
         return functions.exp(f, f.mul(functions.log(f, base), f.const(-self.form.beta)))

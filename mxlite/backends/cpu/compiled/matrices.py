@@ -32,6 +32,8 @@ from ....ops.norm.norm_act_line import is_lined
 from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width
+from .ir import Value
+from .register_tile import Factors, multiplied
 from .team import load
 from .transposition import _transposed
 
@@ -167,14 +169,14 @@ class _Multiply:
         c = f.share(self.n, panel())
         r0, r1 = f.either(by_rows, r[0], 0), f.either(by_rows, r[1], self.m)
         c0, c1 = f.either(by_rows, 0, c[0]), f.either(by_rows, self.n, c[1])
-        with f.loop(str(c0), str(c1), f.integer(BLOCK_COLUMNS)) as columns:
+        with f.loop(c0, c1, f.integer(BLOCK_COLUMNS)) as columns:
             self.j = columns.index
             self.nj = f.least(f.minus(c1, columns.index), f.integer(BLOCK_COLUMNS))
             self._fill_row()
-            with f.loop(str(r0), str(r1), f.integer(SUM_ROWS) if self.narrow else 1 << 40) as many:
+            with f.loop(r0, r1, f.integer(SUM_ROWS) if self.narrow else 1 << 40) as many:
                 self.first = many.index
                 last = f.least(r1, f.plus(many.index, f.integer(SUM_ROWS))) if self.narrow else r1
-                with f.loop("0", self.k, self.chunk) as deep:
+                with f.loop(0, self.k, self.chunk) as deep:
                     self._chunk(deep.index, last)
                 if self.narrow:
                     self._round(last)
@@ -184,15 +186,15 @@ class _Multiply:
         """Initial values of the sums, for the current columns."""
         f, form = self.f, self.form
 
-        def body(i: str, mask: str | None) -> None:
+        def body(i: Value, mask: Value | None) -> None:
             value = f.const(0.0)
             if form.bias:
                 value = f.load(f.offset(self.bias, self.j, form.bias), i, form.bias, mask)
             f.store(value, self.row, i, mask=mask)
 
-        f.sweep("0", str(self.nj), body)
+        f.sweep(0, self.nj, body)
 
-    def _chunk(self, k: str, last: Int) -> None:
+    def _chunk(self, k: Value, last: Int) -> None:
         """Some of the depth, for rows from `first` to `last`."""
         f = self.f
         steps = f.least(f.minus(self.k, k), self.chunk)
@@ -200,42 +202,39 @@ class _Multiply:
         fresh = f.both(is_first, f.negated(self.adds))
         across = f.over(f.plus(self.nj, panel() - 1), panel())
         b_at = f.at(self.b, f.plus(f.times(k, self.b_step), f.times(self.j, self.b_column)))
-        with f.loop("0", str(across)) as loop:
+        with f.loop(0, across) as loop:
             done = f.times(loop.index, panel())
             f.run(
-                self.copy_b, ("ptr", f.at(b_at, f.times(done, self.b_column))),
-                ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * self.form.depth))),
-                ("i64", steps), ("i64", f.minus(self.nj, done)), ("i64", self.b_step),
-                ("i64", self.b_column), *self._line_at("b", f.plus(self.j, done)),
-                *([("i64", self.gap)] if self.form.addend else []),
+                self.copy_b, f.at(b_at, f.times(done, self.b_column)),
+                f.at(self.block_b, f.times(loop.index, 4 * panel() * self.form.depth)),
+                steps, f.minus(self.nj, done), self.b_step,
+                self.b_column, *self._line_at("b", f.plus(self.j, done)),
+                *([self.gap] if self.form.addend else []),
             )  # fmt: skip
-        with f.loop(str(self.first), str(last), self.block_rows) as some:
+        with f.loop(self.first, last, self.block_rows) as some:
             i, ni = some.index, f.least(f.minus(last, some.index), self.block_rows)
             a_at = f.at(self.a, f.plus(f.times(i, self.a_row), f.times(k, self.a_step)))
-            f.run(
-                self.copy_a, ("ptr", a_at), ("ptr", self.block_a), ("i64", ni), ("i64", steps),
-                ("i64", self.a_row), ("i64", self.a_step), *self._line_at("a", k),
-            )  # fmt: skip
+            f.run(self.copy_a, a_at, self.block_a, ni, steps, self.a_row, self.a_step, *self._line_at("a", k))
             target = f.at(self.c, f.plus(f.times(i, self.c_row), f.times(self.j, 4)))
             line: Int = self.c_row
             if self.narrow:
                 target, line = f.at(self.sums, f.times(f.minus(i, self.first), 4 * COLUMNS)), 4 * COLUMNS
-            begin = f.emit(f"select i1 {fresh}, ptr {self.row}, ptr {target}")
+            begin = f.either(fresh, self.row, target)
             begin_line = f.either(fresh, 0, line)
             near, size, far = self._ahead(k, steps, i, ni)
             ahead_step = f.times(f.over(f.plus(ni, rows() - 1), rows()), f.times(steps, AHEAD))
-            with f.loop("0", str(across)) as loop:
+            with f.loop(0, across) as loop:
                 done = f.times(loop.index, panel())
                 shift = f.times(done, 4)
                 f.run(
-                    self.panel, ("ptr", self.block_a),
-                    ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * self.form.depth))),
-                    ("ptr", f.at(begin, shift)), ("i64", begin_line), ("ptr", f.at(target, shift)),
-                    ("i64", line), ("i64", ni), ("i64", steps), ("i64", f.minus(self.nj, done)),
-                    ("ptr", near), ("i64", size), ("ptr", far), ("i64", f.times(loop.index, ahead_step)),
+                    self.panel, self.block_a,
+                    f.at(self.block_b, f.times(loop.index, 4 * panel() * self.form.depth)),
+                    f.at(begin, shift), begin_line, f.at(target, shift),
+                    line, ni, steps, f.minus(self.nj, done),
+                    near, size, far, f.times(loop.index, ahead_step),
                 )  # fmt: skip
 
-    def _ahead(self, k: str, steps: Int, i: str, ni: Int) -> tuple[str, Int, str]:
+    def _ahead(self, k: Value, steps: Int, i: Value, ni: Int) -> tuple[Value, Int, Value]:
         """Addresses of the next data to be copied: some bytes, and the rest. If they are scattered, addresses
         in the cache.
         """
@@ -244,30 +243,30 @@ class _Multiply:
         if not form.a_turned:
             dense = f.is_("eq", self.a_row, f.times(steps, a_size))
             there = f.at(self.a, f.times(f.plus(i, ROWS), self.a_row))
-            return f.emit(f"select i1 {dense}, ptr {there}, ptr {self.block_a}"), 1 << 40, self.block_a
+            return f.either(dense, there, self.block_a), 1 << 40, self.block_a
         after = f.plus(k, self.chunk)
         a_dense = f.both(f.is_("eq", self.a_step, f.times(ni, a_size)), f.is_("eq", i, 0))
         b_dense = f.is_("eq", self.b_step, f.times(self.nj, b_size))
         near, far = f.at(self.a, f.times(after, self.a_step)), f.at(self.b, f.times(after, self.b_step))
         size = f.either(a_dense, f.times(self.chunk, self.a_step), 0)
-        return near, size, f.emit(f"select i1 {b_dense}, ptr {far}, ptr {self.block_b}")
+        return near, size, f.either(b_dense, far, self.block_b)
 
-    def _line_at(self, which: str, column: Int) -> list[tuple[str, Int]]:
+    def _line_at(self, which: str, column: Int) -> list[Value]:
         """Addresses of factors and shifts from a column on, if A or B has some."""
         f = self.f
-        return [("ptr", f.at(x, f.times(column, 4))) for x in self.line] if self.form.line == which else []
+        return [f.at(x, f.times(column, 4)) for x in self.line] if self.form.line == which else []
 
     def _round(self, last: Int) -> None:
         """Write the sums of these rows to C."""
         f = self.f
-        with f.loop(str(self.first), str(last)) as loop:
+        with f.loop(self.first, last) as loop:
             source = f.at(self.sums, f.times(f.minus(loop.index, self.first), 4 * COLUMNS))
-            target = f.offset(f.at(self.c, f.times(loop.index, self.c_row)), str(self.j), self.form.c)
+            target = f.offset(f.at(self.c, f.times(loop.index, self.c_row)), self.j, self.form.c)
 
-            def body(i: str, mask: str | None) -> None:
+            def body(i: Value, mask: Value | None) -> None:
                 f.store(f.load(source, i, mask=mask), target, i, self.form.c, mask)
 
-            f.sweep("0", str(self.nj), body)
+            f.sweep(0, self.nj, body)
 
 
 def _nbytes(dtype: str) -> int:
@@ -282,20 +281,20 @@ def _line(form: Form, which: str) -> dict[str, str]:
     return dict.fromkeys(("factor", "shift", *more), "ptr")
 
 
-def _norm(f: Routine, form: Form, which: str, i: str, mask: str | None) -> Callable[..., str]:
+def _norm(f: Routine, form: Form, which: str, i: Int, mask: Value | None) -> Callable[..., Value]:
     """Function that a copy applies to the numbers of columns from `i` on, and to their addends."""
     if form.line != which:
         return lambda x: x
-    line = [f.load(f"%{name}", i, mask=mask) for name in _line(form, which)]
+    line = [f.load(f.arg(name), i, mask=mask) for name in _line(form, which)]
     zero = f.const(0.0)
 
-    def normalized(x: str, added: str = "") -> str:
+    def normalized(x: Value, added: Value | None = None) -> Value:
         y = f.fma(x, *line[:2])
-        if added and line[2:]:
+        if added is not None and line[2:]:
             added = f.fma(added, *line[2:])
-        if form.addend == "relu":
+        if added is not None and form.addend == "relu":
             added = f.above(added, zero)
-        if added:
+        if added is not None:
             y = f.add(y, added)
         return f.above(y, zero) if form.relu else y
 
@@ -310,38 +309,38 @@ def _copy_b(p: Program, form: Form) -> str:
     )  # fmt: skip
     lanes, line = width(), 4 * panel()
     if not form.b_turned:
-        masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
-        norms = [_norm(f, form, "b", str(j * lanes), mask) for j, mask in enumerate(masks)]
+        masks = [f.tail(j * lanes, f.arg("left")) for j in range(VECTORS)]
+        norms = [_norm(f, form, "b", j * lanes, mask) for j, mask in enumerate(masks)]
         p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        with f.loop("0", "%steps") as loop:
+        with f.loop(0, f.arg("steps")) as loop:
             source, target = (
-                f.at("%b", f.times(loop.index, "%step")),
-                f.at("%into", f.times(loop.index, line)),
+                f.at(f.arg("b"), f.times(loop.index, f.arg("step"))),
+                f.at(f.arg("into"), f.times(loop.index, line)),
             )
             read = [source]
             if form.addend:
-                read.append(f.at(source, "%gap"))
+                read.append(f.at(source, f.arg("gap")))
                 for line in range(0, panel() * _nbytes(form.b), 64):
-                    there = f.at(read[1], f.plus(f.times("%step", AHEAD_ROWS), line))
-                    f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+                    there = f.at(read[1], f.plus(f.times(f.arg("step"), AHEAD_ROWS), line))
+                    f.prefetch(there)
             for j, (mask, norm) in enumerate(zip(masks, norms)):
-                found = [f.load(x, str(j * lanes), form.b, mask) for x in read]
+                found = [f.load(x, j * lanes, form.b, mask) for x in read]
                 f.write(norm(*found), f.at(target, 4 * lanes * j))
         f.done()
         return "copy_b"
-    last = f.minus("%left", 1)
+    last = f.minus(f.arg("left"), 1)
     for j in range(VECTORS):
-        at = [f.at("%b", f.times(f.least(j * lanes + r, last), "%column")) for r in range(lanes)]
-        into = f.at("%into", 4 * lanes * j)
+        at = [f.at(f.arg("b"), f.times(f.least(j * lanes + r, last), f.arg("column"))) for r in range(lanes)]
+        into = f.at(f.arg("into"), 4 * lanes * j)
 
-        def body(i: str, mask: str | None, at: list[str] = at, into: str = into) -> None:
+        def body(i: Value, mask: Value | None, at: list[Value] = at, into: Value = into) -> None:
             found = [f.as_int(f.load(x, i, form.b, mask)) for x in at]
             target = f.at(into, f.times(i, line))
             for k, x in enumerate(_transposed(f, found)):
                 # There is room after the last step, up to the form's depth.
                 f.write(f.as_float(x), f.at(target, line * k))
 
-        f.sweep("0", "%steps", body)
+        f.sweep(0, f.arg("steps"), body)
     f.done()
     return "copy_b"
 
@@ -352,30 +351,30 @@ def _copy_a(p: Program, form: Form) -> str:
         "copy_a", a="ptr", into="ptr", rows="i64", steps="i64", row="i64", step="i64", **_line(form, "a")
     )
     if not form.a_turned:
-        with f.loop("0", "%rows") as loop:
-            source = f.at("%a", f.times(loop.index, "%row"))
-            target = f.at("%into", f.times(loop.index, _row_bytes(form.depth)))
+        with f.loop(0, f.arg("rows")) as loop:
+            source = f.at(f.arg("a"), f.times(loop.index, f.arg("row")))
+            target = f.at(f.arg("into"), f.times(loop.index, _row_bytes(form.depth)))
 
-            def body(i: str, mask: str | None) -> None:
+            def body(i: Value, mask: Value | None) -> None:
                 f.store(_norm(f, form, "a", i, mask)(f.load(source, i, form.a, mask)), target, i, mask=mask)
 
-            f.sweep("0", "%steps", body)
+            f.sweep(0, f.arg("steps"), body)
         f.done()
         return "copy_a"
     # Step by step, in memory order: numbers of one tile are far apart, each in another cache line.
-    whole = f.times(f.over("%rows", rows()), rows())
-    mask = f.tail("0", str(f.minus("%rows", whole)))
-    with f.loop("0", "%steps") as steps:
-        source = f.at("%a", f.times(steps.index, "%step"))
-        target = f.at("%into", f.times(steps.index, 4 * width()))
+    whole = f.times(f.over(f.arg("rows"), rows()), rows())
+    mask = f.tail(0, f.minus(f.arg("rows"), whole))
+    with f.loop(0, f.arg("steps")) as steps:
+        source = f.at(f.arg("a"), f.times(steps.index, f.arg("step")))
+        target = f.at(f.arg("into"), f.times(steps.index, 4 * width()))
 
-        def copied(i: Int, mask: str) -> None:
+        def copied(i: Int, mask: Value) -> None:
             there = f.at(target, f.times(f.over(i, rows()), _tile_bytes(True, form.depth)))
-            f.write(f.load(f.at(source, f.times(i, "%row")), "0", form.a, mask), there)
+            f.write(f.load(f.at(source, f.times(i, f.arg("row"))), 0, form.a, mask), there)
 
-        with f.loop("0", str(whole), rows()) as loop:
-            copied(loop.index, f.tail("0", str(rows())))
-        with f.when(f.is_("slt", whole, "%rows")):
+        with f.loop(0, whole, rows()) as loop:
+            copied(loop.index, f.tail(0, rows()))
+        with f.when(f.is_("slt", whole, f.arg("rows"))):
             copied(whole, mask)
     f.done()
     return "copy_a"
@@ -394,27 +393,28 @@ def panel_routine(p: Program, turned: bool, depth: int = DEPTH) -> str:
         name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", rows="i64", steps="i64",
         left="i64", near="ptr", size="i64", far="ptr", ahead="i64",
     )  # fmt: skip
-    whole = f.times(f.over("%rows", rows()), rows())
+    whole = f.times(f.over(f.arg("rows"), rows()), rows())
     done: Int = 0
     for n in sizes:
-        until = whole if n == rows() else f.plus(done, f.times(f.over(f.minus("%rows", done), n), n))
-        with f.loop(str(done), str(until), n) as loop:
+        until = whole if n == rows() else f.plus(done, f.times(f.over(f.minus(f.arg("rows"), done), n), n))
+        with f.loop(done, until, n) as loop:
             i = loop.index
             if turned:
                 inside = f.rest(i, rows())
                 a = f.at(
-                    "%a", f.plus(f.times(f.over(i, rows()), _tile_bytes(True, depth)), f.times(inside, 4))
+                    f.arg("a"),
+                    f.plus(f.times(f.over(i, rows()), _tile_bytes(True, depth)), f.times(inside, 4)),
                 )
             else:
-                a = f.at("%a", f.times(i, _row_bytes(depth)))
-            away = f.plus("%ahead", f.times(f.over(i, rows()), f.times("%steps", AHEAD)))
-            is_near = f.is_("slt", away, "%size")
-            near, far = f.at("%near", away), f.at("%far", f.minus(away, "%size"))
+                a = f.at(f.arg("a"), f.times(i, _row_bytes(depth)))
+            away = f.plus(f.arg("ahead"), f.times(f.over(i, rows()), f.times(f.arg("steps"), AHEAD)))
+            is_near = f.is_("slt", away, f.arg("size"))
+            near, far = f.at(f.arg("near"), away), f.at(f.arg("far"), f.minus(away, f.arg("size")))
             f.run(
-                f"{name}_{n}", ("ptr", a), ("ptr", "%b"), ("ptr", f.at("%begin", f.times(i, "%begin_row"))),
-                ("i64", "%begin_row"), ("ptr", f.at("%c", f.times(i, "%c_row"))), ("i64", "%c_row"),
-                ("i64", "%steps"), ("i64", "%left"),
-                ("ptr", f.emit(f"select i1 {is_near}, ptr {near}, ptr {far}")),
+                f"{name}_{n}", a, f.arg('b'), f.at(f.arg('begin'), f.times(i, f.arg('begin_row'))),
+                f.arg('begin_row'), f.at(f.arg('c'), f.times(i, f.arg('c_row'))), f.arg('c_row'),
+                f.arg('steps'), f.arg('left'),
+                f.either(is_near, near, far),
             )  # fmt: skip
         done = until
     f.done()
@@ -423,40 +423,30 @@ def panel_routine(p: Program, turned: bool, depth: int = DEPTH) -> str:
 
 def _tile(p: Program, name: str, n: int, turned: bool, depth: int) -> None:
     """n rows of one panel."""
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f: Routine = p.routine(
         name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", steps="i64", left="i64",
         ahead="ptr",
     )  # fmt: skip
     lanes = width()
     row, step = (4, 4 * lanes) if turned else (_row_bytes(depth), 4)
-    masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
-    at = [f.at("%c", f.times(r, "%c_row")) for r in range(n)]
+    masks = [f.tail(j * lanes, f.arg("left")) for j in range(VECTORS)]
+    at = [f.at(f.arg("c"), f.times(r, f.arg("c_row"))) for r in range(n)]
     for there in at:  # prefetched for the end of the sums
         for j in range(VECTORS):
-            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(there, 4 * lanes * j)}, i32 1, i32 3, i32 1)")
+            f.prefetch(f.at(there, 4 * lanes * j), writes=True)
     sums = [f.const(0.0)] * (n * VECTORS)
-    until = f.emit(f"and i64 %steps, {-_UNROLL}")
-    start = "0"
-    for stop, count in ((until, _UNROLL), ("%steps", 1)):
-        with f.loop(start, stop, count, sums) as loop:
-            values = list(loop.values)
-            a = f.at("%a", f.times(loop.index, step))
-            b = f.at("%b", f.times(loop.index, 4 * panel()))
-            for line in range(0, AHEAD * count, 64) if count > 1 else ():
-                there = f.at("%ahead", f.plus(f.times(loop.index, AHEAD), line))
-                f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 2, i32 1)")
-            for k in range(count):
-                right = [f.read(f.at(b, 4 * (panel() * k + lanes * j))) for j in range(VECTORS)]
-                for r in range(n):
-                    left = f.repeated(f.at(a, r * row + k * step))
-                    for j in range(VECTORS):
-                        values[r * VECTORS + j] = f.fma(left, right[j], values[r * VECTORS + j])
-            loop.again(*values)
-        sums, start = list(loop.results), stop
+    until = f.binary("and", f.arg("steps"), -_UNROLL)
+
+    def ahead(i: Value, b: Value, k: int) -> None:
+        for line in range(0, 0 if k else AHEAD * _UNROLL, 64):
+            f.prefetch(f.at(f.arg("ahead"), f.plus(f.times(i, AHEAD), line)), level=2)
+
+    factors = Factors(f.arg("a"), row, step, f.arg("b"), 4 * panel(), (None,) * VECTORS)
+    sums = multiplied(f, sums, factors, 0, until, _UNROLL, ahead)
+    sums = multiplied(f, sums, factors, until, f.arg("steps"))
     for r in range(n):
-        begin = f.at("%begin", f.times(r, "%begin_row"))
+        begin = f.at(f.arg("begin"), f.times(r, f.arg("begin_row")))
         for j, mask in enumerate(masks):
-            value = f.add(sums[r * VECTORS + j], f.load(begin, str(j * lanes), mask=mask))
-            f.store(value, at[r], str(j * lanes), mask=mask)
+            value = f.add(sums[r * VECTORS + j], f.load(begin, j * lanes, mask=mask))
+            f.store(value, at[r], j * lanes, mask=mask)
     f.done()

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .doubles import Doubles
 from .emitter import Function
+from .ir import DOUBLE, number, Value
 
 
 @dataclass(frozen=True)
@@ -53,26 +55,26 @@ class Channel:
     """
 
     def __init__(
-        self, f: Function, form: Form, mean: str, scale: str, shift: str, line: Sequence[str] = ()
+        self, f: Function, form: Form, mean: Value, scale: Value, shift: Any, line: Sequence[Value] = ()
     ) -> None:
         self.f, self.form, self.mean, self.scale, self.shift, self.line = f, form, mean, scale, shift, line
 
-    def sum(self, x: str, addend: str | None) -> str:
+    def sum(self, x: Value, addend: Value | None) -> Value:
         """Input of the rectifier."""
         y = self.f.fma(x, self.scale, self.shift)
         return y if addend is None else self.f.add(y, self._added(addend))
 
-    def out(self, x: str, addend: str | None) -> str:
+    def out(self, x: Value, addend: Value | None) -> Value:
         y = self.sum(x, addend)
         return self.f.above(y, self.f.const(0.0)) if self.form.relu else y
 
-    def _added(self, addend: str) -> str:
+    def _added(self, addend: Value) -> Value:
         if not self.line:
             return addend
         y = self.f.fma(addend, *self.line)
         return self.f.above(y, self.f.const(0.0)) if self.form.addend == "relu" else y
 
-    def masked(self, d: str, x: str, other: str | None) -> str:
+    def masked(self, d: Value, x: Value, other: Value | None) -> Value:
         """Gradient masked by the rectifier; `other` is out or the addend, whichever determines the mask."""
         f = self.f
         if not self.form.relu:
@@ -81,25 +83,27 @@ class Channel:
         seen = other if other is not None and self.form.by_out else self.sum(x, other)
         return f.select(f.compare("ugt", seen, zero), d, zero)  # nan does not stop it
 
-    def d_data(self, d: str, x: str, slope: str, offset: str) -> str:
+    def d_data(self, d: Value, x: Value, slope: Value | None, offset: Value | None) -> Value:
         f = self.f
         direct = f.mul(d, self.scale)
-        if not self.form.batch:
+        if slope is None or offset is None:
             return direct
         return f.add(direct, f.add(f.mul(f.sub(x, self.mean), slope), offset))
 
 
-def scale_of(f: Function, form: Form, inverse: str, gamma: str) -> str:
+def scale_of(f: Function, form: Form, inverse: Value, gamma: Value | None) -> Value:
     """gamma / std. With `fix_gamma` there is no gamma."""
-    return f.mul(inverse, gamma) if form.gamma else inverse
+    return inverse if gamma is None else f.mul(inverse, gamma)
 
 
-def shift_of(f: Function, mean: str, scale: str, beta: str) -> str:
+def shift_of(f: Function, mean: Value, scale: Value, beta: Value) -> Value:
     """beta - mean * scale, rounded once."""
     return f.fma(f.neg(mean), scale, beta)
 
 
-def statistics(f: Function, first: str, sums: Sequence[str], per_count: str, eps: str) -> tuple[str, str]:
+def statistics(
+    f: Function, first: Value, sums: Sequence[Value], per_count: Value, eps: Value
+) -> tuple[Value, Value]:
     """Mean and 1 / std from k and the sums of x - k and (x - k)^2; all but the results float64."""
     w = Doubles(f)
     away = w.op("fmul", sums[0], per_count)
@@ -108,16 +112,16 @@ def statistics(f: Function, first: str, sums: Sequence[str], per_count: str, eps
     return w.narrow(w.op("fadd", first, away)), inverse_of(f, var, eps)
 
 
-def inverse_of(f: Function, var: str, eps: str) -> str:
+def inverse_of(f: Function, var: Value, eps: Value) -> Value:
     """1 / sqrt(var + eps), of float64."""
     w = Doubles(f)
-    one = w.every("1.0")
+    one = f.every(number(DOUBLE, 1.0))
     return w.narrow(w.op("fdiv", one, w.sqrt(w.op("fadd", var, eps))))
 
 
 def slope_and_offset(
-    f: Function, scale: str, inverse: str, sums: Sequence[str], per_count: str
-) -> tuple[str, str]:
+    f: Function, scale: Value, inverse: Value, sums: Sequence[Value], per_count: Value
+) -> tuple[Value, Value]:
     """See above; `sums` are float64, of d and of d * (x - mean)."""
     w = Doubles(f)
     by = w.op("fneg", w.op("fmul", w.widen(scale), per_count))
@@ -126,15 +130,15 @@ def slope_and_offset(
     return w.narrow(slope), w.narrow(w.op("fmul", sums[0], by))
 
 
-def moved(f: Function, moving: str, batch: str, momentum: str, rest: str) -> str:
+def moved(f: Function, moving: Value, batch: Value, momentum: Value, rest: Value) -> Value:
     """moving * momentum + batch * (1 - momentum), of float64 numbers but for `moving`, rounded."""
     w = Doubles(f)
     kept = w.op("fmul", w.widen(moving), momentum)
     return w.narrow(w.op("fadd", kept, w.op("fmul", batch, rest)))
 
 
-def variance_of(f: Function, inverse: str, eps: str) -> str:
+def variance_of(f: Function, inverse: Value, eps: Value) -> Value:
     """The variance recomputed from 1 / sqrt(var + eps); float64."""
     w = Doubles(f)
     wide = w.widen(inverse)
-    return w.op("fsub", w.op("fdiv", w.every("1.0"), w.op("fmul", wide, wide)), eps)
+    return w.op("fsub", w.op("fdiv", f.every(number(DOUBLE, 1.0)), w.op("fmul", wide, wide)), eps)

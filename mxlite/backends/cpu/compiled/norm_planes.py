@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .doubles import Doubles
 from .emitter import Module
+from .ir import Operand as Int, Value
 from .norm_form import (
     Channel,
     Form,
@@ -39,42 +40,45 @@ class _Planes:
         self.samples, self.channels, self.plane = (f.integer(s) for s in (SAMPLES, CHANNELS, PLANE))
         self.per_count, self.eps = self.w.number(PER_COUNT), self.w.number(EPS)
 
-    def planes(self, arrays: Sequence[str], c: str, sample: str) -> list[str]:
+    def planes(self, arrays: Sequence[Value], c: Value, sample: Int) -> list[Value]:
         """Address of the plane of a sample and channel in each array."""
         f = self.f
-        at = f.emit(f"add i64 {f.emit(f'mul i64 {sample}, {self.channels}')}, {c}")
-        start = f.emit(f"mul i64 {at}, {self.plane}")
+        at = f.binary("add", f.binary("mul", sample, self.channels), c)
+        start = f.times(at, self.plane)
         return [f.offset(a, start, self.form.dtype) for a in arrays]
 
     def reduce(
-        self, arrays: Sequence[str], c: str, terms: Callable[[str, str | None, list[str]], tuple[str, str]]
-    ) -> list[str]:
+        self,
+        arrays: Sequence[Value],
+        c: Value,
+        terms: Callable[[Value, Value | None, list[Value]], tuple[Value, Value]],
+    ) -> list[Value]:
         """Totals of both of `terms(i, mask, planes)` over a channel, float64: in float32 within a plane."""
         f, w = self.f, self.w
 
-        def added(i: str, mask: str | None, *sums: str) -> list[str]:
+        def added(i: Value, mask: Value | None, *sums: Value) -> list[Value]:
             made = terms(i, mask, planes)
             if mask is not None:
                 made = tuple(f.select(mask, t, f.const(0.0)) for t in made)  # type: ignore[assignment]
             return [f.add(s, t) for s, t in zip(sums, made)]
 
-        with f.loop("0", self.samples, carried=(w.zero, w.zero), kind=w.vector) as sample:
+        with f.loop(0, self.samples, carried=(w.zero, w.zero)) as sample:
             planes = self.planes(arrays, c, sample.index)
             zeros = (f.const(0.0), f.const(0.0))
-            sums = f.sweep("0", self.plane, added, zeros, unroll=4, join=f.add)
+            sums = f.sweep(0, self.plane, added, zeros, unroll=4, join=f.add)
             sample.again(*(w.op("fadd", a, w.widen(b)) for a, b in zip(sample.values, sums)))
         return [w.total(s) for s in sample.results]
 
     def apply(
-        self, arrays: Sequence[str], c: str, body: Callable[[str, str | None, list[str]], None]
+        self, arrays: Sequence[Value], c: Value, body: Callable[[Value, Value | None, list[Value]], None]
     ) -> None:
         """body(i, mask, planes) for every vector of a channel."""
         f = self.f
-        with f.loop("0", self.samples) as sample:
+        with f.loop(0, self.samples) as sample:
             planes = self.planes(arrays, c, sample.index)
-            f.sweep("0", self.plane, lambda i, mask: body(i, mask, planes), unroll=4)
+            f.sweep(0, self.plane, lambda i, mask: body(i, mask, planes), unroll=4)
 
-    def load(self, planes: Sequence[str], i: int, at: str, mask: str | None) -> str:
+    def load(self, planes: Sequence[Value], i: int, at: Value, mask: Value | None) -> Value:
         return self.f.load(planes[i], at, self.form.dtype, mask)
 
 
@@ -89,10 +93,10 @@ def forward(form: Form) -> Module:
     with f.loop(first, last) as channels:
         c = channels.index
         if form.batch:
-            start = p.planes([data], c, "0")[0]
-            shift = f.load_one(start, "0", form.dtype)
+            start = p.planes([data], c, 0)[0]
+            shift = f.load_one(start, 0, form.dtype)
 
-            def terms(i: str, mask: str | None, planes: list[str]) -> tuple[str, str]:
+            def terms(i: Value, mask: Value | None, planes: list[Value]) -> tuple[Value, Value]:
                 x = f.sub(p.load(planes, 0, i, mask), shift)
                 return x, f.mul(x, x)
 
@@ -103,10 +107,10 @@ def forward(form: Form) -> Module:
         f.store_one(mean, mean_out, c)
         f.store_one(inverse, var_out, c)
         if form.result:
-            scale = scale_of(f, form, inverse, f.load_one(gamma, c) if form.gamma else "")
+            scale = scale_of(f, form, inverse, f.load_one(gamma, c) if form.gamma else None)
             at = Channel(f, form, mean, scale, shift_of(f, mean, scale, f.load_one(beta, c)))
 
-            def applied(i: str, mask: str | None, planes: list[str]) -> None:
+            def applied(i: Value, mask: Value | None, planes: list[Value]) -> None:
                 more = p.load(planes, 2, i, mask) if form.addend else None
                 f.store(at.out(p.load(planes, 0, i, mask), more), planes[1], i, form.dtype, mask)
 
@@ -131,12 +135,12 @@ def backward(form: Form) -> Module:
     with f.loop(first, last) as channels:
         c = channels.index
         mean, inverse = f.load_one(mean_in, c), f.load_one(var_in, c)
-        scale = scale_of(f, form, inverse, f.load_one(gamma, c) if form.gamma else "")
+        scale = scale_of(f, form, inverse, f.load_one(gamma, c) if form.gamma else None)
         by_data = form.relu and not by_out
-        shift = shift_of(f, mean, scale, f.load_one(beta, c)) if by_data else ""
+        shift = shift_of(f, mean, scale, f.load_one(beta, c)) if by_data else None
         at = Channel(f, form, mean, scale, shift)
 
-        def terms(i: str, mask: str | None, planes: list[str]) -> tuple[str, str]:
+        def terms(i: Value, mask: Value | None, planes: list[Value]) -> tuple[Value, Value]:
             x, d = p.load(planes, 0, i, mask), p.load(planes, 1, i, mask)
             d = at.masked(d, x, p.load(planes, 2, i, mask) if by_out else None)
             if stored:
@@ -148,10 +152,10 @@ def backward(form: Form) -> Module:
         f.store_one(w.narrow(sums[0]), d_beta, c)
         by_gamma = w.narrow(w.op("fmul", sums[1], w.widen(inverse))) if form.gamma else f.const(0.0)
         f.store_one(by_gamma, d_gamma, c)
-        slope, offset = slope_and_offset(f, scale, inverse, sums, p.per_count) if form.batch else ("", "")
+        slope, offset = slope_and_offset(f, scale, inverse, sums, p.per_count) if form.batch else (None, None)
         if form.result:
 
-            def applied(i: str, mask: str | None, planes: list[str]) -> None:
+            def applied(i: Value, mask: Value | None, planes: list[Value]) -> None:
                 x, d = p.load(planes, 0, i, mask), p.load(planes, 1, i, mask)
                 if not stored:
                     d = at.masked(d, x, p.load(planes, 3, i, mask) if by_out else None)

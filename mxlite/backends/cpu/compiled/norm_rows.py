@@ -23,10 +23,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ....ops.norm.norm_act_line import is_lined
 from .doubles import Doubles
 from .emitter import Module, width
+from .ir import Operand as Int, Value
 from .norm_form import (
     Channel,
     Form,
@@ -53,8 +55,8 @@ ADDEND_FACTOR, ADDEND_SHIFT = 25, 26  # addresses
 PARTS = 27  # number
 COUNT = 28
 
-Rows = list[list[str]]  # for each row, its begin in each array
-Column = Callable[[str, "str | None", Rows], None]
+Rows = list[list[Value]]  # for each row, its begin in each array
+Column = Callable[[Value, "Value | None", Rows], None]
 
 
 def copies(channels: int, numbers: int, itemsize: int) -> int:
@@ -82,42 +84,48 @@ class _Passes:
         f = self.f = self.module.function("norm")
         self.form, self.w = form, Doubles(f)
         self.length, self.channels, self.copies = (f.integer(s) for s in (LENGTH, CHANNELS, COPIES))
-        self.nbytes = f.emit(f"mul i64 {f.integer(STRIDE)}, 4")
+        self.nbytes = f.times(f.integer(STRIDE), 4)
         work = f.pointer(WORK)
         self.shared = [self._part(work, i) for i in range(_SHARED)]
         self.parts = f.integer(PARTS)
         self.totals_at = self._part(work, _SHARED)
-        self.of_part = f.emit(f"mul i64 {self.nbytes}, {_OF_PART}")
-        areas = f.offset(self.totals_at, f.emit(f"mul i64 {self.of_part}, {self.parts}"))
-        area = f.emit(f"mul i64 {self.nbytes}, {_OWN}")
-        own = f.offset(areas, f.emit(f"mul i64 {area}, {f.thread}"))
+        self.of_part = f.times(self.nbytes, _OF_PART)
+        areas = f.offset(self.totals_at, f.times(self.of_part, self.parts))
+        area = f.times(self.nbytes, _OWN)
+        own = f.offset(areas, f.times(area, f.thread))
         self.own = [self._part(own, i) for i in range(3)]
         self.sums = [self._part(own, i) for i in (3, 4)]
         self.line = [self._part(own, i) for i in (5, 6)] if is_lined(form.addend) else []
         self.first, self.last = self._rows_of(f.thread, f.threads)
         self.per_count, self.eps = self.w.number(PER_COUNT), self.w.number(EPS)
 
-    def _part(self, base: str, i: int) -> str:
-        return self.f.offset(base, self.f.emit(f"mul i64 {self.nbytes}, {i}"))
+    def _part(self, base: Value, i: int) -> Value:
+        return self.f.offset(base, self.f.binary("mul", self.nbytes, i))
 
-    def _rows_of(self, number: str, count: str) -> tuple[str, str]:
+    def _rows_of(self, number: Value, count: Value) -> tuple[Value, Value]:
         """Rows [first, last) of part `number` of so many."""
         f = self.f
         first, rows = f.share(f.integer(ROWS), part=(number, count))
         # The incomplete row at the end belongs to the part with the last whole one.
-        at_end = f.emit(f"icmp eq i64 {rows}, {f.integer(ROWS)}")
-        is_last = f.emit(f"icmp eq i64 {number}, {f.emit(f'sub i64 {count}, 1')}")
-        is_there = f.emit(f"icmp sgt i64 {f.integer(REST)}, 0")
-        more = f.emit(f"and i1 {is_there}, {f.emit(f'and i1 {at_end}, {is_last}')}")
-        return first, f.emit(f"add i64 {rows}, {f.emit(f'zext i1 {more} to i64')}")
+        at_end = f.is_("eq", rows, f.integer(ROWS))
+        is_last = f.is_("eq", number, f.minus(count, 1))
+        is_there = f.is_("sgt", f.integer(REST), 0)
+        more = f.both(is_there, f.both(at_end, is_last))
+        return first, f.plus(rows, f.flag(more))
 
-    def _totals(self, part: str) -> list[str]:
+    def _totals(self, part: Value) -> list[Value]:
         """Addresses of both totals of a part."""
-        area = f"mul i64 {self.of_part}, {part}"
-        return [self._part(self.f.offset(self.totals_at, self.f.emit(area)), i) for i in (0, 2)]
+        f = self.f
+        return [self._part(f.offset(self.totals_at, f.times(self.of_part, part)), i) for i in (0, 2)]
 
     def rows(
-        self, arrays: Sequence[str], column: Column, first: str, last: str, wide: int, back: bool = False
+        self,
+        arrays: Sequence[Value],
+        column: Column,
+        first: Value,
+        last: Value,
+        wide: int,
+        back: bool = False,
     ) -> None:
         """column(v, mask, rows) for rows [first, last), `wide` whole ones at a time, from the last if `back`.
 
@@ -125,41 +133,41 @@ class _Passes:
         """
         f = self.f
         every = f.integer(ROWS)
-        over = f.emit(f"icmp sgt i64 {last}, {every}")
-        whole = f.emit(f"select i1 {over}, i64 {every}, i64 {last}")
+        over = f.is_("sgt", last, every)
+        whole = f.either(over, every, last)
         # Rows of incomplete vectors go one at a time, because only then masks are used.
-        count = f.emit(f"and i64 {f.emit(f'sub i64 {whole}, {first}')}, {-wide}")
-        plain = f.emit(f"icmp eq i64 {f.emit(f'and i64 {self.length}, {f.width - 1}')}, 0")
-        until = f.emit(f"add i64 {first}, {f.emit(f'select i1 {plain}, i64 {count}, i64 0')}")
+        count = f.binary("and", f.minus(whole, first), -wide)
+        plain = f.is_("eq", f.binary("and", self.length, f.width - 1), 0)
+        until = f.plus(first, f.either(plain, count, 0))
         parts = [(first, until, wide), (until, last, 1)]
         for begin, end, step in reversed(parts) if back else parts:
             with f.loop(begin, end, step) as loop:
                 row = loop.index
                 if back:
-                    mirror = f.emit(f"add i64 {begin}, {end}")
-                    row = f.emit(f"sub i64 {f.emit(f'sub i64 {mirror}, {row}')}, {step}")
-                starts = [f.emit(f"mul i64 {row}, {self.length}")]
+                    mirror = f.plus(begin, end)
+                    row = f.minus(f.minus(mirror, row), step)
+                starts = [f.times(row, self.length)]
                 for _ in range(step - 1):
-                    starts.append(f.emit(f"add i64 {starts[-1]}, {self.length}"))
+                    starts.append(f.plus(starts[-1], self.length))
                 found = [[f.offset(a, s, self.form.dtype) for a in arrays] for s in starts]
                 if step > 1:
-                    with f.loop("0", self.length, f.width) as columns:
+                    with f.loop(0, self.length, f.width) as columns:
                         column(columns.index, None, found)
                 else:
-                    is_rest = f.emit(f"icmp eq i64 {row}, {every}")
-                    stop = f.emit(f"select i1 {is_rest}, i64 {f.integer(REST)}, i64 {self.length}")
-                    f.sweep("0", stop, lambda v, mask, at=found: column(v, mask, at))
+                    is_rest = f.is_("eq", row, every)
+                    stop = f.either(is_rest, f.integer(REST), self.length)
+                    f.sweep(0, stop, lambda v, mask, at=found: column(v, mask, at))
 
     def reduce(
         self,
-        arrays: Sequence[str],
-        terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]],
+        arrays: Sequence[Value],
+        terms: Callable[[Value, Value | None], Callable[[list[Value]], tuple[Value, Value]]],
         wide: int,
     ) -> None:
         """Add both terms that `terms(v, mask)` computes from a row to the totals of this thread's parts."""
         f, w = self.f, self.w
 
-        def column(v: str, mask: str | None, rows: Rows) -> None:
+        def column(v: Value, mask: Value | None, rows: Rows) -> None:
             both = list(map(terms(v, mask), rows))
             for sums, found in zip(self.sums, zip(*both)):
                 some = list(found)
@@ -171,41 +179,40 @@ class _Passes:
         with f.loop(*f.share(self.parts)) as part:
             both_totals = self._totals(part.index)
             first, last = self._rows_of(part.index, self.parts)
-            with f.loop("0", self.length, f.width) as v:  # there is room behind the last number
+            with f.loop(0, self.length, f.width) as v:  # there is room behind the last number
                 for sums, totals in zip(self.sums, both_totals):
                     f.store(f.const(0.0), sums, v.index)
                     w.store(w.zero, totals, v.index)
             with f.loop(first, last, CHUNK) as chunk:
-                most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
-                over = f.emit(f"icmp slt i64 {most}, {last}")
-                until = f.emit(f"select i1 {over}, i64 {most}, i64 {last}")
+                most = f.plus(chunk.index, CHUNK)
+                until = f.least(most, last)
                 self.rows(arrays, column, chunk.index, until, wide)
-                with f.loop("0", self.length, f.width) as v:
+                with f.loop(0, self.length, f.width) as v:
                     for sums, totals in zip(self.sums, both_totals):
                         some = w.widen(f.load(sums, v.index))
                         w.store(w.op("fadd", w.load(totals, v.index), some), totals, v.index)
                         f.store(f.const(0.0), sums, v.index)
 
-    def channelwise(self, first: str, last: str, body: Callable[[str, str], None]) -> None:
+    def channelwise(self, first: Int, last: Value, body: Callable[[Value, Value], None]) -> None:
         """body(c, mask) for every vector of the channels [first, last), `first` a multiple of its width."""
         with self.f.loop(first, last, self.f.width) as c:
             body(c.index, self.f.tail(c.index, self.channels))
 
-    def gathered(self, c: str) -> tuple[str, ...]:
+    def gathered(self, c: Value) -> tuple[Value, ...]:
         """Both totals of channels [c, c + width): of all parts and columns."""
         f, w = self.f, self.w
         zeros = (w.zero, w.zero)
-        with f.loop("0", self.parts, carried=zeros, kind=w.vector) as part:
+        with f.loop(0, self.parts, carried=zeros) as part:
             totals = self._totals(part.index)
-            with f.loop("0", self.copies, carried=part.values, kind=w.vector) as copy:
+            with f.loop(0, self.copies, carried=part.values) as copy:
                 at = self._column(copy.index, c)
                 copy.again(*(w.op("fadd", s, w.load(t, at)) for s, t in zip(copy.values, totals)))
             part.again(*copy.results)
         return part.results
 
-    def spread(self, value: str, target: str, c: str, mask: str | None) -> None:
+    def spread(self, value: Value, target: Value, c: Value, mask: Value | None) -> None:
         """Write numbers of channels [c, c + width) to all columns of theirs."""
-        with self.f.loop("0", self.copies) as copy:
+        with self.f.loop(0, self.copies) as copy:
             self.f.store(value, target, self._column(copy.index, c), mask=mask)
 
     def spread_line(self) -> None:
@@ -213,27 +220,27 @@ class _Passes:
         for slot, target in zip((ADDEND_FACTOR, ADDEND_SHIFT), self.line):
             self.spread_out(self.f.pointer(slot), target)
 
-    def spread_out(self, source: str, target: str) -> None:
+    def spread_out(self, source: Value, target: Value) -> None:
         """Write numbers of all channels to all columns."""
         self.channelwise(
-            "0",
+            0,
             self.channels,
             lambda c, mask: self.spread(self.f.load(source, c, mask=mask), target, c, mask),
         )
 
-    def _column(self, copy: str, c: str) -> str:
-        return self.f.emit(f"add i64 {self.f.emit(f'mul i64 {copy}, {self.channels}')}, {c}")
+    def _column(self, copy: Value, c: Value) -> Value:
+        return self.f.plus(self.f.times(copy, self.channels), c)
 
-    def channel(self, v: str, mean: str, scale: str, shift: str) -> Channel:
-        """The channels of column v, out of vectors; "" for what is not needed."""
-        found = [self.f.load(p, v) if p else "" for p in (mean, scale, shift)]
+    def channel(self, v: Value, mean: Value | None, scale: Value | None, shift: Value | None) -> Channel:
+        """The channels of column v, out of vectors; None for what is not needed."""
+        found: list[Any] = [None if p is None else self.f.load(p, v) for p in (mean, scale, shift)]
         line = [self.f.load(p, v) for p in self.line]
         return Channel(self.f, self.form, found[0], found[1], found[2], line)
 
-    def load(self, row: Sequence[str], i: int, v: str, mask: str | None) -> str:
+    def load(self, row: Sequence[Value], i: int, v: Value, mask: Value | None) -> Value:
         return self.f.load(row[i], v, self.form.dtype, mask)
 
-    def write(self, value: str, row: Sequence[str], i: int, v: str, mask: str | None) -> None:
+    def write(self, value: Value, row: Sequence[Value], i: int, v: Value, mask: Value | None) -> None:
         """The result at column v of array i."""
         self.f.store(
             value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None
@@ -248,13 +255,13 @@ def forward(form: Form) -> Module:
     if form.batch:
         shift = p.own[0]
         p.channelwise(
-            "0", p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask)
+            0, p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask)
         )
 
-        def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
+        def terms(v: Value, mask: Value | None) -> Callable[[list[Value]], tuple[Value, Value]]:
             first = f.load(shift, v)
 
-            def of(row: list[str]) -> tuple[str, str]:
+            def of(row: list[Value]) -> tuple[Value, Value]:
                 x = f.sub(p.load(row, 0, v, mask), first)
                 return x, f.mul(x, x)
 
@@ -267,7 +274,7 @@ def forward(form: Form) -> Module:
     )
     line = [f.pointer(s) for s in (FACTOR, SHIFT)] if form.line else []
 
-    def settled(c: str, mask: str | None) -> None:
+    def settled(c: Value, mask: Value | None) -> None:
         if form.batch:
             mean, inverse = statistics(f, w.widen(f.load(p.own[0], c)), p.gathered(c), p.per_count, p.eps)
         else:
@@ -276,7 +283,7 @@ def forward(form: Form) -> Module:
         f.store(mean, mean_out, c, mask=mask)
         f.store(inverse, var_out, c, mask=mask)
         if form.result or form.line:
-            scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
+            scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else None)
             shift = shift_of(f, mean, scale, f.load(beta, c, mask=mask))
             for value, target in zip((scale, shift), p.shared) if form.result else ():
                 p.spread(value, target, c, mask)
@@ -288,8 +295,8 @@ def forward(form: Form) -> Module:
         p.spread_line()
         f.meet()
 
-        def applied(v: str, mask: str | None, rows: Rows) -> None:
-            channel = p.channel(v, "", p.shared[0], p.shared[1])
+        def applied(v: Value, mask: Value | None, rows: Rows) -> None:
+            channel = p.channel(v, None, p.shared[0], p.shared[1])
             for row in rows:
                 more = p.load(row, 2, v, mask) if form.addend else None
                 y = channel.out(p.load(row, 0, v, mask), more)
@@ -317,14 +324,14 @@ def again(form: Form) -> Module:
     f = p.f
     gamma, beta, mean_in, var_in = (f.pointer(s) for s in (GAMMA, BETA, MEAN, VAR))
 
-    def settled(c: str, mask: str | None) -> None:
+    def settled(c: Value, mask: Value | None) -> None:
         mean, inverse = f.load(mean_in, c, mask=mask), f.load(var_in, c, mask=mask)
-        scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
+        scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else None)
         shift = shift_of(f, mean, scale, f.load(beta, c, mask=mask))
         for value, target in zip((scale, shift), p.own):
             p.spread(value, target, c, mask)
 
-    p.channelwise("0", p.channels, settled)
+    p.channelwise(0, p.channels, settled)
     return _applied(p)
 
 
@@ -334,8 +341,8 @@ def _applied(p: _Passes) -> Module:
     data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
     p.spread_line()
 
-    def applied(v: str, mask: str | None, rows: Rows) -> None:
-        channel = p.channel(v, "", p.own[0], p.own[1])
+    def applied(v: Value, mask: Value | None, rows: Rows) -> None:
+        channel = p.channel(v, None, p.own[0], p.own[1])
         for row in rows:
             more = p.load(row, 2, v, mask) if form.addend else None
             p.write(channel.out(p.load(row, 0, v, mask), more), row, 1, v, mask)
@@ -357,27 +364,27 @@ def backward(form: Form) -> Module:
     # Besides data, the array that determines where the rectifier let through.
     other = [out] if by_out else [f.pointer(ADDEND)] if by_data and form.addend else []
 
-    def scaled(c: str, mask: str | None) -> tuple[str, str, str]:
+    def scaled(c: Value, mask: Value | None) -> tuple[Value, Value, Value]:
         mean, inverse = f.load(mean_in, c, mask=mask), f.load(var_in, c, mask=mask)
-        return mean, inverse, scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
+        return mean, inverse, scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else None)
 
-    def prepared(c: str, mask: str | None) -> None:
+    def prepared(c: Value, mask: Value | None) -> None:
         mean, _, scale = scaled(c, mask)
         values = (mean, scale, *([shift_of(f, mean, scale, f.load(beta, c, mask=mask))] if by_data else []))
         for value, target in zip(values, p.own):
             p.spread(value, target, c, mask)
 
-    def channel(v: str) -> Channel:
-        return p.channel(v, p.own[0], p.own[1], p.own[2] if by_data else "")
+    def channel(v: Value) -> Channel:
+        return p.channel(v, p.own[0], p.own[1], p.own[2] if by_data else None)
 
-    p.channelwise("0", p.channels, prepared)
+    p.channelwise(0, p.channels, prepared)
     p.spread_line()
     arrays = [data, d_out, *other, *([d_addend] if stored else [])]
 
-    def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
+    def terms(v: Value, mask: Value | None) -> Callable[[list[Value]], tuple[Value, Value]]:
         at = channel(v)
 
-        def of(row: list[str]) -> tuple[str, str]:
+        def of(row: list[Value]) -> tuple[Value, Value]:
             x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
             d = at.masked(d, x, p.load(row, 2, v, mask) if other else None)
             if stored:
@@ -393,7 +400,7 @@ def backward(form: Form) -> Module:
     )
     momentum, new = w.number(MOMENTUM), w.number(NEW)
 
-    def settled(c: str, mask: str | None) -> None:
+    def settled(c: Value, mask: Value | None) -> None:
         mean, inverse, scale = scaled(c, mask)
         sums = p.gathered(c)
         f.store(w.narrow(sums[0]), d_beta, c, mask=mask)
@@ -412,9 +419,9 @@ def backward(form: Form) -> Module:
         if form.batch:
             f.meet()
 
-        def applied(v: str, mask: str | None, rows: Rows) -> None:
+        def applied(v: Value, mask: Value | None, rows: Rows) -> None:
             at = channel(v)
-            slope, offset = (f.load(s, v) for s in p.shared[:2]) if form.batch else ("", "")
+            slope, offset = (f.load(s, v) for s in p.shared[:2]) if form.batch else (None, None)
             for row in rows:
                 x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
                 if not stored:

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from . import team
 from .doubles import slot
 from .emitter import Function
+from .ir import Value
 from .traced import Traced, Tracer
 
 PIECE = 4096  # samples of a block in one unit
 SLOTS = 4  # of the arguments: units, units in a block, samples in a unit, in a block
 
-Body = Callable[[str, "str | None", Sequence[Traced]], None]
+Body = Callable[[Value, "Value | None", Sequence[Traced]], None]
 
 
 class Parameters(NamedTuple):
@@ -65,7 +66,7 @@ class Blocks:
     def __init__(self, f: Function, xp: Tracer, p: Parameters) -> None:
         self.f, self.xp, self.p = f, xp, p
         self.units, self.pieces, self.piece, self.each = (f.integer(k) for k in range(SLOTS))
-        self.pointers = [f.pointer(SLOTS + k) if kind else "" for k, kind in enumerate(p.kinds)]
+        self.pointers: list[Any] = [f.pointer(SLOTS + k) if kind else None for k, kind in enumerate(p.kinds)]
         self.numbers = [None if kind else xp.real(xp.d.number(SLOTS + k)) for k, kind in enumerate(p.kinds)]
 
     def sweep(self, body: Body) -> None:
@@ -74,7 +75,7 @@ class Blocks:
             self.aligned(body)
         else:
             self.rows(lambda row, begin, end, values: self.f.sweep(
-                begin, end, lambda i, mask: body(i, mask, [self.xp.real(v.name) for v in values])
+                begin, end, lambda i, mask: body(i, mask, [self.xp.real(v.value) for v in values])
             ))  # fmt: skip
 
     def aligned(self, body: Body) -> None:
@@ -82,25 +83,25 @@ class Blocks:
         first, last = self.f.share(self.units, self.f.width)
         self.f.sweep(first, last, lambda i, mask: body(i, mask, self._at(i, mask)))
 
-    def rows(self, body: Callable[[str, str, str, Sequence[Traced]], object]) -> None:
+    def rows(self, body: Callable[[Value, Value, Value, Sequence[Traced]], object]) -> None:
         """`body(block, begin, end, parameters)` for every unit: samples [begin, end)."""
         f = self.f
         first, last = f.share(self.units)
         with f.loop(first, last) as unit:
-            row = f.emit(f"udiv i64 {unit.index}, {self.pieces}")
-            part = f.emit(f"urem i64 {unit.index}, {self.pieces}")
-            start = f.emit(f"mul i64 {row}, {self.each}")
-            stop = f.emit(f"add i64 {start}, {self.each}")
-            begin = f.emit(f"add i64 {start}, {f.emit(f'mul i64 {part}, {self.piece}')}")
-            end = f.emit(f"add i64 {begin}, {self.piece}")
-            end = f.emit(f"select i1 {f.emit(f'icmp slt i64 {end}, {stop}')}, i64 {end}, i64 {stop}")
+            row = f.over(unit.index, self.pieces)
+            part = f.rest(unit.index, self.pieces)
+            start = f.times(row, self.each)
+            stop = f.plus(start, self.each)
+            begin = f.plus(start, f.times(part, self.piece))
+            end = f.plus(begin, self.piece)
+            end = f.least(end, stop)
             body(row, begin, end, self._at(row, None, one=True))
 
-    def _at(self, index: str, mask: str | None, one: bool = False) -> list[Traced]:
+    def _at(self, index: Value, mask: Value | None, one: bool = False) -> list[Traced]:
         values = []
         for pointer, kind, number in zip(self.pointers, self.p.kinds, self.numbers):
             if number is not None:
-                values.append(self.xp.real(number.name))
+                values.append(self.xp.real(number.value))
             elif one:
                 values.append(self.xp.real(self.xp.d.load_one(pointer, index, kind)))
             else:

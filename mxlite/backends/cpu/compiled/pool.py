@@ -26,6 +26,7 @@ from ....core import native
 from ....graph.ir import Shape
 from ....ops.nn.pool_kernels import counts, Windows
 from .emitter import Function, Module
+from .ir import I64, Operand as Int, Value
 from .team import load
 
 BLOCK = 4  # vectors of channels that are worked on together
@@ -131,9 +132,9 @@ def code(form: Form) -> native.Code:
     return load(module)
 
 
-Ranges = tuple[tuple[str, str, str], tuple[str, str, str], tuple[str, str, str]]
-Place = tuple[str, str, str]
-Tap = Callable[[str, str, str, Sequence[str]], Sequence[str]]
+Ranges = tuple[tuple[Value, Value, Value], tuple[Value, Value, Value], tuple[Value, Value, Value]]
+Place = tuple[Value, Value, Value]
+Tap = Callable[[Value, Value, Any, Sequence[Value]], Sequence[Value]]
 
 
 class _Writer:
@@ -145,17 +146,17 @@ class _Writer:
         self.table, self.weights = f.pointer(_TABLE), f.pointer(_WEIGHTS)
         self.n = {name: f.integer(_FIRST + i) for i, name in enumerate(_NAMES)}
 
-    def whole(self, op: str, a: str, b: str) -> str:
-        return self.f.emit(f"{op} i64 {a}, {b}")
+    def whole(self, op: str, a: Value, b: Int) -> Value:
+        return self.f.binary(op, a, b)
 
-    def product(self, *values: str) -> str:
+    def product(self, *values: Value) -> Value:
         return functools.reduce(lambda a, b: self.whole("mul", a, b), values)
 
-    def entry(self, row: str) -> tuple[str, str, str]:
+    def entry(self, row: Value) -> tuple[Value, Value, Value]:
         """The three numbers of a row of the table."""
         at = self.f.offset(self.table, row, 24)
         return tuple(  # type: ignore[return-value]
-            self.f.emit(f"load i64, ptr {self.f.offset(at, str(k), 8)}, align 8") for k in range(3)
+            self.f.load_at(I64, self.f.offset(at, k, 8), 8) for k in range(3)
         )
 
     def write(self) -> None:
@@ -176,24 +177,24 @@ class _Writer:
             in_d, in_h = self.entry(d), self.entry(self.whole("add", first_h, h))
             start = self.product(row, n[theirs[0]])
             mine_at = self.product(line.index, n[mine[2]])
-            with f.loop("0", n[mine[2]]) as position:
+            with f.loop(0, n[mine[2]]) as position:
                 in_w = self.entry(self.whole("add", first_w, position.index))
                 target = self.product(self.whole("add", mine_at, position.index), n["c"])
                 write = self.gradient if backward else self.pooled
                 where = (d, h, position.index)
 
-                def block(c: str, count: int, mask: str | None) -> None:
+                def block(c: Value, count: int, mask: Value | None) -> None:
                     write((in_d, in_h, in_w), where, start, target, c, count, mask)
 
                 self.channels(block)
 
-    def channels(self, block: Callable[[str, int, str | None], None]) -> None:
+    def channels(self, block: Callable[[Value, int, Value | None], None]) -> None:
         """`block(c, count, mask)` for all channels, `count` vectors at a time."""
         f, c = self.f, self.n["c"]
-        done = "0"
+        done: Int = 0
         for count in (BLOCK, 1):
             step = count * f.width
-            until = self.whole("and", c, str(-step))
+            until = self.whole("and", c, -step)
             with f.loop(done, until, step) as loop:
                 block(loop.index, count, None)
             done = until
@@ -203,11 +204,11 @@ class _Writer:
     def taps(
         self,
         ranges: Ranges,
-        lengths: tuple[str, str, str],
-        start: str,
-        carried: Sequence[str],
-        line: Callable[[str, str], tuple[str | None, Tap]],
-    ) -> tuple[str, ...]:
+        lengths: tuple[Value, Value, Value],
+        start: Value,
+        carried: Sequence[Value],
+        line: Callable[[Value, Value], tuple[Value | None, Tap]],
+    ) -> tuple[Value, ...]:
         """Emit a body for each position (d, h, w) of three ranges; returns the final carried values.
 
         `line(d, h)` is called before those with the same d and h. It returns the first `number` (in all
@@ -226,7 +227,7 @@ class _Writer:
                 with f.loop(w0, w1, 1, values) as by_w:
                     element = self.product(self.whole("add", base, by_w.index), self.n["c"])
                     if number is None:
-                        by_w.again(*tap(by_w.index, element, "", by_w.values))
+                        by_w.again(*tap(by_w.index, element, None, by_w.values))
                     else:
                         *old, here = by_w.values
                         by_w.again(*tap(by_w.index, element, here, old), f.add(here, self.step))
@@ -234,20 +235,27 @@ class _Writer:
             by_d.again(*by_h.results)
         return by_d.results
 
-    def lanes(self, at: str, count: int) -> list[str]:
+    def lanes(self, at: Value, count: int) -> list[Value]:
         """Elements `at`, `at` + width, ..."""
-        return [self.whole("add", at, str(k * self.f.width)) if k else at for k in range(count)]
+        return [self.whole("add", at, k * self.f.width) if k else at for k in range(count)]
 
     # -- forward -------------------------------------------------------------------------------
 
     def pooled(
-        self, ranges: Ranges, where: Place, start: str, target: str, c: str, count: int, mask: str | None
+        self,
+        ranges: Ranges,
+        where: Place,
+        start: Value,
+        target: Value,
+        c: Value,
+        count: int,
+        mask: Value | None,
     ) -> None:
         """One output, of `count` vectors of channels."""
         f, n = self.f, self.n
         kind, numbered = self.form.kind, bool(self.index)
         written = self.lanes(self.whole("add", target, c), count)
-        signs: list[str] = []
+        signs: list[Value] = []
         if self.form.signed:
             weights = [f.load(self.weights, i, mask=mask) for i in self.lanes(c, count)]
             one, minus = f.const(1.0), f.const(-1.0)
@@ -260,10 +268,10 @@ class _Writer:
             (d, _, _), (h, _, _), (w, _, _) = ranges
             firsts += [f.number(self.element(ranges, d, h, w))] * count
 
-        def line(d: str, h: str) -> tuple[str | None, Tap]:
+        def line(d: Value, h: Value) -> tuple[Value | None, Tap]:
             return (f.number(self.element(ranges, d, h, ranges[2][0])) if numbered else None), tap
 
-        def tap(w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
+        def tap(w: Value, element: Value, number: Value, values: Sequence[Value]) -> Sequence[Value]:
             places = self.lanes(self.whole("add", element, c), count)
             x = [f.load(self.data, i, self.dtype, mask) for i in places]
             x = [f.mul(v, s) for v, s in zip(x, signs)] if signs else x
@@ -276,10 +284,7 @@ class _Writer:
                 return [f.maximum(new, v) for v, new in zip(values, x)]
             best, place = values[:count], values[count:]
             # Larger, or the first nan, which nothing is larger than.
-            better = [
-                f.emit(f"and {f.bits} {f.compare('ugt', new, v)}, {f.compare('ord', v, v)}")
-                for v, new in zip(best, x)
-            ]
+            better = [f.both(f.compare("ugt", new, v), f.compare("ord", v, v)) for v, new in zip(best, x)]
             return [f.select(b, new, v) for b, new, v in zip(better, x, best)] + [
                 f.select(b, number, v) for b, v in zip(better, place)
             ]
@@ -296,23 +301,23 @@ class _Writer:
             for place, i in zip(found[count:], written):
                 f.store(place, self.places, i, self.index, mask)
 
-    def element(self, ranges: Ranges, *at: str) -> str:
+    def element(self, ranges: Ranges, *at: Value) -> Value:
         """The number of the window's element at an input position."""
         d, h, w = (self.whole("add", i, r[2]) for i, r in zip(at, ranges))
         return self.in_window(d, h, w)
 
-    def in_window(self, d: str, h: str, w: str) -> str:
+    def in_window(self, d: Value, h: Value, w: Value) -> Value:
         """The number of an element, from its place in the window."""
         line = self.whole("add", self.product(d, self.n["kernel_h"]), h)
         return self.whole("add", self.product(line, self.n["kernel_w"]), w)
 
-    def weight(self, d: str, h: str) -> str:
+    def weight(self, d: Value, h: Value) -> Value:
         """The weight of outputs at (d, h), without the part that depends on w."""
         f = self.f
         by_h = f.load_one(self.weights, self.whole("add", self.n["od"], h))
         return f.mul(f.load_one(self.weights, d), by_h)
 
-    def last_weight(self, w: str) -> str:
+    def last_weight(self, w: Value) -> Value:
         """Part of an output's weight that depends on w."""
         before = self.whole("add", self.n["od"], self.n["oh"])
         return self.f.load_one(self.weights, self.whole("add", before, w))
@@ -320,12 +325,19 @@ class _Writer:
     # -- backward ------------------------------------------------------------------------------
 
     def gradient(
-        self, ranges: Ranges, where: Place, start: str, target: str, c: str, count: int, mask: str | None
+        self,
+        ranges: Ranges,
+        where: Place,
+        start: Value,
+        target: Value,
+        c: Value,
+        count: int,
+        mask: Value | None,
     ) -> None:
         """The gradient of one input, of `count` vectors of channels."""
         f, n = self.f, self.n
 
-        def line(d: str, h: str) -> tuple[str | None, Tap]:
+        def line(d: Value, h: Value) -> tuple[Value | None, Tap]:
             if not self.index:
                 weight = self.weight(d, h)
                 return None, functools.partial(weighted, weight)
@@ -334,14 +346,16 @@ class _Writer:
             inner = [self.whole("sub", r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
             return f.number(self.in_window(*inner)), chosen
 
-        def weighted(weight: str, w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
+        def weighted(
+            weight: Value, w: Value, element: Value, number: Value, values: Sequence[Value]
+        ) -> Sequence[Value]:
             all_of_it = f.mul(weight, self.last_weight(w))
             places = self.lanes(self.whole("add", element, c), count)
             return [
                 f.fma(f.load(self.out, i, self.dtype, mask), all_of_it, v) for v, i in zip(values, places)
             ]
 
-        def chosen(w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
+        def chosen(w: Value, element: Value, number: Value, values: Sequence[Value]) -> Sequence[Value]:
             places = self.lanes(self.whole("add", element, c), count)
             here = [f.compare("oeq", f.load(self.places, i, self.index, mask), number) for i in places]
             d = [f.load(self.out, i, self.dtype, mask) for i in places]

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from ....core import native
 from .emitter import Function, Module, width
+from .ir import FLOAT, I32, I64, listed, number, Operand as Int, Value
 from .team import load
 
 TOP, BOTTOM, LEFT, RIGHT = range(4)
@@ -46,35 +47,35 @@ def code(dtype: str) -> native.Code:
 class _Writer:
     """Base of both directions."""
 
-    table: str
+    table: Value
 
     def __init__(self, f: Function, dtype: str) -> None:
         self.f, self.dtype = f, dtype
 
-    def op(self, op: str, a: str, b: str | int) -> str:
-        return self.f.emit(f"{op} i64 {a}, {b}")
+    def op(self, op: str, a: Int, b: Int) -> Value:
+        return self.f.binary(op, a, b)
 
-    def entry(self, table: str, *index: tuple[str, str | int]) -> str:
+    def entry(self, table: Value, *index: tuple[Int, Int]) -> Value:
         """An i64 of an array: `index` are places, each with the length of its axis."""
-        return self.f.emit(f"load i64, ptr {self.f.offset(table, self.at(*index), 8)}, align 8")
+        return self.f.load_at(I64, self.f.offset(table, self.at(*index), 8), 8)
 
-    def at(self, *index: tuple[str, str | int]) -> str:
+    def at(self, *index: tuple[Int, Int]) -> Int:
         """The number of an element in C order."""
         found = index[0][0]
         for place, length in index[1:]:
             found = self.op("add", self.op("mul", found, length), place)
         return found
 
-    def bounds(self, r: str, i: str, first: int) -> tuple[str, str]:
+    def bounds(self, r: Value, i: Value, first: int) -> tuple[Value, Value]:
         """[begin, end) of part i of region r along an axis."""
-        found = [self.entry(self.table, (r, ""), (str(first + k), 4), (i, self.p)) for k in (0, 1)]
+        found = [self.entry(self.table, (r, 1), (first + k, 4), (i, self.p)) for k in (0, 1)]
         return found[0], found[1]
 
-    def area(self, rows: tuple[str, str], columns: tuple[str, str]) -> str:
+    def area(self, rows: tuple[Value, Value], columns: tuple[Value, Value]) -> Value:
         """Pixels of a part, at least 1, as a number in all lanes; bounds are in order."""
         size = self.op("mul", self.op("sub", rows[1], rows[0]), self.op("sub", columns[1], columns[0]))
-        some = self.f.emit(f"icmp sgt i64 {size}, 1")
-        return self.f.number(self.f.emit(f"select i1 {some}, i64 {size}, i64 1"))
+        some = self.f.is_("sgt", size, 1)
+        return self.f.number(self.f.either(some, size, 1))
 
     def numbers(self, first: int) -> None:
         """D, P, G, C, H, W are arguments from `first` on."""
@@ -90,18 +91,18 @@ class _Forward(_Writer):
         first, last = f.share(self.op("mul", regions, self.d))
         with f.loop(first, last) as item:
             r, d = self.op("udiv", item.index, self.d), self.op("urem", item.index, self.d)
-            image = self.entry(images, (r, ""))
-            there = f.emit(f"icmp sge i64 {image}, 0")
-            with f.loop("0", self.p) as down, f.loop("0", self.p) as along:
+            image = self.entry(images, (r, 1))
+            there = f.is_("sge", image, 0)
+            with f.loop(0, self.p) as down, f.loop(0, self.p) as along:
                 i, j = down.index, along.index
-                target = self.at((item.index, ""), (i, self.p), (j, self.p))
+                target = self.at((item.index, 1), (i, self.p), (j, self.p))
                 f.store_one(f.const(0.0), out, target, self.dtype)
                 with f.when(there):
                     rows, columns = self.bounds(r, i, TOP), self.bounds(r, j, LEFT)
-                    gi, gj = (self.entry(groups, (k, "")) for k in (i, j))
-                    plane = self.at((image, ""), (self.at((d, ""), (gi, self.g), (gj, self.g)), self.c))
+                    gi, gj = (self.entry(groups, (k, 1)) for k in (i, j))
+                    plane = self.at((image, 1), (self.at((d, 1), (gi, self.g), (gj, self.g)), self.c))
                     with f.loop(*rows, 1, [f.const(0.0)]) as row:
-                        line = self.op("mul", self.at((plane, ""), (row.index, self.h)), self.w)
+                        line = self.op("mul", self.at((plane, 1), (row.index, self.h)), self.w)
                         with f.loop(*columns, f.width, row.values) as column:
                             mask = f.tail(column.index, columns[1])
                             place = self.op("add", line, column.index)
@@ -121,36 +122,36 @@ class _Backward(_Writer):
         squared = self.op("mul", self.g, self.g)
         used = self.op("mul", self.d, squared)
         first, last = f.share(self.c)
-        with f.loop(first, last) as channel, f.loop("0", images) as image:
+        with f.loop(first, last) as channel, f.loop(0, images) as image:
             c, n = channel.index, image.index
-            with f.loop("0", floats, f.width) as loop:
+            with f.loop(0, floats, f.width) as loop:
                 f.store(f.const(0.0), held, loop.index)
-            with f.when(f.emit(f"icmp slt i64 {c}, {used}")):
+            with f.when(f.is_("slt", c, used)):
                 d = self.op("udiv", c, squared)
                 group = self.op("urem", c, squared)
                 gi, gj = self.op("udiv", group, self.g), self.op("urem", group, self.g)
-                begin, end = (self.entry(starts, (k, "")) for k in (n, self.op("add", n, 1)))
+                begin, end = (self.entry(starts, (k, 1)) for k in (n, self.op("add", n, 1)))
                 with f.loop(begin, end) as region:
-                    r = self.entry(order, (region.index, ""))
+                    r = self.entry(order, (region.index, 1))
                     with self.part(parts, gi) as i, self.part(parts, gj) as j:
-                        head = self.at((r, ""), (d, self.d), (i, self.p), (j, self.p))
+                        head = self.at((r, 1), (d, self.d), (i, self.p), (j, self.p))
                         self.add(held, r, i, j, f.load_one(d_out, head, self.dtype))
-            base = self.op("mul", self.op("mul", self.at((n, ""), (c, self.c)), self.h), self.w)
+            base = self.op("mul", self.op("mul", self.at((n, 1), (c, self.c)), self.h), self.w)
 
-            def put(at: str, mask: str | None, base: str = base) -> None:
+            def put(at: Value, mask: Value | None, base: Value = base) -> None:
                 place = self.op("add", base, at)
                 f.store(f.load(held, at, mask=mask), d_data, place, self.dtype, mask)
 
-            f.sweep("0", self.op("mul", self.h, self.w), put)
+            f.sweep(0, self.op("mul", self.h, self.w), put)
 
     @contextmanager
-    def part(self, parts: str, group: str) -> Iterator[str]:
+    def part(self, parts: Value, group: Value) -> Iterator[Value]:
         """The parts of a group along an axis."""
-        low, high = (self.entry(parts, (group, ""), (str(k), 2)) for k in (0, 1))
+        low, high = (self.entry(parts, (group, 1), (k, 2)) for k in (0, 1))
         with self.f.loop(low, high) as loop:
             yield loop.index
 
-    def add(self, held: str, r: str, i: str, j: str, head: str) -> None:
+    def add(self, held: Value, r: Value, i: Value, j: Value, head: Value) -> None:
         """Add a head gradient's share to each pixel of a part."""
         f = self.f
         rows, columns = self.bounds(r, i, TOP), self.bounds(r, j, LEFT)
@@ -187,43 +188,43 @@ class _Maxima(_Writer):
         first, last = f.share(self.op("mul", regions, channels))
         with f.loop(first, last) as item:
             r, c = self.op("udiv", item.index, channels), self.op("urem", item.index, channels)
-            image = self.entry(images, (r, ""))
-            there = f.emit(f"icmp sge i64 {image}, 0")
+            image = self.entry(images, (r, 1))
+            there = f.is_("sge", image, 0)
             mine = f.offset(table, self.op("mul", r, both), 8)
             sides = f.offset(mine, self.op("mul", high, 2), 8)
-            plane = self.op("mul", self.at((image, ""), (c, channels)), height)
-            with f.loop("0", high) as down, f.loop("0", wide) as along:
+            plane = self.op("mul", self.at((image, 1), (c, channels)), height)
+            with f.loop(0, high) as down, f.loop(0, wide) as along:
                 rows = self.between(mine, down.index, high)
                 columns = self.between(sides, along.index, wide)
-                target = self.at((item.index, ""), (down.index, high), (along.index, wide))
+                target = self.at((item.index, 1), (down.index, high), (along.index, wide))
                 if has_out:
                     f.store_one(f.const(0.0), out, target, self.dtype)
                 if has_index:
-                    f.do(f"store i32 -1, ptr {f.offset(index, target, 4)}, align 4")
-                some = f.emit(f"and i1 {self.below(rows)}, {self.below(columns)}")
-                with f.when(f.emit(f"and i1 {there}, {some}")):
+                    f.store_at(number(I32, -1), f.offset(index, target, 4), 4)
+                some = f.both(self.below(rows), self.below(columns))
+                with f.when(f.both(there, some)):
                     best, place = self.best(data, plane, rows, columns, columns_of)
                     if has_out:
                         f.store_one(best, out, target, self.dtype)
                     if has_index:
-                        f.do(f"store i32 {place}, ptr {f.offset(index, target, 4)}, align 4")
+                        f.store_at(place, f.offset(index, target, 4), 4)
 
-    def between(self, table: str, part: str, count: str) -> tuple[str, str]:
-        return self.entry(table, (part, "")), self.entry(table, (self.op("add", part, count), ""))
+    def between(self, table: Value, part: Value, count: Value) -> tuple[Value, Value]:
+        return self.entry(table, (part, 1)), self.entry(table, (self.op("add", part, count), 1))
 
-    def below(self, bounds: tuple[str, str]) -> str:
-        return self.f.emit(f"icmp slt i64 {bounds[0]}, {bounds[1]}")
+    def below(self, bounds: tuple[Value, Value]) -> Value:
+        return self.f.is_("slt", bounds[0], bounds[1])
 
-    def places(self, at: str) -> str:
+    def places(self, at: Value) -> Value:
         """The numbers `at`, `at` + 1, ... as the bits of a float vector."""
         f = self.f
-        lanes = f"<{', '.join(f'i32 {k}' for k in range(f.width))}>"
-        first = f.every(f.emit(f"trunc i64 {at} to i32"), "i32")
-        return f.as_float(f.emit(f"add {f.ints} {first}, {lanes}"))
+        lanes = listed(f.ints, range(f.width))
+        first = f.every(f.cast("trunc", at, I32))
+        return f.as_float(f.binary("add", first, lanes))
 
     def best(
-        self, data: str, plane: str, rows: tuple[str, str], columns: tuple[str, str], width: str
-    ) -> tuple[str, str]:
+        self, data: Value, plane: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], width: Value
+    ) -> tuple[Value, Value]:
         """The maximum of a part, in all lanes, and its position in its plane, an i32."""
         f = self.f
         start = self.places(self.op("add", self.op("mul", rows[0], width), columns[0]))
@@ -234,14 +235,14 @@ class _Maxima(_Writer):
                 mask = f.tail(column.index, columns[1])
                 x = f.load(data, self.op("add", line, column.index), self.dtype, mask)
                 larger = f.compare("ogt", x, column.values[0])
-                larger = f.emit(f"and {f.bits} {larger}, {mask}")
+                larger = f.both(larger, mask)
                 here = self.places(self.op("add", number, column.index))
                 column.again(f.select(larger, x, column.values[0]), f.select(larger, here, column.values[1]))
             row.again(*column.results)
         best, place = row.results
         reduce = f"llvm.vector.reduce.fmax.v{f.width}f32"  # there is no NaN
-        most = f.every(f.call("float", reduce, (f.vector, best), flags="nnan"), "float")
+        most = f.every(f.call(FLOAT, reduce, best, flags="nnan"))
         ints = f.as_int(place)
         equal = f.compare("oeq", best, most)
-        chosen = f.emit(f"select {f.bits} {equal}, {f.ints} {ints}, {f.ints} splat (i32 {2**31 - 1})")
-        return most, f.call("i32", f"llvm.vector.reduce.smin.v{f.width}i32", (f.ints, chosen))
+        chosen = f.either(equal, ints, 2**31 - 1)
+        return most, f.call(I32, f"llvm.vector.reduce.smin.{chosen.type.short}", chosen)

@@ -27,6 +27,7 @@ from ....core import native
 from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width
+from .ir import I64, Value, zero
 from .team import load
 from .transposition import _transposed
 
@@ -121,7 +122,7 @@ def _pack_forward(p: Program, form: Form) -> None:
     weight, packed = f.pointer(WEIGHT), f.pointer(PACKED)
     line = 4 * lanes * shape.tile
     whole, rest = divmod(h, shape.units)
-    first, last = f.share(str(whole + bool(rest)))
+    first, last = f.share(whole + bool(rest))
 
     def one(index: Int, left: int) -> None:
         """A panel of which `left` units are there."""
@@ -130,27 +131,27 @@ def _pack_forward(p: Program, form: Form) -> None:
             rows = max(0, min(lanes, left - unit))
             source = f.at(weight, f.times(f.plus(gate * h + unit, f.times(index, shape.units)), 4 * h))
             into = f.at(target, j // shape.tile * line * h + 4 * lanes * (j % shape.tile))
-            with f.loop("0", str(h // lanes)) as loop:
+            with f.loop(0, h // lanes) as loop:
                 at = f.at(source, f.times(loop.index, 4 * lanes))
                 _pack_block(f, at, f.at(into, f.times(loop.index, line * lanes)), h, line, rows, lanes)
             if h % lanes:
                 done = h // lanes * lanes
                 _pack_block(f, f.at(source, 4 * done), f.at(into, line * done), h, line, rows, h % lanes)
 
-    with f.loop(first, str(f.least(last, whole))) as loop:
+    with f.loop(first, f.least(last, whole)) as loop:
         one(loop.index, shape.units)
     if rest:
-        with f.when(f.is_("eq", last, whole + 1)), f.loop(str(f.most(first, whole)), last) as loop:
+        with f.when(f.is_("eq", last, whole + 1)), f.loop(f.most(first, whole), last) as loop:
             one(loop.index, rest)
     f.done()
 
 
-def _pack_block(f: Routine, source: str, target: str, h: int, line: int, rows: int, columns: int) -> None:
+def _pack_block(f: Routine, source: Value, target: Value, h: int, line: int, rows: int, columns: int) -> None:
     """`rows` rows of `columns` numbers, transposed and padded with zeros."""
     lanes = f.width
     mask = tile.first(columns) if columns < lanes else None
-    block = [f.load(f.at(source, 4 * h * k), "0", mask=mask) for k in range(rows)]
-    turned = _transposed(f, [f.as_int(x) for x in block] + ["zeroinitializer"] * (lanes - rows))
+    block = [f.load(f.at(source, 4 * h * k), 0, mask=mask) for k in range(rows)]
+    turned = _transposed(f, [f.as_int(x) for x in block] + [zero(f.ints)] * (lanes - rows))
     for k in range(columns):
         f.write(f.as_float(turned[k]), f.at(target, line * k))
 
@@ -176,7 +177,7 @@ class Recurrent:
         return self.f.plus(self.start, self.f.times(j, self.forth))
 
 
-def ended(f: Routine, lengths: str, row: Int, time: Int) -> str:
+def ended(f: Routine, lengths: Value, row: Int, time: Int) -> Value:
     """An i1 in all lanes: true if the sequence of a sample ends before `time`."""
-    length = f.emit(f"load i64, ptr {f.at(lengths, f.times(row, 8))}, align 8")
-    return f.every(f.is_("sle", length, time), "i1")
+    length = f.load_at(I64, f.at(lengths, f.times(row, 8)), 8)
+    return f.every(f.is_("sle", length, time))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..winograd.routine import Int, Program, Routine
 from . import recurrent as r, tile
 from .functions import tanh
+from .ir import NULL, Value
 from .recurrent import Form, Recurrent
 
 _STEPS = 512  # of a product at a time, so that what it reads of the weights stays in a cache
@@ -15,7 +16,7 @@ def pack_backward(p: Program, form: Form) -> None:
     f = p.entry("pack")
     h, units = form.hidden, r.wide(form)
     weight, packed = f.pointer(r.WEIGHT), f.pointer(r.PACKED)
-    first, last = f.share(str(form.gates * h))
+    first, last = f.share(form.gates * h)
     with f.loop(first, last) as row:
         for index in range(-(-h // units)):
             source = f.at(weight, f.times(f.plus(f.times(row.index, h), index * units), 4))
@@ -23,7 +24,7 @@ def pack_backward(p: Program, form: Form) -> None:
             for k in range(units // f.width):
                 left = h - index * units - k * f.width
                 mask = tile.first(left) if left < f.width else None
-                f.store(f.load(source, str(k * f.width), mask=mask), target, str(k * f.width))
+                f.store(f.load(source, k * f.width, mask=mask), target, k * f.width)
     f.done()
 
 
@@ -49,26 +50,26 @@ class Gradient(Recurrent):
         self.d_step, self.cells_step, self.head_step, self.head_row, self.before_step = (
             f.integer(s) for s in (r.D_STEP, r.CELLS_STEP, r.HEAD_STEP, r.HEAD_ROW, r.BEFORE_STEP)
         )
-        self.first, self.last = f.share(str(panels))
+        self.first, self.last = f.share(panels)
         self.panels = panels
         self.low = f.times(self.first, self.units)
         self.high = f.least(f.times(self.last, self.units), self.h)
         if form.mode == "lstm":
-            with f.loop("0", self.steps) as loop:
+            with f.loop(0, self.steps) as loop:
                 self._recall(loop.index)
-        with f.loop("0", self.steps) as loop:
+        with f.loop(0, self.steps) as loop:
             self._step(f.minus(f.minus(self.steps, 1), loop.index))
         f.done()
 
     # -- memory --------------------------------------------------------------------------------------
 
-    def _cells_at(self, j: Int) -> tuple[str, str]:
+    def _cells_at(self, j: Int) -> tuple[Value, Value]:
         """Cell states after step j, and before it."""
         f = self.f
         after = f.at(self.cells, f.times(j, self.cells_step))
-        earlier = f.emit(f"sub i64 0, {self.cells_step}")
+        earlier = f.minus(0, self.cells_step)
         is_first = f.is_("eq", j, 0)
-        return after, f.emit(f"select i1 {is_first}, ptr {self.begin}, ptr {f.at(after, earlier)}")
+        return after, f.either(is_first, self.begin, f.at(after, earlier))
 
     # -- cell states --------------------------------------------------------------------------
 
@@ -78,19 +79,19 @@ class Gradient(Recurrent):
         gates = f.at(self.gates, f.times(j, self.gates_step))
         after, before = self._cells_at(j)
         time = self.time(j)
-        with f.loop("0", str(form.samples)) as loop:
+        with f.loop(0, form.samples) as loop:
             row = f.at(gates, f.times(loop.index, self.gates_row))
             shift = f.times(loop.index, 4 * self.h)
             columns = [f.at(row, 4 * self.h * g) for g in range(3)]
             off = r.ended(f, self.lengths, loop.index, time) if form.ends else None
 
-            def unit(i: str, mask: str | None) -> None:
+            def unit(i: Value, mask: Value | None) -> None:
                 enter, forget, new = (f.load(column, i, mask=mask) for column in columns)
                 c = f.load(f.at(before, shift), i, mask=mask)
                 made = f.fma(forget, c, f.mul(enter, new))
                 f.store(made if off is None else f.select(off, c, made), f.at(after, shift), i, mask=mask)
 
-            f.sweep(str(self.low), str(self.high), unit)
+            f.sweep(self.low, self.high, unit)
 
     # -- gradients ----------------------------------------------------------------------------------------
 
@@ -101,13 +102,13 @@ class Gradient(Recurrent):
         f.meet()
         whole = self.panels - (self.last_units < self.units)
         if whole:
-            with f.loop(self.first, str(f.least(self.last, whole))) as loop:
+            with f.loop(self.first, f.least(self.last, whole)) as loop:
                 self._product(loop.index, self.units, d_gates)
         if whole < self.panels:
-            with f.loop(str(f.most(self.first, whole)), self.last) as loop:
+            with f.loop(f.most(self.first, whole), self.last) as loop:
                 self._product(loop.index, self.last_units, d_gates)
 
-    def _product(self, index: Int, units: int, d_gates: str) -> None:
+    def _product(self, index: Int, units: int, d_gates: Value) -> None:
         """dh += d_gates @ weight for the units of a panel."""
         f, form = self.f, self.form
         packed = f.at(self.packed, f.times(index, 4 * self.units * form.gates * self.h))
@@ -115,26 +116,26 @@ class Gradient(Recurrent):
         # (first column, first row of the weights, how many): a GRU's candidate has its hidden part elsewhere
         parts = [(0, 0, 2 * self.h), (3 * self.h, 2 * self.h, self.h)]
         for column, row, count in parts if form.mode == "gru" else [(0, 0, form.gates * self.h)]:
-            with f.loop("0", str(count), _STEPS) as loop:
+            with f.loop(0, count, _STEPS) as loop:
                 n = f.least(f.minus(count, loop.index), _STEPS)
                 f.run(
                     f"product.{units}",
-                    ("ptr", f.at(d_gates, f.times(f.plus(loop.index, column), 4))),
-                    ("ptr", f.at(packed, f.times(f.plus(loop.index, row), 4 * self.units))),
-                    ("ptr", target), ("i64", form.samples), ("i64", n),
+                    f.at(d_gates, f.times(f.plus(loop.index, column), 4)),
+                    f.at(packed, f.times(f.plus(loop.index, row), 4 * self.units)),
+                    target, form.samples, n,
                 )  # fmt: skip
 
-    def _pointwise(self, j: Int, d_gates: str) -> None:
+    def _pointwise(self, j: Int, d_gates: Value) -> None:
         """Gradients of the gates' sums of step j; dh becomes the gradient that bypasses the product."""
         f, form = self.f, self.form
         gates = f.at(self.gates, f.times(j, self.gates_step))
-        after, before = self._cells_at(j) if form.mode == "lstm" else ("", "")
+        after, before = self._cells_at(j) if form.mode == "lstm" else (None, None)
         head = f.at(self.head, f.times(j, self.head_step))
         results = f.at(self.out, f.times(j, self.out_step))
         time = self.time(j)
-        has_head = f.emit(f"icmp ne ptr {self.head}, null")
+        has_head = f.is_("ne", self.head, NULL)
         states = f.times(j, self.before_step)
-        with f.loop("0", str(form.samples)) as loop:
+        with f.loop(0, form.samples) as loop:
             n, shift = loop.index, f.times(loop.index, 4 * self.h)
             columns = [
                 f.at(f.at(gates, f.times(n, self.gates_row)), 4 * self.h * g) for g in range(form.columns)
@@ -148,17 +149,17 @@ class Gradient(Recurrent):
             dh_row, dc_row = f.at(self.dh, shift), f.at(self.dc, shift)
             earlier = f.at(f.at(self.before, states), shift)
             result = f.at(results, f.times(n, self.out_row))
-            after_row, before_row = f.at(after, shift) if after else "", f.at(before, shift) if before else ""
+            cells = [f.at(x, shift) for x in (after, before) if x is not None]
 
-            def unit(i: str, mask: str | None) -> None:
+            def unit(i: Value, mask: Value | None) -> None:
                 old = f.load(dh_row, i, mask=mask)
                 lanes = mask if mask is not None else tile.first(f.width)
-                wanted = f.emit(f"and {f.bits} {lanes}, {f.every(has_head, 'i1')}")
+                wanted = f.both(lanes, f.every(has_head))
                 d = f.add(old, f.load(head_row, i, form.head, wanted))
                 one = f.const(1.0)
                 if form.mode == "lstm":
                     enter, forget, new, out = (f.load(column, i, mask=mask) for column in columns)
-                    c, c_before = (f.load(x, i, mask=mask) for x in (after_row, before_row))
+                    c, c_before = (f.load(x, i, mask=mask) for x in cells)
                     t = tanh(f, c)
                     d_old = f.load(dc_row, i, mask=mask)
                     dc = f.fma(f.mul(d, out), f.sub(one, f.mul(t, t)), d_old)
@@ -198,9 +199,9 @@ class Gradient(Recurrent):
                     total = f.at(self.sums, 4 * self.h * g)
                     f.store(f.add(f.load(total, i, mask=mask), x), total, i, mask=mask)
 
-            f.sweep(str(self.low), str(self.high), unit)
+            f.sweep(self.low, self.high, unit)
 
 
-def _slope(f: Routine, y: str) -> str:
+def _slope(f: Routine, y: Value) -> Value:
     """y (1 - y): of a sigmoid whose result is y."""
     return f.mul(y, f.sub(f.const(1.0), y))

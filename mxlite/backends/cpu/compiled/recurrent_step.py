@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..winograd.routine import Int, Program
 from . import recurrent as r, tile
 from .functions import sigmoid, tanh
+from .ir import I1, NULL, Value
 from .recurrent import Form, Recurrent
 
 
@@ -22,16 +23,16 @@ class Forward(Recurrent):
             _Cell(p, form, left)
         states = [f.pointer(s) for s in (r.STATE, r.OTHER)]
         self.cell, self.bias = f.pointer(r.CELL), f.pointer(r.BIAS)
-        first, last = f.share(str(self.whole + bool(self.rest)))
-        with f.loop("0", self.steps) as loop:
-            odd = f.emit(f"trunc i64 {loop.index} to i1")
-            old = f.emit(f"select i1 {odd}, ptr {states[1]}, ptr {states[0]}")
-            new = f.emit(f"select i1 {odd}, ptr {states[0]}, ptr {states[1]}")
+        first, last = f.share(self.whole + bool(self.rest))
+        with f.loop(0, self.steps) as loop:
+            odd = f.cast("trunc", loop.index, I1)
+            old = f.either(odd, states[1], states[0])
+            new = f.either(odd, states[0], states[1])
             if self.whole:
-                with f.loop(first, str(f.least(last, self.whole))) as some:
+                with f.loop(first, f.least(last, self.whole)) as some:
                     self._panel(some.index, self.panel.units, loop.index, old, new)
             if self.rest:
-                with f.loop(str(f.most(first, self.whole)), last) as some:
+                with f.loop(f.most(first, self.whole), last) as some:
                     self._panel(some.index, self.rest, loop.index, old, new)
             f.meet()
         f.done()
@@ -51,24 +52,21 @@ class Forward(Recurrent):
             )  # fmt: skip
         tile.multiplier(self.p, f"product.{left}", how)
 
-    def _panel(self, index: Int, left: int, step: Int, old: str, new: str) -> None:
+    def _panel(self, index: Int, left: int, step: Int, old: Value, new: Value) -> None:
         """All samples of one panel."""
         f, form = self.f, self.form
         unit = f.times(index, self.panel.units)
         shift = f.times(unit, 4)
         gates = f.at(f.at(self.gates, f.times(step, self.gates_step)), shift)
         weight = f.at(self.packed, f.times(index, 4 * self.lanes * len(self.panel.vectors) * self.h))
-        f.run(
-            f"product.{left}", ("ptr", old), ("ptr", weight), ("ptr", gates), ("i64", form.samples),
-            ("i64", self.h),
-        )  # fmt: skip
+        f.run(f"product.{left}", old, weight, gates, form.samples, self.h)
         out = f.at(f.at(self.out, f.times(step, self.out_step)), f.times(unit, form.nbytes))
-        nothing = f.emit(f"icmp eq ptr {self.out}, null")
+        nothing = f.is_("eq", self.out, NULL)
         f.run(
-            f"cell.{left}", ("ptr", gates), ("ptr", f.at(self.cell, shift)), ("ptr", f.at(old, shift)),
-            ("ptr", f.at(new, shift)), ("ptr", f.at(self.bias, shift)),
-            ("ptr", f.emit(f"select i1 {nothing}, ptr null, ptr {out}")), ("i64", self.out_row),
-            ("ptr", self.lengths), ("i64", self.time(step)),
+            f"cell.{left}", gates, f.at(self.cell, shift), f.at(old, shift),
+            f.at(new, shift), f.at(self.bias, shift),
+            f.either(nothing, NULL, out), self.out_row,
+            self.lengths, self.time(step),
         )  # fmt: skip
 
 
@@ -82,40 +80,42 @@ class _Cell:
             out_row="i64", lengths="ptr", time="i64",
         )  # fmt: skip
         self.row = 4 * form.hidden
-        writes = f.emit("icmp ne ptr %out, null")
+        writes = f.is_("ne", f.arg("out"), NULL)
         all_of: Callable[[int], None] = {"lstm": self._lstm, "gru": self._gru}.get(form.mode, self._plain)
-        with f.loop("0", str(form.samples)) as loop:
+        with f.loop(0, form.samples) as loop:
             shift = f.times(loop.index, self.row)
-            self.gates = f.at("%gates", f.times(loop.index, self.row * form.columns))
-            self.cell, self.old, self.new = (f.at(x, shift) for x in ("%cell", "%old", "%new"))
-            self.off = r.ended(f, "%lengths", loop.index, "%time") if form.ends else None
-            self.out = f.at("%out", f.times(loop.index, "%out_row"))
-            self.lanes = f.every(writes, "i1")
+            self.gates = f.at(f.arg("gates"), f.times(loop.index, self.row * form.columns))
+            self.cell, self.old, self.new = (
+                f.at(x, shift) for x in (f.arg("cell"), f.arg("old"), f.arg("new"))
+            )
+            self.off = r.ended(f, f.arg("lengths"), loop.index, f.arg("time")) if form.ends else None
+            self.out = f.at(f.arg("out"), f.times(loop.index, f.arg("out_row")))
+            self.lanes = f.every(writes)
             for unit in range(0, left, f.width):
-                self.at = str(unit)
+                self.at = unit
                 self.mask = tile.first(left - unit) if left - unit < f.width else None
                 all_of(unit)
         f.done()
 
-    def _read(self, base: str, column: int = 0) -> str:
+    def _read(self, base: Value, column: int = 0) -> Value:
         return self.f.load(self.f.at(base, column * self.row), self.at, mask=self.mask)
 
-    def _write(self, value: str, base: str, column: int = 0) -> None:
+    def _write(self, value: Value, base: Value, column: int = 0) -> None:
         self.f.store(value, self.f.at(base, column * self.row), self.at, mask=self.mask)
 
-    def _keep(self, *values: str) -> None:
+    def _keep(self, *values: Value) -> None:
         if self.form.keeps:
             for column, value in enumerate(values):
                 self._write(value, self.gates, column)
 
-    def _states(self, h: str) -> None:
+    def _states(self, h: Value) -> None:
         """The hidden state: for the next step, and as a result."""
         f, dtype, off = self.f, self.form.dtype, self.off
         if dtype != "float32":  # backward reads only the rounded states
             h = f.widened(f.narrowed(h, dtype), dtype)
         self._write(h if off is None else f.select(off, self._read(self.old), h), self.new)
         shown = h if off is None else f.select(off, f.const(0.0), h)
-        mask = self.lanes if self.mask is None else f.emit(f"and {f.bits} {self.lanes}, {self.mask}")
+        mask = self.lanes if self.mask is None else f.both(self.lanes, self.mask)
         f.store(shown, self.out, self.at, dtype, mask)
 
     def _lstm(self, unit: int) -> None:
@@ -133,7 +133,7 @@ class _Cell:
     def _gru(self, unit: int) -> None:
         f = self.f
         reset, update = (sigmoid(f, self._read(self.gates, g)) for g in (0, 1))
-        hidden = f.add(self._read(self.gates, 3), f.load("%bias", self.at, mask=self.mask))
+        hidden = f.add(self._read(self.gates, 3), f.load(f.arg("bias"), self.at, mask=self.mask))
         new = tanh(f, f.fma(reset, hidden, self._read(self.gates, 2)))
         self._keep(reset, update, new, hidden)
         self._states(f.fma(f.sub(self._read(self.old), new), update, new))

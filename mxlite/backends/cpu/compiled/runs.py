@@ -18,6 +18,7 @@ import numpy as np
 
 from ....core import native
 from .emitter import Function, Module
+from .ir import I1, I8, I64, number, Operand as Int, PTR, type_of, Value, zero
 from .team import call, load, Run, threads_for
 
 UNROLL = 4  # vectors that are copied in one round
@@ -49,60 +50,58 @@ def code() -> native.Code:
     f = module.function("copy")
     rows, parts, table = f.integer(0), f.integer(1), f.pointer(2)
     begin, end = f.share(rows)
-    with f.loop(begin, end) as row, f.loop("0", parts) as part:
+    with f.loop(begin, end) as row, f.loop(0, parts) as part:
         entry = f.offset(table, part.index, 40)
         first, source_step, to, target_step, nbytes = (
-            f.emit(f"load i64, ptr {f.offset(entry, str(k), 8)}, align 8") for k in range(5)
+            f.load_at(I64, f.offset(entry, k, 8), 8) for k in range(5)
         )
         target = _moved(f, to, row.index, target_step)
-        there = f.emit(f"icmp ne i64 {first}, 0")
+        there = f.is_("ne", first, 0)
         with f.when(there):
             _run(f, _moved(f, first, row.index, source_step), target, nbytes)
-        with f.when(f.emit(f"xor i1 {there}, true")):
+        with f.when(f.negated(there)):
             _run(f, None, target, nbytes)
     f.done()
     return load(module)
 
 
-def _moved(f: Function, address: str, row: str, step: str) -> str:
-    far = f.emit(f"mul i64 {row}, {step}")
-    return f.emit(f"inttoptr i64 {f.emit(f'add i64 {address}, {far}')} to ptr")
+def _moved(f: Function, address: Value, row: Value, step: Value) -> Value:
+    far = f.times(row, step)
+    return f.cast("inttoptr", f.plus(address, far), PTR)
 
 
-def _run(f: Function, source: str | None, target: str, nbytes: str) -> None:
+def _run(f: Function, source: Value | None, target: Value, nbytes: Value) -> None:
     """Copy one run, or write zeros."""
     v = f.width * 4
 
-    def move(at: str, size: int) -> None:
-        kind = f"<{size // 4} x i32>" if size >= 16 else f"i{8 * size}"
-        value = "zeroinitializer" if size >= 16 else "0"
+    def move(at: Int, size: int) -> None:
+        kind = type_of("i32", size // 4) if size >= 16 else type_of(f"i{8 * size}")
+        value: Value = zero(kind) if size >= 16 else number(kind, 0)
         if source is not None:
-            value = f.emit(f"load {kind}, ptr {f.offset(source, at)}, align 1")
-        f.do(f"store {kind} {value}, ptr {f.offset(target, at)}, align 1")
+            value = f.load_at(kind, f.offset(source, at), 1)
+        f.store_at(value, f.offset(target, at), 1)
 
-    whole = f.emit(f"icmp sge i64 {nbytes}, {v}")
-    long = f.emit(f"icmp sge i64 {nbytes}, {LONG}")
+    whole = f.is_("sge", nbytes, v)
+    long = f.is_("sge", nbytes, LONG)
     with f.when(long):
         if source is None:
-            f.module.declare("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-            f.do(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {nbytes}, i1 false)")
+            f.do_call("llvm.memset.p0.i64", target, number(I8, 0), nbytes, number(I1, False))
         else:
-            f.module.declare("void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-            f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
-    with f.when(f.emit(f"xor i1 {whole}, {long}")):
-        done = "0"
+            f.do_call("llvm.memcpy.p0.p0.i64", target, source, nbytes, number(I1, False))
+    with f.when(f.binary("xor", whole, long)):
+        done: Int = 0
         for count in (UNROLL, 1):
-            until = f.emit(f"and i64 {nbytes}, {-count * v}")
+            until = f.binary("and", nbytes, -count * v)
             with f.loop(done, until, count * v) as loop:
                 for k in range(count):
-                    move(f.emit(f"add i64 {loop.index}, {k * v}"), v)
+                    move(f.binary("add", loop.index, k * v), v)
             done = until
         # The rest, overlapping some of what is copied already.
-        move(f.emit(f"sub i64 {nbytes}, {v}"), v)
-    with f.when(f.emit(f"xor i1 {whole}, true")):
+        move(f.minus(nbytes, v), v)
+    with f.when(f.negated(whole)):
         size = v // 2
         while size:
             # The higher bits count what has been copied.
-            with f.when(f.emit(f"icmp ne i64 {f.emit(f'and i64 {nbytes}, {size}')}, 0")):
-                move(f.emit(f"and i64 {nbytes}, {-2 * size}"), size)
+            with f.when(f.is_("ne", f.binary("and", nbytes, size), 0)):
+                move(f.binary("and", nbytes, -2 * size), size)
             size //= 2

@@ -13,6 +13,7 @@ from typing import Any
 from ....core import native
 from .doubles import Doubles
 from .emitter import Function, Module, storable
+from .ir import Operand as Int, type_of, Value
 from .parameters import address, arguments, Blocks, Parameters, parameters_of, SLOTS
 from .philox import Halves, Philox
 from .team import call, LEAST_NBYTES, load
@@ -51,9 +52,9 @@ def code(law: Any, dtype: str, p: Parameters) -> native.Code:
     out = f.pointer(after)
     philox = Philox(f, f.pointer(after + 1), f.integer(after + 2))
 
-    def put(index: str, mask: str | None, parameters: Sequence[Traced]) -> None:
-        found = law(TracedSource(f, xp, philox), Elements(xp, philox.spread(index, "1")), *parameters)
-        d.store_as(xp.name(found), out, index, dtype, mask)
+    def put(index: Value, mask: Value | None, parameters: Sequence[Traced]) -> None:
+        found = law(TracedSource(f, xp, philox), Elements(xp, philox.spread(index, 1)), *parameters)
+        d.store_as(xp.value(found), out, index, dtype, mask)
 
     blocks.sweep(put)
     f.done()
@@ -74,12 +75,12 @@ class Elements:
 class Uniforms:
     """Four uniform numbers for each element: [:, k] is the k-th."""
 
-    def __init__(self, xp: Tracer, words: Sequence[str]) -> None:
+    def __init__(self, xp: Tracer, words: Sequence[Value]) -> None:
         self.xp, self.words = xp, words
 
     def __getitem__(self, at: tuple[slice, int]) -> Traced:
         d = self.xp.d
-        wide = d.f.emit(f"uitofp {d.f.ints} {self.words[at[1]]} to {d.vector}")
+        wide = d.f.cast("uitofp", self.words[at[1]], d.vector)
         return (self.xp.real(wide) + 0.5) * 2.0**-32
 
 
@@ -89,21 +90,21 @@ class TracedSource:
     def __init__(self, f: Function, xp: Tracer, philox: Philox) -> None:
         self.f, self.xp, self.philox = f, xp, philox
 
-    def uniform(self, elements: Elements, tag: int | str) -> Uniforms:
-        return Uniforms(self.xp, self.philox.element(elements.numbers, str(tag)))
+    def uniform(self, elements: Elements, tag: Int) -> Uniforms:
+        return Uniforms(self.xp, self.philox.element(elements.numbers, tag))
 
     def accepted(
         self, attempt: Callable[..., Any], elements: Elements, tag: int, where: Traced, *parameters: Traced
     ) -> Traced:
         f, xp = self.f, self.xp
-        first = [("i64", str(tag)), (f.bits, where.name), (xp.d.vector, xp.d.const(xp.nan))]
+        first = [f.value(tag), where.value, xp.d.const(xp.nan)]
         with f.repeat(self._any(where), first) as round:
             now, left, value = round.values
             found, is_accepted = attempt(xp, self.uniform(elements, now), *self._held(parameters))
             new = xp.mask(left) & is_accepted
             left = xp.mask(left) & ~is_accepted
-            value = xp.d.select(new.name, xp.name(found), value)
-            round.again(f.emit(f"add i64 {now}, 1"), left.name, value, condition=self._any(left))
+            value = xp.d.select(new.value, xp.value(found), value)
+            round.again(f.plus(now, 1), left.value, value, condition=self._any(left))
         return xp.real(round.results[2])
 
     def changed(
@@ -116,10 +117,10 @@ class TracedSource:
         *parameters: Traced,
     ) -> Traced:
         xp = self.xp
-        with self.f.repeat(self._any(where), [(xp.d.vector, value.name)]) as once:
+        with self.f.repeat(self._any(where), [value.value]) as once:
             u = self.uniform(elements, tag)
-            found = f(self, u, xp.real(value.name), *self._held(parameters))
-            once.again(xp.where(where, found, xp.real(value.name)).name)
+            found = f(self, u, xp.real(value.value), *self._held(parameters))
+            once.again(xp.where(where, found, xp.real(value.value)).value)
         return xp.real(once.results[0])
 
     def repeated(
@@ -127,23 +128,22 @@ class TracedSource:
     ) -> Sequence[Traced]:
         f, xp = self.f, self.xp
         first = [
-            (xp.d.vector, xp.d.const(0.0)),
-            (f.bits, going.name),
-            *((xp.d.vector, x.name) for x in state),
+            xp.d.const(0.0),
+            going.value,
+            *(x.value for x in state),
         ]
         with f.repeat(self._any(going), first) as round:
             k = xp.real(round.values[0])
             on, *new = step(k, xp.mask(round.values[1]), *(xp.real(x) for x in round.values[2:]))
             k = k + 1.0
             more = self._any(on & (k < float(most)))
-            round.again(k.name, on.name, *(x.name for x in new), condition=more)
+            round.again(k.value, on.value, *(x.value for x in new), condition=more)
         return [xp.real(x) for x in round.results[2:]]
 
     def _held(self, parameters: Sequence[Traced]) -> list[Traced]:
         """Copies, which no other code changes."""
-        return [self.xp.real(p.name) for p in parameters]
+        return [self.xp.real(p.value) for p in parameters]
 
-    def _any(self, mask: Traced) -> str:
+    def _any(self, mask: Traced) -> Value:
         f = self.f
-        bits = f.emit(f"bitcast {f.bits} {mask.name} to i{f.width}")
-        return f.emit(f"icmp ne i{f.width} {bits}, 0")
+        return f.is_("ne", f.cast("bitcast", mask.value, type_of(f"i{f.width}")), 0)

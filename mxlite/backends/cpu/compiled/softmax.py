@@ -14,6 +14,7 @@ from typing import Any
 from ....core import native
 from . import functions
 from .emitter import Function, Module
+from .ir import I64, Value
 from .team import load
 
 
@@ -45,40 +46,40 @@ def forward_code(form: SoftmaxForm) -> native.Code:
     with f.loop(first, last) as row:
         x, y = row_of(f, data, row.index, columns, form.data), row_of(f, out, row.index, columns, form.out)
 
-        def scaled(j: str, mask: str | None, fill: str | None = None) -> str:
+        def scaled(j: Value, mask: Value | None, fill: Value | None = None) -> Value:
             value = f.load(x, j, form.data, mask=mask)
             value = value if form.scale == 1 else f.mul(value, scale)
             return value if mask is None or fill is None else f.select(mask, value, fill)
 
         (top,) = f.sweep(
-            "0", columns, lambda j, m, best: f.maximum(best, scaled(j, m, lowest)), [lowest], 4, f.maximum
+            0, columns, lambda j, m, best: f.maximum(best, scaled(j, m, lowest)), [lowest], 4, f.maximum
         )
         top = f.largest(top)
 
-        def add(j: str, mask: str | None, total: str) -> str:
+        def add(j: Value, mask: Value | None, total: Value) -> Value:
             power = functions.exp(f, f.sub(scaled(j, mask), top))
             if keeps:
                 f.store(power, y, j, mask=mask)
             return f.add(total, power if mask is None else f.select(mask, power, zero))
 
-        (total,) = f.sweep("0", columns, add, [zero], 4, f.add)
+        (total,) = f.sweep(0, columns, add, [zero], 4, f.add)
         total = f.total(total)
         if form.logarithm:
             total = functions.log(f, total)
 
-            def finish(j: str, mask: str | None) -> None:
+            def finish(j: Value, mask: Value | None) -> None:
                 f.store(f.sub(f.sub(scaled(j, mask), top), total), y, j, form.out, mask=mask)
         else:
             factor = f.div(f.const(1.0), total)
 
-            def finish(j: str, mask: str | None) -> None:
+            def finish(j: Value, mask: Value | None) -> None:
                 if keeps:
                     power = f.load(y, j, mask=mask)
                 else:
                     power = functions.exp(f, f.sub(scaled(j, mask), top))
                 f.store(f.mul(power, factor), y, j, form.out, mask=mask)
 
-        f.sweep("0", columns, finish)
+        f.sweep(0, columns, finish)
     f.done()
     return load(module)
 
@@ -96,16 +97,16 @@ def backward_code(form: SoftmaxForm) -> native.Code:
         y, d = (row_of(f, p, row.index, columns, form.out) for p in (out, d_out))
         dx = row_of(f, d_data, row.index, columns, form.data)
 
-        def add(j: str, mask: str | None, total: str) -> str:
+        def add(j: Value, mask: Value | None, total: Value) -> Value:
             value = f.load(d, j, form.out, mask=mask)
             if not form.logarithm:
                 value = f.mul(value, f.load(y, j, form.out, mask=mask))
             return f.add(total, value)
 
-        (total,) = f.sweep("0", columns, add, [zero], 4, f.add)
+        (total,) = f.sweep(0, columns, add, [zero], 4, f.add)
         total = f.total(total)
 
-        def finish(j: str, mask: str | None) -> None:
+        def finish(j: Value, mask: Value | None) -> None:
             result, head = f.load(y, j, form.out, mask=mask), f.load(d, j, form.out, mask=mask)
             if form.logarithm:
                 value = f.sub(head, f.mul(functions.exp(f, result), total))
@@ -114,7 +115,7 @@ def backward_code(form: SoftmaxForm) -> native.Code:
             value = value if form.scale == 1 else f.mul(value, scale)
             f.store(value, dx, j, form.data, mask=mask)
 
-        f.sweep("0", columns, finish)
+        f.sweep(0, columns, finish)
     f.done()
     return load(module)
 
@@ -154,20 +155,20 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
     if form.valid:
         ignored = f.const(form.ignored_label)
 
-        def count(j: str, mask: str | None, total: str) -> str:
+        def count(j: Value, mask: Value | None, total: Value) -> Value:
             counts = f.compare("une", f.load(label, j, form.label, mask=mask), ignored)
             one = f.select(counts, f.const(1.0), zero)
             return f.add(total, one if mask is None else f.select(mask, one, zero))
 
-        (valid,) = f.sweep("0", rows, count, [zero], 1, f.add)
+        (valid,) = f.sweep(0, rows, count, [zero], 1, f.add)
         scale = f.div(scale, f.maximum(f.total(valid), f.const(1.0)))
     first, last = f.share(rows)
     with f.loop(first, last) as row:
         y, d = row_of(f, out, row.index, width, form.out), row_of(f, grad, row.index, width, form.grad)
         number = f.load_one(label, row.index, form.label)
         _, known = both(f, "ogt", number, -1.0, "olt", number, float(columns))
-        whole = f.emit(f"fptosi float {f.emit(f'extractelement {f.vector} {number}, i32 0')} to i64")
-        at = f.emit(f"select i1 {known}, i64 {whole}, i64 0")
+        whole = f.cast("fptosi", f.lane(number, 0), I64)
+        at = f.either(known, whole, 0)
         # Read before the sweep: the gradient may overwrite the output.
         truth = f.sub(f.load_one(y, at, form.out), apart)
         truth = f.mul(f.sub(truth, f.const(1 - form.smooth - spread)), scale)
@@ -175,33 +176,35 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
         if form.ignore is not None:
             same = f.compare("oeq", number, f.const(form.ignore))
             factor, truth = f.select(same, zero, scale), f.select(same, zero, truth)
-            none = f.emit(f"extractelement {f.bits} {same}, i32 0")
+            none = f.lane(same, 0)
 
-        def finish(j: str, mask: str | None) -> None:
+        def finish(j: Value, mask: Value | None) -> None:
             value = f.mul(f.sub(f.load(y, j, form.out, mask=mask), apart), factor)
             if form.ignore is not None:  # 0 even if out is nan
                 value = f.select(same, zero, value)
             f.store(value, d, j, form.grad, mask=mask)
 
-        f.sweep("0", width, finish)
+        f.sweep(0, width, finish)
         if form.ignore is not None:
-            known = f.emit(f"and i1 {known}, {f.emit(f'xor i1 {none}, true')}")
+            known = f.both(known, f.negated(none))
         with f.when(known):
             f.store_one(truth, d, at, form.grad)
     f.done()
     return load(module)
 
 
-def row_of(f: Function, pointer: str, row: str, columns: str, dtype: str) -> str:
+def row_of(f: Function, pointer: Value, row: Value, columns: Value, dtype: str) -> Value:
     """The address of a row."""
-    return f.offset(pointer, f.emit(f"mul i64 {row}, {columns}"), dtype)
+    return f.offset(pointer, f.times(row, columns), dtype)
 
 
-def both(f: Function, one: str, x: str, low: float, other: str, y: str, high: float) -> tuple[str, str]:
+def both(
+    f: Function, one: str, x: Value, low: float, other: str, y: Value, high: float
+) -> tuple[Value, Value]:
     """The conjunction of two comparisons: a mask, and its first lane as an i1."""
     a, b = f.compare(one, x, f.const(low)), f.compare(other, y, f.const(high))
-    mask = f.emit(f"and {f.bits} {a}, {b}")
-    return mask, f.emit(f"extractelement {f.bits} {mask}, i32 0")
+    mask = f.both(a, b)
+    return mask, f.lane(mask, 0)
 
 
 def slots(arrays: Sequence[Any], *numbers: int) -> list[int]:

@@ -14,6 +14,7 @@ import functools
 from ....core import native
 from .doubles import Doubles
 from .emitter import Function, Module
+from .ir import DOUBLE, I8, I64, number, Operand as Int, type_of, Value
 from .team import load
 
 BLOCK = 4  # vectors of columns that are summed together
@@ -31,8 +32,8 @@ def sums(dtype: str) -> native.Code:
     return load(module)
 
 
-def _entry(f: Function, array: str, index: str) -> str:
-    return f.emit(f"load i64, ptr {f.offset(array, index, 8)}, align 8")
+def _entry(f: Function, array: Value, index: Int) -> Value:
+    return f.load_at(I64, f.offset(array, index, 8), 8)
 
 
 class _Sums:
@@ -47,15 +48,15 @@ class _Sums:
     def write(self) -> None:
         f = self.f
         first = self.row_of(f.thread)
-        last = self.row_of(f.emit(f"add i64 {f.thread}, 1"))
+        last = self.row_of(f.plus(f.thread, 1))
         with f.loop(first, last) as row:
-            begin, end = (_entry(f, self.ends, k) for k in (row.index, f.emit(f"add i64 {row.index}, 1")))
-            target = f.emit(f"mul i64 {row.index}, {self.columns}")
-            done = "0"
+            begin, end = (_entry(f, self.ends, k) for k in (row.index, f.plus(row.index, 1)))
+            target = f.times(row.index, self.columns)
+            done: Int = 0
             for count in (BLOCK, 1):
                 step = count * f.width
-                left = f.emit(f"sub i64 {self.columns}, {done}")
-                until = f.emit(f"add i64 {done}, {f.emit(f'and i64 {left}, {-step}')}")
+                left = f.binary("sub", self.columns, done)
+                until = f.binary("add", done, f.binary("and", left, -step))
                 with f.loop(done, until, step) as column:
                     self.block(begin, end, target, column.index, count, None)
                 done = until
@@ -63,57 +64,56 @@ class _Sums:
                 mask = f.tail(column.index, self.columns)
                 self.block(begin, end, target, column.index, 1, mask)
 
-    def row_of(self, thread: str) -> str:
+    def row_of(self, thread: Value) -> Value:
         """The first row of a thread: a row counts as much as an element of the matrix."""
         f = self.f
-        base = _entry(f, self.ends, "0")
-        all_of = f.emit(
-            f"add i64 {f.emit(f'sub i64 {_entry(f, self.ends, self.rows)}, {base}')}, {self.rows}"
-        )
-        mine = f.emit(f"sdiv i64 {f.emit(f'mul i64 {all_of}, {thread}')}, {f.threads}")
-        with f.loop("0", "64", 1, ["0", self.rows], "i64") as search:
+        base = _entry(f, self.ends, 0)
+        all_of = f.plus(f.minus(_entry(f, self.ends, self.rows), base), self.rows)
+        mine = f.binary("sdiv", f.times(all_of, thread), f.threads)
+        with f.loop(0, 64, 1, [0, self.rows]) as search:
             low, high = search.values
-            middle = f.emit(f"lshr i64 {f.emit(f'add i64 {low}, {high}')}, 1")
-            there = f.emit(f"sub i64 {_entry(f, self.ends, middle)}, {base}")
-            before = f.emit(f"icmp slt i64 {f.emit(f'add i64 {there}, {middle}')}, {mine}")
-            some = f.emit(f"icmp slt i64 {low}, {high}")
-            up, down = f.emit(f"and i1 {before}, {some}"), f.emit(f"xor i1 {before}, true")
-            down = f.emit(f"and i1 {down}, {some}")
-            above = f.emit(f"add i64 {middle}, 1")
+            middle = f.binary("lshr", f.plus(low, high), 1)
+            there = f.minus(_entry(f, self.ends, middle), base)
+            before = f.is_("slt", f.plus(there, middle), mine)
+            some = f.is_("slt", low, high)
+            up, down = f.both(before, some), f.negated(before)
+            down = f.both(down, some)
+            above = f.plus(middle, 1)
             search.again(
-                f.emit(f"select i1 {up}, i64 {above}, i64 {low}"),
-                f.emit(f"select i1 {down}, i64 {middle}, i64 {high}"),
+                f.either(up, above, low),
+                f.either(down, middle, high),
             )
         return search.results[0]
 
-    def block(self, begin: str, end: str, target: str, column: str, count: int, mask: str | None) -> None:
+    def block(
+        self, begin: Value, end: Value, target: Value, column: Value, count: int, mask: Value | None
+    ) -> None:
         """`count` vectors of columns of one row."""
         f, wide = self.f, self.wide
         zero = wide.zero if wide else f.const(0.0)
-        kind = wide.vector if wide else f.vector
-        with f.loop(begin, end, 1, [zero] * count, kind) as element:
-            line = f.emit(f"mul i64 {_entry(f, self.lines, element.index)}, {self.columns}")
-            here = f.offset(self.rhs, f.emit(f"add i64 {line}, {column}"), self.nbytes)
+        with f.loop(begin, end, 1, [zero] * count) as element:
+            line = f.times(_entry(f, self.lines, element.index), self.columns)
+            here = f.offset(self.rhs, f.plus(line, column), self.nbytes)
             new = []
             if wide:
                 at = f.offset(self.data, element.index, 8)
-                factor = wide.every(f.emit(f"load double, ptr {at}, align 8"))
+                factor = f.every(f.load_at(DOUBLE, at, 8))
             else:
                 factor = f.load_one(self.data, element.index)
             for k, value in enumerate(element.values):
-                place = str(k * f.width)
+                place = k * f.width
                 if wide:
                     product = wide.op("fmul", factor, wide.load(here, place, mask))
                     new.append(wide.op("fadd", value, product))
                 else:
                     new.append(f.add(value, f.mul(factor, f.load(here, place, mask=mask))))
             element.again(*new)
-        here = f.offset(self.out, f.emit(f"add i64 {target}, {column}"), self.nbytes)
+        here = f.offset(self.out, f.plus(target, column), self.nbytes)
         for k, value in enumerate(element.results):
             if wide:
-                wide.store(value, here, str(k * f.width), mask)
+                wide.store(value, here, k * f.width, mask)
             else:
-                f.store(value, here, str(k * f.width), mask=mask)
+                f.store(value, here, k * f.width, mask=mask)
 
 
 @functools.cache
@@ -142,35 +142,35 @@ class _ColumnSums:
     def write(self) -> None:
         f = self.f
         low, high = f.share(self.columns)
-        begin, end = (f.emit(f"mul i64 {c}, {self.width}") for c in (low, high))
+        begin, end = (f.times(c, self.width) for c in (low, high))
         f.sweep(begin, end, lambda i, mask: self.put(self.zero, self.out, i, mask))
         with f.loop(low, high) as loop:
-            f.do(f"store i8 0, ptr {f.offset(self.touched, loop.index)}")
-        with f.loop("0", self.rows) as row:
-            line = f.offset(self.rhs, f.emit(f"mul i64 {row.index}, {self.width}"), self.nbytes)
-            first, last = (_entry(f, self.indptr, k) for k in (row.index, f.emit(f"add i64 {row.index}, 1")))
+            f.store_at(number(I8, 0), f.offset(self.touched, loop.index))
+        with f.loop(0, self.rows) as row:
+            line = f.offset(self.rhs, f.times(row.index, self.width), self.nbytes)
+            first, last = (_entry(f, self.indptr, k) for k in (row.index, f.plus(row.index, 1)))
             with f.loop(first, last) as element:
                 column = _entry(f, self.indices, element.index)
-                mine = f.emit(f"icmp sge i64 {column}, {low}")
-                mine = f.emit(f"and i1 {mine}, {f.emit(f'icmp slt i64 {column}, {high}')}")
+                mine = f.is_("sge", column, low)
+                mine = f.both(mine, f.is_("slt", column, high))
                 with f.when(mine):
-                    f.do(f"store i8 1, ptr {f.offset(self.touched, column)}")
-                    target = f.offset(self.out, f.emit(f"mul i64 {column}, {self.width}"), self.nbytes)
+                    f.store_at(number(I8, 1), f.offset(self.touched, column))
+                    target = f.offset(self.out, f.times(column, self.width), self.nbytes)
                     factor = self.one(element.index)
-                    f.sweep("0", self.width, lambda i, mask: self.add(factor, line, target, i, mask))
+                    f.sweep(0, self.width, lambda i, mask: self.add(factor, line, target, i, mask))
 
     @property
-    def zero(self) -> str:
+    def zero(self) -> Value:
         return self.wide.zero if self.wide else self.f.const(0.0)
 
-    def one(self, index: str) -> str:
+    def one(self, index: Value) -> Value:
         """An element of the matrix, in all lanes."""
         f = self.f
         if self.wide is None:
             return f.load_one(self.data, index)
-        return self.wide.every(f.emit(f"load double, ptr {f.offset(self.data, index, 8)}, align 8"))
+        return f.every(f.load_at(DOUBLE, f.offset(self.data, index, 8), 8))
 
-    def add(self, factor: str, line: str, target: str, i: str, mask: str | None) -> None:
+    def add(self, factor: Value, line: Value, target: Value, i: Value, mask: Value | None) -> None:
         if self.wide:
             product = self.wide.op("fmul", factor, self.wide.load(line, i, mask))
             made = self.wide.op("fadd", self.wide.load(target, i, mask), product)
@@ -179,7 +179,7 @@ class _ColumnSums:
             made = self.f.add(self.f.load(target, i, mask=mask), product)
         self.put(made, target, i, mask)
 
-    def put(self, value: str, target: str, i: str, mask: str | None) -> None:
+    def put(self, value: Value, target: Value, i: Value, mask: Value | None) -> None:
         if self.wide:
             self.wide.store(value, target, i, mask)
         else:
@@ -195,35 +195,35 @@ def by_columns(nbytes: int) -> native.Code:
     f = module.function("sort")
     data, indices, indptr, values, rows, starts = (f.pointer(k) for k in range(6))
     height, columns, size = (f.integer(k) for k in range(6, 9))
-    kind = f"i{8 * nbytes}"
+    kind = type_of(f"i{8 * nbytes}")
 
-    def put(value: str, index: str) -> None:
-        f.do(f"store i64 {value}, ptr {f.offset(starts, index, 8)}, align 8")
+    def put(value: Int, index: Value) -> None:
+        f.store_at(f.value(value), f.offset(starts, index, 8), 8)
 
-    def load_of(index: str) -> str:
+    def load_of(index: Value) -> Value:
         return _entry(f, starts, index)
 
-    with f.loop("0", f.emit(f"add i64 {columns}, 1")) as loop:
-        put("0", loop.index)
+    with f.loop(0, f.plus(columns, 1)) as loop:
+        put(0, loop.index)
     # The count of column c two places further, so that sums stand one further, and grow to where c ends.
-    last = f.emit(f"sub i64 {columns}, 1")
-    with f.loop("0", size) as element:
+    last = f.minus(columns, 1)
+    with f.loop(0, size) as element:
         column = _entry(f, indices, element.index)
-        with f.when(f.emit(f"icmp slt i64 {column}, {last}")):
-            place = f.emit(f"add i64 {column}, 2")
-            put(f.emit(f"add i64 {load_of(place)}, 1"), place)
-    with f.loop("2", f.emit(f"add i64 {columns}, 1"), 1, ["0"], "i64") as loop:
-        total = f.emit(f"add i64 {loop.values[0]}, {load_of(loop.index)}")
+        with f.when(f.is_("slt", column, last)):
+            place = f.plus(column, 2)
+            put(f.plus(load_of(place), 1), place)
+    with f.loop(2, f.plus(columns, 1), 1, [0]) as loop:
+        total = f.plus(loop.values[0], load_of(loop.index))
         put(total, loop.index)
         loop.again(total)
-    with f.loop("0", height) as row:
-        begin, end = (_entry(f, indptr, k) for k in (row.index, f.emit(f"add i64 {row.index}, 1")))
+    with f.loop(0, height) as row:
+        begin, end = (_entry(f, indptr, k) for k in (row.index, f.plus(row.index, 1)))
         with f.loop(begin, end) as element:
-            behind = f.emit(f"add i64 {_entry(f, indices, element.index)}, 1")
+            behind = f.plus(_entry(f, indices, element.index), 1)
             place = load_of(behind)
-            put(f.emit(f"add i64 {place}, 1"), behind)
-            value = f.emit(f"load {kind}, ptr {f.offset(data, element.index, nbytes)}, align {nbytes}")
-            f.do(f"store {kind} {value}, ptr {f.offset(values, place, nbytes)}, align {nbytes}")
-            f.do(f"store i64 {row.index}, ptr {f.offset(rows, place, 8)}, align 8")
+            put(f.plus(place, 1), behind)
+            value = f.load_at(kind, f.offset(data, element.index, nbytes), nbytes)
+            f.store_at(value, f.offset(values, place, nbytes), nbytes)
+            f.store_at(row.index, f.offset(rows, place, 8), 8)
     f.done()
     return load(module)

@@ -17,6 +17,7 @@ from ....ops.elementwise.error_function import erfinv_values
 from ....ops.elementwise.gamma_function import digamma_values, gamma_values, gammaln_values, polygamma_values
 from .doubles import Doubles
 from .emitter import Module
+from .ir import Value
 from .team import load
 from .traced import Tracer
 
@@ -72,9 +73,9 @@ def code(form: Form) -> native.Code:
     xp = Tracer(d)
     pointers = [f.pointer(1 + k) for k in range(len(names) + 1)]
 
-    def body(index: str, mask: str | None) -> None:
+    def body(index: Value, mask: Value | None) -> None:
         values = [xp.real(d.load_as(p, index, form.dtype, mask)) for p in pointers[:-1]]
-        d.store_as(xp.name(formula(xp, form, *values)), pointers[-1], index, form.dtype, mask)
+        d.store_as(xp.value(formula(xp, form, *values)), pointers[-1], index, form.dtype, mask)
 
     f.sweep(*f.share(f.integer(0), f.width), body)
     f.done()

@@ -10,6 +10,7 @@ from ....ops.random.philox import RandomStream
 from . import samplers
 from .doubles import Doubles
 from .emitter import Module
+from .ir import Value
 from .parameters import address
 from .philox import Philox
 from .team import call, LEAST_NBYTES, load
@@ -55,12 +56,12 @@ def code(dtype: str) -> native.Code:
     out, start, count = f.pointer(0), f.integer(3), f.integer(4)
     doubles, bits = Doubles(f), _BITS.get(dtype, 32)
 
-    def put(numbers: str, at: str, mask: str | None) -> None:
+    def put(numbers: Value, at: Value, mask: Value | None) -> None:
         if dtype == "uint32":
             f.store(f.as_float(numbers), out, at, "float32", mask)
             return
-        upper = f.emit(f"lshr {f.ints} {numbers}, splat (i32 {32 - bits})")
-        value = f.mul(f.emit(f"sitofp {f.ints} {upper} to {f.vector}"), f.const(2.0**-bits))
+        upper = f.binary("lshr", numbers, 32 - bits)
+        value = f.mul(f.cast("sitofp", upper, f.vector), f.const(2.0**-bits))
         if dtype == "float64":
             doubles.store(doubles.widen(value), out, at, mask)
         else:

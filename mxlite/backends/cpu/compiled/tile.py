@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from ..winograd.routine import Int, Program
 from .emitter import width
+from .ir import listed, type_of, Value
+from .register_tile import Factors, multiplied
 
 MOST_ROWS = 14
 _UNROLL = 4
@@ -62,7 +64,7 @@ def multiplier(p: Program, name: str, form: Form) -> str:
     lanes = width()
     for number, (start, v) in enumerate(panels(-(-form.columns // lanes), form.vectors or most_vectors())):
         last = min(lanes, form.columns - (start + v - 1) * lanes)
-        b = f.at("%b", form.b_panel * number if form.b_panel else 4 * lanes * start)
+        b = f.at(f.arg("b"), form.b_panel * number if form.b_panel else 4 * lanes * start)
         places = form.places or tuple(range(0, 4 * form.columns, 4 * lanes))
         vectors = tuple(
             Vector(
@@ -81,13 +83,10 @@ def multiplier(p: Program, name: str, form: Form) -> str:
         for n, count in sizes:
             kind = f"{name}.{n}.{start}"
             _tile(p, kind, form, n, vectors)
-            until = f.plus(done, n * count or f.times(f.over(f.minus("%rows", done), n), n))
-            with f.loop(str(done), str(until), n) as loop:
-                a = f.at("%a", f.times(loop.index, form.a_row))
-                f.run(
-                    kind, ("ptr", a), ("ptr", b), ("ptr", f.at("%c", f.times(loop.index, form.c_row))),
-                    ("i64", "%steps"),
-                )  # fmt: skip
+            until = f.plus(done, n * count or f.times(f.over(f.minus(f.arg("rows"), done), n), n))
+            with f.loop(done, until, n) as loop:
+                a = f.at(f.arg("a"), f.times(loop.index, form.a_row))
+                f.run(kind, a, b, f.at(f.arg("c"), f.times(loop.index, form.c_row)), f.arg("steps"))
             done = until
     f.done()
     return name
@@ -111,47 +110,34 @@ class Vector(NamedTuple):
     """A vector of a row of C: its position, the mask of its lanes, True if the product is added to it."""
 
     place: int
-    mask: str | None
+    mask: Value | None
     adds: bool
 
 
 def _tile(p: Program, name: str, form: Form, n: int, vectors: tuple[Vector, ...]) -> None:
     """n rows of these vectors."""
     f = p.routine(name, a="ptr", b="ptr", c="ptr", steps="i64")
-    v, line = len(vectors), 4 * f.width
+    v = len(vectors)
     sums = [
-        f.load(f.at("%c", r * form.c_row + x.place), "0", mask=x.mask) if x.adds else f.const(0.0)
+        f.load(f.at(f.arg("c"), r * form.c_row + x.place), 0, mask=x.mask) if x.adds else f.const(0.0)
         for r in range(n)
         for x in vectors
     ]
-    until = f.times(f.over("%steps", _UNROLL), _UNROLL)
-    start = "0"
-    for stop, step in ((str(until), _UNROLL), ("%steps", 1)):
-        with f.loop(start, stop, step, sums) as loop:
-            values = list(loop.values)
-            a = f.at("%a", f.times(loop.index, form.a_step))
-            b = f.at("%b", f.times(loop.index, form.b_step))
-            for k in range(step):
-                right = [
-                    f.load(f.at(b, k * form.b_step + line * j), "0", mask=x.mask)
-                    for j, x in enumerate(vectors)
-                ]
-                for r in range(n):
-                    left = f.repeated(f.at(a, r * form.a_row + k * form.a_step))
-                    for j in range(v):
-                        values[r * v + j] = f.fma(left, right[j], values[r * v + j])
-            loop.again(*values)
-        sums, start = list(loop.results), stop
+    until = f.times(f.over(f.arg("steps"), _UNROLL), _UNROLL)
+    a, b, steps = f.arg("a"), f.arg("b"), f.arg("steps")
+    factors = Factors(a, form.a_row, form.a_step, b, form.b_step, [x.mask for x in vectors])
+    sums = multiplied(f, sums, factors, 0, until, _UNROLL)
+    sums = multiplied(f, sums, factors, until, steps)
     for r in range(n):
         for j, x in enumerate(vectors):
-            f.store(sums[r * v + j], f.at("%c", r * form.c_row + x.place), "0", mask=x.mask)
+            f.store(sums[r * v + j], f.at(f.arg("c"), r * form.c_row + x.place), 0, mask=x.mask)
     f.done()
 
 
-def first(n: int) -> str:
+def first(n: int) -> Value:
     """The mask of the first `n` lanes of a vector."""
-    return f"<{', '.join(f'i1 {int(k < n)}' for k in range(width()))}>"
+    return listed(type_of("i1", width()), (k < n for k in range(width())))
 
 
-def _mask(n: int) -> str | None:
+def _mask(n: int) -> Value | None:
     return first(n) if n < width() else None

@@ -4,7 +4,7 @@
     xp = Tracer(d)
     x = xp.real(d.widen(f.load(data, i, dtype, mask)))
     y = gammaln_values(xp, x)                    # writes instructions, one for each operation
-    f.store(d.narrow(y.name), out, i, dtype, mask)
+    f.store(d.narrow(y.value), out, i, dtype, mask)
 
 An array of float64 becomes a vector of float64 in a register, a boolean one a mask; a number stays one. So a
 formula is written once, and both kernels compute the same operations in the same order: they differ only in
@@ -15,85 +15,64 @@ traced.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...elementwise.tracer import Numpy, StandIn
 from . import double_functions as functions
 from .doubles import Doubles
-from .emitter import Function, Module
+from .emitter import Function, Module, width
+from .ir import number, type_of, Value
 
 
-class Traced:
+class Traced(StandIn):
     """A vector of numbers, or a mask. Like an array, it may be changed in place, for all references."""
 
-    __slots__ = ("is_mask", "name", "xp")
+    __slots__ = ("is_mask", "value", "xp")
 
-    def __init__(self, xp: Tracer, name: str, is_mask: bool = False) -> None:
-        self.xp, self.name, self.is_mask = xp, name, is_mask
+    def __init__(self, xp: Tracer, value: Value, is_mask: bool = False) -> None:
+        self.xp, self.value, self.is_mask = xp, value, is_mask
 
     def __len__(self) -> int:
         return self.xp.d.f.width
 
-    def __add__(self, other: Any) -> Traced:
-        return self.xp.apply("add", self, other)
-
-    def __sub__(self, other: Any) -> Traced:
-        return self.xp.apply("sub", self, other)
-
-    def __mul__(self, other: Any) -> Traced:
-        return self.xp.apply("mul", self, other)
-
-    def __truediv__(self, other: Any) -> Traced:
-        return self.xp.apply("div", self, other)
-
-    def __radd__(self, other: Any) -> Traced:
-        return self.xp.apply("add", other, self)
-
-    def __rsub__(self, other: Any) -> Traced:
-        return self.xp.apply("sub", other, self)
-
-    def __rmul__(self, other: Any) -> Traced:
-        return self.xp.apply("mul", other, self)
-
-    def __rtruediv__(self, other: Any) -> Traced:
-        return self.xp.apply("div", other, self)
+    def step(self, name: str, *operands: Any) -> Traced:
+        return self.xp.step(name, *operands)
 
     def __iadd__(self, other: Any) -> Traced:
-        return self._becomes(self + other)
+        return self.becomes(self + other)
 
     def __isub__(self, other: Any) -> Traced:
-        return self._becomes(self - other)
+        return self.becomes(self - other)
 
     def __imul__(self, other: Any) -> Traced:
-        return self._becomes(self * other)
+        return self.becomes(self * other)
 
     def __itruediv__(self, other: Any) -> Traced:
-        return self._becomes(self / other)
+        return self.becomes(self / other)
 
-    def _becomes(self, other: Traced) -> Traced:
-        self.name = other.name
+    def becomes(self, other: Traced) -> Traced:
+        self.value = other.value
         return self
-
-    def __neg__(self) -> Traced:
-        return self.xp.apply("neg", self)
 
     def __pow__(self, exponent: int) -> Traced:
         assert exponent == 3
         return self * self * self
 
     def __lt__(self, other: Any) -> Traced:
-        return self.xp.compared("olt", self, other)
+        return self.step("lt", self, other)
 
     def __le__(self, other: Any) -> Traced:
-        return self.xp.compared("ole", self, other)
+        return self.step("le", self, other)
 
     def __gt__(self, other: Any) -> Traced:
-        return self.xp.compared("ogt", self, other)
+        return self.step("gt", self, other)
 
     def __ge__(self, other: Any) -> Traced:
-        return self.xp.compared("oge", self, other)
+        return self.step("ge", self, other)
 
     def __eq__(self, other: object) -> Traced:  # type: ignore[override]  # as of arrays
-        return self.xp.compared("oeq", self, other)
+        return self.step("eq", self, other)
 
     def astype(self, dtype: str) -> Traced:
         """Itself: where it indexes a table it holds whole numbers already."""
@@ -111,38 +90,40 @@ class Traced:
         return self.xp.logical("xor", self, self.xp.true)
 
 
-class Tracer:
+class Tracer(Numpy):
     """The functions of numpy that formulas use, for `Traced`. Instructions are written through `d`."""
 
     inf, nan = math.inf, math.nan
 
     def __init__(self, d: Doubles) -> None:
         self.d = d
-        self.true = Traced(self, "splat (i1 true)", True)
+        self.true = Traced(self, number(d.f.bits, True), True)
 
-    def real(self, name: str) -> Traced:
+    def real(self, value: Value) -> Traced:
         """A vector of float64."""
-        return Traced(self, name)
+        return Traced(self, value)
 
-    def mask(self, name: str) -> Traced:
+    def mask(self, value: Value) -> Traced:
         """A vector of truths."""
-        return Traced(self, name, True)
+        return Traced(self, value, True)
 
-    def name(self, x: Any) -> str:
+    def value(self, x: Any) -> Value:
         """The value of a number, a vector, or a mask as 0 and 1."""
         if not isinstance(x, Traced):
             return self.d.const(float(x))
-        return self.d.select(x.name, self.d.const(1.0), self.d.const(0.0)) if x.is_mask else x.name
+        return self.d.select(x.value, self.d.const(1.0), self.d.const(0.0)) if x.is_mask else x.value
 
-    def apply(self, what: str, *operands: Any) -> Traced:
-        """A method of Doubles."""
-        return self.real(getattr(self.d, what)(*(self.name(x) for x in operands)))
+    def step(self, name: str, *operands: Any) -> Traced:
+        values = [self.value(x) for x in operands]
+        if name in _COMPARE:
+            return self.mask(self.d.compare(_COMPARE[name], *values))
+        return self.real(_STEPS[name](self.d, *values))
 
-    def compared(self, how: str, a: Any, b: Any) -> Traced:
-        return self.mask(self.d.compare(how, self.name(a), self.name(b)))
+    def put(self, made: Traced, out: Traced) -> Traced:
+        return out.becomes(made)
 
     def logical(self, what: str, a: Traced, b: Traced) -> Traced:
-        return self.mask(self.d.f.emit(f"{what} {self.d.f.bits} {a.name}, {b.name}"))
+        return self.mask(self.d.f.binary(what, a.value, b.value))
 
     def formula(self, formula: Any, *operands: Traced, **constants: Any) -> Traced:
         """A call of a function that has the code of a formula; see `ops.formula`."""
@@ -151,78 +132,30 @@ class Tracer:
         if name not in module.routines:
             made = module.routines[name] = _Routine(module, name, len(operands))
             xp = Tracer(Doubles(made))
-            made.gives(xp.name(formula(xp, *(xp.real(f"%a{k}") for k in range(len(operands))), **constants)))
-        given = ", ".join(f"{self.d.vector} {self.name(x)}" for x in operands)
-        return self.real(self.d.f.emit(f"call {self.d.vector} @{name}({given})"))
+            made.gives(
+                xp.value(
+                    formula(xp, *(xp.real(made.arg(f"a{k}")) for k in range(len(operands))), **constants)
+                )
+            )
+        return self.real(self.d.f.called(self.d.vector, name, *(self.value(x) for x in operands)))
 
     # -- counterparts of numpy's -----------------------------------------------------------------
 
     def where(self, mask: Traced, a: Any, b: Any) -> Traced:
-        return self.real(self.d.select(mask.name, self.name(a), self.name(b)))
+        return self.real(self.d.select(mask.value, self.value(a), self.value(b)))
 
-    def minimum(self, a: Traced, b: float) -> Traced:
-        return self.apply("below", a, b)
-
-    def maximum(self, a: Traced, b: float) -> Traced:
-        return self.apply("above", a, b)
-
-    def clip(self, a: Traced, least: float, most: float) -> Traced:
+    def clip(self, a: Traced, least: float, most: float) -> Any:
         return self.minimum(self.maximum(a, least), most)
 
-    def absolute(self, a: Traced) -> Traced:
-        return self.apply("abs", a)
-
-    abs = absolute
-
-    def sqrt(self, a: Traced) -> Traced:
-        return self.apply("sqrt", a)
-
-    def rint(self, a: Traced) -> Traced:
-        return self._intrinsic("rint", a)
-
-    def floor(self, a: Traced) -> Traced:
-        return self._intrinsic("floor", a)
-
-    def copysign(self, a: Any, b: Any) -> Traced:
-        return self._intrinsic("copysign", a, b)
-
-    def _intrinsic(self, name: str, *operands: Any) -> Traced:
-        return self.real(self.d.intrinsic(name, *(self.name(x) for x in operands)))
-
-    def fmod(self, a: Traced, b: float) -> Traced:
+    def fmod(self, a: Traced, b: float) -> Any:
         """fmod for whole numbers, and b = 2."""
-        return a - b * self._intrinsic("trunc", a / b)
-
-    def exp(self, a: Traced) -> Traced:
-        return self._function(functions.exp, a)
-
-    def log(self, a: Traced) -> Traced:
-        return self._function(functions.log, a)
-
-    def log1p(self, a: Traced) -> Traced:
-        return self._function(functions.log1p, a)
-
-    def sin(self, a: Traced) -> Traced:
-        return self._function(functions.sin, a)
-
-    def cos(self, a: Traced) -> Traced:
-        return self._function(functions.cos, a)
-
-    def tan(self, a: Traced) -> Traced:
-        return self._function(functions.tan, a)
-
-    def power(self, a: Traced, b: Any) -> Traced:
-        """Power for a >= 0, except 0^0."""
-        return self._function(functions.power, a, b)
-
-    def _function(self, function: Any, *operands: Any) -> Traced:
-        return self.real(function(self.d, *(self.name(x) for x in operands)))
+        return a - b * self.step("trunc", a / b)
 
     def isinf(self, a: Traced) -> Traced:
-        return self.compared("oeq", self.absolute(a), math.inf)
+        return self.step("eq", self.absolute(a), math.inf)
 
     def isfinite(self, a: Traced) -> Traced:
-        return self.compared("olt", self.absolute(a), math.inf)
+        return self.step("lt", self.absolute(a), math.inf)
 
     def take(self, table: Any, at: Traced) -> Traced:
         """table[at], of whole numbers `at` in the table."""
@@ -244,16 +177,26 @@ class Tracer:
         return self.real(self.d.const(1.0))
 
 
+_COMPARE = {"eq": "oeq", "gt": "ogt", "ge": "oge", "lt": "olt", "le": "ole"}
+_STEPS: Mapping[str, Callable[..., Value]] = {
+    **{n: getattr(Doubles, n) for n in ("add", "sub", "mul", "div", "neg", "abs", "sqrt")},
+    **{n: getattr(functions, n) for n in ("exp", "log", "log1p", "sin", "cos", "tan")},
+    **{n: lambda d, *values, n=n: d.intrinsic(n, *values) for n in ("rint", "floor", "trunc", "copysign")},
+    "max": Doubles.above,
+    "min": Doubles.below,
+    "pow": functions.power,  # of a >= 0, and not 0^0
+}
+"""What each step is. The larger and the smaller of a vector and a number: nan stays."""
+
+
 class _Routine(Function):
     """A function of vectors of float64 that gives one."""
 
     def __init__(self, module: Module, name: str, count: int) -> None:
-        super().__init__(module, name)
-        kind = Doubles(self).vector
-        operands = ", ".join(f"{kind} %a{k}" for k in range(count))
-        self.head = f"define internal {kind} @{name}({operands}) #0 {{"
+        kind = type_of("double", width())
+        super().__init__(module, name, None, {f"a{k}": kind for k in range(count)}, kind)
 
-    def gives(self, value: str) -> None:
+    def gives(self, value: Value) -> None:
         """The end of the function."""
-        self.do(f"ret {Doubles(self).vector} {value}")
+        self.do("ret", value)
         self.prune()

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ....core import native
 from .emitter import Function, Module, width
+from .ir import I64, listed, Operand as Int, type_of, Value, zero
 from .team import load
 
 FEW = 4  # rows or columns up to which vectors are assembled one number at a time
@@ -69,18 +70,17 @@ def code(how: Form) -> native.Code:
     return load(module)
 
 
-def _int(f: Function, op: str, a: str, b: str | int) -> str:
-    return f.emit(f"{op} i64 {a}, {b}")
+def _int(f: Function, op: str, a: Int, b: Int) -> Value:
+    return f.binary(op, a, b)
 
 
-def _smaller(f: Function, a: str, b: str) -> str:
-    return f.call("i64", "llvm.smin.i64", ("i64", a), ("i64", b))
+def _smaller(f: Function, a: Int, b: Int) -> Value:
+    return f.call(I64, "llvm.smin.i64", f.value(a), f.value(b))
 
 
-def _shuffle(f: Function, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:
+def _shuffle(f: Function, a: Value, b: Value, lanes: Sequence[int]) -> Value:
     """The numbers `lanes` of a and b concatenated; -1: any."""
-    picked = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in lanes)
-    return f.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{picked}>")
+    return f.shuffle(a, b, lanes)
 
 
 def _blocks(f: Function, how: Form) -> None:
@@ -89,7 +89,7 @@ def _blocks(f: Function, how: Form) -> None:
     source, target = f.pointer(0), f.pointer(1)
     batch, rows, columns = (f.integer(k) for k in (2, 3, 4))
 
-    def count(length: str, step: int) -> str:
+    def count(length: Value, step: int) -> Value:
         return _int(f, "sdiv", _int(f, "add", length, step - 1), step)
 
     outer_n, inner_n = count(rows, tall), count(columns, w)
@@ -99,10 +99,10 @@ def _blocks(f: Function, how: Form) -> None:
     begin, end = f.share(_int(f, "mul", batch, outer_n))
     with f.loop(begin, end) as outer:
         b, i = _int(f, "sdiv", outer.index, outer_n), _int(f, "srem", outer.index, outer_n)
-        with f.loop("0", inner_n) as inner:
+        with f.loop(0, inner_n) as inner:
             at_row, at_column = (i, inner.index) if how.by_rows else (inner.index, i)
-            r = "0" if how.rows else _smaller(f, _int(f, "mul", at_row, tall), last_row)
-            c = "0" if how.columns else _smaller(f, _int(f, "mul", at_column, w), last_column)
+            r = 0 if how.rows else _smaller(f, _int(f, "mul", at_row, tall), last_row)
+            c = 0 if how.columns else _smaller(f, _int(f, "mul", at_column, w), last_column)
             read = _int(f, "add", _int(f, "mul", _int(f, "add", _int(f, "mul", b, rows), r), columns), c)
             written = _int(f, "add", _int(f, "mul", _int(f, "add", _int(f, "mul", b, columns), c), rows), r)
             found = _transposed(f, _loaded(f, how, source, read, columns))
@@ -111,67 +111,59 @@ def _blocks(f: Function, how: Form) -> None:
                 if how.rows:
                     _store_first(f, x, at, how.rows)
                 else:
-                    f.do(f"store {f.ints} {x}, ptr {at}, align {nbytes}")
+                    f.store_at(x, at, nbytes)
 
 
-def _loaded(f: Function, how: Form, source: str, read: str, columns: str) -> list[str]:
+def _loaded(f: Function, how: Form, source: Value, read: Value, columns: Value) -> list[Value]:
     """The rows of a block as vectors of 32 bits, two rows of 16 bits in one."""
     w, nbytes = f.width, how.nbytes
-    found = []
+    found: list[Value] = []
     for k in range(w * 4 // nbytes):
         at = f.offset(source, _int(f, "add", read, _int(f, "mul", columns, k)), nbytes)
         if how.rows and k >= how.rows:
-            found.append("zeroinitializer")
+            found.append(zero(f.ints))
         elif nbytes == 2:
-            x = f.emit(f"load <{w} x i16>, ptr {at}, align 2")
-            found.append(f.emit(f"zext <{w} x i16> {x} to {f.ints}"))
+            x = f.load_at(type_of("i16", w), at, 2)
+            found.append(f.cast("zext", x, f.ints))
         elif how.columns:
             found.append(_load_first(f, at, how.columns))
         else:
-            found.append(f.emit(f"load {f.ints}, ptr {at}, align 4"))
+            found.append(f.load_at(f.ints, at, 4))
     if nbytes == 4:
         return found
-    high = [f.emit(f"shl {f.ints} {x}, splat (i32 16)") for x in found[1::2]]
-    return [f.emit(f"or {f.ints} {a}, {b}") for a, b in zip(found[::2], high)]
+    high = [f.binary("shl", x, 16) for x in found[1::2]]
+    return [f.binary("or", a, b) for a, b in zip(found[::2], high)]
 
 
-def _transposed(f: Function, rows: list[str]) -> list[str]:
+def _transposed(f: Function, rows: list[Value]) -> list[Value]:
     """The columns of a square block."""
     w = f.width
     low = [k // 2 + w * (k % 2) for k in range(w)]
     high = [k + w // 2 for k in low]
     half = w // 2
     for _ in range(w.bit_length() - 1):
-        rows = [
-            _shuffle(f, f.ints, rows[i], rows[i + half], lanes) for i in range(half) for lanes in (low, high)
-        ]
+        rows = [_shuffle(f, rows[i], rows[i + half], lanes) for i in range(half) for lanes in (low, high)]
     return rows
 
 
-def _first(f: Function, n: int) -> str:
+def _first(f: Function, n: int) -> Value:
     """The mask of the first `n` lanes."""
-    return f"<{', '.join(f'i1 {int(k < n)}' for k in range(f.width))}>"
+    return listed(f.bits, (k < n for k in range(f.width)))
 
 
-def _load_first(f: Function, at: str, n: int) -> str:
-    return f.call(
-        f.ints,
-        f"llvm.masked.load.v{f.width}i32.p0",
-        ("ptr", at), ("i32", "4"), (f.bits, _first(f, n)), (f.ints, "zeroinitializer"),
-    )  # fmt: skip
+def _load_first(f: Function, at: Value, n: int) -> Value:
+    return f.masked_load(f.ints, at, 4, _first(f, n))
 
 
-def _store_first(f: Function, value: str, at: str, n: int) -> None:
-    name = f"llvm.masked.store.v{f.width}i32.p0"
-    f.module.declare(f"void @{name}({f.ints}, ptr, i32, {f.bits})")
-    f.do(f"call void @{name}({f.ints} {value}, ptr {at}, i32 4, {f.bits} {_first(f, n)})")
+def _store_first(f: Function, value: Value, at: Value, n: int) -> None:
+    f.masked_store(value, at, 4, _first(f, n))
 
 
 def _few(f: Function, how: Form) -> None:
     """Interleave a few rows, or separate a few columns."""
     nbytes, k = how.nbytes, how.rows or how.columns
     lanes = f.width * 4 // nbytes
-    kind = f"<{lanes} x i{8 * nbytes}>"
+    kind = type_of(f"i{8 * nbytes}", lanes)
     source, target = f.pointer(0), f.pointer(1)
     batch, length = f.integer(2), f.integer(4 if how.rows else 3)  # length: of the long axis
     steps = _int(f, "sdiv", _int(f, "add", length, lanes - 1), lanes)
@@ -185,22 +177,22 @@ def _few(f: Function, how: Form) -> None:
         mixed = [_int(f, "add", _int(f, "add", base, _int(f, "mul", p, k)), j * lanes) for j in range(k)]
         apart = [_int(f, "add", _int(f, "add", base, p), _int(f, "mul", length, j)) for j in range(k)]
         reads, writes = (apart, mixed) if how.rows else (mixed, apart)
-        x = [f.emit(f"load {kind}, ptr {f.offset(source, at, nbytes)}, align {nbytes}") for at in reads]
+        x = [f.load_at(kind, f.offset(source, at, nbytes), nbytes) for at in reads]
         for j, at in enumerate(writes):
             if how.rows:
                 wanted = [divmod(j * lanes + e, k)[::-1] for e in range(lanes)]
             else:
                 wanted = [divmod(e * k + j, lanes) for e in range(lanes)]
-            y = _gathered(f, kind, x, wanted)
-            f.do(f"store {kind} {y}, ptr {f.offset(target, at, nbytes)}, align {nbytes}")
+            y = _gathered(f, x, wanted)
+            f.store_at(y, f.offset(target, at, nbytes), nbytes)
 
 
-def _gathered(f: Function, kind: str, vectors: Sequence[str], wanted: Sequence[tuple[int, int]]) -> str:
+def _gathered(f: Function, vectors: Sequence[Value], wanted: Sequence[tuple[int, int]]) -> Value:
     """The vector of the numbers wanted: (which vector, which lane)."""
     n = len(wanted)
     lanes = [lane if v == 0 else n + lane if v == 1 else -1 for v, lane in wanted]
-    found = _shuffle(f, kind, vectors[0], vectors[1], lanes)
+    found = _shuffle(f, vectors[0], vectors[1], lanes)
     for k in range(2, len(vectors)):
         lanes = [n + lane if v == k else e if v < k else -1 for e, (v, lane) in enumerate(wanted)]
-        found = _shuffle(f, kind, found, vectors[k], lanes)
+        found = _shuffle(f, found, vectors[k], lanes)
     return found

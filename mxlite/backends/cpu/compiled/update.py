@@ -10,6 +10,7 @@ from ....core.dtype import float32
 from ...elementwise.update import trace, trace_rest, Traced
 from .emit import emit
 from .emitter import Function, Module
+from .ir import DOUBLE, FLOAT, number, Operand as Int, Value
 from .team import load
 
 _HYPER, _SIZE, _ARRAYS = 0, 1, 2  # slots: the row of rates, the number of elements, then every array
@@ -42,15 +43,15 @@ def code(
         arrays = [f.pointer(_ARRAYS + i) for i in range(len(dtypes))]
         first, last = f.share(f.integer(_SIZE), f.width)
     lr, wd = (_rate(f, hyper, i) for i in range(2))
-    is_made = f.emit(f"fcmp ord double {lr[0]}, 0.0")  # a learning rate of nan skips the update
-    any_decay = f.emit(f"fcmp une double {wd[0]}, 0.0")
-    no_decay = f.emit(f"xor i1 {any_decay}, true")
+    is_made = f.compare("ord", lr[0], number(DOUBLE, 0.0))  # a learning rate of nan skips the update
+    any_decay = f.compare("une", wd[0], number(DOUBLE, 0.0))
+    no_decay = f.negated(any_decay)
     for condition, decays in ((any_decay, True), (no_decay, False)):
         formula = (trace_rest if rest else trace)(step, a, float32, decays)
-        with f.when(f.emit(f"and i1 {is_made}, {condition}")):
+        with f.when(f.both(is_made, condition)):
 
-            def elements(at: list[str], start: str, stop: str, formula: Traced = formula) -> None:
-                def body(i: str, mask: str | None) -> None:
+            def elements(at: list[Value], start: Int, stop: Int, formula: Traced = formula) -> None:
+                def body(i: Value, mask: Value | None) -> None:
                     values = [f.load(p, i, d, mask=mask) for p, d in zip(at, dtypes)]
                     if master:
                         values[0] = values.pop()
@@ -66,22 +67,22 @@ def code(
                 elements(arrays, first, last)
                 continue
             with f.loop(first, last) as row:
-                moved = [f.emit(f"mul i64 {row.index}, {lead}") for lead in leads]
-                elements([f.offset(p, m, d) for p, m, d in zip(arrays, moved, dtypes)], "0", columns)
+                moved = [f.times(row.index, lead) for lead in leads]
+                elements([f.offset(p, m, d) for p, m, d in zip(arrays, moved, dtypes)], 0, columns)
     f.done()
     return load(module)
 
 
-def _computed(f: Function, formula: Traced, inputs: list[str]) -> list[str]:
+def _computed(f: Function, formula: Traced, inputs: list[Value]) -> list[Value]:
     """The outputs of the expression, in vectors."""
     e = formula.expression
-    values, made = [*inputs, *map(f.const, formula.constants)], dict[str, tuple[str, str]]()
+    values, made = [*inputs, *map(f.const, formula.constants)], dict[Value, tuple[Value, Value]]()
     for step in e.steps:
         values.append(emit(f, step, [] if step[0] == "number" else [values[x] for x in step[1:]], made))
     return [values[x] for x in e.outputs]
 
 
-def _rate(f: Function, hyper: str, column: int) -> tuple[str, str]:
+def _rate(f: Function, hyper: Value, column: int) -> tuple[Value, Value]:
     """A rate as a double, and in all lanes rounded to float32."""
-    exact = f.emit(f"load double, ptr {f.offset(hyper, str(column), 8)}, align 8")
-    return exact, f.every(f.emit(f"fptrunc double {exact} to float"), "float")
+    exact = f.load_at(DOUBLE, f.offset(hyper, column, 8), 8)
+    return exact, f.every(f.cast("fptrunc", exact, FLOAT))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..compiled.ir import I8, I64, Value
 from ..winograd.product import outer_routine
 from ..winograd.routine import Int, Program, Routine
 from ..winograd.tiles import clear
@@ -30,7 +31,7 @@ or windows of `window_h` rows, which start every step_h, step_w of made_h x made
 WINDOWS = 8  # processed together
 
 
-def _begin(f: Routine) -> tuple[dict[str, str], str, str]:
+def _begin(f: Routine) -> tuple[dict[str, Value], Value, Value]:
     """Emit the slots; this thread's scratch, all zeros; its sums."""
     g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
     own = f.at(g["work"], f.times(f.thread, g["share"]))
@@ -38,41 +39,41 @@ def _begin(f: Routine) -> tuple[dict[str, str], str, str]:
     return g, own, f.at(own, g["at_sums"])
 
 
-def _pad(f: Routine, g: dict[str, str], own: str, image: str, dtype: str) -> None:
+def _pad(f: Routine, g: dict[str, Value], own: Value, image: Value, dtype: str) -> None:
     """Emit the copy of the image into the padded one."""
     first = f.times(f.times(image, g["h"]), g["line"])
-    with f.loop("0", g["h"]) as y:
+    with f.loop(0, g["h"]) as y:
         source = f.plus(first, f.times(y.index, g["line"]))
         target = f.at(f.at(own, g["at_image"]), f.times(y.index, g["nbytes"]))
 
-        def move(i: str, mask: str | None) -> None:
-            f.store(f.load(g["data"], str(f.plus(source, i)), dtype, mask=mask), target, i, mask=mask)
+        def move(i: Value, mask: Value | None) -> None:
+            f.store(f.load(g["data"], f.plus(source, i), dtype, mask=mask), target, i, mask=mask)
 
-        f.sweep("0", g["line"], move)
+        f.sweep(0, g["line"], move)
 
 
-def _join(f: Routine, g: dict[str, str], numbers: Int) -> None:
+def _join(f: Routine, g: dict[str, Value], numbers: Int) -> None:
     """Emit the summation over all threads, into the sums of the first."""
     f.meet()
     with f.when(f.is_("eq", f.thread, 0)):
         first = f.at(g["work"], g["at_sums"])
 
-        def add(i: str, mask: str | None) -> None:
-            with f.loop("1", f.threads, 1, [f.load(first, i, mask=mask)]) as other:
+        def add(i: Value, mask: Value | None) -> None:
+            with f.loop(1, f.threads, 1, [f.load(first, i, mask=mask)]) as other:
                 there = f.at(first, f.times(other.index, g["share"]))
                 other.again(f.add(other.values[0], f.load(there, i, mask=mask)))
             f.store(other.results[0], first, i, mask=mask)
 
-        f.sweep("0", str(numbers), add)
+        f.sweep(0, numbers, add)
 
 
 def _read_patches(
-    f: Routine, g: dict[str, str], own: str, y: Int, to: str, form: tuple[int, int, int]
+    f: Routine, g: dict[str, Value], own: Value, y: Int, to: Value, form: tuple[int, int, int]
 ) -> None:
     """Emit the gathering of patches for a row of positions of the image."""
     rows, numbers, wide = form
     here = f.at(own, f.times(y, g["down"]))
-    with f.loop("0", g["made_w"]) as x:
+    with f.loop(0, g["made_w"]) as x:
         source = f.at(here, f.times(x.index, g["right"]))
         target = f.at(to, f.times(x.index, g["patch"]))
         for k in range(rows):
@@ -85,8 +86,12 @@ def _read_patches(
 
 @contextmanager
 def _each_row(
-    f: Routine, g: dict[str, str], own: str, dtype: str, factor: Callable[[str, str, str | None], str]
-) -> Iterator[tuple[str, Int]]:
+    f: Routine,
+    g: dict[str, Value],
+    own: Value,
+    dtype: str,
+    factor: Callable[[Value, Value, Value | None], Value],
+) -> Iterator[tuple[Value, Int]]:
     """Loop over the rows of positions, or windows, of this thread's images. In its body the padded image
     exists, and the row's factors, `factor(filter, number, mask)` of the filter and the number of an element.
 
@@ -95,18 +100,18 @@ def _each_row(
     begin, end = f.share(g["images"])
     with f.loop(begin, end) as image:
         _pad(f, g, own, image.index, dtype)
-        with f.loop("0", g["oh"]) as y:
+        with f.loop(0, g["oh"]) as y:
             line = f.plus(f.times(image.index, g["oh"]), y.index)
             first = f.times(f.times(line, g["ow"]), g["filters"])
-            with f.loop("0", g["ow"]) as x:
+            with f.loop(0, g["ow"]) as x:
                 at = f.times(x.index, g["filters"])
                 source = f.plus(first, at)
                 target = f.at(f.at(own, g["at_factors"]), f.times(at, 4))
 
-                def make(i: str, mask: str | None) -> None:
-                    f.store(factor(i, str(f.plus(source, i)), mask), target, i, mask=mask)
+                def make(i: Value, mask: Value | None) -> None:
+                    f.store(factor(i, (f.plus(source, i)), mask), target, i, mask=mask)
 
-                f.sweep("0", g["filters"], make)
+                f.sweep(0, g["filters"], make)
             yield y.index, first
 
 
@@ -121,22 +126,19 @@ def sums_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, dty
     each = f.plus(count, far)
     factors, patches = f.at(own, g["at_factors"]), f.at(own, g["at_patches"])
 
-    def centered(i: str, number: str, mask: str | None) -> str:
+    def centered(i: Value, number: Value, mask: Value | None) -> Value:
         return f.sub(f.load(g["made"], number, dtype, mask=mask), f.load(g["mean"], i, mask=mask))
 
     with _each_row(f, g, own, dtype, centered) as (y, _):
         _read_patches(f, g, own, y, patches, (rows, numbers, wide))
         step = f.times(g["filters"], 4)
-        with f.loop("0", str(vectors // v)) as panel:
+        with f.loop(0, vectors // v) as panel:
             patch = f.at(patches, f.times(panel.index, far))
             to = f.at(sums, f.times(panel.index, each))
             for a, s, many, a_step in (
                 (factors, to, g["filters"], step), (g["table"], f.at(to, count), 1, 0)
             ):  # fmt: skip
-                f.run(
-                    product, ("ptr", a), ("ptr", patch), ("ptr", s), ("i64", many), ("i64", g["ow"]),
-                    ("i64", a_step), ("i64", g["patch"]), ("i64", 0),
-                )  # fmt: skip
+                f.run(product, a, patch, s, many, g["ow"], a_step, g["patch"], 0)
     _join(f, g, f.times(f.over(each, 4), vectors // v))
     f.done()
     return "patch_sums"
@@ -148,7 +150,7 @@ def chosen_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, d
     g, own, sums = _begin(f)
     factors, patches = f.at(own, g["at_factors"]), f.at(own, g["at_patches"])
 
-    def rectified(i: str, number: str, mask: str | None) -> str:
+    def rectified(i: Value, number: Value, mask: Value | None) -> Value:
         gamma, beta, mean, var = (f.load(g[n], i, mask=mask) for n in ("gamma", "beta", "mean", "var"))
         scale = f.mul(var, gamma)
         d = f.load(g["made"], number, dtype, mask=mask)
@@ -160,12 +162,12 @@ def chosen_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, d
 
     with _each_row(f, g, own, dtype, rectified) as (y, first):
         top = f.minus(f.times(y, g["step_h"]), g["above"])
-        with f.loop("0", g["window_h"]) as k:
+        with f.loop(0, g["window_h"]) as k:
             row = f.plus(top, k.index)
             with f.when(f.is_("ult", row, g["made_h"])):
                 to = f.at(patches, f.times(f.times(k.index, g["made_w"]), g["patch"]))
                 _read_patches(f, g, own, row, to, (rows, numbers, wide))
-        with f.loop("0", g["ow"], WINDOWS) as some:
+        with f.loop(0, g["ow"], WINDOWS) as some:
             last = f.least(f.plus(some.index, WINDOWS), g["ow"])
             _gathered(f, g, (patches, factors, sums), first, (some.index, last), vectors)
     _join(f, g, f.over(f.times(g["filters"], g["patch"]), 4))
@@ -175,8 +177,8 @@ def chosen_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, d
 
 def _gathered(
     f: Routine,
-    g: dict[str, str],
-    at: tuple[str, str, str],
+    g: dict[str, Value],
+    at: tuple[Value, Value, Value],
     first: Int,
     windows: tuple[Int, Int],
     vectors: int,
@@ -185,8 +187,8 @@ def _gathered(
     patches, factors, sums = at
     together = 28 if f.width == 16 else 12  # sums that fit in the registers
     step = f.times(g["filters"], 4)
-    begin, end = (str(w) for w in windows)
-    with f.loop("0", g["filters"]) as filter_:
+    begin, end = windows
+    with f.loop(0, g["filters"]) as filter_:
         own = f.at(sums, f.times(filter_.index, g["patch"]))
         numbers = f.at(g["index"], f.plus(first, filter_.index))
         factor = f.at(factors, f.times(filter_.index, 4))
@@ -194,9 +196,9 @@ def _gathered(
             away = [4 * f.width * j for j in range(start, min(start + together, vectors))]
             places = [f.at(own, j) for j in away]
             with f.loop(begin, end, 1, [f.read(there) for there in places]) as x:
-                byte = f.emit(f"load i8, ptr {f.at(numbers, f.times(x.index, g['filters']))}")
-                number = f.emit(f"zext i8 {byte} to i64")
-                shift = f.emit(f"load i64, ptr {f.at(g['table'], f.times(number, 8))}, align 8")
+                byte = f.load_at(I8, f.at(numbers, f.times(x.index, g["filters"])))
+                number = f.cast("zext", byte, I64)
+                shift = f.load_at(I64, f.at(g["table"], f.times(number, 8)), 8)
                 left = f.minus(f.times(x.index, g["step_w"]), g["left"])
                 patch = f.at(patches, f.plus(shift, f.times(left, g["patch"])))
                 d = f.repeated(f.at(factor, f.times(x.index, step)))

@@ -13,6 +13,7 @@ from ....ops.vision.resize import AdaptiveAvgPooling2D
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.position_sensitive import code, plane_floats
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -52,4 +53,4 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 _OPS: tuple[type[Op] | None, ...] = (AdaptiveAvgPooling2D, AdaptiveAvgPooling2D.grad_op)
-ROWS = {op: [_row] for op in _OPS if op is not None}
+ROWS = kernel_rows(GENERATED, {op: _row for op in _OPS if op is not None})

@@ -14,6 +14,7 @@ from ...base import ChosenKernel, connected, Request
 from ..compiled import attention_block as generated, call, storable, usable
 from ..compiled.attention import code
 from ..compiled.attention_block import Form
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn
 from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
@@ -142,4 +143,4 @@ def _backward(r: Request) -> ChosenKernel | None:
     return _kernel(r, True)
 
 
-ROWS = {attention: [_forward], attention.grad_op: [_backward]}
+ROWS = kernel_rows(GENERATED, {attention: _forward, attention.grad_op: _backward})

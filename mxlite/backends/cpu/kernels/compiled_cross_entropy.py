@@ -14,6 +14,7 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.cross_entropy import code, Form
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -68,9 +69,12 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled cross entropy, backward")
 
 
-ROWS = {
-    softmax_cross_entropy: [_forward],
-    softmax_cross_entropy.grad_op: [_backward],
-    _wide_softmax_cross_entropy: [_forward],
-    _wide_softmax_cross_entropy.grad_op: [_backward],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        softmax_cross_entropy: _forward,
+        softmax_cross_entropy.grad_op: _backward,
+        _wide_softmax_cross_entropy: _forward,
+        _wide_softmax_cross_entropy.grad_op: _backward,
+    },
+)

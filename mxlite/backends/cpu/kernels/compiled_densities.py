@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
 from ....ops.random import random_pdf
-from ...base import ChosenKernel, connected, Request
+from ...base import ChosenKernel, connected, Request, Row
 from ..compiled import call, storable, usable
 from ..compiled.densities import code, Form, Law
 from ..compiled.parameters import address, arguments, parameters_of, threads_for
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 
 LEAST = 512  # samples from which on compiling code pays
@@ -61,14 +63,14 @@ def _backward(law: Law, r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled density gradient", like=r.op.forward)
 
 
-def _rows() -> dict[type[Op], list[Any]]:
-    table: dict[type[Op], list[Any]] = {}
+def _chosen_by() -> dict[type[Op], Row]:
+    table: dict[type[Op], Row] = {}
     for op in vars(random_pdf).values():
         law = getattr(op, "law", None)
         if law is not None:
-            table[op] = [lambda r, law=law: _forward(law, r)]
-            table[op.grad_op] = [lambda r, law=law: _backward(law, r)]
+            table[op] = partial(_forward, law)
+            table[op.grad_op] = partial(_backward, law)
     return table
 
 
-ROWS = _rows()
+ROWS = kernel_rows(GENERATED, _chosen_by())

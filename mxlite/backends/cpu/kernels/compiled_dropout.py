@@ -12,6 +12,7 @@ from ....ops.nn.dropout import _dropout_channels_last, Dropout, numbers
 from ...base import ChosenKernel, connected, Request
 from ..compiled import usable
 from ..compiled.dropout import can_drop, dropped, steps_of
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 
 
@@ -33,4 +34,4 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 _OPS: tuple[type[Op], ...] = (Dropout, _dropout_channels_last)
-ROWS = {op: [_row] for o in _OPS for op in (o, o.grad_op) if op is not None}
+ROWS = kernel_rows(GENERATED, {op: _row for o in _OPS for op in (o, o.grad_op) if op is not None})

@@ -15,7 +15,9 @@ from ....ops.index.embedding import _contrib_SparseEmbedding, Embedding
 from ....ops.index.places import bounded, whole
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, Module, threads_for, usable
+from ..compiled.ir import I64, Value
 from ..compiled.team import load
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -62,15 +64,15 @@ def _code() -> native.Code:
     given, places, target = (f.pointer(i) for i in range(3))
     count, rows, columns = (f.integer(i) for i in range(3, 6))
     first, last = f.share(columns, f.width)
-    with f.loop("0", rows) as row:
-        into = f.offset(target, f.emit(f"mul i64 {row.index}, {columns}"), "float32")
+    with f.loop(0, rows) as row:
+        into = f.offset(target, f.times(row.index, columns), "float32")
         f.sweep(first, last, lambda i, mask: f.store(f.const(0.0), into, i, mask=mask))
-    with f.loop("0", count) as each:
-        place = f.emit(f"load i64, ptr {f.offset(places, each.index, 8)}, align 8")
-        onto = f.offset(target, f.emit(f"mul i64 {place}, {columns}"), "float32")
-        source = f.offset(given, f.emit(f"mul i64 {each.index}, {columns}"), "float32")
+    with f.loop(0, count) as each:
+        place = f.load_at(I64, f.offset(places, each.index, 8), 8)
+        onto = f.offset(target, f.times(place, columns), "float32")
+        source = f.offset(given, f.times(each.index, columns), "float32")
 
-        def add(i: str, mask: str | None) -> None:
+        def add(i: Value, mask: Value | None) -> None:
             f.store(f.add(f.load(onto, i, mask=mask), f.load(source, i, mask=mask)), onto, i, mask=mask)
 
         f.sweep(first, last, add)
@@ -78,4 +80,4 @@ def _code() -> native.Code:
     return load(module)
 
 
-ROWS = {op.grad_op: [_gradient] for op in (Embedding, _contrib_SparseEmbedding)}
+ROWS = kernel_rows(GENERATED, {op.grad_op: _gradient for op in (Embedding, _contrib_SparseEmbedding)})

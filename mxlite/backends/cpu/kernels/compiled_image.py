@@ -19,6 +19,7 @@ from ....ops.norm.norm_act import _norm_act
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from ..convolution.images import ChosenSums, PatchSums, PatchSumsByProduct
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import Run
 from . import compiled_norm
 
@@ -106,4 +107,4 @@ def gradient(r: base.Request) -> base.ChosenKernel | None:
     return base.connected(connect, scratch_bytes(pieces), f"{norm.name}, {way.name}", mutates=True)
 
 
-ROWS = {_image_sums: [sums], _image_gradient: [gradient]}
+ROWS = kernel_rows(BOTH, {_image_sums: sums, _image_gradient: gradient})

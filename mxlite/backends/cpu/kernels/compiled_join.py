@@ -14,6 +14,7 @@ from ....ops.shape.split import _split_v2, _unconcat, places_of, SliceChannel
 from ...base import ChosenKernel, connected, Request, Row
 from ..compiled import usable
 from ..compiled.runs import copied, Part
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -164,8 +165,11 @@ _OF: dict[Any, Row] = {
     slice_axis: _slice,
 }
 
-ROWS = {
-    **{op: [row] for op, row in _OF.items()},
-    **{op.grad_op: [row] for op, row in _OF.items()},
-    _unconcat: [_gradient_of_concat],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        **_OF,
+        **{op.grad_op: row for op, row in _OF.items()},
+        _unconcat: _gradient_of_concat,
+    },
+)

@@ -11,6 +11,7 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, parts_for, storable, threads_for, usable
 from ..compiled.layer_norm import backward_code, forward_code, NormForm
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -105,4 +106,4 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(like, scratch_bytes(pieces), "compiled layer norm, backward", bits=())
 
 
-ROWS = {LayerNorm: [_forward], LayerNorm.grad_op: [_backward]}
+ROWS = kernel_rows(GENERATED, {LayerNorm: _forward, LayerNorm.grad_op: _backward})

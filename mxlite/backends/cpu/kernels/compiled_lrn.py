@@ -10,6 +10,7 @@ from ....ops.norm.lrn_channels_last import _lrn_channels_last
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.lrn import code, Form, scratch_floats
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -43,4 +44,6 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(backward if form.backward else forward, 4 * floats * threads, "compiled LRN")
 
 
-ROWS = {op: [_row] for op in (LRN, _lrn_channels_last, LRN.grad_op, _lrn_channels_last.grad_op)}
+ROWS = kernel_rows(
+    GENERATED, dict.fromkeys((LRN, _lrn_channels_last, LRN.grad_op, _lrn_channels_last.grad_op), _row)
+)

@@ -14,6 +14,7 @@ from ....ops.shape.shape import SwapAxis, transpose
 from ...base import ChosenKernel, connected, Request, Row
 from ..compiled import call, threads_for, usable
 from ..compiled.transposition import code, form
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -74,13 +75,13 @@ def _row(r: Request) -> ChosenKernel | None:
 MOVES = (_channels_last, _channels_first, transpose, SwapAxis)
 
 
-def rows_of(row: Row) -> Mapping[type[Op], list[Row]]:
+def of_moves(row: Row) -> Mapping[type[Op], Row]:
     """`row` for all operators that permute axes, and for their gradients."""
-    found: dict[type[Op], list[Row]] = {}
+    found: dict[type[Op], Row] = {}
     for op in MOVES:
         assert op.grad_op is not None
-        found[op] = found[op.grad_op] = [row]
+        found[op] = found[op.grad_op] = row
     return found
 
 
-ROWS = rows_of(_row)
+ROWS = kernel_rows(GENERATED, of_moves(_row))

@@ -20,6 +20,7 @@ from ...base import ChosenKernel, connected, Request
 from ..compiled import call, load, norm_planes, norm_rows, parts_for, storable, threads_for, usable
 from ..compiled.doubles import slot
 from ..compiled.norm_form import Form
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
 
@@ -316,13 +317,16 @@ def again(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
 
 
-ROWS = {
-    BatchNorm: [forward],
-    BatchNorm.grad_op: [backward],
-    _norm_act: [forward],
-    _norm_act.grad_op: [backward],
-    _norm_act_line: [forward],
-    _norm_act_line.grad_op: [backward],
-    _norm_line: [line],
-    _norm_again: [again],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        BatchNorm: forward,
+        BatchNorm.grad_op: backward,
+        _norm_act: forward,
+        _norm_act.grad_op: backward,
+        _norm_act_line: forward,
+        _norm_act_line.grad_op: backward,
+        _norm_line: line,
+        _norm_again: again,
+    },
+)

@@ -14,6 +14,7 @@ from ....ops.nn.pool_kernels import index_type, windows
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.pool import arguments, code, Form, has_empty_window, MOST_ELEMENTS, sizes, tables
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -59,9 +60,12 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(way, 0, f"compiled {what}" + (", backward" if backward else ""))
 
 
-ROWS = {
-    _pooling_channels_last: [_row],
-    _pooling_channels_last.grad_op: [_row],
-    _chosen_pooling_channels_last: [_row],
-    _extreme_pooling_channels_last: [_row],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        _pooling_channels_last: _row,
+        _pooling_channels_last.grad_op: _row,
+        _chosen_pooling_channels_last: _row,
+        _extreme_pooling_channels_last: _row,
+    },
+)

@@ -14,6 +14,7 @@ from ....ops.vision.roi import images_of
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.position_sensitive import code, plane_floats
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -71,4 +72,4 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 _OPS: tuple[type[Op] | None, ...] = (PSROIPooling, PSROIPooling.grad_op)
-ROWS = {op: [_row] for op in _OPS if op is not None}
+ROWS = kernel_rows(GENERATED, {op: _row for op in _OPS if op is not None})

@@ -14,6 +14,7 @@ from ..compiled.parameters import Parameters
 from ..compiled.samplers import can_draw, code
 from ..compiled.streams import FastStream
 from ..compiled.team import LEAST_NBYTES
+from ..kernel_row import GENERATED, kernel_rows, LATER
 
 _WITHOUT_SCRATCH = (random._random_uniform, random_like._random_uniform_like)
 """Operators whose scratch is only the generator's."""
@@ -76,7 +77,11 @@ _LAWS = [
     for op in vars(module).values()
     if isinstance(op, type) and hasattr(op, "law")
 ]
-ROWS = {
-    **{op: [_row] for op in _STREAMS if op is not None},
-    **{op: [_law_row] for op in _LAWS},
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        **{op: _row for op in _STREAMS if op is not None},
+        **dict.fromkeys(_LAWS, _law_row),
+    },
+    priority=LATER,
+)

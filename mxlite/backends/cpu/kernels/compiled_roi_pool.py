@@ -12,6 +12,7 @@ from ....ops.vision.roi import images_of, pool_bounds, ROIPooling
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.position_sensitive import maxima
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -51,4 +52,4 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled maxima of regions")
 
 
-ROWS = {ROIPooling: [_row]}
+ROWS = kernel_rows(GENERATED, {ROIPooling: _row})

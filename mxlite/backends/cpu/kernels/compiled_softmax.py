@@ -12,6 +12,7 @@ from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.softmax import backward_code, forward_code, loss_code, LossForm, slots, SoftmaxForm
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -119,15 +120,18 @@ def _loss(r: Request) -> ChosenKernel | None:
     return connected(with_head, 0, "compiled softmax loss")
 
 
-ROWS = {
-    softmax: [_forward],
-    log_softmax: [_forward],
-    SoftmaxActivation: [_forward],
-    SoftmaxOutput: [_forward],
-    _wide_softmax_output: [_forward],
-    softmax.grad_op: [_backward],
-    log_softmax.grad_op: [_backward],
-    SoftmaxActivation.grad_op: [_backward],
-    SoftmaxOutput.grad_op: [_loss],
-    _wide_softmax_output.grad_op: [_loss],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        softmax: _forward,
+        log_softmax: _forward,
+        SoftmaxActivation: _forward,
+        SoftmaxOutput: _forward,
+        _wide_softmax_output: _forward,
+        softmax.grad_op: _backward,
+        log_softmax.grad_op: _backward,
+        SoftmaxActivation.grad_op: _backward,
+        SoftmaxOutput.grad_op: _loss,
+        _wide_softmax_output.grad_op: _loss,
+    },
+)

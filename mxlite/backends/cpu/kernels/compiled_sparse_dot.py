@@ -9,6 +9,7 @@ from ....ops.linalg.sparse_dot import _by_columns, _sums_by_columns, _sums_of_ro
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, threads_for, usable
 from ..compiled.sparse_dot import by_columns, columns_sums, sums
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 
@@ -72,4 +73,6 @@ def _columns_sums_row(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled sums by columns")
 
 
-ROWS = {_sums_of_rows: [_sums_row], _by_columns: [_columns_row], _sums_by_columns: [_columns_sums_row]}
+ROWS = kernel_rows(
+    GENERATED, {_sums_of_rows: _sums_row, _by_columns: _columns_row, _sums_by_columns: _columns_sums_row}
+)

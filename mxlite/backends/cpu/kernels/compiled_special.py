@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ....graph.opdef import Op
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.parameters import address
 from ..compiled.special import code, Form, FORMULAS, inputs_of
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import in_turn, Run
 
 LEAST = 512  # elements from which on compiling code pays
@@ -37,6 +37,6 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled formula", like=r.op.forward)
 
 
-ROWS: dict[type[Op], list[Any]] = {
-    op: [_row] for forward in FORMULAS for op in (forward, forward.grad_op) if op is not None
-}
+ROWS = kernel_rows(
+    GENERATED, {op: _row for forward in FORMULAS for op in (forward, forward.grad_op) if op is not None}
+)

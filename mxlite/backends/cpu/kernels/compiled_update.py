@@ -13,6 +13,7 @@ from ....ops import ALL
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.update import code
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import Run
 from ..onednn.primitive import address_of
 
@@ -55,4 +56,4 @@ def _steps() -> list[type[Op]]:
     return [op for op in fused if op.step_of.rates == ("lr", "wd")]  # type: ignore[attr-defined]
 
 
-ROWS = {op: [_update] for op in _steps()}
+ROWS = kernel_rows(GENERATED, dict.fromkeys(_steps(), _update))

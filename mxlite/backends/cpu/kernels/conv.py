@@ -16,6 +16,7 @@ from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from .. import convolution
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 
 _byte = np.dtype("uint8")
@@ -107,8 +108,11 @@ def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
     return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), weight
 
 
-ROWS = {
-    _convolution_channels_last: [forward],
-    _convolution_channels_last.grad_op: [backward],
-    _convolution_epilogue: [forward],
-}
+ROWS = kernel_rows(
+    BOTH,
+    {
+        _convolution_channels_last: forward,
+        _convolution_channels_last.grad_op: backward,
+        _convolution_epilogue: forward,
+    },
+)

@@ -13,6 +13,7 @@ from ....ops.nn.normed_convolution import _normed_convolution, _normed_convoluti
 from ... import base
 from .. import convolution
 from ..compiled import storable, usable
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import Run
 
 
@@ -83,4 +84,4 @@ def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | 
     return geometry(r.attrs, first(data), r.dtypes[0]), weights.pop()
 
 
-ROWS = {_normed_convolution: [forward], _normed_convolution_d_weight: [by_weight]}
+ROWS = kernel_rows(BOTH, {_normed_convolution: forward, _normed_convolution_d_weight: by_weight})

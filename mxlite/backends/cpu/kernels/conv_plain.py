@@ -26,6 +26,7 @@ from ....ops.nn.deconv import Deconvolution, geometry_of
 from ....ops.vision.upsampling import as_deconvolution, UpSampling
 from ... import base
 from ..convolution.plain import PlainConvolution
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from ..threads import num_threads
 from . import compiled_move, onednn_move
@@ -247,15 +248,18 @@ def upsampling(r: base.Request) -> base.ChosenKernel | None:
     return base.connected(gradient if backward else connect, kernel.workspace, kernel.name)
 
 
-ROWS = {
-    UpSampling: [upsampling],
-    UpSampling.grad_op: [upsampling],
-    Convolution: [convolution],
-    Convolution.grad_op: [convolution_backward],
-    Deconvolution: [deconvolution],
-    Deconvolution.grad_op: [deconvolution_backward],
-    _convolution_d_data: [gradient_in_data],
-    _deconvolution_d_data: [gradient_in_data],
-    _convolution_d_weight: [gradient_in_weight],
-    _deconvolution_d_weight: [gradient_in_weight],
-}
+ROWS = kernel_rows(
+    BOTH,
+    {
+        UpSampling: upsampling,
+        UpSampling.grad_op: upsampling,
+        Convolution: convolution,
+        Convolution.grad_op: convolution_backward,
+        Deconvolution: deconvolution,
+        Deconvolution.grad_op: deconvolution_backward,
+        _convolution_d_data: gradient_in_data,
+        _deconvolution_d_data: gradient_in_data,
+        _convolution_d_weight: gradient_in_weight,
+        _deconvolution_d_weight: gradient_in_weight,
+    },
+)

@@ -19,6 +19,7 @@ from ....ops.nn.pooled_convolution import _pooled_convolution, bands, made_shape
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from .. import convolution
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from . import compiled_pool, onednn_pool
 
@@ -212,4 +213,4 @@ def _count(samples: int) -> str:
     return f"{samples} sample{'s' * (samples > 1)} at a time"
 
 
-ROWS = {_pooled_convolution: [forward], _pooled_convolution.grad_op: [backward]}
+ROWS = kernel_rows(BOTH, {_pooled_convolution: forward, _pooled_convolution.grad_op: backward})

@@ -14,6 +14,7 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...convolution_update import _convolution_update
 from .. import convolution
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from ..threads import num_threads
 from .product_update import step_of
@@ -72,4 +73,4 @@ def _update(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), name, like=r.op.forward, mutates=True)
 
 
-ROWS = {_convolution_update: [_update]}
+ROWS = kernel_rows(BOTH, {_convolution_update: _update})

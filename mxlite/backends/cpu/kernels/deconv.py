@@ -17,6 +17,7 @@ from ....ops.nn.deconv_channels_last import _deconvolution_channels_last
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
 from .. import convolution
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import ADD, DST, SRC, SRC_1
 
@@ -115,4 +116,6 @@ def _is_stored(r: base.Request) -> bool:
     return 0 not in r.inputs[0] and 0 not in r.outputs[0] and 0 not in r.inputs[1]
 
 
-ROWS = {_deconvolution_channels_last: [forward], _deconvolution_channels_last.grad_op: [backward]}
+ROWS = kernel_rows(
+    BOTH, {_deconvolution_channels_last: forward, _deconvolution_channels_last.grad_op: backward}
+)

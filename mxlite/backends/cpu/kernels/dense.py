@@ -11,6 +11,7 @@ from ....ops.nn.dense import add_rows, FullyConnected
 from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, connected, Request
 from ..compiled.column_sum import ColumnSum
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..onednn.product import Layout
@@ -110,8 +111,11 @@ def added(r: Request) -> ChosenKernel | None:
     return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
 
 
-ROWS = {
-    FullyConnected: [_forward],
-    FullyConnected.grad_op: [_backward],
-    _added_gradient: [added],
-}
+ROWS = kernel_rows(
+    BOTH,
+    {
+        FullyConnected: _forward,
+        FullyConnected.grad_op: _backward,
+        _added_gradient: added,
+    },
+)

@@ -20,6 +20,7 @@ from ...dense_cross_entropy_update import _dense_cross_entropy_update
 from ...narrowed_dense import bands
 from ..compiled import call, cross_entropy, storable, threads_for, update as compiled_update, usable
 from ..compiled.column_sum import ColumnSum
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..onednn.product import Layout, Product
@@ -285,4 +286,4 @@ def _known(dtype: DType, term: Term, work: int, kinds: tuple[DType, DType, DType
     return found
 
 
-ROWS = {_dense_cross_entropy: [_loss], _dense_cross_entropy_update: [_update]}
+ROWS = kernel_rows(BOTH, {_dense_cross_entropy: _loss, _dense_cross_entropy_update: _update})

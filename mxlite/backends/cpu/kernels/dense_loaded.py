@@ -28,6 +28,7 @@ from ...dense.loaded import _loaded_dense, _loaded_dense_gradient, _loaded_dense
 from ...elementwise.expression import Expression, Writer
 from ...elementwise.rules import write
 from ..compiled import call, elementwise, storable, threads_for, usable
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..onednn.product import Layout, Product
@@ -333,8 +334,11 @@ def _name(s: _Sizes, terms: Iterable[Product]) -> str:
     return f"{', '.join(names)}, {s.height} rows, {s.width} columns at a time"
 
 
-ROWS = {
-    _loaded_dense: [_forward],
-    _loaded_dense_gradient: [_gradient],
-    _loaded_dense_update: [_update],
-}
+ROWS = kernel_rows(
+    BOTH,
+    {
+        _loaded_dense: _forward,
+        _loaded_dense_gradient: _gradient,
+        _loaded_dense_update: _update,
+    },
+)

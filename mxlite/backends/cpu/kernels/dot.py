@@ -10,6 +10,7 @@ from typing import Any
 from ....ops.linalg.linalg import batch_dot, dot
 from ....ops.linalg.matrices import _linalg_gemm, _linalg_gemm2
 from ...base import ChosenKernel, Request
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import Run
 from ..onednn.product import Layout
 from ..products import products, Term
@@ -120,13 +121,16 @@ def _gemm_gradient(r: Request) -> ChosenKernel | None:
     return products(r, _back(*sides, ("d_out", "A", "B", "d_A", "d_B"), r.attrs.alpha), scaled)
 
 
-ROWS = {
-    dot: [_dot],
-    dot.grad_op: [_dot_gradient],
-    batch_dot: [_batch_dot],
-    batch_dot.grad_op: [_batch_dot_gradient],
-    _linalg_gemm2: [_gemm2],
-    _linalg_gemm2.grad_op: [_gemm2_gradient],
-    _linalg_gemm: [_gemm],
-    _linalg_gemm.grad_op: [_gemm_gradient],
-}
+ROWS = kernel_rows(
+    BOTH,
+    {
+        dot: _dot,
+        dot.grad_op: _dot_gradient,
+        batch_dot: _batch_dot,
+        batch_dot.grad_op: _batch_dot_gradient,
+        _linalg_gemm2: _gemm2,
+        _linalg_gemm2.grad_op: _gemm2_gradient,
+        _linalg_gemm: _gemm,
+        _linalg_gemm.grad_op: _gemm_gradient,
+    },
+)

@@ -8,13 +8,14 @@ from math import prod
 from typing import Any
 
 from ....core.dtype import float32
-from ....graph.opdef import DType, Op
+from ....graph.opdef import DType
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.collapse import collapsed
 from ...elementwise.fused import _fused_elementwise, _fused_elementwise_gradient
 from ...elementwise.program import can_store, kinds_of, Program, program
 from ...elementwise.rules import RULES
 from ..compiled import elementwise, storable, usable
+from ..kernel_row import GENERATED, kernel_rows
 from ..threads import num_threads
 
 LEAST = 1024  # elements from which on machine code beats the reference kernel
@@ -116,8 +117,11 @@ def _nothing() -> None:
     """Do nothing: the run without requested outputs."""
 
 
-ROWS: dict[type[Op], list[Any]] = {
-    **{op: [_row] for op in RULES},
-    _fused_elementwise: [fused],
-    _fused_elementwise_gradient: [fused],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        **dict.fromkeys(RULES, _row),
+        _fused_elementwise: fused,
+        _fused_elementwise_gradient: fused,
+    },
+)

@@ -10,6 +10,7 @@ from ....core.dtype import float32
 from ....ops.norm.fold_norm import _fold_norm, pieces, scale_of, shift_of
 from ....ops.scratch import carve
 from ...base import ChosenKernel, connected, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import Attr, bind, cached, in_turn, memory, Primitive, reorder, Run
 from ..onednn.constants import DST, SCALES, SRC
 
@@ -59,4 +60,4 @@ def _fold(r: Request) -> ChosenKernel | None:
     return connected(connect, nbytes, f"onednn {primitive.implementation}")
 
 
-ROWS = {_fold_norm: [_fold]}
+ROWS = kernel_rows(LIBRARY, {_fold_norm: _fold})

@@ -15,6 +15,7 @@ from ....ops.nn.interleaved import (
     split_heads,
 )
 from ...base import ChosenKernel, Request, Row
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import Run
 from ..onednn.product import Layout
 from ..products import products, Term
@@ -112,7 +113,7 @@ def _values(values: str, parts: int) -> tuple[Row, Row]:
     return forward, backward
 
 
-def _rows() -> dict[Any, list[Row]]:
+def _chosen_by() -> dict[Any, Row]:
     both = {
         _contrib_interleaved_matmul_selfatt_qk: _scores("queries_keys_values", "queries_keys_values", 3, 3),
         _contrib_interleaved_matmul_encdec_qk: _scores("queries", "keys_values", 1, 2),
@@ -120,10 +121,10 @@ def _rows() -> dict[Any, list[Row]]:
         _contrib_interleaved_matmul_encdec_valatt: _values("keys_values", 2),
     }
     return {
-        op: [row]
+        op: row
         for forward_op, rows in both.items()
         for op, row in zip((forward_op, forward_op.grad_op), rows)
     }
 
 
-ROWS = _rows()
+ROWS = kernel_rows(BOTH, _chosen_by())

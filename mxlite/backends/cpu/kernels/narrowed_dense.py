@@ -18,6 +18,7 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import Backend, ChosenKernel, connected, Request
 from ...narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, band_of, bands
 from ..compiled import product as compiled
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, library, Run
 from ..onednn.product import Layout, Product, product
 from ..products import product_of, Term
@@ -167,4 +168,4 @@ def _name(made: dict[int, Product], weight: Shape) -> str:
     return f"compiled cast, {made[rows].name}, {rows} rows at a time"
 
 
-ROWS = {_narrowed_dense: [forward], _narrowed_dense_d_data: [by_data]}
+ROWS = kernel_rows(BOTH, {_narrowed_dense: forward, _narrowed_dense_d_data: by_data})

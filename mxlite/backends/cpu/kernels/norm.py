@@ -16,6 +16,7 @@ from ....graph.opdef import DType
 from ....ops.norm.norm import _split, BatchNorm
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import (
     BACKWARD,
@@ -206,4 +207,4 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, max(scratch_bytes(pieces), reference), name, mutates=True)
 
 
-ROWS = {BatchNorm: [_forward], BatchNorm.grad_op: [_backward]}
+ROWS = kernel_rows(LIBRARY, {BatchNorm: _forward, BatchNorm.grad_op: _backward})

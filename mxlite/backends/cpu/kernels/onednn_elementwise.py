@@ -17,6 +17,7 @@ from ....ops.elementwise.broadcast import broadcast_add, broadcast_div, broadcas
 from ....ops.elementwise.elemwise import add_n, elemwise_add, elemwise_div, elemwise_mul, elemwise_sub
 from ....ops.elementwise.leaky import LeakyReLU
 from ...base import ChosenKernel, connected, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import (
     ADD,
@@ -161,8 +162,11 @@ def _binary(r: Request) -> ChosenKernel | None:
     return connected(many if r.op is add_n else connect, primitive.scratch, name)
 
 
-ROWS: dict[Any, Any] = {
-    **{op: [_activation] for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
-    **{op.grad_op: [_activation_backward] for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
-    **{op: [_binary] for op in (*_BINARY, add_n)},
-}
+ROWS = kernel_rows(
+    LIBRARY,
+    {
+        **dict.fromkeys((Activation, sigmoid, silu, tanh, LeakyReLU), _activation),
+        **{op.grad_op: _activation_backward for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
+        **dict.fromkeys((*_BINARY, add_n), _binary),
+    },
+)

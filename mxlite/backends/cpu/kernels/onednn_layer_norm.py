@@ -17,6 +17,7 @@ from ....core.dtype import float32
 from ....ops.norm.layer_norm import LayerNorm
 from ....ops.scratch import BLOCK, carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import (
     BACKWARD,
@@ -166,4 +167,4 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, nbytes, f"onednn {primitive.implementation}")
 
 
-ROWS = {LayerNorm: [_forward], LayerNorm.grad_op: [_backward]}
+ROWS = kernel_rows(LIBRARY, {LayerNorm: _forward, LayerNorm.grad_op: _backward})

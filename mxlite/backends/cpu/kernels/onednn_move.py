@@ -10,10 +10,11 @@ from ....core.dtype import as_dtype, float32
 from ....graph.ir import Shape
 from ....ops.shape.permutation import simplest
 from ...base import ChosenKernel, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import bind, cached, memory, Primitive, reorder, Run
 from ..onednn.constants import DST, SRC
 from ..onednn.memory import dense_strides
-from .compiled_move import mover, order_of, rows_of
+from .compiled_move import mover, of_moves, order_of
 
 MOST_AXES = 12  # that oneDNN knows
 
@@ -59,4 +60,4 @@ def _row(r: Request) -> ChosenKernel | None:
     return mover(r, connect, primitive.scratch, f"onednn {primitive.implementation}")
 
 
-ROWS = rows_of(_row)
+ROWS = kernel_rows(LIBRARY, of_moves(_row))

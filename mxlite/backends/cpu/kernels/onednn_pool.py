@@ -18,6 +18,7 @@ from ....ops.nn.pool import Pooling
 from ....ops.nn.pool_channels_last import _pooling_channels_last
 from ....ops.nn.pool_kernels import counts, index_type, Windows, windows
 from ...base import ChosenKernel, connected, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import bind, cached, in_turn, Memory, memory, Primitive, Run
 from ..onednn.constants import (
     AVERAGE_EXCLUDING_PADDING,
@@ -178,6 +179,7 @@ def _checked(fast: Run, data: Any, out: Any, right: Run) -> Run:
     return run
 
 
-ROWS = {
-    op: [_row] for op in (Pooling, _pooling_channels_last, Pooling.grad_op, _pooling_channels_last.grad_op)
-}
+ROWS = kernel_rows(
+    LIBRARY,
+    dict.fromkeys((Pooling, _pooling_channels_last, Pooling.grad_op, _pooling_channels_last.grad_op), _row),
+)

@@ -15,6 +15,7 @@ import numpy as np
 from ....core.dtype import float32
 from ....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation
 from ...base import ChosenKernel, connected, Request
+from ..kernel_row import kernel_rows, LIBRARY
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import DIFF_DST, DIFF_SRC, DST, LOG_SOFTMAX, SOFTMAX, SRC, TRAINING
 
@@ -97,11 +98,14 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, primitive.scratch, f"onednn {primitive.implementation}")
 
 
-ROWS = {
-    softmax: [_forward],
-    softmax.grad_op: [_backward],
-    log_softmax: [_forward],
-    log_softmax.grad_op: [_backward],
-    SoftmaxActivation: [_forward],
-    SoftmaxActivation.grad_op: [_backward],
-}
+ROWS = kernel_rows(
+    LIBRARY,
+    {
+        softmax: _forward,
+        softmax.grad_op: _backward,
+        log_softmax: _forward,
+        log_softmax.grad_op: _backward,
+        SoftmaxActivation: _forward,
+        SoftmaxActivation.grad_op: _backward,
+    },
+)

@@ -12,6 +12,7 @@ from ....graph.opdef import DType
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import Backend, ChosenKernel, connected, Request
 from ...product_update import _product_update, band_rows, depth, step_bytes
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from ..onednn.product import Layout, Product
 from ..products import product_of, Term
@@ -173,4 +174,4 @@ def _update(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), made.name, like=r.op.forward, mutates=True)
 
 
-ROWS = {_product_update: [_update]}
+ROWS = kernel_rows(BOTH, {_product_update: _update})

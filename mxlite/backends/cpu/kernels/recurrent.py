@@ -12,6 +12,7 @@ from ....ops.rnn.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ...rnn_update import _rnn_gate_gradients
 from ..compiled import storable, usable
+from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import Run
 from ..recurrent_backward import BackwardLayers
 from ..recurrent_layers import ForwardLayers, Missing
@@ -104,12 +105,15 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     return connected(connect, made.work_bytes(), f"compiled {a.rnn.mode}, onednn", like=r.op.forward)
 
 
-ROWS = {
-    _rnn_gate_gradients: [_gate_gradients],
-    RNN: [_forward],
-    RNN.grad_op: [_backward],
-    _rnn_keeping_gates: [_forward],
-    _rnn_keeping_gates.grad_op: [_backward],
-    _rnn_wide: [_forward],
-    _rnn_wide.grad_op: [_backward],
-}
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        _rnn_gate_gradients: _gate_gradients,
+        RNN: _forward,
+        RNN.grad_op: _backward,
+        _rnn_keeping_gates: _forward,
+        _rnn_keeping_gates.grad_op: _backward,
+        _rnn_wide: _forward,
+        _rnn_wide.grad_op: _backward,
+    },
+)

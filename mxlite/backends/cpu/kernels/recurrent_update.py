@@ -11,6 +11,7 @@ from ....ops.rnn.rnn_layout import Sizes
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...rnn_update import _rnn_update, biases, factor_numbers, factor_of, matrices
+from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from .product_update import Bands, bands, step_kernel, Weight
 
@@ -71,4 +72,4 @@ def _parts(s: Sizes, direction: int) -> tuple[slice, ...]:
     return tuple(slice(begin * s.B, end * s.B) for begin, end in spans)
 
 
-ROWS = {_rnn_update: [_update]}
+ROWS = kernel_rows(BOTH, {_rnn_update: _update})

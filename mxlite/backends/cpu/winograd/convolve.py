@@ -66,9 +66,9 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     v_at, m_at, zeros = f.at(scratch, g["at_v"]), f.at(scratch, g["at_m"]), f.at(scratch, g["at_zero"])
     clear(f, zeros, f.minus(g["at_u"], g["at_zero"]))
     shared, by_item = f.is_("eq", g["made"], Made.SHARED), f.is_("eq", g["made"], Made.BY_ITEM)
-    u_at = f.emit(f"select i1 {shared}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
+    u_at = f.either(shared, g["u"], f.at(scratch, g["at_u"]))
     has_bias = f.is_("ne", g["has_bias"], 0)
-    bias = f.emit(f"select i1 {has_bias}, ptr {g['bias']}, ptr {zeros}")
+    bias = f.either(has_bias, g["bias"], zeros)
     in_pixel, out_pixel = f.times(g["c"], size), f.times(g["f"], size)
     out_row = f.times(out_pixel, g["ow"])
     panels, blocks = f.over(g["fs"], v * f.width), f.over(g["cs"], f.width)
@@ -77,10 +77,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
 
     def make_u(f0: Int, c0: Int, first: Int, last: Int) -> None:
         source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
-        f.run(
-            weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
-            ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", first), ("i64", last),
-        )  # fmt: skip
+        f.run(weights, source, g["lane"], g["step"], g["backwards"], u_at, u_far, panels, first, last)
 
     with f.when(f.is_("eq", g["made"], Made.BY_THREAD)):
         make_u(0, 0, 0, g["cs"])
@@ -93,17 +90,17 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
         group = f.times(f.minus(stop, start), g["unit"])
         m_panel = f.times(group, line * v)
         rounds = whole_rounds(f, start, stop, g["most"])
-        own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
+        own_bias = f.at(bias, f.times(f0, f.either(has_bias, 4, 0)))
         own_factor = f.at(g["factor"], f.times(f0, 4))
-        with f.loop("0", str(c_parts)) as part:
+        with f.loop(0, c_parts) as part:
             c0 = f.times(part.index, g["cs"])
             own_line = [f.at(g[x], f.times(c0, 4)) for x in LINE] if prologue.line else []
             own_data = f.at(g["data"], f.times(c0, size))
             images = Source(f, into, own_data, g["h"], g["w"], in_pixel, blocks, zeros, own_line)
             with f.when(by_item):
                 make_u(f0, c0, 0, g["cs"])
-            fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
-            with f.loop("0", str(rounds)) as r:
+            fresh = f.flag(f.is_("eq", part.index, 0))
+            with f.loop(0, rounds) as r:
                 begin, end = round_of(f, start, stop, rounds, r.index)
                 now = Round(f, grid, g, begin, end)
                 step = f.times(now.tiles, line)
@@ -111,19 +108,19 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                     y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
                     images.read(tile, y, x, f.at(v_at, f.times(place, line)), step, g["v_far"])
                 m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
-                with f.loop("0", str(panels)) as panel:
+                with f.loop(0, panels) as panel:
                     u = f.at(u_at, f.times(panel.index, f.times(u_far, n * n)))
                     m_there = f.at(m_first, f.times(panel.index, m_panel))
-                    with f.loop("0", str(n * n)) as i:
+                    with f.loop(0, n * n) as i:
                         place, count = now.having(i.index)
                         v_there = f.plus(f.times(i.index, g["v_far"]), f.times(place, line))
                         m_shift = f.plus(f.times(i.index, g["m_far"]), f.times(place, line * v))
                         f.run(
-                            product, ("ptr", f.at(v_at, v_there)), ("ptr", f.at(u, f.times(i.index, u_far))),
-                            ("ptr", f.at(m_there, m_shift)), ("i64", count), ("i64", blocks), ("i64", step),
-                            ("i64", u_far), ("i64", fresh),
+                            product, f.at(v_at, v_there), f.at(u, f.times(i.index, u_far)),
+                            f.at(m_there, m_shift), count, blocks, step,
+                            u_far, fresh,
                         )  # fmt: skip
-        with f.loop("0", str(rounds)) as r:
+        with f.loop(0, rounds) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
             m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
             with Round(f, grid, g, begin, end).each() as (tile, place):
@@ -134,11 +131,11 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                     columns = f.least(f.minus(g["ow"], tile.x), kind.columns)
                     with f.when(is_kind):
                         f.run(
-                            out_of[kind], ("ptr", f.at(m_first, f.times(place, line * v))), ("i64", m_panel),
-                            ("i64", panels), ("i64", g["m_far"]), ("ptr", own_factor), ("ptr", own_bias),
-                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)),
-                            ("i64", out_row),
-                            ("i64", out_pixel), ("i64", rows), ("i64", columns), ("ptr", scratch),
+                            out_of[kind], f.at(m_first, f.times(place, line * v)), m_panel,
+                            panels, g["m_far"], own_factor, own_bias,
+                            f.at(g["out"], shift), f.at(g["addend"], shift),
+                            out_row,
+                            out_pixel, rows, columns, scratch,
                         )  # fmt: skip
     f.done()
     return name

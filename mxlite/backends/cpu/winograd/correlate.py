@@ -17,6 +17,7 @@ from typing import Any
 
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
+from ..compiled.ir import Value
 from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
 from .grid import Grid, Round, round_of, whole_rounds
@@ -60,7 +61,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
         f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
         own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item, g["s_size"]))
-        s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
+        s = f.either(one, own, shared)
         data = Source(
             f,
             into,
@@ -85,7 +86,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
         )
         start, stop = round_of(f, 0, g["units"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
-        with f.loop("0", str(rounds)) as r:
+        with f.loop(0, rounds) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
             now = Round(f, grid, g, begin, end)
             with now.each() as (tile, place):
@@ -93,24 +94,24 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
                 data.read(tile, y, x, f.at(v_at, f.times(place, c_row)), 4 * f.width, g["v_far"])
                 d_out.read(tile, tile.y, tile.x, f.at(y_at, f.times(place, f_row)), 4 * f.width, g["y_far"])
             fresh = f.flag(f.is_("eq", r.index, 0))
-            with f.loop("0", str(n * n)) as i:
+            with f.loop(0, n * n) as i:
                 place, count = now.having(i.index)
                 a = f.at(y_at, f.plus(f.times(i.index, g["y_far"]), f.times(place, f_row)))
                 b = f.at(v_at, f.plus(f.times(i.index, g["v_far"]), f.times(place, c_row)))
                 there = f.at(s, f.times(i.index, g["s_far"]))
-                with f.loop("0", str(panels)) as panel:
+                with f.loop(0, panels) as panel:
                     f.run(
-                        product, ("ptr", a), ("ptr", f.at(b, f.times(panel.index, 4 * v * f.width))),
-                        ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]), ("i64", count),
-                        ("i64", f_row), ("i64", c_row), ("i64", fresh),
+                        product, a, f.at(b, f.times(panel.index, 4 * v * f.width)),
+                        f.at(there, f.times(panel.index, s_panel)), g["fs"], count,
+                        f_row, c_row, fresh,
                     )  # fmt: skip
         with f.when(one):
             to = f.at(g["d_weight"], f.times(f.plus(f.times(f0, g["c"]), c0), 36))
-            with f.loop("0", g["fs"]) as row:
+            with f.loop(0, g["fs"]) as row:
                 f.run(
-                    finish, ("ptr", f.at(s, f.times(row.index, 4 * v * f.width))), ("i64", g["s_far"]),
-                    ("i64", s_panel), ("i64", panels), ("i64", 1), ("i64", g["s_size"]),
-                    ("ptr", f.at(to, f.times(f.times(row.index, g["c"]), 36))),
+                    finish, f.at(s, f.times(row.index, 4 * v * f.width)), g["s_far"],
+                    s_panel, panels, 1, g["s_size"],
+                    f.at(to, f.times(f.times(row.index, g["c"]), 36)),
                 )  # fmt: skip
     f.done()
     return name
@@ -127,19 +128,19 @@ def finish_routine(p: Program, m: int, v: int, adds: bool) -> str:
     f = p.routine(
         name, s="ptr", far="i64", panel="i64", panels="i64", splits="i64", split="i64", d_weight="ptr"
     )
-    fars = [f.times(i, "%far") for i in range(n * n)]
-    with f.loop("0", "%panels") as panel:
-        s = f.at("%s", f.times(panel.index, "%panel"))
-        to = f.at("%d_weight", f.times(panel.index, 36 * v * f.width))
+    fars = [f.times(i, f.arg("far")) for i in range(n * n)]
+    with f.loop(0, f.arg("panels")) as panel:
+        s = f.at(f.arg("s"), f.times(panel.index, f.arg("panel")))
+        to = f.at(f.arg("d_weight"), f.times(panel.index, 36 * v * f.width))
         for j in range(v):
             at = f.at(s, 4 * f.width * j)
 
-            with f.loop("1", "%splits") as split:
-                more = f.at(at, f.times(split.index, "%split"))
-                with f.loop("0", str(n * n)) as i:
-                    shift = f.times(i.index, "%far")
+            with f.loop(1, f.arg("splits")) as split:
+                more = f.at(at, f.times(split.index, f.arg("split")))
+                with f.loop(0, n * n) as i:
+                    shift = f.times(i.index, f.arg("far"))
                     f.write(f.add(f.read(f.at(at, shift)), f.read(f.at(more, shift))), f.at(at, shift))
-            taps: dict[tuple[int, int], str] = {}
+            taps: dict[tuple[int, int], Value] = {}
             both_sides(
                 f,
                 matrix,
@@ -164,7 +165,7 @@ def finish_entry(p: Program, m: int, v: int, adds: bool) -> str:
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
     s_panel = f.times(g["fs"], 4 * v * f.width)
     panels = f.over(g["cs"], f.width * v)
-    first, last = f.share(str(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"])))
+    first, last = f.share(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"]))
     with f.loop(first, last) as loop:
         part, row = f.over(loop.index, g["fs"]), f.rest(loop.index, g["fs"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
@@ -172,8 +173,8 @@ def finish_entry(p: Program, m: int, v: int, adds: bool) -> str:
         s = f.at(g["sums"], f.times(f.times(part, g["splits"]), g["s_size"]))
         to = f.at(g["d_weight"], f.times(f.plus(f.times(f.plus(f0, row), g["c"]), c0), 36))
         f.run(
-            finish, ("ptr", f.at(s, f.times(row, 4 * v * f.width))), ("i64", g["s_far"]), ("i64", s_panel),
-            ("i64", panels), ("i64", g["splits"]), ("i64", g["s_size"]), ("ptr", to),
+            finish, f.at(s, f.times(row, 4 * v * f.width)), g["s_far"], s_panel,
+            panels, g["splits"], g["s_size"], to,
         )  # fmt: skip
     f.done()
     return name

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..compiled.ir import I1, number, Value
 from .algebra import algorithm
 from .routine import Int, Routine
 
@@ -76,14 +77,16 @@ class Tile:
         self.row, self.column = f.over(inside, g["per_row"]), f.rest(inside, g["per_row"])
         self.y, self.x = f.times(self.row, grid.m), f.times(self.column, grid.m)
         cut = [k < grid.m for k in grid.last]
-        self.in_last_row = f.is_("eq", self.row, f.minus(g["per_column"], 1)) if cut[0] else "false"
-        self.in_last_column = f.is_("eq", self.column, f.minus(g["per_row"], 1)) if cut[1] else "false"
+        self.in_last_row = f.is_("eq", self.row, f.minus(g["per_column"], 1)) if cut[0] else number(I1, False)
+        self.in_last_column = (
+            f.is_("eq", self.column, f.minus(g["per_row"], 1)) if cut[1] else number(I1, False)
+        )
 
-    def kinds(self) -> list[tuple[Kind, str]]:
+    def kinds(self) -> list[tuple[Kind, Value]]:
         """Every kind, each with the condition that this tile is of it."""
         f, grid = self.f, self.grid
         if len(grid.kinds) == 1:
-            return [(grid.whole, "true")]
+            return [(grid.whole, number(I1, True))]
         found = []
         for kind in grid.kinds:
             a, b = self.in_last_row, self.in_last_column
@@ -118,7 +121,7 @@ class Round:
     def each(self) -> Iterator[tuple[Tile, Int]]:
         """Every tile and its position in the order."""
         f, grid = self.f, self.grid
-        with f.loop(str(self.first), str(self.last)) as loop:
+        with f.loop(self.first, self.last) as loop:
             tile = Tile(f, grid, self.g, loop.index)
             if len(grid.kinds) == 1:
                 yield tile, f.minus(loop.index, self.first)

@@ -34,27 +34,28 @@ def weight_routine(p: Program, m: int, v: int) -> str:
     name = f"winograd_weight{m}x{v}x{width()}"
     matrix = algorithm(m).kernel
     n = m + 2
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f = p.routine(
         name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64",
         first="i64",
         last="i64",
     )  # fmt: skip
     line = 4 * f.width
-    fars = [f.times(i, "%far") for i in range(n * n)]
-    backwards = f.every_lane(f.is_("ne", "%backwards", 0))
-    with f.loop("0", "%panels") as panel:
-        source = f.at("%weight", f.times(panel.index, f.times("%lane", v * f.width)))
-        target = f.at("%u", f.times(panel.index, f.times("%far", n * n)))
-        with f.loop("%first", "%last") as k:
+    fars = [f.times(i, f.arg("far")) for i in range(n * n)]
+    backwards = f.every_lane(f.is_("ne", f.arg("backwards"), 0))
+    with f.loop(0, f.arg("panels")) as panel:
+        source = f.at(f.arg("weight"), f.times(panel.index, f.times(f.arg("lane"), v * f.width)))
+        target = f.at(f.arg("u"), f.times(panel.index, f.times(f.arg("far"), n * n)))
+        with f.loop(f.arg("first"), f.arg("last")) as k:
             for j in range(v):
-                base = f.at(source, f.plus(f.times(k.index, "%step"), f.times("%lane", j * f.width)))
+                base = f.at(
+                    source, f.plus(f.times(k.index, f.arg("step")), f.times(f.arg("lane"), j * f.width))
+                )
                 to = f.at(target, f.plus(f.times(k.index, line * v), line * j))
-                ahead = f.at(base, f.times("%step", _AHEAD))
+                ahead = f.at(base, f.times(f.arg("step"), _AHEAD))
                 for i in range(f.width):
-                    kernel = f.at(ahead, f.times("%lane", i))
-                    f.do(f"call void @llvm.prefetch.p0(ptr {kernel}, i32 0, i32 3, i32 1)")
-                taps = read_taps(f, base, "%lane")
+                    kernel = f.at(ahead, f.times(f.arg("lane"), i))
+                    f.prefetch(kernel)
+                taps = read_taps(f, base, f.arg("lane"))
                 taps = [f.select(backwards, b, a) for a, b in zip(taps, taps[::-1])]
                 both_sides(
                     f,

@@ -11,11 +11,12 @@ import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ..compiled.ir import Value
 from .algebra import Matrix
 from .routine import Routine
 
-Load = Callable[[int, int], str]
-Store = Callable[[int, int, str], None]
+Load = Callable[[int, int], Value]
+Store = Callable[[int, int, Value], None]
 
 
 def both_sides(
@@ -34,7 +35,7 @@ def both_sides(
     `backwards`: the last row and the last column are stored first.
     """
     b = a if b is None else b
-    early: dict[tuple[int, ...], list[list[str]]] = {}
+    early: dict[tuple[int, ...], list[list[Value]]] = {}
     for c in range(len(b[0])) if once else ():
         column = functools.cache(partial(_column, load, c))
         for rows in groups(a):
@@ -55,7 +56,7 @@ def both_sides(
             store(i, j, value)
 
 
-def _column(load: Load, c: int, r: int) -> str:
+def _column(load: Load, c: int, r: int) -> Value:
     return load(r, c)
 
 
@@ -82,7 +83,7 @@ def groups(a: Matrix) -> list[tuple[int, ...]]:
     return found
 
 
-def dots(f: Routine, a: Matrix, rows: Sequence[int], x: Callable[[int], str]) -> list[str]:
+def dots(f: Routine, a: Matrix, rows: Sequence[int], x: Callable[[int], Value]) -> list[Value]:
     """The products of some rows of `a` (as `groups` has them) with the vector of vectors x(0), x(1), ..."""
     if pairs := _column_pairs(a):
         return _by_columns(f, a, rows, pairs, x)
@@ -101,8 +102,8 @@ def dots(f: Routine, a: Matrix, rows: Sequence[int], x: Callable[[int], str]) ->
 
 
 def _by_columns(
-    f: Routine, a: Matrix, rows: Sequence[int], pairs: list[tuple[int, int]], x: Callable[[int], str]
-) -> list[str]:
+    f: Routine, a: Matrix, rows: Sequence[int], pairs: list[tuple[int, int]], x: Callable[[int], Value]
+) -> list[Value]:
     single = [k for k in range(len(a[0])) if not any(k in p for p in pairs)]
     values = {k: x(k) for k in range(len(a[0]))}
     sums = {p: f.add(values[p[0]], values[p[1]]) for p in pairs}
@@ -118,7 +119,7 @@ def _by_columns(
     return found
 
 
-def _sum(f: Routine, terms: list[tuple[float, str]]) -> str:
+def _sum(f: Routine, terms: list[tuple[float, Value]]) -> Value:
     """The sum of c * v, beginning with one whose factor is 1 or -1 if there is one."""
     terms = sorted(terms, key=lambda t: abs(t[0]) != 1)
     (c, total), rest = terms[0], terms[1:]

@@ -9,10 +9,12 @@ M = A B: each of up to `most_rows(v)` rows keeps its v sums in registers for all
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 from ..compiled import width
+from ..compiled.ir import Value
+from ..compiled.register_tile import Factors, multiplied
 from .routine import Program, Routine
 
 UNROLL = 2  # steps of K written out: a block is a multiple of it
@@ -29,7 +31,7 @@ def sizes(v: int) -> list[int]:
     return [n for n in SIZES if n * v + v + 1 <= registers()]
 
 
-@functools.cache
+@cache
 def first_tiles(v: int) -> list[int]:
     """For 1, 2, ... rows, the tile to take first: each tile costs its products and a little more.
 
@@ -52,21 +54,20 @@ def rows_routine(p: Program, v: int) -> str:
     if `fresh`, else added to.
     """
     name = f"winograd_rows{v}x{width()}"
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     for n in sizes(v):
         _tile(p, f"tile{n}x{v}", n, v)
     f = p.routine(name, a="ptr", b="ptr", m="ptr", t="i64", blocks="i64", step="i64", next="i64", fresh="i64")
     nbytes = 4 * f.width
-    rest = [("i64", "%blocks"), ("i64", "%step"), ("i64", "%next"), ("i64", "%fresh")]
+    rest = [f.arg("blocks"), f.arg("step"), f.arg("next"), f.arg("fresh")]
     _in_tiles(
         f,
-        "%t",
+        f.arg("t"),
         v,
         lambda n, at: f.run(
             f"tile{n}x{v}",
-            ("ptr", f.at("%a", f.times(at, nbytes))),
-            ("ptr", "%b"),
-            ("ptr", f.at("%m", f.times(at, nbytes * v))),
+            f.at(f.arg("a"), f.times(at, nbytes)),
+            f.arg("b"),
+            f.at(f.arg("m"), f.times(at, nbytes * v)),
             *rest,
         ),
     )
@@ -74,21 +75,13 @@ def rows_routine(p: Program, v: int) -> str:
     return name
 
 
-def _in_tiles(f: Routine, rows: str, v: int, run: Callable[[int, str], None]) -> None:
+def _in_tiles(f: Routine, rows: Value, v: int, run: Callable[[int, Value], None]) -> None:
     """Cut `rows` into tiles; run(size, first row) for each."""
     first, allowed = first_tiles(v), sizes(v)
     with f.cut(rows) as cut:
         left = f.minus(rows, cut.done)
-        labels = {n: f._label() for n in allowed}
-        after = f._label()
-        cases = " ".join(f"i64 {k}, label %{labels[n]}" for k, n in enumerate(first) if k)
-        f.do(f"switch i64 {left}, label %{labels[allowed[-1]]} [ {cases} ]")
-        for n, label in labels.items():
-            f._begin(label)
-            run(n, cut.done)
-            f.do(f"br label %{after}")
-        f._begin(after)
-        cut.size = f.emit(f"phi i64 {', '.join(f'[ {n}, %{label} ]' for n, label in labels.items())}")
+        cases = [(k, n) for k, n in enumerate(first) if k]
+        cut.size = f.one_of(left, cases, {n: partial(run, n, cut.done) for n in allowed})
 
 
 def outer_routine(p: Program, v: int) -> str:
@@ -98,22 +91,21 @@ def outer_routine(p: Program, v: int) -> str:
     written if `fresh`, else added to.
     """
     name = f"winograd_outer{v}x{width()}"
-    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     for n in sizes(v):
         _outer_tile(p, f"outer{n}x{v}", n, v)
     f = p.routine(
         name, a="ptr", b="ptr", s="ptr", rows="i64", t="i64", a_step="i64", b_step="i64", fresh="i64"
     )
-    rest = [("i64", f"%{x}") for x in ("t", "a_step", "b_step", "fresh")]
+    rest = [f.arg(x) for x in ("t", "a_step", "b_step", "fresh")]
     _in_tiles(
         f,
-        "%rows",
+        f.arg("rows"),
         v,
         lambda n, at: f.run(
             f"outer{n}x{v}",
-            ("ptr", f.at("%a", f.times(at, 4))),
-            ("ptr", "%b"),
-            ("ptr", f.at("%s", f.times(at, 4 * f.width * v))),
+            f.at(f.arg("a"), f.times(at, 4)),
+            f.arg("b"),
+            f.at(f.arg("s"), f.times(at, 4 * f.width * v)),
             *rest,
         ),
     )
@@ -125,30 +117,22 @@ def _outer_tile(p: Program, name: str, n: int, v: int) -> None:
     """n rows times v vectors, summed over t."""
     f = p.routine(name, a="ptr", b="ptr", s="ptr", t="i64", a_step="i64", b_step="i64", fresh="i64")
     line = 4 * f.width
-    at = [f.at("%s", line * k) for k in range(n * v)]
+    at = [f.at(f.arg("s"), line * k) for k in range(n * v)]
     for there in at:  # prefetched, or at least written, when the sum is done
-        f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 1, i32 3, i32 1)")
-    with f.loop("0", "%t", 1, [f.const(0.0)] * (n * v)) as loop:
-        sums = list(loop.values)
-        a = f.at("%a", f.times(loop.index, "%a_step"))
-        b = f.at("%b", f.times(loop.index, "%b_step"))
-        right = [f.read(f.at(b, line * j)) for j in range(v)]
-        for r in range(n):
-            left = f.repeated(f.at(a, 4 * r))
-            for j in range(v):
-                sums[r * v + j] = f.fma(left, right[j], sums[r * v + j])
-        loop.again(*sums)
-    _sum_up(f, loop.results, at)
+        f.prefetch(there, writes=True)
+    factors = Factors(f.arg("a"), 4, f.arg("a_step"), f.arg("b"), f.arg("b_step"), (None,) * v)
+    sums = multiplied(f, [f.const(0.0)] * (n * v), factors, 0, f.arg("t"))
+    _sum_up(f, sums, at)
     f.done()
 
 
-def _sum_up(f: Routine, sums: Sequence[str], at: Sequence[str]) -> None:
+def _sum_up(f: Routine, sums: Sequence[Value], at: Sequence[Value]) -> None:
     """Write the sums if `fresh`, else add them to what is there."""
-    fresh = f.is_("ne", "%fresh", 0)
+    fresh = f.is_("ne", f.arg("fresh"), 0)
     with f.when(fresh):
         for value, there in zip(sums, at):
             f.write(value, there)
-    with f.when(f.emit(f"xor i1 {fresh}, true")):
+    with f.when(f.negated(fresh)):
         for value, there in zip(sums, at):
             f.write(f.add(value, f.read(there)), there)
 
@@ -158,29 +142,21 @@ def _tile(p: Program, name: str, n: int, v: int) -> None:
     f = p.routine(name, a="ptr", b="ptr", m="ptr", blocks="i64", step="i64", next="i64", fresh="i64")
     lanes = f.width
     line = 4 * lanes
-    at = [f.at("%m", line * k) for k in range(n * v)]
+    at = [f.at(f.arg("m"), line * k) for k in range(n * v)]
     for there in at:
-        f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 1, i32 3, i32 1)")
-    with f.loop("0", "%blocks", 1, [f.const(0.0)] * (n * v)) as outer:
-        a_block = f.at("%a", f.times(outer.index, "%step"))
-        b_block = f.at("%b", f.times(outer.index, line * lanes * v))
-        with f.loop("0", str(lanes), UNROLL, outer.values) as inner:
-            sums = list(inner.values)
-            a = f.at(a_block, f.times(inner.index, 4))
-            b = f.at(b_block, f.times(inner.index, line * v))
-            ahead = f.at(b, "%next")
-            for k in range(UNROLL):
-                for j in range(v):
-                    f.do(
-                        f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, "
-                        f"i32 0, i32 2, i32 1)"
-                    )
-                right = [f.read(f.at(b, line * (k * v + j))) for j in range(v)]
-                for r in range(n):
-                    left = f.repeated(f.at(a, line * r + 4 * k))
-                    for j in range(v):
-                        sums[r * v + j] = f.fma(left, right[j], sums[r * v + j])
-            inner.again(*sums)
-        outer.again(*inner.results)
+        f.prefetch(there, writes=True)
+    with f.loop(0, f.arg("blocks"), 1, [f.const(0.0)] * (n * v)) as outer:
+        a_block = f.at(f.arg("a"), f.times(outer.index, f.arg("step")))
+        b_block = f.at(f.arg("b"), f.times(outer.index, line * lanes * v))
+        following: list[Value] = []
+
+        def ahead(i: Value, b: Value, k: int) -> None:
+            if k == 0:
+                following.append(f.at(b, f.arg("next")))
+            for j in range(v):
+                f.prefetch(f.at(following[0], line * (k * v + j)), level=2)
+
+        factors = Factors(a_block, line, 4, b_block, line * v, (None,) * v)
+        outer.again(*multiplied(f, outer.values, factors, 0, lanes, UNROLL, ahead))
     _sum_up(f, outer.results, at)
     f.done()

@@ -4,46 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..compiled.ir import FLOAT, listed, poison, Value, zero
 from .routine import Int, Routine
 
 TAPS = 9
 
 
-def read_taps(f: Routine, pointer: str, lane: Int) -> list[str]:
+def read_taps(f: Routine, pointer: Value, lane: Int) -> list[Value]:
     """Tap k of as many kernels as a vector has lanes, for every k; kernels are `lane` bytes apart."""
     rows = []
     at = [f.at(pointer, f.times(k, lane)) for k in range(f.width)]
     if f.width < TAPS:
         rows = [f.read(a) for a in at]
-        last = "poison"
+        last: Value = poison(f.vector)
         for k, a in enumerate(at):
-            one = f.emit(f"load float, ptr {f.at(a, 4 * (TAPS - 1))}, align 4")
-            last = f.emit(f"insertelement {f.vector} {last}, float {one}, i32 {k}")
+            one = f.load_at(FLOAT, f.at(a, 4 * (TAPS - 1)), 4)
+            last = f.with_lane(last, one, k)
         return [*transposed(f, rows), last]
-    rows = [f.load(a, "0", mask=_first(f)) for a in at]
+    rows = [f.load(a, 0, mask=_first(f)) for a in at]
     return transposed(f, rows)[:TAPS]
 
 
-def write_taps(f: Routine, taps: Sequence[str], pointer: str, adds: bool = False) -> None:
+def write_taps(f: Routine, taps: Sequence[Value], pointer: Value, adds: bool = False) -> None:
     """The inverse, to contiguous kernels; `adds`: accumulate."""
     at = [f.at(pointer, 4 * TAPS * k) for k in range(f.width)]
     if f.width < TAPS:
         for a, row in zip(at, transposed(f, taps[: f.width])):
             f.write(f.add(row, f.read(a)) if adds else row, a)
         for k, a in enumerate(at):
-            one = f.emit(f"extractelement {f.vector} {taps[-1]}, i32 {k}")
+            one = f.lane(taps[-1], k)
             last = f.at(a, 4 * (TAPS - 1))
             if adds:
-                one = f.emit(f"fadd float {one}, {f.emit(f'load float, ptr {last}, align 4')}")
-            f.do(f"store float {one}, ptr {last}, align 4")
+                one = f.binary("fadd", one, f.load_at(FLOAT, last, 4))
+            f.store_at(one, last, 4)
         return
-    rows = [*taps, *["zeroinitializer"] * (f.width - TAPS)]
+    rows = [*taps, *[zero(f.vector)] * (f.width - TAPS)]
     for a, row in zip(at, transposed(f, rows)):
         mask = _first(f)
-        f.store(f.add(row, f.load(a, "0", mask=mask)) if adds else row, a, "0", mask=mask)
+        f.store(f.add(row, f.load(a, 0, mask=mask)) if adds else row, a, 0, mask=mask)
 
 
-def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
+def transposed(f: Routine, rows: Sequence[Value]) -> list[Value]:
     """The columns of a square matrix, given its rows: 8 or 16 of them.
 
     Registers exchange within their quarters of 4 numbers first, then whole quarters.
@@ -75,17 +76,17 @@ def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
                 for s in (0, 2)
             ]
         )
-    found = [""] * lanes
+    found: list[Value] = [rows[0]] * lanes
     for q in range(4):
         for k, column in enumerate(_quarters(f, [four[q] for four in fours])):
             found[4 * k + q] = column
     return found
 
 
-def _quarters(f: Routine, rows: list[str]) -> list[str]:
+def _quarters(f: Routine, rows: list[Value]) -> list[Value]:
     """The transpose of a square matrix of quarters (2 halves with 8 lanes)."""
 
-    def mixed(a: str, b: str, quarters: Sequence[int]) -> str:
+    def mixed(a: Value, b: Value, quarters: Sequence[int]) -> Value:
         return _mixed(f, a, b, [4 * q + k for q in quarters for k in range(4)])
 
     if len(rows) == 2:
@@ -96,11 +97,10 @@ def _quarters(f: Routine, rows: list[str]) -> list[str]:
     return [mixed(both[0], both[1], order) for order in orders for both in (even, odd)]
 
 
-def _mixed(f: Routine, a: str, b: str, order: Sequence[int]) -> str:
-    mask = f"<{f.width} x i32> <{', '.join(f'i32 {k}' for k in order)}>"
-    return f.emit(f"shufflevector {f.vector} {a}, {f.vector} {b}, {mask}")
+def _mixed(f: Routine, a: Value, b: Value, order: Sequence[int]) -> Value:
+    return f.shuffle(a, b, order)
 
 
-def _first(f: Routine) -> str:
+def _first(f: Routine) -> Value:
     """The mask of as many lanes as there are taps."""
-    return f"<{', '.join(f'i1 {int(k < TAPS)}' for k in range(f.width))}>"
+    return listed(f.bits, (k < TAPS for k in range(f.width)))

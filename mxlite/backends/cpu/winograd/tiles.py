@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ....ops.norm.norm_act_line import is_lined
+from ..compiled.ir import I1, number, Value
 from .algebra import algorithm, Matrix, transposed
 from .grid import Grid, Kind, Tile
 from .linear import both_sides
@@ -68,9 +69,9 @@ def _into(
     whole = matrix(grid.m)
     size = len(whole[0])
     f = p.routine(what, data="ptr", row="i64", column="i64", **to)
-    rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
-    columns = [f.times(c, "%column") for c in range(size)]
-    others = [f.at(row, "%gap") for row in rows] if prologue.addend else []
+    rows = [f.at(f.arg("data"), f.times(r, f.arg("row"))) for r in range(size)]
+    columns = [f.times(c, f.arg("column")) for c in range(size)]
+    others = [f.at(row, f.arg("gap")) for row in rows] if prologue.addend else []
     _transform(f, whole, whole, grid.products(grid.whole), rows, others, columns, None, dtype, prologue)
     edges = {}
     for kind in grid.kinds:
@@ -91,24 +92,25 @@ def _edge(
     prologue: Prologue,
 ) -> None:
     f = p.routine(name, image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
-    row = f.times("%w", "%pixel")
-    left = f.most("%x", 0)
-    start = f.at("%image", f.times(left, "%pixel"))
+    row = f.times(f.arg("w"), f.arg("pixel"))
+    left = f.most(f.arg("x"), 0)
+    start = f.at(f.arg("image"), f.times(left, f.arg("pixel")))
     rows, others, columns = [], [], []
     in_rows, in_columns = [], []
     for k in range(len(a[0])):
-        y = f.plus("%y", k)
+        y = f.plus(f.arg("y"), k)
         there = f.at(start, f.times(y, row))
-        inside = f.is_("ult", y, "%h")
-        rows.append(f.emit(f"select i1 {inside}, ptr {there}, ptr %zeros"))
+        inside = f.is_("ult", y, f.arg("h"))
+        rows.append(f.either(inside, there, f.arg("zeros")))
         if prologue.addend:
-            others.append(f.emit(f"select i1 {inside}, ptr {f.at(there, '%gap')}, ptr %zeros"))
-        in_rows.append(f.every_lane(inside) if prologue.line else "")
+            others.append(f.either(inside, f.at(there, f.arg("gap")), f.arg("zeros")))
+        if prologue.line:
+            in_rows.append(f.every_lane(inside))
     for k in range(len(b[0])):
-        x = f.plus("%x", k)
-        nearest = f.least(f.most(x, left), f.minus("%w", 1))
-        columns.append(f.times(f.minus(nearest, left), "%pixel"))
-        in_columns.append(f.every_lane(f.is_("ult", x, "%w")))
+        x = f.plus(f.arg("x"), k)
+        nearest = f.least(f.most(x, left), f.minus(f.arg("w"), 1))
+        columns.append(f.times(f.minus(nearest, left), f.arg("pixel")))
+        in_columns.append(f.every_lane(f.is_("ult", x, f.arg("w"))))
     _transform(f, a, b, products, rows, others, columns, (in_rows, in_columns), dtype, prologue)
 
 
@@ -117,10 +119,10 @@ def _transform(
     a: Matrix,
     b: Matrix,
     products: list[list[int]],
-    rows: list[str],
-    others: list[str],
-    columns: list[Int],
-    masks: tuple[list[str], list[str]] | None,
+    rows: list[Value],
+    others: list[Value],
+    columns: Sequence[Int],
+    masks: tuple[list[Value], list[Value]] | None,
     dtype: str,
     prologue: Prologue,
 ) -> None:
@@ -130,21 +132,21 @@ def _transform(
     `masks` tell for each row and each column if it is in the image. A row that is not is read as
     zeros; with a shift of 0 it stays zeros.
     """
-    fars = {i: f.times(i, "%far") for row in products for i in row}
+    fars = {i: f.times(i, f.arg("far")) for row in products for i in row}
     zero = f.const(0.0)
-    with f.loop("0", "%blocks") as loop:
+    with f.loop(0, f.arg("blocks")) as loop:
         away = f.times(loop.index, f.width * NBYTES[dtype])
         at = [f.at(row, away) for row in rows]
-        v = f.at("%v", f.times(loop.index, "%step"))
+        v = f.at(f.arg("v"), f.times(loop.index, f.arg("step")))
         more = [f.at(row, away) for row in others]
         channels = f.times(loop.index, 4 * f.width)
-        vectors = {x: f.read(f.at(f"%{x}", channels)) for x in prologue.lines}
+        vectors = {x: f.read(f.at(f.arg(x), channels)) for x in prologue.lines}
 
-        def lined(value: str, r: int, factor: str, shift: str) -> str:
+        def lined(value: Value, r: int, factor: str, shift: str) -> Value:
             here = vectors[shift] if masks is None else f.select(masks[0][r], vectors[shift], zero)
             return f.fma(value, vectors[factor], here)
 
-        def load(r: int, c: int) -> str:
+        def load(r: int, c: int) -> Value:
             value = f.read(f.at(at[r], columns[c]), dtype)
             if prologue.line:
                 value = lined(value, r, *LINE)
@@ -159,7 +161,7 @@ def _transform(
                 value = f.above(value, zero)
             return value if masks is None else f.select(masks[1][c], value, zero)
 
-        def store(i: int, j: int, value: str) -> None:
+        def store(i: int, j: int, value: Value) -> None:
             f.write(value, f.at(v, fars[products[i][j]]))
 
         both_sides(f, a, load, store, b, once=prologue.line)
@@ -189,35 +191,36 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
         name, m="ptr", panel="i64", panels="i64", far="i64", factor="ptr", bias="ptr", out="ptr",
         addend="ptr", row="i64", column="i64", rows="i64", columns="i64", spare="ptr",
     )  # fmt: skip
-    fars = {i: f.times(i, "%far") for row in products for i in row}
-    last_row, last_column = f.minus("%rows", 1), f.minus("%columns", 1)
-    rows = [f.times(f.least(r, last_row), "%row") for r in range(kind.rows)]
-    columns = [f.times(f.least(c, last_column), "%column") for c in range(kind.columns)]
+    fars = {i: f.times(i, f.arg("far")) for row in products for i in row}
+    last_row, last_column = f.minus(f.arg("rows"), 1), f.minus(f.arg("columns"), 1)
+    rows = [f.times(f.least(r, last_row), f.arg("row")) for r in range(kind.rows)]
+    columns = [f.times(f.least(c, last_column), f.arg("column")) for c in range(kind.columns)]
     line = f.width * NBYTES[dtype]
     # The addend may alias the output: nothing in the image may be written before it is read.
-    with f.loop("0", "%panels") as panel:
+    with f.loop(0, f.arg("panels")) as panel:
         shift = f.times(panel.index, line * v)
         vectors = f.times(panel.index, 4 * f.width * v)
-        own_bias, own_factor = f.at("%bias", vectors), f.at("%factor", vectors)
-        own_m = f.at("%m", f.times(panel.index, "%panel"))
+        own_bias, own_factor = f.at(f.arg("bias"), vectors), f.at(f.arg("factor"), vectors)
+        own_m = f.at(f.arg("m"), f.times(panel.index, f.arg("panel")))
         for j in range(v):
             bias = f.read(f.at(own_bias, 4 * f.width * j))
-            factor = f.read(f.at(own_factor, 4 * f.width * j)) if epilogue.scale else ""
+            factor = f.read(f.at(own_factor, 4 * f.width * j)) if epilogue.scale else None
             at = f.at(own_m, 4 * f.width * j)
             out, addend = (
-                [f.at(f.at(f"%{x}", f.plus(row, line * j)), shift) for row in rows] for x in ("out", "addend")
+                [f.at(f.at(f.arg(x), f.plus(row, line * j)), shift) for row in rows]
+                for x in ("out", "addend")
             )
 
-            def store(r: int, c: int, value: str) -> None:
-                value = f.add(f.mul(value, factor) if factor else value, bias)
+            def store(r: int, c: int, value: Value) -> None:
+                value = f.add(f.mul(value, factor) if factor is not None else value, bias)
                 if epilogue.add:
                     value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
                 if epilogue.relu:
                     value = f.above(value, f.const(0.0))
                 if epilogue.add:
-                    inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
+                    inside = f.both(f.is_("slt", r, f.arg("rows")), f.is_("slt", c, f.arg("columns")))
                     there = f.at(out[r], columns[c])
-                    there = f.emit(f"select i1 {inside}, ptr {there}, ptr {f.at('%spare', line * j)}")
+                    there = f.either(inside, there, f.at(f.arg("spare"), line * j))
                 else:
                     there = f.at(out[r], columns[c])
                 f.write(value, there, dtype)
@@ -238,47 +241,47 @@ class Source:
         self,
         f: Routine,
         into: Into,
-        data: str,
+        data: Value,
         h: Int,
         w: Int,
         pixel: Int,
         blocks: Int,
-        zeros: str,
-        line: Sequence[str] = (),
+        zeros: Value,
+        line: Sequence[Value] = (),
         gap: Int | None = None,
     ) -> None:
         self.f, self.into, self.data, self.h, self.w = f, into, data, h, w
         self.pixel, self.blocks, self.zeros, self.line, self.gap = pixel, blocks, zeros, line, gap
         self.row = f.times(pixel, w)
 
-    def read(self, tile: Tile, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
+    def read(self, tile: Tile, y: Int, x: Int, to: Value, step: Int, far: Int) -> None:
         """Transform `tile`, whose first pixel is (y, x), into products `far` bytes apart, `step` bytes
         between blocks.
         """
         f, size = self.f, self.into.size
         start = f.at(self.data, f.times(f.times(tile.image, self.h), self.row))
-        rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
-        rest += [("ptr", at) for at in self.line]
-        rest += [("i64", self.gap)] if self.gap is not None else []
+        rest: list[Int] = [self.blocks, to, step, far]
+        rest += self.line
+        rest += [self.gap] if self.gap is not None else []
         inside = f.both(f.is_("sge", y, 0), f.is_("sge", x, 0))
         inside = f.both(inside, f.is_("sle", f.plus(y, size), self.h))
         inside = f.both(inside, f.is_("sle", f.plus(x, size), self.w))
-        edge: list[tuple[str, Int]] = [
-            ("ptr", start), ("ptr", self.zeros), ("i64", y), ("i64", x), ("i64", self.h), ("i64", self.w),
-            ("i64", self.pixel),
+        edge: list[Int] = [
+            start, self.zeros, y, x, self.h, self.w,
+            self.pixel,
         ]  # fmt: skip
         for kind, is_kind in tile.kinds():
             whole = kind == tile.grid.whole
             with f.when(is_kind):
-                with f.when(f.negated(inside) if whole else "true"):
+                with f.when(f.negated(inside) if whole else number(I1, True)):
                     f.run(self.into.edges[kind], *edge, *rest)
                 if whole:
                     with f.when(inside):
                         there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
-                        f.run(self.into.inside, ("ptr", there), ("i64", self.row), ("i64", self.pixel), *rest)
+                        f.run(self.into.inside, there, self.row, self.pixel, *rest)
 
 
-def clear(f: Routine, at: str, nbytes: Int) -> None:
+def clear(f: Routine, at: Value, nbytes: Int) -> None:
     """Write zeros at an address: `nbytes`, rounded up to whole vectors."""
-    with f.loop("0", str(nbytes), 4 * f.width) as loop:
+    with f.loop(0, nbytes, 4 * f.width) as loop:
         f.write(f.const(0.0), f.at(at, loop.index))
