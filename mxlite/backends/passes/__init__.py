@@ -6,13 +6,15 @@ Which of them run is said by the lists of the backends, `cpu/passes.py` and `gpu
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
-NAMES = frozenset(m.name for m in iter_modules(__path__))
+_MODULES = {m.name.rpartition(".")[2]: m.name for m in walk_packages(__path__, f"{__name__}.") if not m.ispkg}
+
+NAMES = frozenset(_MODULES)
 """The files, which are called as their passes are; some help others."""
 
 
 def named(*names: str) -> tuple[Any, ...]:
     """The passes of these names."""
-    return tuple(getattr(import_module(f"{__name__}.{name}"), name) for name in names)
+    return tuple(getattr(import_module(_MODULES[name]), name) for name in names)
