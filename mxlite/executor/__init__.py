@@ -13,4 +13,4 @@ from .executor import Executor as Executor
 from .group import ExecutorGroup as ExecutorGroup
 from .hold import hold as hold
 from .program import Program as Program, step_order as step_order
-from .request import BindRequest as BindRequest
+from .bind_request import BindRequest as BindRequest

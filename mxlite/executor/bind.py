@@ -28,7 +28,7 @@ from .link import arena_bytes, link
 from .lower import Lowered
 from .planned import Planned
 from .planning import Planning, what_helps
-from .request import BindRequest
+from .bind_request import BindRequest
 from .reshape import rebind
 from .rewatch import rewatch
 from .room import require_room

@@ -29,7 +29,7 @@ from .infer import shapes_of_variables
 from .lazy_steps import LazySteps
 from .lower import lower, Lowered
 from .metrics import with_metrics
-from .request import BindRequest
+from .bind_request import BindRequest
 from .step import check_grad_req, forward_step, input_names, Step, training_step
 from .watch import Watched, watched
 

@@ -30,7 +30,7 @@ from .modes import is_alike_in_training
 from .planned import Planned
 from .program import Program
 from .rates import Rates
-from .request import BindRequest
+from .bind_request import BindRequest
 from .row_gradients import is_row_sparse
 from .sparse_gradients import SparseGradients
 from .step import Key

@@ -15,7 +15,7 @@ from .arena import Arena
 from .away import Resident
 from .executor import Executor
 from .planned import Planned
-from .request import BindRequest
+from .bind_request import BindRequest
 from .step import Key
 from .storage import Allocator, plan_in_errors, unmade
 

@@ -15,7 +15,7 @@ from .link import arena_bytes
 from .lower import Lowered
 from .planned import Planned
 from .planning import Planning
-from .request import BindRequest
+from .bind_request import BindRequest
 from .room import require_room
 from .step import Key
 

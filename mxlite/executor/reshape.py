@@ -16,7 +16,7 @@ from .link import link
 from .lower import STAGING
 from .planned import Planned
 from .replanning import replanned
-from .request import Shapes
+from .bind_request import Shapes
 from .step import input_names, Key
 
 

@@ -14,7 +14,7 @@ from ..core.placement import on_one_device
 from ..core.wanted import wanted, wanted_path
 from ..executor.amp import amp_dtype
 from ..executor.offload import host_link, Offload
-from ..executor.request import check_streams
+from ..executor.bind_request import check_streams
 from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device
