@@ -26,7 +26,7 @@ MODELS = ("mlp", "lenet", "resnet50", "resnet110_cifar", "resnet152")
 
 
 class SilentDriver:
-    """Stand-in for mxlite.backends.gpu.driver.Driver whose calls do nothing."""
+    """Stand-in for mxlite.backends.gpu.runtime.driver.Driver whose calls do nothing."""
 
     name, architecture, multiprocessors, shared_bytes = "silent", "sm_90", 132, 227 * 1024
 

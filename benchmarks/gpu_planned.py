@@ -25,8 +25,8 @@ from planning.at_least import least_extra_time
 
 import mxlite as mx
 from mxlite.backends import planning_backend
-from mxlite.backends.gpu.rates import H200
-from mxlite.executor.graph_program import program_order
+from mxlite.backends.gpu.runtime.rates import H200
+from mxlite.executor.run.graph_program import program_order
 
 GIB = 2**30
 PRECISIONS = {"float32": None, "bfloat16": "bfloat16"}

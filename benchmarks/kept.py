@@ -3,8 +3,8 @@
     python benchmarks/kept.py            writes results/<date>-kept.md
     python benchmarks/kept.py --quick    prints only
 
-Rows are those of tests/cases.py that name a function of PyTorch, in float32 (float64 if the function
-requires it), with a long axis 0.
+Rows are those of tests/conformance/cases.py that name a function of PyTorch, in float32 (float64 if the
+function requires it), with a long axis 0.
 Nothing is timed.
 """
 
@@ -23,13 +23,12 @@ import numpy as np
 from harness import heading, markdown, RESULTS
 from harness.machine import today
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
-from cases import CASES
-from conformance import Call
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from mxlite.core.dtype import is_floating
 from mxlite.core.errors import MXLiteError
+from tests.conformance.cases import CASES
+from tests.conformance.conformance import Call
 
 ELEMENTS = 20_000
 

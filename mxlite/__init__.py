@@ -9,7 +9,7 @@ Programs written for MXNet's Symbol, NDArray and Module APIs run with `import mx
 
 import sys as _sys
 
-from .core.collection import grow_old as _grow_old, no_collection as _no_collection
+from .core.process.collection import grow_old as _grow_old, no_collection as _no_collection
 
 # Modules and functions are many objects, and stay: to look for cycles among them took a fifth of the time.
 with _no_collection():
@@ -70,7 +70,8 @@ from .core import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .core.util_names import (
+from .core.compat import util_names as util
+from .core.compat.util_names import (
     is_np_array as is_np_array,
     is_np_shape as is_np_shape,
     np_array as np_array,
@@ -124,7 +125,6 @@ rnd = random
 viz = visualization
 name = symbol.naming
 img = image
-util = core.util_names
 # MXNet's has this name, and tests of its users get it by `from mxnet.test_utils import *`.
 test_utils.mx = _sys.modules[__name__]  # type: ignore[attr-defined]
 
@@ -180,6 +180,6 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    from .core.absent import absent
+    from .core.compat.absent import absent
 
     raise UnknownAttributeError(absent("mx", name), name, lambda: sorted(globals()))

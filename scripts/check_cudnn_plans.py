@@ -98,7 +98,7 @@ def main() -> int:
             found = os.environ | {"LD_LIBRARY_PATH": ":".join(paths), "MXLITE_CUDNN_STUB": folder}
             return subprocess.run([sys.executable, *sys.argv], env=found, check=False).returncode
 
-    from mxlite.backends.gpu import cudnn
+    from mxlite.backends.gpu.vendor import cudnn
 
     library = cudnn.library()
     if library is None:
@@ -167,7 +167,7 @@ def patterns(session):
         for tail in tails[: 2 if dtype == "float32" else 3]:  # the last does not exist in true float32
             yield f"{tail}, {dtype}", lambda tail=tail, g=g: planned(session, OUT, g, True, tail)
     yield from norms(session)
-    from mxlite.backends.gpu.kernels.cudnn_attention import _within_limit, forward_plan
+    from mxlite.backends.gpu.kernels.cudnn.cudnn_attention import _within_limit, forward_plan
     from mxlite.ops.nn.attention import scaled_dot_product_attention as attention
 
     for dtype in ("float16", "bfloat16"):
@@ -192,7 +192,7 @@ def norms(session):
     import numpy as np
 
     from mxlite.backends.base import Request
-    from mxlite.backends.gpu.kernels.cudnn_batch_norm import Case
+    from mxlite.backends.gpu.kernels.cudnn.cudnn_batch_norm import Case
     from mxlite.core.dtype import as_dtype, float32
     from mxlite.ops.norm.norm_act import _norm_act
 

@@ -82,7 +82,8 @@ def main() -> int:
 
 def no_cache() -> str | None:
     """Reason why the user's cache cannot be used, so that each process would compile for itself; or None."""
-    code = "from mxlite.core import config, kept; found = kept.fault(), config.cache_dir()\n"
+    code = "from mxlite.core import config; from mxlite.core.disk import kept\n"
+    code += "found = kept.fault(), config.cache_dir()\n"
     code += "print(found[0] or ('' if found[1] else 'there is no cache folder'))"
     asked = ask([sys.executable, "-c", code], OPENING, ROOT)
     return asked.out.strip() or None
@@ -90,7 +91,7 @@ def no_cache() -> str | None:
 
 def no_gpu() -> str | None:
     """Reason why there is no GPU, or None. Found out in a separate process: the driver may hang."""
-    code = "from mxlite.backends.gpu.cupy_driver import why_none; print(why_none() or '')"
+    code = "from mxlite.backends.gpu.runtime.cupy_driver import why_none; print(why_none() or '')"
     asked = ask([sys.executable, "-c", code], OPENING, ROOT)
     if asked.code is None:
         return f"the driver has not said within {OPENING} s how many there are."

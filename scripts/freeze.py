@@ -20,7 +20,7 @@ is compared only between records of the same selection. Schedules are digested a
 and live ranges, without names: a renamed operator changes what is printed of a plan, not its digest.
 
 Not recorded, as they depend on a clock: the plans that training runs. Binding within a budget may time
-candidates on this machine (`executor/rehearsal.py`); by promise results do not depend on the choice.
+candidates on this machine (`executor/measure/rehearsal.py`); by promise results do not depend on the choice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Record MXNet 1.9.1's results for each row of tests/cases.py in tests/golden/mxnet/operators.npz.
+"""Record MXNet 1.9.1's results for each row of tests/conformance/cases.py in
+tests/golden/mxnet/operators.npz.
 
     python scripts/make_operator_oracles.py --mxnet PYTHON_WITH_MXNET_1.9.1
 
@@ -111,11 +112,10 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print what MXNet refused")
     parser.add_argument("--missing", action="store_true", help="keep the rows that are there; ask for others")
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    from cases import CASES
-    from conformance_peers import stored_rows
-
+    sys.path[:0] = [str(ROOT)]
     from mxlite.graph.attrs import attr_text
+    from tests.conformance.cases import CASES
+    from tests.conformance.conformance_peers import stored_rows
 
     with tempfile.TemporaryDirectory() as folder:
         rows, kept = [], stored_rows() if options.missing else {}

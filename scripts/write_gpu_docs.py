@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import pkgutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,8 @@ def page() -> str:
     backend = planning_backend()
     device, table = backend.device, set(backend.kernels)
     lines, known = [], set()
-    for name in sorted(m.name for m in pkgutil.iter_modules(kernels.__path__)):
-        module = importlib.import_module(f"{kernels.__name__}.{name}")
+    for full in kernels.modules():
+        name, module = kernels.own_name(full), importlib.import_module(full)
         own = {op.forward_op or op for op in module.rows(device)}
         listed = sorted({op for op in ops.ALL if op in own}, key=lambda op: op.op_name)
         known |= set(listed)

@@ -1,4 +1,4 @@
-"""Write docs/operators.md from the declarations in mxlite/ops and the first row of each in tests/cases.py.
+"""Write docs/operators.md from the declarations in mxlite/ops and the first row of each in the tests' table.
 
 python scripts/write_operator_docs.py            writes the page
 python scripts/write_operator_docs.py --check    exits with 1 if the page is out of date
@@ -16,14 +16,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "operators.md"
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from cases import CASES  # noqa: E402
-from conformance import Call  # noqa: E402
+sys.path[:0] = [str(ROOT)]
 
 from mxlite import ops  # noqa: E402
 from mxlite.backends.cpu.kernels import table  # noqa: E402
 from mxlite.graph.opdef import Op  # noqa: E402
+from tests.conformance.cases import CASES  # noqa: E402
+from tests.conformance.conformance import Call  # noqa: E402
 
 INTRO = """\
 # Operators

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-os.environ["MXLITE_PLAN_CACHE"] = "0"  # tests are about planning; tests/test_plan_cache.py switches it on
+os.environ["MXLITE_PLAN_CACHE"] = (
+    "0"  # tests are about planning; tests/memplan/test_plan_cache.py switches it on
+)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell; processes that tests start would inherit it, deaf to Ctrl-C.

@@ -1,6 +1,6 @@
 """Mutation tests: small changes of files, each run against tests, to find those that no test detects.
 
-    python -m torture.mutation mxlite/memplan/check.py tests/test_judge.py … --sample 60 --seed 0
+    python -m torture.mutation mxlite/memplan/check.py tests/memplan/test_judge.py … --sample 60 --seed 0
 
 Each mutant changes one place: a comparison negated or made strict, a number changed by one, a condition
 dropped or negated, `and` for `or`, two operands swapped, min for max, plus for minus. The tests run in a

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import mxlite as mx
-from mxlite.core import files
+from mxlite.core.disk import files
 
 EPOCHS = 3
 

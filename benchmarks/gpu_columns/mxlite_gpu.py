@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from harness.worker import serve
 from peers.mxlite_peer import MXLite
@@ -19,7 +19,8 @@ import mxlite as mx
 from gpu_columns import pushed
 from gpu_columns.search import bisected, downwards
 from mxlite.backends import backend_of
-from mxlite.backends.gpu import cublaslt, cudnn, nvrtc
+from mxlite.backends.gpu.compiler import nvrtc
+from mxlite.backends.gpu.vendor import cublaslt, cudnn
 
 
 class OnGPU(MXLite):
@@ -29,7 +30,7 @@ class OnGPU(MXLite):
         super().__init__()
         self.open = ExitStack()
         if os.environ.get("MXLITE_BENCHMARK_EMULATED"):
-            from emulated_driver import emulated_gpus
+            from tests.emulators.emulated_driver import emulated_gpus
 
             self.open.enter_context(emulated_gpus(capacity=2**32, late=1.0))
         self.context = mx.gpu(0)

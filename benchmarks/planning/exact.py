@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).resolve().parent.parent.parent / "tests" / "exact_schedule.py"
+FILE = Path(__file__).resolve().parent.parent.parent / "tests" / "memplan" / "exact_schedule.py"
 
 
 def reference() -> Any:

@@ -1,3 +1,5 @@
+"""Backends: what runs a graph, from the passes that rewrite it to the kernels of a CPU and a GPU."""
+
 from .base import (
     ALIGN as ALIGN,
     Backend as Backend,

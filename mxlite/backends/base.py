@@ -25,7 +25,7 @@ from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
 from ..memplan.cost.device import DEFAULT, Precision
-from . import guard
+from .checks import guard
 from .remote import Remote
 from .rewrite import Pipeline
 

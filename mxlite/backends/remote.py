@@ -1,8 +1,8 @@
 """The interface between programs and a device that has memory of its own and works on by itself.
 
 `Backend.remote` is one of these where there is such a device: the executor's programs there are graphs of
-calls (executor/graph_program.py), batches wait in staging (executor/feed.py), and whatever else it takes is
-asked for here. The CPU has none.
+calls (executor/run/graph_program.py), batches wait in staging (executor/run/feed.py), and whatever else it
+takes is asked for here. The CPU has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine import Var
 from ..graph.ir import Shape
-from .guard import Fence
+from .checks.guard import Fence
 
 Run = Callable[[], None]
 

@@ -190,7 +190,7 @@ def told(rewrite: Rewrite) -> Step:
         made = rewrite.after
         rewrite = replace(rewrite, after=made.became(in_order(made.graph, rewrite.name)))
         if config.check_rewrites():
-            from .rewrite_check import check
+            from .checks.rewrite_check import check
 
             check(rewrite)
     for observer in _observers.get():

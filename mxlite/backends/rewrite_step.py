@@ -19,7 +19,7 @@ class Step:
     is not differentiated yet. `train`: whether the program trains.
     Where the parameters of an inference pass stay, `constant` are the entries that do not change from call to
     call, and `in_place` says whether variables may be kept in another form where they are; `forms` are the
-    variables that are, each with its form (see `executor/away.py`).
+    variables that are, each with its form (see `executor/run/away.py`).
 
     A pass that finds nothing to do returns the step that it was given: what has been found out about its
     graph is there for the next pass.

@@ -13,13 +13,15 @@ import numpy as np
 from .. import models
 from ..backends import backend_of
 from ..backends.cpu import kernels as cpu_kernels
-from ..backends.cpu.compiled.emitter import width
+from ..backends.cpu.compiled.codegen.emitter import width
 from ..backends.cpu.onednn import find
-from ..backends.cpu.threads import num_threads
-from ..core import config, cpu, kept, native
-from ..core.cores import available_cores
+from ..backends.cpu.runtime.threads import num_threads
+from ..core import config, cpu
 from ..core.device import Context
+from ..core.disk import kept
 from ..core.errors import DeviceError, MXLiteError
+from ..core.machine_code import native
+from ..core.process.cores import available_cores
 from ..core.table import table
 from ..ops import ALL
 from . import doctor_gpu

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 
 from ..backends import backend_of
-from ..backends.gpu import cublaslt, cudnn, num_gpus, nvrtc, planning_backend
-from ..backends.gpu.cupy_driver import bindings, version, why_none
+from ..backends.gpu import num_gpus, planning_backend
+from ..backends.gpu.compiler import nvrtc
+from ..backends.gpu.runtime.cupy_driver import bindings, version, why_none
+from ..backends.gpu.vendor import cublaslt, cudnn
 from ..core import gpu
 from ..core.bytesize import format_bytes
 from ..core.errors import DeviceError, MXLiteError

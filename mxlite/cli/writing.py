@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from ..core.disk.files import replacing
 from ..core.errors import MXLiteError
-from ..core.files import replacing
 
 
 def check_writable(*paths: str | None) -> None:

@@ -1,4 +1,7 @@
-from .base_names import (
+"""The ground everything stands on: errors, dtypes, devices, settings, files, machine code."""
+
+from .bytesize import format_bytes as format_bytes, parse_bytes as parse_bytes
+from .compat.base_names import (
     _as_list as _as_list,
     data_dir as data_dir,
     data_dir_default as data_dir_default,
@@ -9,7 +12,6 @@ from .base_names import (
     py_str as py_str,
     string_types as string_types,
 )
-from .bytesize import format_bytes as format_bytes, parse_bytes as parse_bytes
 from .device import (
     Context as Context,
     cpu as cpu,
@@ -19,6 +21,7 @@ from .device import (
     host_memory as host_memory,
     set_default_context as set_default_context,
 )
+from .disk.files import read_at_most as read_at_most, replacing as replacing
 from .dtype import (
     as_dtype as as_dtype,
     bfloat16 as bfloat16,
@@ -60,4 +63,3 @@ from .errors import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .files import read_at_most as read_at_most, replacing as replacing

@@ -38,8 +38,8 @@ import os
 import sys
 
 from .bytesize import parse_bytes
-from .cores import available_cores
 from .errors import MXLiteError, nearest
+from .process.cores import available_cores
 
 MOST_THREADS = 1024
 """The most threads of one kind; a higher number is a slip of the pen."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, dataclass_transform, TypeVar
 
-from . import forks
+from .process import forks
 
 _Class = TypeVar("_Class", bound=type)
 _lock = forks.rlock()  # a class is made while its base is, too

@@ -1,5 +1,5 @@
-from .amp import amp_types as amp_types
-from .arena import Arena as Arena
+"""Bound programs: what is asked for, planned, run and measured."""
+
 from .bind import (
     bind as bind,
     calibrate as calibrate,
@@ -8,9 +8,11 @@ from .bind import (
     Place as Place,
     simple_bind as simple_bind,
 )
-from .calibration import Calibration as Calibration
 from .executor import Executor as Executor
 from .group import ExecutorGroup as ExecutorGroup
-from .hold import hold as hold
-from .program import Program as Program, step_order as step_order
-from .bind_request import BindRequest as BindRequest
+from .measure.calibration import Calibration as Calibration
+from .request.amp import amp_types as amp_types
+from .request.bind_request import BindRequest as BindRequest
+from .request.hold import hold as hold
+from .run.arena import Arena as Arena
+from .run.program import Program as Program, step_order as step_order

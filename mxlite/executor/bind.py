@@ -9,32 +9,32 @@ from typing import Any
 
 from ..backends import backend_of
 from ..core import current_context, DTypeError, parse_bytes, ShapeError
-from ..core.collection import no_collection
+from ..core.process.collection import no_collection
 from ..graph import LOSS_SCALE
 from ..graph.update import HISTORY
 from ..memplan import MemoryPlan, Template
 from ..memplan.cost.device import MEASURED
 from ..ndarray import NDArray
-from .amp import typed
-from .anew import Anew
-from .calibration import Calibration, with_measured_costs
-from .candidates import Candidates
 from .executor import Executor
-from .given import by_name, check_apart, plain, shared_arrays, told_apart
 from .group import Arrival, ExecutorGroup, Expected
-from .infer import known_shapes
-from .lazy_steps import LazySteps
-from .link import arena_bytes, link
-from .lower import Lowered
-from .planned import Planned
-from .planning import Planning, what_helps
-from .bind_request import BindRequest
-from .reshape import rebind
-from .rewatch import rewatch
-from .room import require_room
-from .sparse_gradients import SparseGradients
-from .step import check_grad_req, Key
-from .trials import tried, tried_in_turns
+from .measure.calibration import Calibration, with_measured_costs
+from .measure.trials import tried, tried_in_turns
+from .plan.candidates import Candidates
+from .plan.lazy_steps import LazySteps
+from .plan.lower import Lowered
+from .plan.planned import Planned
+from .plan.planning import Planning, what_helps
+from .plan.sparse_gradients import SparseGradients
+from .plan.step import check_grad_req, Key
+from .request.amp import typed
+from .request.anew import Anew
+from .request.bind_request import BindRequest
+from .request.given import by_name, check_apart, plain, shared_arrays, told_apart
+from .request.infer import known_shapes
+from .request.reshape import rebind
+from .request.rewatch import rewatch
+from .run.link import arena_bytes, link
+from .run.room import require_room
 
 ANEW = Anew(rebind, rewatch)
 

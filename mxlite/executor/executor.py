@@ -10,32 +10,32 @@ import numpy as np
 
 from ..backends import Backend
 from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
-from ..core.collection import no_collection
+from ..core.process.collection import no_collection
 from ..core.wanted import wanted, wanted_function
 from ..graph import Entry, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, Template
 from ..ndarray import NDArray
-from ..ndarray.row_gradient import RowGradient
-from .anew import Anew
-from .arena import Arena
-from .away import held_bytes, with_copies
-from .feed import Feed
-from .graph_program import GraphProgram, make_program
-from .listing import listing, totals
-from .lower import Lowered
-from .masters import follow, Masters, note
-from .metrics import sums_key, taken_key
-from .modes import is_alike_in_training
-from .planned import Planned
-from .program import Program
-from .rates import Rates
-from .bind_request import BindRequest
-from .row_gradients import is_row_sparse
-from .sparse_gradients import SparseGradients
-from .step import Key
-from .storage import plan_in_errors
-from .watch import Watch
+from ..ndarray.sparse_arrays.row_gradient import RowGradient
+from .plan.listing import listing, totals
+from .plan.lower import Lowered
+from .plan.metrics import sums_key, taken_key
+from .plan.planned import Planned
+from .plan.row_gradients import is_row_sparse
+from .plan.sparse_gradients import SparseGradients
+from .plan.step import Key
+from .request.anew import Anew
+from .request.bind_request import BindRequest
+from .request.masters import follow, Masters, note
+from .request.modes import is_alike_in_training
+from .request.rates import Rates
+from .request.watch import Watch
+from .run.arena import Arena
+from .run.away import held_bytes, with_copies
+from .run.feed import Feed
+from .run.graph_program import GraphProgram, make_program
+from .run.program import Program
+from .run.storage import plan_in_errors
 
 
 class Executor:

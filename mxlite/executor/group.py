@@ -33,17 +33,17 @@ from ..core.errors import MemoryBudgetError, ShapeError
 from ..graph import Entry, Graph, Shape
 from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
-from .arena import Arena
-from .away import held_bytes
-from .candidates import Candidates
 from .executor import Executor
-from .lazy_steps import LazySteps
-from .lower import Lowered
-from .planned import Planned
-from .remedies import advice, Question, Refused
-from .room import require_room
-from .step import Key, Step
-from .storage import Allocator, Wanted
+from .plan.candidates import Candidates
+from .plan.lazy_steps import LazySteps
+from .plan.lower import Lowered
+from .plan.planned import Planned
+from .plan.remedies import advice, Question, Refused
+from .plan.step import Key, Step
+from .run.arena import Arena
+from .run.away import held_bytes
+from .run.room import require_room
+from .run.storage import Allocator, Wanted
 
 Fixed = dict[str, int]
 KEPT = 4  # members of one owner: executors for so many shapes, including the present ones

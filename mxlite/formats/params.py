@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..core import FormatError
 from ..ndarray import load, NDArray, save
-from ..ndarray.persistence import load_stored, Stored
+from ..ndarray.files.persistence import load_stored, Stored
 
 _KINDS = ("arg", "aux")
 Array = TypeVar("Array", bound=Stored)

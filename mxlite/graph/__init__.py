@@ -1,3 +1,5 @@
+"""Graphs of nodes and entries: what an operator says of itself, inference, gradients, rewriting."""
+
 from .attrs import attr_fields as attr_fields, attr_text as attr_text, parse_attrs as parse_attrs
 from .gradient import (
     backward as backward,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.compat.npshape import from_user
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
-from ..core.npshape import from_user
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
 from .opdef import agreed_shape, known_shape, Op, require_possible

@@ -38,7 +38,9 @@ class Node:
     annotations: dict[str, str] = field(default_factory=dict)
     forward: Node | None = None  # on a backward node: the node it differentiates
     absent: frozenset[str] = frozenset()  # inputs the operator knows and this call does without
-    after: tuple[Entry, ...] = ()  # entries that it waits for without reading them: see passes/remade.py
+    after: tuple[
+        Entry, ...
+    ] = ()  # entries that it waits for without reading them: see passes/remat/remade.py
 
     @property
     def output_names(self) -> tuple[str, ...]:

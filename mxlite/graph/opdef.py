@@ -41,9 +41,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..core.compat.npshape import UNKNOWN
 from ..core.dtype import is_floating
 from ..core.errors import DefinitionError, DTypeError, ShapeError
-from ..core.npshape import UNKNOWN
 from .ir import Entry, Node, Shape
 
 SERVICES = ("work", "rng", "train", "shapes", "state")

@@ -22,8 +22,8 @@ from itertools import combinations
 from typing import Any
 
 from ..core.cached import cached_property
+from ..core.compat.npshape import is_np_shape, UNKNOWN
 from ..core.errors import OpAttributeError, ShapeError
-from ..core.npshape import is_np_shape, UNKNOWN
 from .ir import Shape
 from .opdef import agreed_shape, known_shape, Op
 

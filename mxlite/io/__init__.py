@@ -1,3 +1,5 @@
+"""Iterators over batches: arrays, records, images, text."""
+
 from . import image as image, recordio as recordio
 from .csv_iter import CSVIter as CSVIter
 from .datasets import load_digits as load_digits, load_fashion_mnist as load_fashion_mnist

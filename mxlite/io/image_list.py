@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.disk.files import opened
 from ..core.errors import FormatError
-from ..core.files import opened
 from .keys import whole_key
 
 _LONGEST_LINE = 1 << 20

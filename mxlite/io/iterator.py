@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import schema
+from ..core.disk import schema
 from ..core.dtype import as_dtype
 from ..core.errors import ArgumentError, MissingMethodError, RangeError, StateError
 from ..core.wanted import wanted

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..core.errors import FormatError, RangeError, ShapeError
 from ..ndarray import NDArray
-from ..ndarray.creation import sharing
-from ..ndarray.sparse_array import sparse_array
-from ..ndarray.sparse_form import CSRForm, index_type, stacked
+from ..ndarray.operators.creation import sharing
+from ..ndarray.sparse_arrays.sparse_array import sparse_array
+from ..ndarray.sparse_arrays.sparse_form import CSRForm, index_type, stacked
 from .csv_iter import shape_of
 from .iterator import DataDesc
 from .row_iter import Lines, RowIter

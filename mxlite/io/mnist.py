@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ..core.disk.files import opened
 from ..core.errors import FormatError, RangeError, ShapeError
-from ..core.files import opened
 from ..core.log import Log
 from ..core.wanted import wanted_path
 from ..ndarray import NDArray

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core import schema
+from ..core.disk import schema
 from ..core.errors import ArgumentError, FormatError, nearest, RangeError, ShapeError, StateError
 from ..ndarray import from_numpy, NDArray
 from ..ndarray.sparse import CSRNDArray
-from ..ndarray.sparse_form import CSRForm
+from ..ndarray.sparse_arrays.sparse_form import CSRForm
 from .iterator import DataDesc, DataIter
 
 Source = np.ndarray | CSRForm

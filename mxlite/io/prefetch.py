@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from ..core import schema
+from ..core.disk import schema
 from ..core.errors import RangeError, ShapeError, StateError
 from ..core.wanted import wanted
 from .iterator import DataBatch, DataDesc, DataIter, WholeBatches

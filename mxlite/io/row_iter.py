@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core import schema
+from ..core.disk import schema
+from ..core.disk.files import opened
 from ..core.errors import FormatError, RangeError, ShapeError, StateError
-from ..core.files import opened
 from ..core.wanted import wanted_path
 from ..ndarray import NDArray
-from ..ndarray.creation import sharing
+from ..ndarray.operators.creation import sharing
 from .iterator import DataBatch, DataDesc, DataIter
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import schema
+from ..core.disk import schema
 from ..core.errors import FormatError, MXLiteError, RangeError
 from ..core.log import Log
 from ..core.wanted import wanted, whole

@@ -1,3 +1,5 @@
+"""Where bytes live: which results are kept, which are made again, at which offset each lies."""
+
 from .check import check as check
 from .cost.device import Device as Device
 from .cost.teams import leanest as leanest

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import native
+from ..core.machine_code import native
 
 Ints = MutableSequence[int]
 

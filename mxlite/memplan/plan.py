@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.bytesize import parse_bytes
 from ..core.cached import cached_property
-from ..core.files import PIECE
+from ..core.disk.files import PIECE
 from ..core.table import printable
 from .cost import locality
 from .order.order import Predecessors, predecessors

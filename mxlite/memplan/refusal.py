@@ -1,7 +1,7 @@
 """The error for a budget that is too small: what would fit, what cannot, and where the bytes go.
 
 Other remedies, such as a smaller batch, are known only to callers who know the network: whoever
-catches the error adds them (see executor/remedies.py).
+catches the error adds them (see executor/plan/remedies.py).
 """
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+"""Module: training, scoring and predicting, with optimizers, metrics and initial values."""
+
 from .base_module import BaseModule as BaseModule
 from .bucketing_module import BucketingModule as BucketingModule
 from .feedforward import FeedForward as FeedForward

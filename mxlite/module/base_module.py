@@ -11,8 +11,8 @@ from typing import Any
 
 from ..core import StateError
 from ..core.bytesize import format_bytes
+from ..core.disk.files import check_writable, room
 from ..core.errors import file_error, FileError, MissingMethodError
-from ..core.files import check_writable, room
 from ..core.log import logger_of
 from ..core.wanted import wanted, whole
 from ..ndarray import NDArray

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError, Context, is_floating, nearest, ShapeError, StateError
+from ..core.compat.placement import label
 from ..core.errors import MemoryBudgetError
-from ..core.placement import label
 from ..core.wanted import wanted
 from ..executor import amp_types, BindRequest, Executor, ExecutorGroup, expect, hold, Place, simple_bind
-from ..executor.amp import LossScale as Asked
-from ..executor.infer import infer
-from ..executor.metrics import Counted
-from ..executor.watch import Watch
+from ..executor.plan.metrics import Counted
+from ..executor.request.amp import LossScale as Asked
+from ..executor.request.infer import infer
+from ..executor.request.watch import Watch
 from ..graph import dtype_from_text, Entry, Graph, Node, Shape
 from ..io import DataDesc
 from ..ndarray import NDArray
@@ -37,7 +37,7 @@ class Binding:
     def __init__(self, symbol: Any, context: Context, names: ArgumentNames, **options: Any) -> None:
         self.symbol = symbol
         self.context = context
-        self.places: Any = None  # names of the CPUs of groups; see core/placement.py
+        self.places: Any = None  # names of the CPUs of groups; see core/compat/placement.py
         self.names = names
         self.options = options  # of every `simple_bind`: amp, device, offload, streams
         self.owner = object()  # a name in the group, which then does not keep this alive

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup
-from ..executor.row_gradients import is_row_sparse
+from ..executor.plan.row_gradients import is_row_sparse
 from ..graph import Entry
 from ..io import DataDesc
 from ..memplan import MemoryPlan

@@ -3,11 +3,12 @@
 
 from typing import Any
 
-from ..core.absent import absent
+from ..core.compat.absent import absent
 from ..core.errors import UnknownAttributeError
 from ..formats import onnx as onnx
 from ..io import text as text
-from ..ndarray import contrib as nd, old_autograd
+from ..ndarray import contrib as nd
+from ..ndarray.gradients import old_autograd
 from ..symbol import contrib as sym
 
 _ABSENT = {

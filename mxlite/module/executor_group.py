@@ -13,7 +13,7 @@ from ..core import Context
 from ..core.errors import ArgumentError, ShapeError, StateError
 from ..core.wanted import wanted
 from ..executor import Executor, simple_bind
-from ..executor.bind_request import BindRequest
+from ..executor.request.bind_request import BindRequest
 from ..io import DataDesc
 from ..ndarray import concat, NDArray, slice_axis
 from .bound_arrays import BoundArrays

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
+from ..core.disk.files import opened
 from ..core.errors import ArgumentError, RangeError
-from ..core.files import opened
 from ..core.wanted import wanted
 from ..ndarray import NDArray
+from ..ndarray.files.stored import Source
 from ..ndarray.sparse import retain
-from ..ndarray.stored import Source
 from .optim.optimizer_base import Optimizer
 from .optim.updater import get_updater, Updater
 

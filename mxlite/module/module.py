@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, replacing, StateError
+from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
-from ..core.placement import on_one_device
 from ..core.wanted import wanted, wanted_path
-from ..executor.amp import amp_dtype
-from ..executor.offload import host_link, Offload
-from ..executor.bind_request import check_streams
+from ..executor.request.amp import amp_dtype
+from ..executor.request.bind_request import check_streams
+from ..executor.request.offload import host_link, Offload
 from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device
 from ..memplan.cost.device import device_of
-from ..ndarray.stored import Source
+from ..ndarray.files.stored import Source
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames

@@ -13,8 +13,8 @@ import numpy as np
 from ..core import BindError, MemoryBudgetError, OpAttributeError
 from ..core.wanted import wanted
 from ..executor import Executor
-from ..executor.amp import LossScale as Asked
-from ..ndarray.stored import Source
+from ..executor.request.amp import LossScale as Asked
+from ..ndarray.files.stored import Source
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore

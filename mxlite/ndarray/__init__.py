@@ -7,7 +7,16 @@ from typing import Any
 
 from ..core.errors import UnknownAttributeError as _UnknownAttributeError
 from . import contrib as contrib, image as image, linalg as linalg, random as random, sparse as sparse
-from .binary import (
+from .files.persistence import load as load, load_frombuffer as load_frombuffer, save as save
+from .memory.dlpack import (
+    from_cuda_array_interface as from_cuda_array_interface,
+    from_dlpack as from_dlpack,
+    to_dlpack_for_read as to_dlpack_for_read,
+    to_dlpack_for_write as to_dlpack_for_write,
+)
+from .memory.waiting import waitall as waitall
+from .ndarray import NDArray as NDArray
+from .operators.binary import (
     add as add,
     divide as divide,
     equal as equal,
@@ -25,7 +34,7 @@ from .binary import (
     subtract as subtract,
     true_divide as true_divide,
 )
-from .creation import (
+from .operators.creation import (
     arange as arange,
     array as array,
     concatenate as concatenate,
@@ -37,21 +46,12 @@ from .creation import (
     ones as ones,
     zeros as zeros,
 )
-from .custom import Custom as Custom
-from .dlpack import (
-    from_cuda_array_interface as from_cuda_array_interface,
-    from_dlpack as from_dlpack,
-    to_dlpack_for_read as to_dlpack_for_read,
-    to_dlpack_for_write as to_dlpack_for_write,
-)
-from .functions import FUNCTIONS as _FUNCTIONS
-from .histogram import histogram as histogram
-from .namespaces import _internal as _internal, op as op
-from .ndarray import NDArray as NDArray
-from .persistence import load as load, load_frombuffer as load_frombuffer, save as save
-from .rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2
-from .sparse_array import cast_storage as cast_storage
-from .waiting import waitall as waitall
+from .operators.custom import Custom as Custom
+from .operators.functions import FUNCTIONS as _FUNCTIONS
+from .operators.histogram import histogram as histogram
+from .operators.namespaces import _internal as _internal, op as op
+from .operators.rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2
+from .sparse_arrays.sparse_array import cast_storage as cast_storage
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..core import Context, cpu, forks, StateError
+from ..core import Context, cpu, StateError
+from ..core.process import forks
 from ..core.wanted import wanted
 from ..ops.random.philox import RandomStream
 

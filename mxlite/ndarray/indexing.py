@@ -23,12 +23,12 @@ import numpy as np
 from ..core import ShapeError
 from ..core.errors import IndexingError, PlaceError
 from ..engine import Var
-from .arithmetic import number
-from .invoke import note_copy, refuse_loss
-from .noted_index import gather, note_part
-from .storage import RawArray, Shape, Storage
-from .tape import flows, MODE, origin_of, refuse_write
-from .transfer import push_copy, push_fill, push_on, push_values
+from .calls.invoke import note_copy, refuse_loss
+from .gradients.noted_index import gather, note_part
+from .gradients.tape import flows, MODE, origin_of, refuse_write
+from .memory.storage import RawArray, Shape, Storage
+from .memory.transfer import push_copy, push_fill, push_on, push_values
+from .operators.arithmetic import number
 
 if TYPE_CHECKING:
     from .ndarray import NDArray

@@ -22,14 +22,14 @@ from ..core import as_dtype, bfloat16, Context, ShapeError
 from ..core.errors import ArgumentError, DTypeError, RangeError
 from ..core.wanted import wanted
 from ..engine import get_engine
-from .arithmetic import Arithmetic
-from .attachment import Attachment
+from .calls.invoke import call_of, note_copy, note_view
+from .gradients.attachment import Attachment
+from .gradients.tape import MODE
 from .indexing import get_item, set_item
-from .invoke import call_of, note_copy, note_view
-from .methods import Methods
-from .storage import form_of, RawArray, Shape, Storage
-from .tape import MODE
-from .transfer import push_copy, put
+from .memory.storage import form_of, RawArray, Shape, Storage
+from .memory.transfer import push_copy, put
+from .operators.arithmetic import Arithmetic
+from .operators.methods import Methods
 
 py_slice = slice  # MXNet's name of Python's slice, which the operator `slice` hides there
 
@@ -152,13 +152,13 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def to_dlpack_for_read(self) -> Any:
         """`mx.nd.to_dlpack_for_read` of this array."""
-        from .dlpack import to_dlpack_for_read
+        from .memory.dlpack import to_dlpack_for_read
 
         return to_dlpack_for_read(self)
 
     def to_dlpack_for_write(self) -> Any:
         """`mx.nd.to_dlpack_for_write` of this array."""
-        from .dlpack import to_dlpack_for_write
+        from .memory.dlpack import to_dlpack_for_write
 
         return to_dlpack_for_write(self)
 
@@ -280,7 +280,7 @@ class NDArray(Arithmetic, Methods, Attachment):
 
         Raises FormatError where these are not those of a dense array.
         """
-        from .persistence import load_raw
+        from .files.persistence import load_raw
 
         handle = wanted("NDArray.__setstate__: state", state, "a dict", dict).get("handle")
         if handle is not None:

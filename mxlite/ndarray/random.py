@@ -11,10 +11,10 @@ from typing import Any
 from ..core import as_dtype, Context, OpAttributeError
 from ..core.errors import ArgumentError
 from . import generator
+from .calls.invoke import call_of, invoke
 from .generator import GENERATORS
-from .invoke import call_of, invoke
+from .memory.storage import check_shape
 from .ndarray import NDArray
-from .storage import check_shape
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:

@@ -5,9 +5,9 @@
 
 from functools import partial as _partial
 
-from ..core.namespace import namespace as _namespace
-from .functions import FUNCTIONS as _FUNCTIONS
-from .sparse_array import (
+from ..core.compat.namespace import namespace as _namespace
+from .operators.functions import FUNCTIONS as _FUNCTIONS
+from .sparse_arrays.sparse_array import (
     BaseSparseNDArray as BaseSparseNDArray,
     cast_storage as cast_storage,
     combined as _combined,
@@ -15,7 +15,7 @@ from .sparse_array import (
     retain as retain,
     RowSparseNDArray as RowSparseNDArray,
 )
-from .sparse_creation import (
+from .sparse_arrays.sparse_creation import (
     array as array,
     csr_matrix as csr_matrix,
     empty as empty,

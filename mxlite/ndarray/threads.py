@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..backends.cpu import threads
-from .plan import forget_plans
+from ..backends.cpu.runtime import threads
+from .calls.plan import forget_plans
 
 
 def get_num_threads() -> int:

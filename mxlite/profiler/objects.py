@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
 
-from ..core import forks, MXLiteError, nearest
+from ..core import MXLiteError, nearest
+from ..core.process import forks
 from .recorder import Count, Instant, Span
 from .session import SESSION
 

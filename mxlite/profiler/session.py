@@ -9,7 +9,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..backends.cpu.threads import num_threads
+from ..backends.cpu.runtime.threads import num_threads
 from ..core import MXLiteError, nearest, replacing
 from ..core.log import Log
 from ..core.wanted import wanted_path

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from numbers import Number
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from ..core.base_names import NotImplementedForSymbol
+from ..core.compat.base_names import NotImplementedForSymbol
 from ..core.errors import MXLiteError, OpAttributeError
 from ..graph import Entry
 from ..ops import find_op

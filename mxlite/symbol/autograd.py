@@ -1,4 +1,4 @@
-"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and recorded code as a Symbol."""
+"""mx.autograd: gradients of imperative code (`ndarray/gradients/`), and recorded code as a Symbol."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import MXLiteError
 from ..graph import attr_text, Entry, Graph, Node
-from ..ndarray.autograd import (
+from ..ndarray.gradients.autograd import (
     backward as backward,
     checkpoint as checkpoint,
     Function as Function,

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TYPE_CHECKING
 
 from ..core import Context, current_context
+from ..core.compat.placement import all_dense, label, on_one_device
 from ..core.errors import MXLiteError
-from ..core.placement import all_dense, label, on_one_device
 from ..graph import Graph, Shape
 
 if TYPE_CHECKING:
     from ..executor import Calibration, Executor
-    from ..executor.offload import Offload
+    from ..executor.request.offload import Offload
     from ..memplan import Device, MemoryPlan
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any, NoReturn
 
+from ..core.compat.namespace import namespace as _namespace
 from ..core.errors import ShapeError as _ShapeError
-from ..core.namespace import namespace as _namespace
-from ..ndarray.zipfian import log_range as _log_range, zipfian_of as _zipfian_of
+from ..ndarray.operators.zipfian import log_range as _log_range, zipfian_of as _zipfian_of
 from ..ops import TABLE as _TABLE
 from .control import cond as cond, foreach as foreach, while_loop as while_loop
 from .functions import operator_function as _operator_function

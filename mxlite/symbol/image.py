@@ -1,6 +1,6 @@
 """mx.sym.image: `mx.sym.image.X` is the operator `_image_X`."""
 
-from ..core.namespace import namespace as _namespace
+from ..core.compat.namespace import namespace as _namespace
 from ..ops import TABLE as _TABLE
 from .functions import operator_function as _operator_function
 

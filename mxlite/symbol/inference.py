@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..core.compat.npshape import from_user, is_np_shape, to_user, UNKNOWN
 from ..core.errors import MXLiteError, nearest, ShapeError, UnknownNameError
-from ..core.npshape import from_user, is_np_shape, to_user, UNKNOWN
 from ..graph import Entry, Graph, infer_shapes, infer_types, Shape
 
 ShapeLists = tuple[list[Shape] | None, list[Shape] | None, list[Shape] | None]

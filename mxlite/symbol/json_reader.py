@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..core.compat.npshape import is_np_shape
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
-from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, Node, Op
 from ..ops import find_op
 from ..ops.control.custom import custom_operator

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.compat.npshape import is_np_shape
 from ..core.errors import MXLiteError
-from ..core.npshape import is_np_shape
 from ..graph import Graph, Node
 from ..ops import TABLE
 from ..ops.control.custom import Custom

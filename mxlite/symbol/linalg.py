@@ -1,6 +1,6 @@
 """mx.sym.linalg: `mx.sym.linalg.X` is the operator `_linalg_X`."""
 
-from ..core.namespace import namespace as _namespace
+from ..core.compat.namespace import namespace as _namespace
 from ..ops import TABLE as _TABLE
 from .functions import operator_function as _operator_function
 

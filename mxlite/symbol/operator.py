@@ -1,4 +1,4 @@
-"""mx.operator: operators in Python (`ndarray/custom.py`), `mx.sym.Custom`, and the older NumpyOp."""
+"""mx.operator: operators in Python (`operators/custom.py`), `mx.sym.Custom`, and the older NumpyOp."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from ..ndarray import NDArray
-from ..ndarray.custom import (
+from ..ndarray.operators.custom import (
     CustomOp as CustomOp,
     CustomOpProp as CustomOpProp,
     PropAdapter,

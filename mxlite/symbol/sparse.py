@@ -1,9 +1,10 @@
 """mx.sym.sparse: MXNet's operators on sparse arrays; `mx.sym.sparse.dot(a, b)` is `mx.sym.dot(a, b)`.
 
-The arrays of a bound program are dense; `executor/row_gradients.py` tells which gradients stay sparse in it.
+The arrays of a bound program are dense; `executor/plan/row_gradients.py` tells which gradients stay sparse in
+it.
 """
 
-from ..core.namespace import namespace as _namespace
+from ..core.compat.namespace import namespace as _namespace
 from ..ops import TABLE as _TABLE
 from .functions import operator_function as _operator_function
 

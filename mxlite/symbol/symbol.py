@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, overload
 
 from ..core import read_at_most, replacing
+from ..core.disk.files import opened
 from ..core.errors import FormatError, IndexingError, MXLiteError, nearest, OpAttributeError, UnknownNameError
-from ..core.files import opened
 from ..core.wanted import wanted, wanted_path
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE

@@ -8,7 +8,7 @@ from typing import Any
 from ..core import flag_of
 from ..core.errors import OpAttributeError, UnknownNameError
 from ..core.wanted import wanted
-from ..executor.row_gradients import STYPES
+from ..executor.plan.row_gradients import STYPES
 from ..graph import Entry, Node, Shape
 from .attribute import AttrScope, HIDDEN, is_annotation, require_text, stored_key
 from .inference import checked_shape

@@ -12,7 +12,11 @@ import numpy as np  # noqa: F401
 import numpy.random as rnd  # noqa: F401
 
 from ..core import Context as Context, set_default_context as set_default_context
-from ..core.util_names import use_np as use_np, use_np_array as use_np_array, use_np_shape as use_np_shape
+from ..core.compat.util_names import (
+    use_np as use_np,
+    use_np_array as use_np_array,
+    use_np_shape as use_np_shape,
+)
 from ..ndarray import array as array, NDArray as NDArray
 from ..symbol import Symbol as Symbol
 from .checks import (

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from ..core.compat.npshape import from_user, UNKNOWN
 from ..core.errors import MXLiteError, OpAttributeError, ShapeError
-from ..core.npshape import from_user, UNKNOWN
 from ..core.wanted import wanted
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Shape
 from ..symbol import Symbol

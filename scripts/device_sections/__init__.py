@@ -54,7 +54,7 @@ def run_section(args: argparse.Namespace) -> int:
     from .checks import Checks
 
     root = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(root), str(root / "tests")]
+    sys.path[:0] = [str(root)]
     section = next(s for s in SECTIONS if s.name == args.section)
     module = importlib.import_module(f".{section.module}", __package__)
     shard, shards = map(int, args.shard.split("/"))

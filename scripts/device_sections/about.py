@@ -12,8 +12,8 @@ from typing import Any
 
 import mxlite as mx
 from mxlite.backends import backend_of
-from mxlite.backends.gpu import nvrtc
-from mxlite.backends.gpu.source import Source
+from mxlite.backends.gpu.compiler import nvrtc
+from mxlite.backends.gpu.compiler.source import Source
 
 from .asking import ask
 from .checks import Checks, Skip

@@ -98,7 +98,7 @@ class Checks:
         if not self.emulated:
             yield
             return
-        from emulated_driver import emulated_gpus
+        from tests.emulators.emulated_driver import emulated_gpus
 
         with emulated_gpus(capacity=2**31):
             yield

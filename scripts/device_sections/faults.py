@@ -13,9 +13,9 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import backend_of
-from mxlite.backends.gpu.device import Arguments
-from mxlite.backends.gpu.driver import DriverError
-from mxlite.backends.gpu.source import Source
+from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.runtime.device import Arguments
+from mxlite.backends.gpu.runtime.driver import DriverError
 from mxlite.core import DeviceError
 
 from .asking import ask
@@ -64,7 +64,7 @@ def child(checks: Checks, what: Callable[[bool], None], found: dict[str, Any], *
     """Call one of the functions below in a new process, which must end with 0 or one of `codes`; returns its
     error output."""
     root = Path(__file__).resolve().parents[2]
-    paths = [str(root / "scripts"), str(root), str(root / "tests")]
+    paths = [str(root / "scripts"), str(root)]
     code = CHILD.format(paths=paths, what=what.__name__, emulated=checks.emulated)
     asked = ask([sys.executable, "-c", code], max(10, checks.left - 5))
     found["it said"] = asked.out.strip()[-800:]
@@ -92,7 +92,7 @@ def _gpus(emulated: bool) -> AbstractContextManager[Any]:
     """Inside, mx.gpu(0) is the device to check."""
     if not emulated:
         return nullcontext()
-    from emulated_driver import emulated_gpus
+    from tests.emulators.emulated_driver import emulated_gpus
 
     gpus: AbstractContextManager[Any] = emulated_gpus()
     return gpus

@@ -12,8 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from cases import CASES
-from conformance import (
+
+import mxlite as mx
+from mxlite.backends import backend_of
+from mxlite.backends.base import Backend, ChosenKernel
+from mxlite.ops.random.philox import RandomStream
+from tests.conformance.cases import CASES
+from tests.conformance.conformance import (
     Call,
     check_in_place,
     check_inputs_are_untouched,
@@ -25,11 +30,6 @@ from conformance import (
     stages,
     takes,
 )
-
-import mxlite as mx
-from mxlite.backends import backend_of
-from mxlite.backends.base import Backend, ChosenKernel
-from mxlite.ops.random.philox import RandomStream
 
 from .checks import AGAIN, Checks
 

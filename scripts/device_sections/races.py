@@ -12,10 +12,10 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import backend_of
-from mxlite.backends.gpu.device import Arguments
-from mxlite.backends.gpu.graph import Graph, GraphError
-from mxlite.backends.gpu.graph_streams import COMPUTE, order_of
-from mxlite.backends.gpu.source import Source
+from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.graphs.graph import Graph, GraphError
+from mxlite.backends.gpu.graphs.graph_streams import COMPUTE, order_of
+from mxlite.backends.gpu.runtime.device import Arguments
 from mxlite.core import DeviceError
 
 from .checks import Checks

@@ -19,15 +19,16 @@ import numpy as np
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.base import Request
-from mxlite.backends.gpu import blas_gemm, cublaslt, gemm, scratch
-from mxlite.backends.gpu.blas_gemm import Addresses
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
-from mxlite.backends.gpu.cudnn import Session, session, why_none
-from mxlite.backends.gpu.device import Run
-from mxlite.backends.gpu.gemm import Product
-from mxlite.backends.gpu.kernels.batch_norm import Kernels
-from mxlite.backends.gpu.kernels.cudnn_batch_norm import Case, Norm, WIDE
+from mxlite.backends.gpu.kernels.cudnn.cudnn_batch_norm import Case, Norm, WIDE
+from mxlite.backends.gpu.kernels.norm.batch_norm import Kernels
+from mxlite.backends.gpu.matrix import blas_gemm, gemm
+from mxlite.backends.gpu.matrix.blas_gemm import Addresses
+from mxlite.backends.gpu.matrix.gemm import Product
+from mxlite.backends.gpu.runtime.device import Run
+from mxlite.backends.gpu.vendor import cublaslt, scratch
+from mxlite.backends.gpu.vendor.cudnn import Session, session, why_none
 from mxlite.core import config
 from mxlite.core.dtype import as_dtype, float32
 from mxlite.memplan.problem import ALIGN

@@ -14,7 +14,7 @@ from typing import Any
 
 from mxlite.backends import Backend
 from mxlite.backends.rewrite import observed, Rewrite
-from mxlite.executor.lower import rewrites
+from mxlite.executor.plan.lower import rewrites
 
 _LIMITS: dict[str, dict[str, Any]] = {
     "passes.banded": dict(LEAST_BYTES=512, BAND_BYTES=256, PRODUCT_ROWS=2),
@@ -25,23 +25,23 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "passes.remade": dict(LEAST_BYTES=256, LEAST_FLOPS=2),
     "passes.lightened": dict(LEAST_BYTES=256, STEP_FLOPS=5),
     "gpu.passes": dict(SHARE=20.0),
-    "gpu.channels": dict(AT_ONCE_ROUNDS=0),
+    "gpu.handwritten.channels": dict(AT_ONCE_ROUNDS=0),
     "passes.chains": dict(LEAST=16),
     "passes.late_results": dict(LEAST_SHARE=0.02),
     "passes.product_updates": dict(LEAST_BYTES=0, DEEP_LEAST_BYTES=0),
     "passes.loss_updates": dict(LEAST_BYTES=0),
     "passes.convolution_updates": dict(LEAST_BYTES=0),
     "passes.rnn_updates": dict(LEAST_BYTES=0),
-    "narrowed_dense": dict(BAND_BYTES=256, FEWEST=2),
-    "wide_dense": dict(BAND_BYTES=16, LEAST_BAND=4),
-    "product_update": dict(BAND_BYTES=512, DEEP_BAND_BYTES=512, FEWEST=1),
-    "dense_cross_entropy": dict(BAND_BYTES=1, LEAST_ROWS=4),
-    "cpu.kernels.dense_loaded": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),
-    "cpu.kernels.convolution_update": dict(BAND_BYTES=64, THREAD_BYTES=64, MULTIPLE=4),
-    "cpu.kernels.elementwise": dict(LEAST=16, LEAST_SIMPLE=64),
+    "fused.narrowed_dense": dict(BAND_BYTES=256, FEWEST=2),
+    "fused.wide_dense": dict(BAND_BYTES=16, LEAST_BAND=4),
+    "fused.product_update": dict(BAND_BYTES=512, DEEP_BAND_BYTES=512, FEWEST=1),
+    "fused.dense_cross_entropy": dict(BAND_BYTES=1, LEAST_ROWS=4),
+    "cpu.kernels.products.dense_loaded": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),
+    "cpu.kernels.convolutions.convolution_update": dict(BAND_BYTES=64, THREAD_BYTES=64, MULTIPLE=4),
+    "cpu.kernels.generated.elementwise": dict(LEAST=16, LEAST_SIMPLE=64),
     "cpu.convolution.direct": dict(LEAST_NARROWED=1024, NARROWED=512),
     "cpu.products": dict(SMALL=64),
-    "cpu.compiled.team": dict(LEAST_NBYTES=256),
+    "cpu.compiled.calls.team": dict(LEAST_NBYTES=256),
 }
 
 

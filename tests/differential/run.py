@@ -13,10 +13,10 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import Backend, ChosenKernel, registry, Request, Row
-from mxlite.backends.control import control_kernel
-from mxlite.backends.cpu import threads
+from mxlite.backends.control_flow.control import control_kernel
+from mxlite.backends.cpu.runtime import threads
+from mxlite.backends.fused.update_group import _fused_updates
 from mxlite.backends.gpu import planning_backend
-from mxlite.backends.update_group import _fused_updates
 from mxlite.engine import use_engine
 from mxlite.ops import ALL
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from torture.allowance import Allowance, Outcome
@@ -21,14 +20,11 @@ def _fails_so(judge: Callable[..., Any], failure: str, case: Any) -> bool:
 
 def run(allowance: Allowance) -> Outcome:
     """A case is a network with its settings; `--seed N --cases 1` reproduces network N."""
-    tests = str(Path(__file__).resolve().parents[2] / "tests")
-    if tests not in sys.path:
-        sys.path.insert(0, tests)
-    from differential import agreement, torch_peer
-    from differential.draw import draw
-    from differential.program import program
-    from differential.run import HITS
-    from differential.shrink import shrunk
+    from tests.differential import agreement, torch_peer
+    from tests.differential.draw import draw
+    from tests.differential.program import program
+    from tests.differential.run import HITS
+    from tests.differential.shrink import shrunk
 
     failures: list[str] = []
     arrays = vague = kinks = rounding = cases = peers = 0

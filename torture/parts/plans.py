@@ -10,24 +10,19 @@ memory set to NaN, by the threaded engine, it gives the same bits as without a b
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 import mxlite as mx
-from mxlite.backends import guard
+from mxlite.backends.checks import guard
 from mxlite.core.errors import MemoryBudgetError, PlanError
 from mxlite.memplan import check, HostLink, make_plan, MemoryPlan, OFFLOADED, plan_memory, Problem
+from tests.memplan.plan_mutants import Broken, Machine, mutants, order_of
+from tests.memplan.problems import random_problem, residual, several_results
 from torture.allowance import Allowance, Outcome
 from torture.bytes import run as run_bytes, Wrong
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-
-from plan_mutants import Broken, Machine, mutants, order_of
-from problems import random_problem, residual, several_results
 
 CASES = 10_000
 SMALL = 20

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from torture.planted.fault import Fault
 
-FILES, MASTERS, FIT = "mxlite/core/files.py", "mxlite/executor/masters.py", "mxlite/module/base_module.py"
-DURABLE, MEASURED, INTERRUPT = "tests/test_durable.py", "tests/test_measured.py", "tests/test_interrupt.py"
+FILES, MASTERS, FIT = (
+    "mxlite/core/disk/files.py",
+    "mxlite/executor/request/masters.py",
+    "mxlite/module/base_module.py",
+)
+DURABLE, MEASURED, INTERRUPT = (
+    "tests/core/test_durable.py",
+    "tests/executor/test_measured.py",
+    "tests/module/test_interrupt.py",
+)
 CUT = f"{DURABLE}::test_what_was_written_is_whole_after_a_power_cut"
 
 FAULTS = [
@@ -33,7 +41,7 @@ FAULTS = [
     ),
     Fault(
         "parameters are written without waiting for the disk",
-        "mxlite/ndarray/persistence.py",
+        "mxlite/ndarray/files/persistence.py",
         "    with replacing(fname) as file:\n",
         "    with replacing(fname, lasting=False) as file:\n",
         CUT,
@@ -78,28 +86,28 @@ FAULTS = [
         "mxlite/module/optim/optimizer_base.py",
         "            follow(weight, master)\n",
         "",
-        "tests/test_masters.py::test_weights_that_are_given_to_a_module_are_those_that_the_next_step_changes",
+        "tests/executor/test_masters.py::test_weights_that_are_given_to_a_module_are_those_that_the_next_step_changes",
     ),
     Fault(
         "masters do not follow weights in fused steps",
         "mxlite/executor/executor.py",
         "                follow(weight, master)\n",
         "                pass\n",
-        "tests/test_masters.py::test_weights_that_are_given_to_a_module_are_those_that_the_next_step_changes",
+        "tests/executor/test_masters.py::test_weights_that_are_given_to_a_module_are_those_that_the_next_step_changes",
     ),
     Fault(
         "a master that follows is rounded where its weight stayed",
         MASTERS,
         "where(mine.astype(weight.dtype) == new, mine, new.astype(",
         "where(mine.astype(weight.dtype) != mine, new, new.astype(",
-        "tests/test_masters.py::test_writing_back_what_was_read_loses_nothing_of_a_master",
+        "tests/executor/test_masters.py::test_writing_back_what_was_read_loses_nothing_of_a_master",
     ),
     Fault(
         "a step does not change the master",
         "mxlite/ops/optim/update.py",
         "    one(cls, xp, a, rates, (wide, grad, *states, wide), work)\n",
         "    one(cls, xp, a, rates, (wide, grad, *states, wide.copy()), work)\n",
-        "tests/test_masters.py::test_a_step_changes_the_master_and_the_weight_is_that_rounded",
+        "tests/executor/test_masters.py::test_a_step_changes_the_master_and_the_weight_is_that_rounded",
     ),
     Fault(
         "Ctrl-C in the last evaluation is lost",
@@ -138,14 +146,14 @@ FAULTS = [
     ),
     Fault(
         "each program has an arena of its own",
-        "mxlite/executor/arena.py",
+        "mxlite/executor/run/arena.py",
         "        self._exchange()\n        if self._block is None:\n",
         "        self._exchange()\n        if True:\n",
         f"{MEASURED}::test_the_arena_is_allocated_once_however_many_programs_take_turns",
     ),
     Fault(
         "an arena is given back while work still runs in it",
-        "mxlite/executor/arena.py",
+        "mxlite/executor/run/arena.py",
         "            get_engine().rest()\n",
         "",
         f"{MEASURED}::test_an_arena_is_not_given_back_while_work_still_runs_in_it",
@@ -155,7 +163,7 @@ FAULTS = [
         "mxlite/executor/executor.py",
         "        self._feed.refuse_heads()\n",
         "",
-        "tests/test_without_a_loss.py::test_each_way_to_run_a_fused_step_refuses_it",
+        "tests/module/test_without_a_loss.py::test_each_way_to_run_a_fused_step_refuses_it",
     ),
     Fault(
         "the Speedometer's clock stops before it waits",
@@ -163,90 +171,90 @@ FAULTS = [
         "            pairs = _pairs(param)  # first: this waits for the batches that the clock counts\n"
         "            now = time.perf_counter()\n",
         "            now = time.perf_counter()\n            pairs = _pairs(param)\n",
-        "tests/test_log.py::test_the_speed_counts_the_time_of_batches_that_still_run",
+        "tests/core/test_log.py::test_the_speed_counts_the_time_of_batches_that_still_run",
     ),
     Fault(
         "an iterator configures the root logger",
         "mxlite/core/log.py",
         "        if level < logging.WARNING and not self.logger.hasHandlers():\n",
         "        if not self.logger.hasHandlers():\n",
-        "tests/test_log.py::test_lines_of_fit_are_shown_where_an_iterator_came_before_the_configuration",
+        "tests/core/test_log.py::test_lines_of_fit_are_shown_where_an_iterator_came_before_the_configuration",
     ),
     Fault(
         "a file that was written leaves its lock open",
-        "mxlite/core/files.py",
+        "mxlite/core/disk/files.py",
         "        if lock is not None:\n            os.close(lock)\n",
         "        pass\n",
-        "tests/test_core.py::test_files_that_are_written_leave_nothing_open",
+        "tests/core/test_core.py::test_files_that_are_written_leave_nothing_open",
     ),
     Fault(
         "a temporary file that is swept stays open",
-        "mxlite/core/files.py",
+        "mxlite/core/disk/files.py",
         "                os.unlink(path)\n            finally:\n                os.close(handle)\n",
         "                os.unlink(path)\n            finally:\n                pass\n",
-        "tests/test_core.py::test_files_that_are_written_leave_nothing_open",
+        "tests/core/test_core.py::test_files_that_are_written_leave_nothing_open",
     ),
     Fault(
         "a folder that was synced stays open",
-        "mxlite/core/files.py",
+        "mxlite/core/disk/files.py",
         "            raise\n    finally:\n        os.close(handle)\n",
         "            raise\n    finally:\n        pass\n",
-        "tests/test_core.py::test_files_that_are_written_leave_nothing_open",
+        "tests/core/test_core.py::test_files_that_are_written_leave_nothing_open",
     ),
     Fault(
         "a pipe is replaced by a file",
-        "mxlite/core/files.py",
+        "mxlite/core/disk/files.py",
         "    if os.path.exists(path) and not os.path.isfile(path):\n        with open",
         "    if False:\n        with open",
-        "tests/test_core.py::test_a_pipe_is_written_to_and_stays_one",
+        "tests/core/test_core.py::test_a_pipe_is_written_to_and_stays_one",
     ),
     Fault(
         "a name that did not reach the disk passes in silence",
-        "mxlite/core/files.py",
+        "mxlite/core/disk/files.py",
         "        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):\n            raise\n",
         "        pass\n",
-        "tests/test_core.py::test_a_name_that_did_not_reach_the_disk_is_told",
+        "tests/core/test_core.py::test_a_name_that_did_not_reach_the_disk_is_told",
     ),
     Fault(
         "a folder that cannot be synced is a failure",
-        "mxlite/core/files.py",
+        "mxlite/core/disk/files.py",
         "        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):\n            raise\n",
         "        raise\n",
-        "tests/test_core.py::test_a_name_that_did_not_reach_the_disk_is_told",
+        "tests/core/test_core.py::test_a_name_that_did_not_reach_the_disk_is_told",
     ),
     Fault(
         "bytes behind the last array of a state pass",
         "mxlite/module/saved/statefile.py",
         "    if arrays.offset != nbytes:\n",
         "    if False:\n",
-        "tests/test_hostile_files.py::test_headers_of_states_are_bounded",
+        "tests/formats/test_hostile_files.py::test_headers_of_states_are_bounded",
     ),
     Fault(
         "a state is written whose keys are read as others",
         "mxlite/module/saved/statefile.py",
         "if bad := [k for k in x if not isinstance(k, str)] or list(x) == [_ARRAY]:",
         "if bad := list(x) == [_ARRAY]:",
-        "tests/test_hostile_files.py::test_a_state_that_would_be_read_as_another_is_not_written",
+        "tests/formats/test_hostile_files.py::test_a_state_that_would_be_read_as_another_is_not_written",
     ),
     Fault(
         "a key of a state passes for the place of an array",
         "mxlite/module/saved/statefile.py",
         " or list(x) == [_ARRAY]:",
         ":",
-        "tests/test_hostile_files.py::test_a_state_that_would_be_read_as_another_is_not_written",
+        "tests/formats/test_hostile_files.py::test_a_state_that_would_be_read_as_another_is_not_written",
     ),
     Fault(
         "numbers of numpy are none of a state",
         "mxlite/module/saved/statefile.py",
         "if isinstance(x, np.generic):",
         "if False:",
-        "tests/test_hostile_files.py::test_numbers_of_numpy_are_numbers_of_a_state",
+        "tests/formats/test_hostile_files.py::test_numbers_of_numpy_are_numbers_of_a_state",
     ),
     Fault(
         "any state passes for one to resume from",
         "mxlite/module/saved/resume.py",
         'if not isinstance(tree, dict) or tree.get("kind") != "resume":',
         "if not isinstance(tree, dict):",
-        "tests/test_hostile_files.py::test_another_state_is_none_to_resume_from",
+        "tests/formats/test_hostile_files.py::test_another_state_is_none_to_resume_from",
     ),
 ]

@@ -2,10 +2,10 @@
 
 from torture.planted.fault import Fault
 
-_PROGRAMS = "tests/test_engine_random_programs.py::test_thousands_of_seeded_programs_agree"
-_ENGINE = "tests/test_engine.py::"
-_FORKS = "tests/test_forks.py::"
-_COLUMNS = "tests/test_by_columns.py::"
+_PROGRAMS = "tests/engine/test_engine_random_programs.py::test_thousands_of_seeded_programs_agree"
+_ENGINE = "tests/engine/test_engine.py::"
+_FORKS = "tests/core/test_forks.py::"
+_COLUMNS = "tests/backends/cpu/test_by_columns.py::"
 
 FAULTS = [
     Fault(
@@ -73,28 +73,28 @@ FAULTS = [
     ),
     Fault(
         "locks of other threads stay closed in a forked child",
-        "mxlite/core/forks.py",
+        "mxlite/core/process/forks.py",
         "            each._at_fork_reinit()  # as the standard library renews its own",
         "            pass",
         _FORKS + "test_a_child_trains_though_other_threads_of_its_parent_held_every_lock",
     ),
     Fault(
         "a fork does not wait for who holds a lock for a moment",
-        "mxlite/core/forks.py",
+        "mxlite/core/process/forks.py",
         "each.acquire(timeout=max(0.0, ends - monotonic()))",
         "each.acquire(timeout=0.0)",
         _FORKS + "test_what_a_lock_guards_is_whole_in_the_child",
     ),
     Fault(
         "in a forked child threads of the parent are still inside",
-        "mxlite/core/together.py",
+        "mxlite/core/process/together.py",
         "        forks.in_child(self._leave_alone)\n",
         "",
         _FORKS + "test_in_a_child_only_who_forked_is_still_inside",
     ),
     Fault(
         "a lock is made that no child can take",
-        "mxlite/executor/timings.py",
+        "mxlite/executor/measure/timings.py",
         "_lock = forks.lock()",
         "import threading\n\n_lock = threading.Lock()",
         _FORKS + "test_every_lock_is_one_that_a_child_can_take",
@@ -104,21 +104,21 @@ FAULTS = [
         "mxlite/core/record.py",
         "            if before is not None:",
         "            if False and before is not None:",
-        "tests/test_record.py::test_a_record_that_an_interrupt_left_half_made_is_made_by_the_next",
+        "tests/core/test_record.py::test_a_record_that_an_interrupt_left_half_made_is_made_by_the_next",
     ),
     Fault(
         "how long OpenMP's threads spin is left in the environment",
-        "mxlite/backends/cpu/openmp.py",
+        "mxlite/backends/cpu/runtime/openmp.py",
         "        system.unsetenv(_NAME)",
         "        pass",
-        "tests/test_openmp.py::test_threads_sleep_soon_and_no_setting_is_left_behind",
+        "tests/backends/cpu/test_openmp.py::test_threads_sleep_soon_and_no_setting_is_left_behind",
     ),
     Fault(
         "what the user says of OpenMP's waiting is not heard",
         "mxlite/core/config.py",
         'return "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ',
         'return "GOMP_SPINCOUNT" in os.environ',
-        "tests/test_openmp.py::test_what_the_user_says_holds",
+        "tests/backends/cpu/test_openmp.py::test_what_the_user_says_holds",
     ),
     Fault(
         "columns at the border of the data are dropped",
@@ -136,23 +136,23 @@ FAULTS = [
     ),
     Fault(
         "who takes over the arena does not wait for its former user",
-        "mxlite/executor/program.py",
+        "mxlite/executor/run/program.py",
         "        tail = self.arena.tail if first else ()",
         "        tail = ()",
-        "tests/test_program.py::test_who_takes_over_the_arena_waits_for_every_step_of_its_former_user",
+        "tests/executor/test_program.py::test_who_takes_over_the_arena_waits_for_every_step_of_its_former_user",
     ),
     Fault(
         "after an interrupt nobody waits for what was pushed",
-        "mxlite/executor/program.py",
+        "mxlite/executor/run/program.py",
         "(*self.arena.tail, *(s.done for s in self.passes))",
         "(*self.arena.tail,)",
-        "tests/test_program.py::test_who_comes_after_an_interrupt_waits_for_all_that_was_pushed",
+        "tests/executor/test_program.py::test_who_comes_after_an_interrupt_waits_for_all_that_was_pushed",
     ),
     Fault(
         "the random step of a program is no input of what draws",
-        "mxlite/executor/program.py",
+        "mxlite/executor/run/program.py",
         "                reads[g][self.rng_var] = None",
         "                pass",
-        "tests/test_program.py::test_the_next_random_step_waits_for_this_one",
+        "tests/executor/test_program.py::test_the_next_random_step_waits_for_this_one",
     ),
 ]

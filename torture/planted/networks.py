@@ -2,7 +2,7 @@
 
 from .fault import Fault
 
-_REWRITES = "tests/test_rewrites.py"
+_REWRITES = "tests/backends/passes/test_rewrites.py"
 
 FAULTS = [
     Fault(
@@ -14,37 +14,37 @@ FAULTS = [
     ),
     Fault(
         "A 16-bit copy that backward alone reads is made in the forward pass",
-        "mxlite/backends/passes/wide_dense.py",
+        "mxlite/backends/passes/precision/wide_dense.py",
         "        return cast in self.forward and not any(",
         "        return False and not any(",
-        "tests/test_wide_dense.py::test_a_copy_that_backward_alone_reads_is_made_there",
+        "tests/backends/passes/test_wide_dense.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(
         "A parameter that no gradient reaches does not decay in a fused step",
-        "mxlite/executor/step.py",
+        "mxlite/executor/plan/step.py",
         "    if rule is not None and found:\n        trained, found = _with_zeros",
         "    if rule is not None and not found:\n        trained, found = _with_zeros",
-        "tests/test_module.py::test_a_parameter_that_no_gradient_reaches_decays_in_the_step_as_in_the_loop",
+        "tests/module/test_module.py::test_a_parameter_that_no_gradient_reaches_decays_in_the_step_as_in_the_loop",
     ),
     Fault(
         "a bfloat16 convolution with taps beside the data is left to a kernel that reads left-over bytes",
         "mxlite/backends/cpu/convolution/direct.py",
         "lib.has_bf16 and _all_taps_meet(g)",
         "lib.has_bf16",
-        "tests/test_left_over_bytes.py::test_taps_that_meet_no_data_have_no_gradient",
+        "tests/executor/test_left_over_bytes.py::test_taps_that_meet_no_data_have_no_gradient",
     ),
     Fault(
         "an operand of a broadcast is told by its shape: fewer axes are one number a channel",
         "mxlite/backends/passes/channels_last.py",
         "self.raised(e, rank) if e in arrays else self.first(e)",
         "self.raised(e, rank) if e in arrays and len(self.r.shapes[e]) == rank else self.first(e)",
-        "tests/test_differential.py::test_networks_give_what_the_oracle_gives[4]",
+        "tests/differential/test_differential.py::test_networks_give_what_the_oracle_gives[4]",
     ),
     Fault(
         "a kernel of recurrent layers' updates leaves products of few columns to others",
         "mxlite/backends/cpu/kernels/recurrent_update.py",
         "r.inputs[-1], True)",
         "r.inputs[-1], False)",
-        "tests/test_rnn_updates.py::test_few_hidden_states_have_the_bits_of_a_whole_gradient",
+        "tests/backends/passes/test_rnn_updates.py::test_few_hidden_states_have_the_bits_of_a_whole_gradient",
     ),
 ]

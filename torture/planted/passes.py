@@ -2,7 +2,7 @@
 
 from torture.planted.fault import Fault
 
-_LAYOUTS = "tests/test_layouts.py"
+_LAYOUTS = "tests/backends/passes/test_layouts.py"
 _FOLLOWS = f"{_LAYOUTS}::test_every_operator_that_follows_its_data_computes_the_same"
 _RANKS = f"{_LAYOUTS}::test_operands_of_every_rank_are_broadcast_from_the_last_axis"
 _CHANNELS = "mxlite/backends/passes/channels_last.py"
@@ -10,31 +10,31 @@ _CHANNELS = "mxlite/backends/passes/channels_last.py"
 FAULTS = [
     Fault(
         "an update that reads what another has changed stays behind that",
-        "mxlite/backends/passes/product_updates.py",
+        "mxlite/backends/passes/updates/product_updates.py",
         " and e not in changed for e in read)",
         " for e in read)",
-        "tests/test_product_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
+        "tests/backends/passes/test_product_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
     ),
     Fault(
         "an update that makes its gradient passes for no reader of its data",
-        "mxlite/backends/passes/product_updates.py",
+        "mxlite/backends/passes/updates/product_updates.py",
         "        own = _changed(node) if node in updates else frozenset()\n",
         "        own = node.inputs if node in updates else frozenset()\n",
-        "tests/test_product_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
+        "tests/backends/passes/test_product_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
     ),
     Fault(
         "a convolution that takes its pooling along forgets what it adds or multiplies by",
-        "mxlite/backends/passes/pooled_convolutions.py",
+        "mxlite/backends/passes/fusion/pooled_convolutions.py",
         "(_rectifies(conv) and not _has_more(conv))",
         "_rectifies(conv)",
-        "tests/test_pooled_convolutions.py::test_what_else_a_convolution_does_at_inference_is_not_lost",
+        "tests/backends/passes/test_pooled_convolutions.py::test_what_else_a_convolution_does_at_inference_is_not_lost",
     ),
     Fault(
         "a copy that backward alone reads is not put before its reader",
-        "mxlite/backends/passes/wide_dense.py",
+        "mxlite/backends/passes/precision/wide_dense.py",
         "            if node not in changed:  # the first that still reads the copy, in the backward pass",
         "            if node in changed:",
-        "tests/test_wide_dense.py::test_a_copy_that_backward_alone_reads_is_made_there",
+        "tests/backends/passes/test_wide_dense.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(
         "a broadcast operand of fewer axes is read as it is beside channels that are last",
@@ -69,62 +69,62 @@ FAULTS = [
         "mxlite/graph/rewrite.py",
         "    return replace(graph, order=(*early, *(n for n in graph.order if n not in early)))",
         "    return graph",
-        "tests/test_rewrites.py::test_a_hidden_layer_may_be_an_output_too",
+        "tests/backends/passes/test_rewrites.py::test_a_hidden_layer_may_be_an_output_too",
     ),
     Fault(
         "an operator that is read before it is made passes for a variable",
         "mxlite/graph/rewrite.py",
         "            if e.node.op is not None:",
         "            if e.node.op is not None and e.node.forward is not None:",
-        "tests/test_rewrites.py::test_an_operator_behind_its_reader_is_the_fault_of_the_pass",
+        "tests/backends/passes/test_rewrites.py::test_an_operator_behind_its_reader_is_the_fault_of_the_pass",
     ),
     Fault(
         "a sum of gradients that somebody else reads is written over",
-        "mxlite/executor/accumulate.py",
+        "mxlite/executor/plan/accumulate.py",
         "            and readers[v] == 1\n",
         "",
-        "tests/test_accumulate.py::test_a_sum_that_somebody_else_reads_stays_where_it_is",
+        "tests/executor/test_accumulate.py::test_a_sum_that_somebody_else_reads_stays_where_it_is",
     ),
     Fault(
         "the order between segments is lost where it goes through a preview",
-        "mxlite/executor/program.py",
+        "mxlite/executor/run/program.py",
         "more = (q for p in row if p in left_out for q in result[p])",
         "more = (q for p in row if p in left_out for q in before[p][:0])",
-        "tests/test_program.py::test_an_order_through_segments_that_are_left_out_holds_without_them",
+        "tests/executor/test_program.py::test_an_order_through_segments_that_are_left_out_holds_without_them",
     ),
     Fault(
         "the order through one preview behind another is lost",
-        "mxlite/executor/program.py",
+        "mxlite/executor/run/program.py",
         "more = (q for p in row if p in left_out for q in result[p])",
         "more = (q for p in row if p in left_out for q in before[p])",
-        "tests/test_program.py::test_an_order_through_segments_that_are_left_out_holds_without_them",
+        "tests/executor/test_program.py::test_an_order_through_segments_that_are_left_out_holds_without_them",
     ),
     Fault(
         "what arrays of the user's hold is taken for parameters of inference",
         "mxlite/executor/bind.py",
         "            knows_inputs=bool(data),\n",
         "",
-        "tests/test_bind.py::test_inference_on_arrays_of_the_users_with_a_label",
+        "tests/executor/test_bind.py::test_inference_on_arrays_of_the_users_with_a_label",
     ),
     Fault(
         "the check of rewrites looks at no gradient",
-        "mxlite/backends/rewrite_check.py",
+        "mxlite/backends/checks/rewrite_check.py",
         "if self.train and self.num_forward is None:",
         "if False:",
-        "tests/test_rewrite_check.py::test_a_pass_that_changes_gradients_alone_is_found",
+        "tests/backends/passes/test_rewrite_check.py::test_a_pass_that_changes_gradients_alone_is_found",
     ),
     Fault(
         "the check of rewrites does not look at what a step writes",
-        "mxlite/backends/rewrite_check.py",
+        "mxlite/backends/checks/rewrite_check.py",
         "for p in (*pairs, *written):",
         "for p in pairs:",
-        "tests/test_rewrite_check.py::test_what_a_step_writes_is_compared",
+        "tests/backends/passes/test_rewrite_check.py::test_what_a_step_writes_is_compared",
     ),
     Fault(
         "the reference kernel of a layer that applies a function forgets the function's other gradients",
-        "mxlite/backends/dense/loaded.py",
+        "mxlite/backends/fused/loaded_dense.py",
         "**makes, **services",
         "d_data=slope, **services",
-        "tests/test_loaded_dense.py::test_a_layer_behind_a_function_applies_it",
+        "tests/backends/passes/test_loaded_dense.py::test_a_layer_behind_a_function_applies_it",
     ),
 ]

@@ -2,7 +2,7 @@
 
 from .fault import Fault
 
-_TEST = "tests/test_crews.py::"
+_TEST = "tests/executor/test_crews.py::"
 
 FAULTS = [
     Fault(
@@ -42,35 +42,35 @@ FAULTS = [
     ),
     Fault(
         "a kernel runs with more threads than planned",
-        "mxlite/executor/calls.py",
+        "mxlite/executor/run/calls.py",
         "call.with_threads(task.threads)",
         "call.kernel",
         _TEST + "test_a_kernel_runs_with_as_many_threads_as_the_plan_says",
     ),
     Fault(
         "a norm's parts of sums follow the threads",
-        "mxlite/backends/cpu/kernels/compiled_norm.py",
+        "mxlite/backends/cpu/kernels/generated/compiled_norm.py",
         "self.parts = parts_for(2 * self.numbers * r.dtype.itemsize)",
         "self.parts = num_threads()",
         _TEST + "test_sums_of_generated_kernels_are_the_same_on_any_number_of_threads",
     ),
     Fault(
         "a layer norm's parts of sums follow the threads",
-        "mxlite/backends/cpu/kernels/compiled_layer_norm.py",
+        "mxlite/backends/cpu/kernels/generated/compiled_layer_norm.py",
         "parts = parts_for(12 * prod(size))",
         "parts = threads",
         _TEST + "test_sums_of_generated_kernels_are_the_same_on_any_number_of_threads",
     ),
     Fault(
         "a bias's parts of sums follow the threads",
-        "mxlite/backends/cpu/compiled/column_sum.py",
+        "mxlite/backends/cpu/compiled/matrix/column_sum.py",
         "self.parts = parts_for(8 * rows * columns)",
         "self.parts = self.threads",
         _TEST + "test_sums_of_generated_kernels_are_the_same_on_any_number_of_threads",
     ),
     Fault(
         "inference within a budget keeps scratch of all threads",
-        "mxlite/executor/candidates.py",
+        "mxlite/executor/plan/candidates.py",
         "plan = leanest(plan)",
         "pass",
         _TEST + "test_the_least_budget_never_falls_with_threads_and_that_of_one_fits_any_number",

@@ -3,12 +3,13 @@
 import numpy as np
 
 from ..base import Backend
-from ..control import control_kernel
-from . import cores, passes
-from .compiled.sequence import join
-from .compiled.team import rouse
-from .identity import identity
-from .threads import num_threads
+from ..control_flow.control import control_kernel
+from . import passes
+from .compiled.calls.sequence import join
+from .compiled.calls.team import rouse
+from .runtime import cores
+from .runtime.identity import identity
+from .runtime.threads import num_threads
 
 CPU = Backend(
     "cpu",

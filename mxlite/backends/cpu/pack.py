@@ -16,12 +16,12 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
 from ...ops.nn.dense import FullyConnected
-from ..narrowed_dense import _narrowed_dense
+from ..fused.narrowed_dense import _narrowed_dense
 from ..passes.entries import request_of
 from ..passes.target import Target
 from ..rewrite import graph_pass, Stage, Step
 from .convolution.direct import Forward
-from .kernels.conv import way_of
+from .kernels.convolutions.conv import way_of
 from .packed import _pack_weight, _packed_convolution, PackedAttrs
 
 _BYTE = as_dtype("uint8")

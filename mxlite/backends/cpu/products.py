@@ -18,7 +18,7 @@ import numpy as np
 from ...core.dtype import float32
 from ...graph.opdef import DType, Op, Signature
 from ..base import ChosenKernel, connected, Request
-from .compiled import product as compiled
+from .compiled.matrix import product as compiled
 from .onednn import in_turn, library, Run
 from .onednn.product import Layout, Product, product
 

@@ -15,7 +15,8 @@ from ...graph.opdef import DType
 from ...ops.rnn.rnn_layout import split, Weights
 from ...ops.rnn.rnn_run import between, Pieces
 from ...ops.scratch import carve, scratch_bytes
-from .compiled import call, recurrent
+from .compiled import call
+from .compiled.rnn import recurrent
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
 from .onednn.product import Layout

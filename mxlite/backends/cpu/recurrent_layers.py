@@ -1,7 +1,7 @@
 """RNN forward: the calls of one pass over all layers.
 
 Work for all steps of a segment at once is a product of oneDNN, the steps themselves are generated code
-(`compiled/recurrent.py`). Layers, directions and segments come in the order of the reference kernel, and
+(`compiled/rnn/recurrent.py`). Layers, directions and segments come in the order of the reference kernel, and
 the arrays kept for backward are the same; see `ops/rnn/rnn_run.py`.
 """
 
@@ -18,9 +18,10 @@ from ...graph.opdef import DType
 from ...ops.rnn.rnn_layout import Sizes, split
 from ...ops.rnn.rnn_run import between, drop_start, Pieces
 from ...ops.scratch import carve, scratch_bytes
-from .compiled import call, recurrent, threads_for
-from .compiled.dropout import dropped, whole_run
-from .compiled.recurrent import Form
+from .compiled import call, threads_for
+from .compiled.random.dropout import dropped, whole_run
+from .compiled.rnn import recurrent
+from .compiled.rnn.recurrent import Form
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
 from .onednn.product import Layout, Product, product

@@ -5,7 +5,7 @@ is a *step*, named as in `expression.NUMPY`, and what a step becomes is for who 
 
     expression.py               steps of an expression
     update.py                   the same, with the roundings that numpy makes
-    cpu/compiled/traced.py      instructions on vectors of float64
+    cpu/compiled/codegen/traced.py      instructions on vectors of float64
 
 So formulas are written once, as numpy computes them. What looks at a value in Python cannot be traced.
 """

@@ -1,6 +1,6 @@
-"""The GPU. Start reading at `cuda_device.py` (order of work), then `backend.py`."""
+"""The GPU. Start reading at `runtime/cuda_device.py` (order of work), then `backend.py`."""
 
-from .registry import (
+from .runtime.registry import (
     drivers_of as drivers_of,
     gpu_backend as gpu_backend,
     num_gpus as num_gpus,

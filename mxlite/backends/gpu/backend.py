@@ -15,15 +15,15 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request, Run
 from ..cpu.backend import CPU
-from .array import DeviceArray, extent, is_dense, overlap, Part
-from .cuda_device import CudaDevice
-from .dlpack import capsule_of, CPU as HOST, CUDA, Given
-from .elements import convert, fill
-from .host_kernel import on_host
+from .handwritten.elements import convert, fill
 from .kernels import table
 from .passes import GPUTarget, low_memory, optimize
-from .rates import H200
 from .remote import GPU
+from .runtime.array import DeviceArray, extent, is_dense, overlap, Part
+from .runtime.cuda_device import CudaDevice
+from .runtime.dlpack import capsule_of, CPU as HOST, CUDA, Given
+from .runtime.host_kernel import on_host
+from .runtime.rates import H200
 
 
 @dataclass(frozen=True)

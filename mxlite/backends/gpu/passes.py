@@ -23,10 +23,10 @@ from ..base import Request, Row
 from ..passes import named
 from ..passes.target import Prices, Target
 from ..rewrite import Pass, Pipeline
-from .group_casts import group_casts
-from .group_updates import group_updates
-from .kernels.elementwise import KNOWN
-from .rates import H200, precision_of
+from .grouping.group_casts import group_casts
+from .grouping.group_updates import group_updates
+from .kernels.arithmetic.elementwise import KNOWN
+from .runtime.rates import H200, precision_of
 
 PASSES: tuple[Pass, ...] = (
     *named(

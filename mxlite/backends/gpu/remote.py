@@ -11,16 +11,16 @@ import numpy as np
 from ...engine import Var
 from ...graph.ir import Shape
 from ..remote import Remote
-from .array import DeviceArray
-from .checks import name_checks
-from .cuda_device import CudaDevice
-from .device import Run
-from .fence import DeviceFence, forget, Watched
-from .graph import Graph, HostCopy
-from .graph_inputs import layout, Staging
-from .graph_numbers import Dial, dial_of, RandomState
-from .graph_streams import Order, order_of
-from .memory import CHUNK, Room, UNIT
+from .graphs.graph import Graph, HostCopy
+from .graphs.graph_inputs import layout, Staging
+from .graphs.graph_numbers import Dial, dial_of, RandomState
+from .graphs.graph_streams import Order, order_of
+from .runtime.array import DeviceArray
+from .runtime.checks import name_checks
+from .runtime.cuda_device import CudaDevice
+from .runtime.device import Run
+from .runtime.fence import DeviceFence, forget, Watched
+from .runtime.memory import CHUNK, Room, UNIT
 
 
 class GPU(Remote):

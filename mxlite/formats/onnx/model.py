@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ...core import FormatError, read_at_most
-from ...core.files import opened
+from ...core.disk.files import opened
 from .package import onnx_package
 
 LARGEST_FILE = 2**31 - 1

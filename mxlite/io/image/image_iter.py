@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.disk.files import opened
 from ...core.errors import FormatError, nearest, RangeError, ShapeError
-from ...core.files import opened
 from ...core.log import Log
 from ...ndarray import from_numpy, NDArray, transpose
 from ..image_list import read_image_list

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.disk.files import opened
 from ...core.errors import ArgumentError, ShapeError
-from ...core.files import opened
 from ...ndarray import from_numpy, NDArray
 from ..image_codec import decode
 

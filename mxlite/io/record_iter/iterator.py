@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core import schema
+from ...core.disk import schema
 from ...core.errors import FormatError, StateError
 from ...core.log import Log
 from ...ndarray import array, load, NDArray, save
-from ...ndarray.creation import sharing
+from ...ndarray.operators.creation import sharing
 from ..image_codec import pillow
 from ..iterator import DataBatch, DataDesc, DataIter
 from .decoder import Decoder, RecordDecoder

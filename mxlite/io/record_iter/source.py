@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.disk.files import opened
 from ...core.errors import FormatError
-from ...core.files import opened
 from ...core.wanted import wanted_path
 from ..recordio.files import read_index
 from ..recordio.record import next_record, read_record, record_offsets

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
+from ...core.disk.files import opened
 from ...core.errors import ArgumentError, FormatError, nearest, RangeError, StateError, UnknownNameError
-from ...core.files import opened
 from ...core.wanted import wanted_path
 from ..keys import whole_key
 from .record import read_record, write_record

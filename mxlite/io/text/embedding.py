@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...core.disk.files import opened
 from ...core.errors import (
     ArgumentError,
     FormatError,
@@ -17,7 +18,6 @@ from ...core.errors import (
     ShapeError,
     UnknownNameError,
 )
-from ...core.files import opened
 from ...core.wanted import wanted, wanted_path
 from ...ndarray import array, NDArray, zeros
 from .pretrained import FAST_TEXT, GLOVE

@@ -22,7 +22,8 @@ from math import isfinite
 
 import numpy as np
 
-from ...core import config, kept
+from ...core import config
+from ...core.disk import kept
 from ..problem import Problem
 from ..remat.evaluate import Evaluator
 from ..remat.pool import Point

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core import config, kept
+from ...core import config
+from ...core.disk import kept
 
 LEAST = 200
 MOST_BYTES = 64 * 2**20  # of all files of plans; the least recently used are removed first

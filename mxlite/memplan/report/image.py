@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
+from ...core.disk.files import replacing
 from ...core.errors import MXLiteError
-from ...core.files import replacing
 from .boxes import Box, boxes, COLOURS, KINDS, kinds_in, MEANINGS, peak_step
 from .certificate import certificate_of
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any, TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
-from ...core.files import replacing
+from ...core.disk.files import replacing
 from .boxes import KINDS, kinds_in, MEANINGS
 from .document import document
 

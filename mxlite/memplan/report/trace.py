@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, TYPE_CHECKING
 
-from ...core.files import replacing
+from ...core.disk.files import replacing
 from ..problem import HostLink
 from ..remat.schedule import FETCH, RUN, STORE
 from .boxes import peak_step, step_name

@@ -9,7 +9,7 @@ from ...core import BindError, MXLiteError, nearest, ShapeError
 from ...core.errors import ArgumentError
 from ...core.wanted import wanted, wanted_function
 from ...ndarray import NDArray
-from ...ndarray.stored import StoredArray
+from ...ndarray.files.stored import StoredArray
 from .initializer import InitDesc
 
 Arrays = Mapping[str, NDArray]

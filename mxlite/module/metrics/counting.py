@@ -1,4 +1,4 @@
-"""Metrics that training steps on a GPU accumulate by themselves; see `executor/metrics.py`."""
+"""Metrics that training steps on a GPU accumulate by themselves; see `executor/plan/metrics.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import MXLiteError
 from ...executor import Executor
-from ...executor.metrics import Counted
+from ...executor.plan.metrics import Counted
 from ...graph import Shape
 from ...graph.attrs import parse_attrs
 from .metric_base import EvalMetric

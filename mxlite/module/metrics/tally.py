@@ -23,9 +23,9 @@ from ...core import Context
 from ...engine import get_engine, Var
 from ...graph import Op
 from ...ndarray import NDArray, zeros
-from ...ndarray.autograd import pause
-from ...ndarray.invoke import invoke
-from ...ndarray.plan import call_of
+from ...ndarray.calls.invoke import invoke
+from ...ndarray.calls.plan import call_of
+from ...ndarray.gradients.autograd import pause
 from ...ops.reduce.metric_sums import SUMS
 
 AHEAD = 2  # batches

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...core import BindError
 from ...executor import Executor
-from ...executor.amp import amp_dtype, checked_scale, FIRST, LARGEST, LossScale as Asked, WINDOW
+from ...executor.request.amp import amp_dtype, checked_scale, FIRST, LARGEST, LossScale as Asked, WINDOW
 from ...ndarray import NDArray
 
 

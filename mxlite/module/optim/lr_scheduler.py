@@ -15,9 +15,9 @@ import numbers
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ...core.disk.schema import anything, fields, Kind, MOST, real, whole as whole_number
 from ...core.errors import ArgumentError, FormatError, MissingMethodError, nearest, RangeError
 from ...core.log import Log
-from ...core.schema import anything, fields, Kind, MOST, real, whole as whole_number
 from ...core.wanted import found, number, whole
 
 _log = Log(__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...core.schema import optional as _optional, real as _real
+from ...core.disk.schema import optional as _optional, real as _real
 from ...core.wanted import number
 from . import optimizer_contrib as _contrib
 from .optimizer_base import alike, create as create, Optimizer as Optimizer, register as register

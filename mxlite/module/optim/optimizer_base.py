@@ -16,12 +16,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from ...core.disk.schema import anything, fields, flag, key, Kind, MOST, named, optional, real, row, several
 from ...core.dtype import is_floating
 from ...core.errors import FormatError, MissingMethodError, OpAttributeError, ScheduledRateError
 from ...core.log import Log
-from ...core.schema import anything, fields, flag, key, Kind, MOST, named, optional, real, row, several
 from ...core.wanted import number, wanted
-from ...executor.masters import follow, note
+from ...executor.request.masters import follow, note
 from ...graph.update import UpdateRule
 from ...ndarray import NDArray
 from ..registry import Registry
@@ -302,7 +302,7 @@ class Optimizer:
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """`update`, through the float32 copy where `create_state_multi_precision` made one.
 
-        The copy follows what was written to the weight meanwhile, see `executor/masters.py`.
+        The copy follows what was written to the weight meanwhile, see `executor/request/masters.py`.
         """
         if self._is_mixed(weight):
             master, own = reversed(state) if self.master_last else state

@@ -7,7 +7,7 @@ from typing import Any
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.wanted import number
 from ...ndarray import NDArray, zeros
-from ...ndarray.invoke import call_of, invoke
+from ...ndarray.calls.invoke import call_of, invoke
 from .optimizer_base import Optimizer, register
 
 

@@ -9,12 +9,12 @@ import math
 from typing import Any, ClassVar
 
 from ... import ops
+from ...core.disk.schema import real
 from ...core.errors import nearest, OpAttributeError
-from ...core.schema import real
 from ...core.wanted import number, wanted
 from ...graph.update import UpdateRule
 from ...ndarray import NDArray, zeros
-from ...ndarray.invoke import call_of, invoke
+from ...ndarray.calls.invoke import call_of, invoke
 from .optimizer_base import alias, alike, Optimizer, register
 
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...core.disk.schema import MOST, real, row, several
 from ...core.errors import OpAttributeError
-from ...core.schema import MOST, real, row, several
 from ...core.wanted import number
 from ...ndarray import maximum, NDArray, norm, random, zeros
 from .optimizer_base import checked_progress, Optimizer, register

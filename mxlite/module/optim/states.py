@@ -17,7 +17,7 @@ from ...executor import Executor
 from ...graph import state_name
 from ...graph.update import MASTER
 from ...ndarray import NDArray
-from ...ndarray.stored import StoredArray
+from ...ndarray.files.stored import StoredArray
 
 _ARRAYS = (NDArray, StoredArray)
 

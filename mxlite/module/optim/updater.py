@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core import schema
+from ...core.disk import schema
 from ...core.errors import FormatError, RangeError
 from ...core.wanted import wanted
 from ...ndarray import NDArray
-from ...ndarray.stored import Source, StoredArray
+from ...ndarray.files.stored import Source, StoredArray
 from ..saved.statefile import Packed, stored_state
 from . import states as state_trees
 from .optimizer_base import Optimizer

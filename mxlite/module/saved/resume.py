@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import Context, FormatError, replacing
-from ...core.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
+from ...core.disk.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
 from ...ndarray import NDArray, random as nd_random
-from ...ndarray.stored import Source, StoredArray
+from ...ndarray.files.stored import Source, StoredArray
 from .statefile import Packed, stored_state, whole as whole_tree
 
 _WORD = text("[0-9]{1,19}", "a number of at most 19 digits as text")

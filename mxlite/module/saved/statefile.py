@@ -10,7 +10,7 @@
 
 All integers are little-endian and unsigned. Equal trees give equal bytes. Reading builds numbers, text,
 lists, dicts and arrays and nothing else, so a file from anywhere may be read, unlike a pickle. The structure
-of a tree is validated by its readers (`core/schema.py`).
+of a tree is validated by its readers (`core/disk/schema.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ...core.dtype import as_dtype, FLAGS
 from ...core.errors import ArgumentError, FormatError, StateError
 from ...core.wanted import found, wanted
 from ...ndarray import NDArray
-from ...ndarray.pieces import pieces
-from ...ndarray.stored import Source, StoredArray
+from ...ndarray.files.pieces import pieces
+from ...ndarray.files.stored import Source, StoredArray
 
 _MAGIC = b"MXLSTATE"
 _VERSION = 1

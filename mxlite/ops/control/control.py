@@ -8,9 +8,9 @@ Its inputs are fed in one of three ways, its **plugs**:
     ("state", k)    state k: an initial value before the first iteration, then the previous iteration's result
     ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses
 
-**Kernels** are not here: `backends/control.py` builds them, from the kernels of the body's operators and a
-memory plan of the body, whose arena is the node's workspace. So the surrounding network's plan sees every
-byte.
+**Kernels** are not here: `backends/control_flow/control.py` builds them, from the kernels of the body's
+operators and a memory plan of the body, whose arena is the node's workspace. So the surrounding network's
+plan sees every byte.
 
 **Backward recomputes.** A loop keeps nothing but the value of its states before each iteration: a hidden
 output, T x the bytes of the states. A state that the gradient does not read, such as a running sum, is not
@@ -26,9 +26,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, ClassVar
 
+from ...core.compat.npshape import is_np_shape
 from ...core.dtype import as_dtype
 from ...core.errors import DTypeError, OpAttributeError
-from ...core.npshape import is_np_shape
 from ...core.record import record
 from ...graph.ir import Entry
 from ...graph.opdef import Op, Shapes

@@ -7,8 +7,8 @@ from functools import lru_cache
 from math import prod
 from typing import Any, TYPE_CHECKING
 
+from ...core.compat.npshape import is_np_shape, UNKNOWN
 from ...core.errors import ShapeError
-from ...core.npshape import is_np_shape, UNKNOWN
 from ...graph.infer import infer_shapes, infer_types
 from ...graph.ir import Entry, Graph, Shape
 from ...graph.opdef import DType, Op, Shapes

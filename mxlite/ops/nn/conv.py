@@ -8,9 +8,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any, Literal
 
+from ...core.compat.npshape import UNKNOWN
 from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
-from ...core.npshape import UNKNOWN
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes

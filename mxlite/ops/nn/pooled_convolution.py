@@ -12,7 +12,7 @@ gradient ever exist as a whole:
                           d_data[a:b] = from made and weight
 
 No product is computed twice. The operator enters when a step is simplified
-(`backends/passes/pooled_convolutions.py`).
+(`backends/passes/fusion/pooled_convolutions.py`).
 """
 
 from __future__ import annotations

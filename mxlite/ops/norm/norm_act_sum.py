@@ -19,7 +19,7 @@ class _norm_act_sum(Op):
     ->  out: as data;  mean, var: (C,), both hidden.
 
     Attributes and statistics are those of `_norm_act` without its `add`. Data of two bytes is rounded once.
-    It replaces two nodes whose gradients exist already (`backends/passes/norm_sums.py`), and has none.
+    It replaces two nodes whose gradients exist already (`backends/passes/fusion/norm_sums.py`), and has none.
     """
 
     inputs = (*_norm_act.inputs[:5], "addend")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import ceil, isfinite
 
+from ...core.compat.npshape import from_user, UNKNOWN
 from ...core.dtype import as_dtype, FLAGS
 from ...core.errors import OpAttributeError, ShapeError
-from ...core.npshape import from_user, UNKNOWN
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import require_finite, weak

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...core.compat.npshape import UNKNOWN
 from ...core.errors import ShapeError
-from ...core.npshape import UNKNOWN
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import agreed_shape, Op

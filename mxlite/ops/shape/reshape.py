@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import ClassVar
 
+from ...core.compat.npshape import UNKNOWN
 from ...core.errors import ShapeError
-from ...core.npshape import UNKNOWN
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import Op, require_rank

@@ -11,7 +11,7 @@ from torture.readers.kinds.reader import json_or_bytes, Reader, scratch
 
 @cache
 def _objects() -> list[bytes]:
-    from mxlite.core import native
+    from mxlite.core.machine_code import native
 
     texts = ("define i64 @f(i64 %x) {\n  %y = add i64 %x, 1\n  ret i64 %y\n}\n",)
     return [native.compile(t) for t in texts]
@@ -22,7 +22,8 @@ def _use_object(data: bytes, folder: Path) -> None:
     import ctypes
     import os
 
-    from mxlite.core import kept, native, objectfile
+    from mxlite.core.disk import kept
+    from mxlite.core.machine_code import native, objectfile
 
     text = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 1\n  ret i64 %y\n}\n"
     os.environ["MXLITE_CACHE_DIR"] = str(folder / "cache")
@@ -45,7 +46,7 @@ def _use_object(data: bytes, folder: Path) -> None:
 
 @cache
 def _timings() -> list[bytes]:
-    from mxlite.executor.timings import Seconds, Timings
+    from mxlite.executor.measure.timings import Seconds, Timings
 
     folder = Path(scratch())
     timings = Timings(("a", "b"), str(folder / "t.json"))
@@ -56,7 +57,7 @@ def _timings() -> list[bytes]:
 
 
 def _use_timings(data: bytes, folder: Path) -> None:
-    from mxlite.executor.timings import Timings
+    from mxlite.executor.measure.timings import Timings
 
     path = folder / "t.json"
     path.write_bytes(data)

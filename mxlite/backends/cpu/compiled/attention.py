@@ -23,9 +23,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ....core import native
+from ....core.machine_code import native
 from ..winograd.routine import Int
-from . import tile
 from .attention_block import (
     Attention,
     BATCH,
@@ -36,9 +35,10 @@ from .attention_block import (
     pack_mask,
     weight,
 )
-from .functions import log
-from .ir import FLOAT, number, Value
-from .team import load
+from .calls.team import load
+from .codegen import tile
+from .codegen.functions import log
+from .codegen.ir import FLOAT, number, Value
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..winograd.routine import Int, Program, Routine
-from . import tile
-from .emitter import width
-from .functions import _less_one, _power, _reduced, _whole
-from .ir import FLOAT, I1, I64, NULL, Value
-from .transposition import _transposed
+from .codegen import tile
+from .codegen.emitter import width
+from .codegen.functions import _less_one, _power, _reduced, _whole
+from .codegen.ir import FLOAT, I1, I64, NULL, Value
+from .matrix.transposition import _transposed
 
 KEYS = 128  # in a block
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from ....core import native
-from . import functions
-from .emitter import Module
-from .ir import I64, Value
+from ....core.machine_code import native
+from .calls.team import load
+from .codegen import functions
+from .codegen.emitter import Module
+from .codegen.ir import I64, Value
 from .softmax import both, row_of
-from .team import load
 
 # slots
 _SCORES, _LABEL, _LOSSES, _HEAD, _GRADIENT, _ROWS, _COLUMNS = range(7)

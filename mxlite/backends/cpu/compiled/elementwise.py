@@ -23,15 +23,15 @@ from ctypes import addressof, c_char
 from math import prod
 from typing import Any
 
-from ....core import native
+from ....core.machine_code import native
 from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ...elementwise.collapse import collapsed
 from ...elementwise.expression import Expression
-from . import team
-from .emit import emit
-from .emitter import Function, Module, width
-from .ir import Operand as Int, Value
+from .calls import team
+from .codegen.emit import emit
+from .codegen.emitter import Function, Module, width
+from .codegen.ir import Operand as Int, Value
 
 PIECE = 8192  # elements of the last axis in one unit
 MOST_AXES = 4

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core import native
+from ....core.machine_code import native
 from ....graph.ir import Shape
 from ....ops.nn.pool_kernels import counts, Windows
-from .emitter import Function, Module
-from .ir import I64, Operand as Int, Value
-from .team import load
+from .calls.team import load
+from .codegen.emitter import Function, Module
+from .codegen.ir import I64, Operand as Int, Value
 
 BLOCK = 4  # vectors of channels that are worked on together
 MOST_ELEMENTS = 2**24  # of a window

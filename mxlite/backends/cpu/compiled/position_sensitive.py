@@ -13,10 +13,10 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ....core import native
-from .emitter import Function, Module, width
-from .ir import FLOAT, I32, I64, listed, number, Operand as Int, Value
-from .team import load
+from ....core.machine_code import native
+from .calls.team import load
+from .codegen.emitter import Function, Module, width
+from .codegen.ir import FLOAT, I32, I64, listed, number, Operand as Int, Value
 
 TOP, BOTTOM, LEFT, RIGHT = range(4)
 

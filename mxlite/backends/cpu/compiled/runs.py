@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....core import native
-from .emitter import Function, Module
-from .ir import I1, I8, I64, number, Operand as Int, PTR, type_of, Value, zero
-from .team import call, load, Run, threads_for
+from ....core.machine_code import native
+from .calls.team import call, load, Run, threads_for
+from .codegen.emitter import Function, Module
+from .codegen.ir import I1, I8, I64, number, Operand as Int, PTR, type_of, Value, zero
 
 UNROLL = 4  # vectors that are copied in one round
 LONG = 8192  # bytes of a run for the C library

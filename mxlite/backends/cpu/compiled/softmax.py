@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....core import native
-from . import functions
-from .emitter import Function, Module
-from .ir import I64, Value
-from .team import load
+from ....core.machine_code import native
+from .calls.team import load
+from .codegen import functions
+from .codegen.emitter import Function, Module
+from .codegen.ir import I64, Value
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ....core import native
 from ....core.dtype import as_dtype
+from ....core.machine_code import native
 from ....graph.opdef import Op
 from ....ops import digamma, erfinv, gamma, gammaln, polygamma
 from ....ops.elementwise.error_function import erfinv_values
 from ....ops.elementwise.gamma_function import digamma_values, gamma_values, gammaln_values, polygamma_values
-from .doubles import Doubles
-from .emitter import Module
-from .ir import Value
-from .team import load
-from .traced import Tracer
+from .calls.team import load
+from .codegen.doubles import Doubles
+from .codegen.emitter import Module
+from .codegen.ir import Value
+from .codegen.traced import Tracer
 
 Formula = Callable[..., Any]
 

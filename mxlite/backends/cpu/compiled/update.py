@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ....core import native
 from ....core.dtype import float32
+from ....core.machine_code import native
 from ...elementwise.update import trace, trace_rest, Traced
-from .emit import emit
-from .emitter import Function, Module
-from .ir import DOUBLE, FLOAT, number, Operand as Int, Value
-from .team import load
+from .calls.team import load
+from .codegen.emit import emit
+from .codegen.emitter import Function, Module
+from .codegen.ir import DOUBLE, FLOAT, number, Operand as Int, Value
 
 _HYPER, _SIZE, _ARRAYS = 0, 1, 2  # slots: the row of rates, the number of elements, then every array
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..compiled.ir import I8, I64, Value
+from ..compiled.codegen.ir import I8, I64, Value
 from ..winograd.product import outer_routine
 from ..winograd.routine import Int, Program, Routine
 from ..winograd.tiles import clear

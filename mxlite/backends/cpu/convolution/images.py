@@ -15,10 +15,10 @@ from ....ops.nn.conv_kernels import Geometry
 from ....ops.nn.pool_kernels import Windows
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled import call, storable, usable, width
-from ..compiled.column_sum import ColumnSum
+from ..compiled.matrix.column_sum import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
-from ..threads import num_threads
+from ..runtime.threads import num_threads
 from ..winograd.routine import code_of
 from .choice import by_weight
 from .direct import part_of

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
-from ..compiled.normalize import Normalize
+from ..compiled.norm.normalize import Normalize
 from ..onednn import in_turn, Run
 
 _byte = np.dtype("uint8")

@@ -18,11 +18,11 @@ from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
-from ..compiled import product as generated
-from ..compiled.column_sum import ColumnSum
+from ..compiled.matrix import product as generated
+from ..compiled.matrix.column_sum import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.product import Layout, Product, product
-from ..threads import num_threads
+from ..runtime.threads import num_threads
 from .direct import part_of
 
 FEW_ROWS = 1024

@@ -10,7 +10,7 @@ from ....ops.rnn.rnn import RNN
 from ....ops.rnn.rnn_gates import _rnn_keeping_gates
 from ....ops.rnn.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
-from ...rnn_update import _rnn_gate_gradients
+from ...fused.rnn_update import _rnn_gate_gradients
 from ..compiled import storable, usable
 from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import Run

@@ -10,10 +10,10 @@ import numpy as np
 from ....ops.rnn.rnn_layout import Sizes
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
-from ...rnn_update import _rnn_update, biases, factor_numbers, factor_of, matrices
+from ...fused.rnn_update import _rnn_update, biases, factor_numbers, factor_of, matrices
 from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
-from .product_update import Bands, bands, step_kernel, Weight
+from .products.product_update import Bands, bands, step_kernel, Weight
 
 _byte = np.dtype("uint8")
 

@@ -23,10 +23,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from ....core import config, forks, level
+from ....core import config
 from ....core.cached import cached_property
 from ....core.errors import MXLiteError
-from ..openmp import loading
+from ....core.machine_code import level
+from ....core.process import forks
+from ..runtime.openmp import loading
 from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ....core import config
-from ..threads import num_threads
+from ..runtime.threads import num_threads
 from .constants import POST_OP, QUERY_IMPLEMENTATION, QUERY_MD, SCALES, SCRATCHPAD, SRC_1
 from .library import Library, library, OneDNNError
 from .memory import Memory

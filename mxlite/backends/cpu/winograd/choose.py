@@ -8,7 +8,7 @@ import numpy as np
 
 from ....core.dtype import float32
 from ..compiled import width
-from ..threads import num_threads
+from ..runtime.threads import num_threads
 from .convolve import Convolution, Made
 from .correlate import Correlation
 from .grid import Grid, Kind

@@ -17,7 +17,7 @@ from typing import Any
 
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
-from ..compiled.ir import Value
+from ..compiled.codegen.ir import Value
 from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
 from .grid import Grid, Round, round_of, whole_rounds

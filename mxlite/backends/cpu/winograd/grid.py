@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..compiled.ir import I1, number, Value
+from ..compiled.codegen.ir import I1, number, Value
 from .algebra import algorithm
 from .routine import Int, Routine
 

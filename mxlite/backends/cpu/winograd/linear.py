@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..compiled.ir import Value
+from ..compiled.codegen.ir import Value
 from .algebra import Matrix
 from .routine import Routine
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from ..compiled import width
-from ..compiled.ir import Value
-from ..compiled.register_tile import Factors, multiplied
+from ..compiled.codegen.ir import Value
+from ..compiled.codegen.register_tile import Factors, multiplied
 from .routine import Program, Routine
 
 UNROLL = 2  # steps of K written out: a block is a multiple of it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..compiled.ir import FLOAT, listed, poison, Value, zero
+from ..compiled.codegen.ir import FLOAT, listed, poison, Value, zero
 from .routine import Int, Routine
 
 TAPS = 9

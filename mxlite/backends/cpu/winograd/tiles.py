@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ....ops.norm.norm_act_line import is_lined
-from ..compiled.ir import I1, number, Value
+from ..compiled.codegen.ir import I1, number, Value
 from .algebra import algorithm, Matrix, transposed
 from .grid import Grid, Kind, Tile
 from .linear import both_sides

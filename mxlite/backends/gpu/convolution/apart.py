@@ -15,8 +15,8 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType, NoAttrs
 from ...base import Request
 from ...elementwise.program import program
-from ..device import Device, InOrder, nothing, Run
-from ..kernels.elementwise import FLOATS, KNOWN, Loop
+from ..kernels.arithmetic.elementwise import FLOATS, KNOWN, Loop
+from ..runtime.device import Device, InOrder, nothing, Run
 
 Way = Any
 

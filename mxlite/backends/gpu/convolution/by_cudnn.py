@@ -12,8 +12,8 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....ops.nn.conv_kernels import Geometry
-from ..cudnn import dense, DTYPES, LIMIT, Maker, Plan, Session, Tensor
-from ..device import Device, Run
+from ..runtime.device import Device, Run
+from ..vendor.cudnn import dense, DTYPES, LIMIT, Maker, Plan, Session, Tensor
 from .windowed import Correlate, Gather
 
 OUT, DATA, WEIGHT = "output", "data", "weight"

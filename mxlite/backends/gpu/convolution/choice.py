@@ -10,9 +10,9 @@ from typing import Any
 from ....core import config
 from ....core.errors import OutOfMemoryError
 from ....ops.nn.conv_kernels import Geometry
-from .. import autotune
-from ..cudnn import LIMIT, Session, session
-from ..device import Device
+from ..runtime import autotune
+from ..runtime.device import Device
+from ..vendor.cudnn import LIMIT, Session, session
 from . import tensor, windowed
 from .apart import Apart
 from .by_cudnn import by_cudnn, DATA, Tail, WEIGHT

@@ -15,11 +15,11 @@ from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from .. import gemm
-from ..device import Arguments, Device, InOrder, nothing, pointer, Run
-from ..gemm import Product
-from ..scratch import padded
-from ..source import NAMES, shared, Source
+from ..compiler.source import NAMES, shared, Source
+from ..matrix import gemm
+from ..matrix.gemm import Product
+from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..vendor.scratch import padded
 from .by_cudnn import DATA, Tail, WEIGHT
 from .numbers import fits, MOST, numbers, sides
 from .pointwise import finished

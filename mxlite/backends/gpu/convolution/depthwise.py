@@ -13,8 +13,8 @@ from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from ..device import Arguments, Device, InOrder, nothing, pointer, Run
-from ..source import NAMES, shared, Source
+from ..compiler.source import NAMES, shared, Source
+from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from .numbers import fits, Numbers, numbers, sides
 from .tiles import computed, MULTIPROCESSORS, THREADS
 from .windowed import added, PACK

@@ -9,7 +9,7 @@ from math import prod
 
 from ....graph.ir import Shape
 from ....ops.nn.conv_kernels import Geometry
-from ..kernels.elementwise import divisor
+from ..kernels.arithmetic.elementwise import divisor
 
 _i, _l, _u = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32
 

@@ -11,9 +11,9 @@ from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from .. import gemm
-from ..device import Device, nothing, Run
-from ..gemm import Product
+from ..matrix import gemm
+from ..matrix.gemm import Product
+from ..runtime.device import Device, nothing, Run
 from .by_cudnn import DATA, Tail, WEIGHT
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ....ops.nn.conv_kernels import Geometry
-from ..device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from . import tiles
 from .windowed import Correlate, Gather
 

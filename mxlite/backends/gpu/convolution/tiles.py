@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..source import NAMES, shared, Source
+from ..compiler.source import NAMES, shared, Source
 
 THREADS = 256
 MULTIPROCESSORS = 132

@@ -15,8 +15,8 @@ from math import prod
 from typing import Any, ClassVar
 
 from ....ops.nn.conv_kernels import Geometry
-from ..device import Arguments, Device, InOrder, nothing, pointer, Run
-from ..kernels.elementwise import divisor
+from ..kernels.arithmetic.elementwise import divisor
+from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from . import tiles
 from .numbers import fits, MOST, Numbers, numbers, Side, sides
 

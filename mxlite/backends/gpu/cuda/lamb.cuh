@@ -1,4 +1,4 @@
-// What LAMB's kernels share (see kernels/lamb.py): sums over the threads of a block, and a layer's factor.
+// What LAMB's kernels share (see kernels/optim/lamb.py): sums over the threads of a block, and a layer's factor.
 #pragma once
 
 #define WARPS (THREADS / 32)

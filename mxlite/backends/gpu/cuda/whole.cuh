@@ -1,5 +1,5 @@
 // Elements of arrays whose type is known when a kernel is launched: indices, labels, and results that are one
-// number for many read. The kinds are numbered as in backends/gpu/kinds.py.
+// number for many read. The kinds are numbered as in backends/gpu/compiler/kinds.py.
 #pragma once
 
 enum { FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, UINT8, INT32, INT64, BOOL };

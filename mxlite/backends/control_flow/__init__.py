@@ -1,0 +1,1 @@
+"""Kernels of loops and branches, whose subgraphs are planned once."""

@@ -1,0 +1,1 @@
+"""Calls of generated functions: on one thread or a team, one by one or several as one."""

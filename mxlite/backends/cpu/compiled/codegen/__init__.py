@@ -1,0 +1,1 @@
+"""How generated code is written: instructions, functions of vectors, loops, tiles, traced formulas."""

@@ -1,0 +1,1 @@
+"""Generated code for matrices: products, sums of columns, transposition."""

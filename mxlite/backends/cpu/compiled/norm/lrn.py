@@ -1,0 +1,158 @@
+"""Local response normalization as generated code.
+
+With s = knorm + alpha / nsize * (sum of the squares of the channels near c):
+
+    out[c]    = x[c] s[c]^-beta
+    d_data[c] = d[c] s[c]^-beta - 2 alpha beta / nsize x[c] (sum of d x s^(-beta - 1) of those channels)
+
+The channels of one position lie in a row of scratch with zeros at both ends, so that neighbours are loads at
+an offset. With channels last a vector has channels; else it has positions, and a row of scratch has a vector
+for each channel, for as many positions at a time. Each thread has scratch of its own:
+
+    forward   squares          backward   squares | d s^-beta | d x s^(-beta - 1)
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from .....core.machine_code import native
+from ..calls.team import load
+from ..codegen import functions
+from ..codegen.emitter import Function, Module, width
+from ..codegen.ir import Operand as Int, Value
+
+
+class Form(NamedTuple):
+    """Parameters of the code: the type of the data, the window and its numbers, and the layout."""
+
+    dtype: str
+    reach: int  # channels to either side
+    scale: float  # alpha / nsize
+    beta: float
+    knorm: float
+    last: bool
+    backward: bool
+
+
+def scratch_floats(form: Form, channels: int) -> int:
+    """float32 numbers of scratch for one thread: a whole number of vectors for each row."""
+    return _row_floats(form, channels) * (3 if form.backward else 1)
+
+
+def _row_floats(form: Form, channels: int) -> int:
+    w = width()
+    if not form.last:
+        return (channels + 2 * form.reach) * w
+    # The padding after the last channel of an incomplete vector is zero, too.
+    return -(-(channels + 2 * form.reach + w) // w) * w
+
+
+@functools.cache
+def code(form: Form) -> native.Code:
+    """The code with one function, `lrn`. Its arguments are data, result, d_out, scratch, the floats of a row
+    of scratch, N, C, P (with channels last 1, and N counts all positions).
+    """
+    module = Module()
+    f = module.function("lrn")
+    _Writer(f, form).write()
+    f.done()
+    return load(module)
+
+
+class _Writer:
+    """Writes the function."""
+
+    def __init__(self, f: Function, form: Form) -> None:
+        self.f, self.form = f, form
+        self.data, self.result, self.head, scratch = (f.pointer(k) for k in range(4))
+        self.floats, self.n, self.c, self.p = (f.integer(k) for k in range(4, 8))
+        mine = self.whole("mul", f.thread, self.whole("mul", self.floats, 3 if form.backward else 1))
+        self.squares = f.offset(scratch, mine, 4)
+        self.powers = f.offset(self.squares, self.floats, 4)
+        self.terms = f.offset(self.powers, self.floats, 4)
+        self.unit = 1 if form.last else f.width  # numbers of scratch from one channel to the next
+
+    def whole(self, op: str, a: Value, b: Int) -> Value:
+        return self.f.binary(op, a, b)
+
+    def write(self) -> None:
+        f = self.f
+        with f.loop(0, self.floats, f.width) as loop:
+            for row in (self.squares, self.terms) if self.form.backward else (self.squares,):
+                f.store(f.const(0.0), row, loop.index)
+        if self.form.last:
+            begin, end = f.share(self.n)
+            with f.loop(begin, end) as line:
+                self.position(self.whole("mul", line.index, self.c), None)
+            return
+        up = self.whole("add", self.p, f.width - 1)
+        blocks = self.whole("sdiv", up, f.width)
+        begin, end = f.share(self.whole("mul", self.n, blocks))
+        with f.loop(begin, end) as item:
+            sample, block = self.whole("sdiv", item.index, blocks), self.whole("srem", item.index, blocks)
+            at = self.whole("mul", block, f.width)
+            base = self.whole("add", self.whole("mul", sample, self.whole("mul", self.c, self.p)), at)
+            whole = f.is_("sle", self.whole("add", at, f.width), self.p)
+            with f.when(whole):
+                self.position(base, None)
+            with f.when(f.negated(whole)):
+                self.position(base, f.tail(at, self.p))
+
+    def position(self, base: Value, mask: Value | None) -> None:
+        """All channels of one position (or of a vector of positions under a mask)."""
+        f, form = self.f, self.form
+
+        def square(c: Value, at: Value, m: Value | None) -> None:
+            x = f.load(self.data, at, form.dtype, m)
+            f.store(f.mul(x, x), self.squares, self.place(c), "float32", m)
+
+        def out(c: Value, at: Value, m: Value | None) -> None:
+            x = f.load(self.data, at, form.dtype, m)
+            power = self.power(self.base(self.near(self.squares, c)))
+            f.store(f.mul(x, power), self.result, at, form.dtype, m)
+
+        def term(c: Value, at: Value, m: Value | None) -> None:
+            x, d = f.load(self.data, at, form.dtype, m), f.load(self.head, at, form.dtype, m)
+            s = self.base(self.near(self.squares, c))
+            by_power = f.mul(d, self.power(s))
+            place = self.place(c)
+            f.store(by_power, self.powers, place)
+            f.store(f.mul(f.div(by_power, s), x), self.terms, place, "float32", m)
+
+        def gradient(c: Value, at: Value, m: Value | None) -> None:
+            x = f.load(self.data, at, form.dtype, m)
+            spread = f.mul(self.near(self.terms, c), f.const(-2 * form.scale * form.beta))
+            made = f.fma(spread, x, f.load(self.powers, self.place(c)))
+            f.store(made, self.result, at, form.dtype, m)
+
+        for body in (square, term, gradient) if form.backward else (square, out):
+            if form.last:
+                f.sweep(0, self.c, lambda c, m, body=body: body(c, self.whole("add", base, c), m))
+            else:
+                with f.loop(0, self.c) as channel:
+                    c = channel.index
+                    body(c, self.whole("add", base, self.whole("mul", c, self.p)), mask)
+
+    def place(self, c: Value) -> Value:
+        """Offset of channel `c` in a row of scratch."""
+        behind = self.whole("add", c, self.form.reach)
+        return self.whole("mul", behind, self.unit) if self.unit > 1 else behind
+
+    def near(self, row: Value, c: Value) -> Value:
+        """The sum over the channels near `c`."""
+        f, here = self.f, self.place(c)
+        total = f.load(row, here)
+        for k in range(1, self.form.reach + 1):
+            for side in (-k, k):
+                total = f.add(total, f.load(row, self.whole("add", here, side * self.unit)))
+        return total
+
+    def base(self, total: Value) -> Value:
+        return self.f.fma(total, self.f.const(self.form.scale), self.f.const(self.form.knorm))
+
+    def power(self, base: Value) -> Value:
+        """base^-beta."""
+        f = self.f
+        return functions.exp(f, f.mul(functions.log(f, base), f.const(-self.form.beta)))

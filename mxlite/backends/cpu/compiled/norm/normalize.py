@@ -1,0 +1,54 @@
+"""Normalization of rows of channels by given factors and shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from .....core.machine_code import native
+from .....graph.opdef import DType
+from ...onednn.primitive import address_of, Run
+from ...runtime.threads import num_threads
+from ..calls.team import call, load, threads_for
+from . import norm_rows as rows
+from .norm_form import Form
+
+
+class Normalize:
+    """out = relu(data * factor + shift + added), all of (`count`, `channels`); see `norm_form`.
+
+    `nbytes` is its scratch.
+    """
+
+    def __init__(self, count: int, channels: int, dtype: DType, relu: bool, addend: str = "") -> None:
+        numbers = count * channels
+        copies = rows.copies(channels, numbers, dtype.itemsize)
+        length = copies * channels
+        self.form = Form(dtype.name, batch=False, gamma=False, relu=relu, addend=addend)
+        self.nbytes = rows.work_bytes(length, num_threads())
+        self.threads = threads_for(3 * numbers * dtype.itemsize)
+        self.slots = {
+            rows.ROWS: numbers // length,
+            rows.LENGTH: length,
+            rows.CHANNELS: channels,
+            rows.REST: numbers % length,
+            rows.COPIES: copies,
+            rows.STRIDE: rows.stride(length),
+        }
+
+    def connect(
+        self, data: Any, line: Sequence[Any], out: Any, work: Any, addend: Any, addend_line: Sequence[Any]
+    ) -> Run:
+        """The call."""
+        names = (rows.FACTOR, rows.SHIFT, rows.ADDEND_FACTOR, rows.ADDEND_SHIFT)
+        arrays = dict(zip(names, (*line, *addend_line)))
+        arrays |= {rows.DATA: data, rows.OUT: out, rows.WORK: work, rows.ADDEND: addend}
+        given = self.slots | {i: address_of(x) for i, x in arrays.items() if x is not None}
+        args = [given.get(i, 0) for i in range(rows.COUNT)]
+        return call(_code(self.form), "norm", args, self.threads, keep=tuple(arrays.values()))
+
+
+@lru_cache(maxsize=64)
+def _code(form: Form) -> native.Code:
+    return load(rows.apply(form))

@@ -1,0 +1,1 @@
+"""Generated code that draws random numbers or weighs them."""

@@ -1,0 +1,1 @@
+"""Rows of convolutions, alone and with what is joined to them."""

@@ -1,0 +1,118 @@
+"""Convolution with its channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .....core.dtype import float32
+from .....graph.opdef import DType
+from .....ops.layout import first
+from .....ops.nn.conv import geometry
+from .....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from .....ops.nn.conv_kernels import Geometry
+from .....ops.scratch import carve, Piece, scratch_bytes
+from .... import base
+from ... import convolution
+from ...kernel_row import BOTH, kernel_rows
+from ...onednn import in_turn, Run
+
+_byte = np.dtype("uint8")
+_STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
+
+
+def forward(r: base.Request) -> base.ChosenKernel | None:
+    """The forward pass, with or without an epilogue."""
+    way = way_of(r)
+    if way is None:
+        return None
+
+    def connect(
+        xp: Any, a: Any, data: Any, weight: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
+    ) -> Run:
+        run: Run = way.connect(data, weight, bias, addend, out, work, factor)
+        return run
+
+    def without(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
+        run: Run = way.connect(data, weight, bias, None, out, work)
+        return run
+
+    run = connect if r.op is _convolution_epilogue else without
+    return base.connected(run, way.nbytes, way.name, bits=convolution.bits_of(way))
+
+
+def way_of(r: base.Request) -> Any:
+    """Implementation of the forward pass, see `convolution`; None if there is none."""
+    found = _geometry(r)
+    if found is None:
+        return None
+    g, weight = found
+    more = {n: getattr(r.attrs, n, False) for n in ("add", "relu", "scale")}
+    return convolution.forward(g, weight, not r.attrs.no_bias, train=r.train, **more)
+
+
+def backward(r: base.Request) -> base.ChosenKernel | None:
+    """The gradients in data, weight and bias that are requested."""
+    found = _geometry(r)
+    if found is None:
+        return None
+    g, weight = found
+    wants_data, wants_weight = r.is_used("d_data"), r.is_used("d_weight")
+    bias = r.is_used("d_bias") and not r.attrs.no_bias
+    data_way = convolution.by_data(g, weight) if wants_data else None
+    weight_way = convolution.by_weight(g, weight, bias) if wants_weight or bias else None
+    if (wants_data and data_way is None) or ((wants_weight or bias) and weight_way is None):
+        return None
+    ways = [w for w in (weight_way, data_way) if w is not None]
+    # The weight gradient needs a buffer even if only the bias gradient is read.
+    spare = r.inputs[1] if bias and not wants_weight else (0,)
+    pieces: list[Piece] = [(spare, weight), ((max((w.nbytes for w in ways), default=0),), _byte)]
+
+    def connect(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        weight: Any,
+        *,
+        d_data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+    ) -> Run:
+        unread, scratch = carve(work, pieces)
+        calls: list[Run] = []
+        if weight_way is not None and (d_weight is not None or d_bias is not None):
+            calls.append(
+                weight_way.connect(d_out, data, unread if d_weight is None else d_weight, d_bias, scratch)
+            )
+        if data_way is not None and d_data is not None:
+            calls.append(data_way.connect(d_out, weight, d_data, scratch))
+        return in_turn(calls)
+
+    name = ", ".join(dict.fromkeys(w.name for w in ways))
+    return base.connected(connect, scratch_bytes(pieces), name, bits=convolution.bits_of(*ways))
+
+
+def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
+    """The convolution and the type of its weight, which may be wider, if there may be a kernel: for floats,
+    and not empty.
+    """
+    weight = r.dtypes[1]
+    if weight not in (r.dtypes[0], float32) or r.dtypes[0] not in _STORED or {*r.dtypes[2:]} - {weight}:
+        return None
+    if 0 in r.inputs[0] or 0 in r.outputs[0] or 0 in r.inputs[1]:
+        return None
+    return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), weight
+
+
+ROWS = kernel_rows(
+    BOTH,
+    {
+        _convolution_channels_last: forward,
+        _convolution_channels_last.grad_op: backward,
+        _convolution_epilogue: forward,
+    },
+)

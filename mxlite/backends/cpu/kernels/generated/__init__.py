@@ -1,0 +1,1 @@
+"""Rows whose kernels are generated code."""

@@ -1,0 +1,146 @@
+"""scaled_dot_product_attention as generated code."""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .....ops.nn.attention import scaled_dot_product_attention as attention
+from .....ops.nn.attention_kernels import Plan
+from ....base import ChosenKernel, connected, Request
+from ...compiled import attention_block as generated, call, storable, usable
+from ...compiled.attention import code
+from ...compiled.attention_block import Form
+from ...kernel_row import GENERATED, kernel_rows
+from ...onednn import in_turn
+from ...onednn.primitive import address_of, Run
+from ...runtime.threads import num_threads
+
+_GRADIENTS_OVER = {
+    "d_query": ("query", "d_out", "out"),
+    "d_key": ("key",),
+    "d_value": ("value",),
+}
+"""See `compiled/attention.py`."""
+
+_FLOATS = frozenset(("float32", "float16", "bfloat16"))
+
+
+def _form(r: Request) -> Form | None:
+    """Form of the code for a request; None if it cannot be generated."""
+    a, (query, key, value, *more) = r.attrs, r.inputs
+    if not usable() or r.dtype.name not in _FLOATS & storable() or (a.p and r.train):
+        return None
+    if 0 in query or 0 in key or 0 in value:
+        return None
+    mask, repeats = "", True
+    if a.use_mask:
+        shape = _full(more[0])
+        mask = r.dtypes[3].name
+        repeats = shape[2] == 1
+        if not repeats and shape[3] == 1 and key[2] > 1:
+            return None
+        if r.op.forward_op and r.is_used("d_mask") and mask != "bool":
+            return None
+    lanes = generated.vectors_for(query[2])
+    return Form(query[3], value[3], r.dtype.name, a.causal, mask, repeats, lanes)
+
+
+def _full(mask: tuple[int, ...]) -> tuple[int, ...]:
+    return (1,) * (4 - len(mask)) + tuple(mask)
+
+
+def _numbers(r: Request, own: int) -> dict[int, int]:
+    """Number arguments by slot."""
+    plan = Plan.of(r.attrs, r.inputs)
+    (scale,) = struct.unpack("<i", struct.pack("<f", plan.scale))
+    found = {
+        generated.BATCH: plan.batch,
+        generated.HEADS: plan.groups * plan.shared,
+        generated.SHARED: plan.shared,
+        generated.QUERIES: plan.queries,
+        generated.NUM_KEYS: plan.keys,
+        generated.SCALE: scale & 0xFFFFFFFF,
+        generated.OWN: own,
+    }
+    if r.attrs.use_mask:
+        shape = _full(r.inputs[3])
+        stride = 1
+        for slot, length in zip(range(generated.MASK_KEY, generated.MASK_BATCH - 1, -1), shape[::-1]):
+            found[slot] = stride if length > 1 else 0
+            stride *= length
+    return found
+
+
+def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
+    form = _form(r)
+    if form is None:
+        return None
+    (batch, groups, keys), threads = r.inputs[1][:3], num_threads()
+    if backward:
+        threads = min(threads, batch * groups)
+    own = generated.work_bytes(form, backward, keys)
+    lengths = -(-8 * r.inputs[0][0] // 64) * 64 if r.attrs.use_length else 0
+    numbers = _numbers(r, own)
+    if not form.mask:
+        code(form, backward)  # with a mask, its array tells the type
+
+    def run(work: Any, length: Any, arrays: dict[int, Any]) -> Run:
+        given = {slot: address_of(x) for slot, x in arrays.items() if x is not None} | numbers
+        given[generated.WORK] = address_of(work) + lengths
+        calls = []
+        if length is not None:  # of whatever type
+            whole = work[: 8 * length.size].view(np.int64)
+            given[generated.LENGTH] = address_of(whole)
+            calls.append(partial(np.copyto, whole, length, casting="unsafe"))
+        mask = arrays[generated.MASK]
+        own_code = code(form if mask is None else form._replace(mask=mask.dtype.name), backward)
+        args = [given.get(i, 0) for i in range(generated.COUNT)]
+        return in_turn([*calls, call(own_code, "attention", args, threads, keep=(work, length, arrays))])
+
+    def forward(
+        xp: Any, a: Any, query: Any, key: Any, value: Any, mask: Any = None, length: Any = None, *, out: Any,
+        log_sum: Any, work: Any,
+    ) -> Run:  # fmt: skip
+        slots = generated
+        return run(
+            work, length,
+            {
+                slots.QUERY: query, slots.KEY: key, slots.VALUE: value, slots.MASK: mask, slots.OUT: out,
+                slots.LOG_SUM: log_sum,
+            },
+        )  # fmt: skip
+
+    def back(
+        xp: Any, a: Any, d_out: Any, query: Any, key: Any, value: Any, mask: Any, length: Any, out: Any,
+        log_sum: Any, *, d_query: Any, d_key: Any, d_value: Any, d_mask: Any, work: Any,
+    ) -> Run:  # fmt: skip
+        slots = generated
+        made = run(
+            work, length,
+            {
+                slots.QUERY: query, slots.KEY: key, slots.VALUE: value, slots.MASK: mask, slots.OUT: out,
+                slots.LOG_SUM: log_sum, slots.D_OUT: d_out, slots.D_QUERY: d_query, slots.D_KEY: d_key,
+                slots.D_VALUE: d_value,
+            },
+        )  # fmt: skip
+        return made if d_mask is None else in_turn([made, partial(d_mask.fill, 0)])
+
+    nbytes = lengths + threads * own
+    if backward:
+        return connected(back, nbytes, "compiled attention", in_place=_GRADIENTS_OVER, bits=())
+    return connected(forward, nbytes, "compiled attention", bits=())
+
+
+def _forward(r: Request) -> ChosenKernel | None:
+    return _kernel(r, False)
+
+
+def _backward(r: Request) -> ChosenKernel | None:
+    return _kernel(r, True)
+
+
+ROWS = kernel_rows(GENERATED, {attention: _forward, attention.grad_op: _backward})

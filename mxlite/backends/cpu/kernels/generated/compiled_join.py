@@ -1,0 +1,175 @@
+"""Concatenation along an axis, and splitting along one, as generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+from .....graph.ir import Shape
+from .....ops.shape.cut import slice_axis
+from .....ops.shape.join import Concat, stack
+from .....ops.shape.split import _split_v2, _unconcat, places_of, SliceChannel
+from ....base import ChosenKernel, connected, Request, Row
+from ...compiled import usable
+from ...compiled.runs import copied, Part
+from ...kernel_row import GENERATED, kernel_rows
+from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
+
+
+class Cut(NamedTuple):
+    """Split of an array into parts: `rows` rows of `length` elements, of which part i has [begin, end)."""
+
+    rows: int
+    length: int
+    parts: tuple[tuple[int, int], ...]
+
+
+def _along(shape: Shape, axis: int, limits: Sequence[int]) -> Cut:
+    """The cut of an array of `shape` at `limits` of one axis."""
+    inner = prod(shape[axis + 1 :])
+    pairs = tuple((i * inner, j * inner) for i, j in pairwise(limits))
+    return Cut(prod(shape[:axis]), shape[axis] * inner, pairs)
+
+
+def _of_lengths(whole: Shape, axis: int, parts: Sequence[Shape]) -> Cut:
+    limits = [0]
+    for s in parts:
+        limits.append(limits[-1] + s[axis])
+    return _along(whole, axis, limits)
+
+
+def cut_of(r: Request) -> Cut:
+    """The cut of a request that joins or splits."""
+    op, a = r.op.forward_op or r.op, r.attrs
+    if op is Concat:
+        return _of_lengths(r.outputs[0], a.dim % len(r.outputs[0]), r.inputs)
+    if op is stack:
+        axis = a.axis % len(r.outputs[0])
+        return _along(r.outputs[0], axis, range(len(r.inputs) + 1))
+    whole = r.inputs[0]
+    if op is _unconcat:
+        return _of_lengths(whole, a.dim % len(whole), r.inputs[1:])
+    axis = a.axis % len(whole)
+    if op is SliceChannel:
+        step = whole[axis] // a.num_outputs
+        return _along(whole, axis, range(0, whole[axis] + 1, step))
+    if op is _split_v2:
+        return _along(whole, axis, places_of(a, whole[axis]))
+    begin = a.begin % whole[axis] if a.begin < 0 else a.begin
+    return _along(whole, axis, (begin, begin + r.outputs[0][axis]))
+
+
+def joined(cut: Cut, whole: Any, parts: Sequence[Any]) -> Run:
+    """The call that writes all of `whole`: its parts, and zeros where one is None and between them."""
+    n, at = whole.itemsize, 0
+    table: list[Part] = []
+
+    def put(part: Any, begin: int, end: int) -> None:
+        if end > begin:
+            run = (end - begin) * n
+            source = 0 if part is None else address_of(part)
+            table.append(Part(source, run, address_of(whole) + begin * n, cut.length * n, run))
+
+    for part, (begin, end) in zip(parts, cut.parts):
+        put(None, at, begin)
+        put(part, begin, end)
+        at = end
+    put(None, at, cut.length)
+    return copied(cut.rows, table, (whole, parts))
+
+
+def apart(cut: Cut, whole: Any, parts: Sequence[Any]) -> Run:
+    """The call that writes those parts of `whole` that are not None."""
+    n = whole.itemsize
+    table = []
+    for part, (begin, end) in zip(parts, cut.parts):
+        if part is not None and end > begin:
+            run = (end - begin) * n
+            table.append(Part(address_of(whole) + begin * n, cut.length * n, address_of(part), run, run))
+    return copied(cut.rows, table, (whole, parts)) if table else in_turn(())
+
+
+def _cut(r: Request) -> Cut | None:
+    """The cut, if there are several rows: a single row is copied best as it is."""
+    if not usable() or len(set(r.dtypes)) != 1 or any(0 in s for s in (*r.inputs, *r.outputs)):
+        return None
+    cut = cut_of(r)
+    return cut if cut.rows > 1 else None
+
+
+def _join(r: Request) -> ChosenKernel | None:
+    """Kernel of Concat and stack."""
+    cut = _cut(r)
+    if cut is None:
+        return None
+
+    def forward(xp: Any, a: Any, *args: Any, out: Any) -> Run:
+        return in_turn(()) if out is None else joined(cut, out, args)
+
+    def backward(xp: Any, a: Any, d_out: Any, *, d_args: Any) -> Run:
+        return apart(cut, d_out, d_args)
+
+    return connected(backward if r.op.forward_op else forward, 0, "compiled copies")
+
+
+def _split(r: Request) -> ChosenKernel | None:
+    """Kernel of SliceChannel and _split_v2."""
+    cut = _cut(r)
+    if cut is None:
+        return None
+
+    def forward(xp: Any, a: Any, data: Any, *, outs: Any) -> Run:
+        return apart(cut, data, outs)
+
+    def backward(xp: Any, a: Any, d_outs: Any, *, d_data: Any) -> Run:
+        return in_turn(()) if d_data is None else joined(cut, d_data, d_outs)
+
+    return connected(backward if r.op.forward_op else forward, 0, "compiled copies")
+
+
+def _gradient_of_concat(r: Request) -> ChosenKernel | None:
+    """Kernel of _unconcat."""
+    cut = _cut(r)
+    if cut is None:
+        return None
+
+    def forward(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
+        return apart(cut, args[0], outs)
+
+    return connected(forward, 0, "compiled copies")
+
+
+def _slice(r: Request) -> ChosenKernel | None:
+    """Kernel of slice_axis."""
+    cut = _cut(r)
+    if cut is None:
+        return None
+
+    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
+        return apart(cut, data, (out,))
+
+    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> Run:
+        return in_turn(()) if d_data is None else joined(cut, d_data, (d_out,))
+
+    return connected(backward if r.op.forward_op else forward, 0, "compiled copies")
+
+
+_OF: dict[Any, Row] = {
+    Concat: _join,
+    stack: _join,
+    SliceChannel: _split,
+    _split_v2: _split,
+    slice_axis: _slice,
+}
+
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        **_OF,
+        **{op.grad_op: row for op, row in _OF.items()},
+        _unconcat: _gradient_of_concat,
+    },
+)

@@ -1,0 +1,49 @@
+"""Local response normalization, as generated code, in both layouts."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from .....ops.norm.lrn import LRN
+from .....ops.norm.lrn_channels_last import _lrn_channels_last
+from ....base import ChosenKernel, connected, Request
+from ...compiled import call, storable, threads_for, usable
+from ...compiled.norm.lrn import code, Form, scratch_floats
+from ...kernel_row import GENERATED, kernel_rows
+from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
+
+
+def _row(r: Request) -> ChosenKernel | None:
+    shape, a = r.inputs[0], r.attrs
+    if not usable() or r.dtype.name not in storable() or r.dtype.kind in "bui" or 0 in shape:
+        return None
+    last = (r.op.forward_op or r.op) is _lrn_channels_last
+    n, c, p = (prod(shape[:-1]), shape[-1], 1) if last else (shape[0], shape[1], prod(shape[2:]))
+    reach = min((a.nsize - 1) // 2, c - 1)
+    scale = a.alpha / a.nsize
+    form = Form(r.dtype.name, reach, scale, a.beta, a.knorm, last or p == 1, r.op.forward_op is not None)
+    module, floats = code(form), scratch_floats(form, c)
+    threads = threads_for((3 if form.backward else 2) * prod(shape) * r.dtype.itemsize)
+
+    def run(data: Any, result: Any, head: Any, work: Any) -> Run:
+        if result is None:
+            return in_turn(())
+        arrays = (data, result, head, work)
+        addresses = [0 if x is None else address_of(x) for x in arrays]
+        each = floats // 3 if form.backward else floats
+        return call(module, "lrn", [*addresses, each, n, c, p], threads, keep=arrays)
+
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
+        return run(data, out, None, work)
+
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> Run:
+        return run(data, d_data, d_out, work)
+
+    return connected(backward if form.backward else forward, 4 * floats * threads, "compiled LRN")
+
+
+ROWS = kernel_rows(
+    GENERATED, dict.fromkeys((LRN, _lrn_channels_last, LRN.grad_op, _lrn_channels_last.grad_op), _row)
+)

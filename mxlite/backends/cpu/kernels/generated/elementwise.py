@@ -1,0 +1,127 @@
+"""Elementwise operators and their gradients, one pass over memory each, as generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from .....core.dtype import float32
+from .....graph.opdef import DType
+from ....base import ChosenKernel, connected, Request
+from ....elementwise.collapse import collapsed
+from ....elementwise.program import can_store, kinds_of, Program, program
+from ....elementwise.rules import RULES
+from ....fused.elementwise import _fused_elementwise, _fused_elementwise_gradient
+from ...compiled import elementwise, storable, usable
+from ...kernel_row import GENERATED, kernel_rows
+from ...runtime.threads import num_threads
+
+LEAST = 1024  # elements from which on machine code beats the reference kernel
+LEAST_SIMPLE = 32768  # the same for what is one call of numpy
+MOST_SIMPLE = 2**18  # above it, numpy's thread is as fast as ours: memory is the limit
+
+_ONE_CALL = frozenset({"add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt", "exp", "log", "floor"})
+"""Steps that numpy runs at the speed of memory."""
+
+
+def is_worth_it(p: Program, dtypes: list[DType]) -> bool:
+    """True if generated code is significantly faster than the reference kernel."""
+    size = prod(p.shape)
+    steps = [s[0] for s in p.expression.steps]  # a number among them is a rectifier, which is several calls
+    lengths, _ = collapsed(p.shape, p.views)
+    if len(lengths) > elementwise.MOST_AXES:
+        return False
+    simple = len(steps) <= 1 and set(steps) <= _ONE_CALL and all(d == float32 for d in dtypes)
+    if simple and (len(lengths) == 1 or lengths[-1] >= 256):
+        return size >= LEAST_SIMPLE and (num_threads() > 1 or size <= MOST_SIMPLE)
+    return size >= LEAST
+
+
+def _row(r: Request) -> ChosenKernel | None:
+    if not usable():
+        return None
+    p = program(r, storable())
+    if p is None:
+        return None
+    kinds = kinds_of(r)
+    assert kinds is not None
+    if not is_worth_it(p, [kinds[n][1] for n in (*p.inputs, *p.outputs)]):
+        return None
+    names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
+    places = [names.index(n) for n in p.inputs]
+    loops = _Loops(p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
+
+    def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> elementwise.Run:
+        return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
+
+    # All inputs are read, vector by vector, before an output is written.
+    whole = tuple(n for n, v in zip(p.inputs, p.views) if v == p.shape) if not r.op.variadic else ()
+    over = dict.fromkeys(p.outputs, whole)
+    kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward, in_place=over)
+
+    def run(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> None:
+        """Imperative call: in the usual case it takes half the time of `connected`'s."""
+        ins, outs = [inputs[i] for i in places], [outputs[n] for n in p.outputs]
+        for x in (*ins, *outs):
+            if x is not None and not x.flags.c_contiguous:
+                kernel.run(xp, a, *inputs, **outputs)
+                return
+        loops.call(ins, outs)()
+
+    return replace(kernel, run=run)
+
+
+def fused(r: Request) -> ChosenKernel | None:
+    """Kernel of the fused operators at any size: their reference kernel is slow."""
+    a = r.attrs
+    if not usable() or not can_store(r.dtypes, a.dtypes, storable()) or 0 in a.shape:
+        return None
+    loops = _Loops(Program(a.expression, a.constants, (), a.views, (), a.shape), r.dtypes, a.dtypes)
+
+    def connect(xp: Any, a: Any, *args: Any, outs: Any) -> elementwise.Run:
+        return loops.call(args, outs)
+
+    return connected(connect, 0, f"compiled {len(a.expression.steps)} steps", like=r.op.forward)
+
+
+class _Loops:
+    """The loops for one program, one for each set of outputs that a call requests.
+
+    A recomputed node may have no buffer for outputs that are not read any more.
+    """
+
+    def __init__(self, p: Program, inputs: Sequence[DType], outputs: Sequence[DType]) -> None:
+        self.p, self.inputs, self.outputs = p, inputs, outputs
+        self.whole = self._loop(range(len(outputs)))
+        self._some: dict[tuple[int, ...], elementwise.Loop] = {}
+
+    def call(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> elementwise.Run:
+        if not any(y is None for y in outputs):
+            return self.whole.call(*inputs, *outputs)
+        wanted = tuple(i for i, y in enumerate(outputs) if y is not None)
+        if not wanted:
+            return _nothing
+        if wanted not in self._some:
+            self._some[wanted] = self._loop(wanted)
+        return self._some[wanted].call(*inputs, *(outputs[i] for i in wanted))
+
+    def _loop(self, wanted: Sequence[int]) -> elementwise.Loop:
+        p, e = self.p, self.p.expression.only(wanted)
+        made = [self.outputs[i] for i in wanted]
+        return elementwise.Loop(e, p.constants, p.views, self.inputs, p.shape, made)
+
+
+def _nothing() -> None:
+    """Do nothing: the run without requested outputs."""
+
+
+ROWS = kernel_rows(
+    GENERATED,
+    {
+        **dict.fromkeys(RULES, _row),
+        _fused_elementwise: fused,
+        _fused_elementwise_gradient: fused,
+    },
+)

@@ -1,0 +1,121 @@
+"""FullyConnected on oneDNN's matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+from .....ops.nn.dense import add_rows, FullyConnected
+from ....base import ChosenKernel, connected, Request
+from ....fused.added_gradient import _added_gradient
+from ...compiled.matrix.column_sum import ColumnSum
+from ...kernel_row import BOTH, kernel_rows
+from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
+from ...onednn.product import Layout
+from ...products import product_of, products, Term
+
+
+def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
+    """Layouts of data (N, K), weight (M, K), out (N, M)."""
+    (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
+    return Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
+
+
+def _forward(r: Request) -> ChosenKernel | None:
+    data, weight, out = _layouts(r)
+    bias = "" if r.attrs.no_bias else "bias"
+    return products(r, [Term("data", "weight", "out", (data, weight.turned, out), bias)])
+
+
+def _backward(r: Request) -> ChosenKernel | None:
+    data, weight, out = _layouts(r)
+    terms = [
+        Term("d_out", "weight", "d_data", (out, weight, data)),
+        Term("d_out", "data", "d_weight", (out.turned, data, weight)),
+    ]
+    sums = _BiasSums.of(r, out)
+
+    def before(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
+        return sums.calls(xp, *(arrays[n] for n in ("d_out", "d_bias", "work")))
+
+    if not r.is_used("d_data") and not r.is_used("d_weight"):
+        return None if sums.down is None else _sums_alone(sums.down)
+    return products(r, terms, before, sums.nbytes)
+
+
+class _BiasSums(NamedTuple):
+    """The gradient of a bias: sums over `rows` rows of d_out. `down`: generated code, if there is any."""
+
+    rows: int
+    down: ColumnSum | None
+
+    @classmethod
+    def of(cls, r: Request, out: Layout) -> _BiasSums:
+        """The sums for a call, which computes d_bias or not."""
+        rows, columns = out.shape
+        try:
+            down = ColumnSum(rows, columns, r.dtype, r.dtype) if r.is_used("d_bias") else None
+        except LookupError:
+            down = None
+        return cls(rows, down)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch."""
+        return 0 if self.down is None else self.down.nbytes
+
+    def calls(self, xp: Any, d_out: Any, d_bias: Any, work: Any) -> list[Run]:
+        """Calls that compute d_bias, if it is requested."""
+        if d_bias is None:
+            return []
+        if self.down is not None:
+            return [self.down.connect(d_out, d_bias, work[: self.nbytes])]
+        return [partial(add_rows, xp, d_out.reshape(self.rows, -1), d_bias)]
+
+
+def _sums_alone(down: ColumnSum) -> ChosenKernel:
+    """The gradient of a bias, if another node computes those of data and weight."""
+
+    def connect(xp: Any, a: Any, d_out: Any, *, d_bias: Any, work: Any) -> Run:
+        return down.connect(d_out, d_bias, work[: down.nbytes])
+
+    return connected(connect, down.nbytes, down.name)
+
+
+def added(r: Request) -> ChosenKernel | None:
+    """A gradient with accumulation into the other term, in place or into a copy of it."""
+    if r.attrs.op is not FullyConnected or len(set(r.dtypes)) != 1:
+        return None
+    (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)
+    n = prod(d_out[:-1])
+    data, weight, out = Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
+    of_weight = Term("d_out", "data", "out", (out.turned, data, weight), adds=1.0)
+    of_data = Term("d_out", "weight", "out", (out, weight, data), adds=1.0)
+    how = product_of(r.dtype, of_data if r.attrs.of == "data" else of_weight)
+    if how is None:
+        return None
+    sums = _BiasSums.of(r, out)
+
+    def connect(
+        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
+    ) -> Run:
+        calls = sums.calls(xp, d_out, d_bias, work)
+        if address_of(out) != address_of(addend):
+            calls.append(partial(xp.copyto, out, addend))
+        calls.append(how.bind(d_out, data if weight is None else weight, out, None, work))
+        return in_turn(calls)
+
+    return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
+
+
+ROWS = kernel_rows(
+    BOTH,
+    {
+        FullyConnected: _forward,
+        FullyConnected.grad_op: _backward,
+        _added_gradient: added,
+    },
+)

@@ -1,0 +1,289 @@
+"""Classifiers with their cross-entropy, a band of rows at a time: products and generated code in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .....core.dtype import float32
+from .....core.machine_code import native
+from .....graph.opdef import DType
+from .....ops.scratch import carve, Piece, scratch_bytes
+from ....base import ChosenKernel, connected, Request
+from ....fused.dense_cross_entropy import _dense_cross_entropy, band_rows
+from ....fused.dense_cross_entropy_update import _dense_cross_entropy_update
+from ....fused.narrowed_dense import bands
+from ...compiled import call, cross_entropy, storable, threads_for, update as compiled_update, usable
+from ...compiled.matrix.column_sum import ColumnSum
+from ...kernel_row import BOTH, kernel_rows
+from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
+from ...onednn.product import Layout, Product
+from ...products import multiplies, product_of, Term
+from ..generated.compiled_cross_entropy import add_up, LABELS
+from .narrowed_dense import Casts
+
+_byte = np.dtype("uint8")
+
+
+class _Growth(NamedTuple):
+    """Accumulation of the weight gradient: the beta of each band's product, the first number for the first
+    band; empty if the gradient is not requested. alpha: as in `Term`. data: the type of the data rows in it.
+    """
+
+    adds: tuple[float, ...]
+    data: DType
+    alpha: float | None = 1.0
+
+
+class _Band(NamedTuple):
+    """Products for `rows` rows, with each block of the weight by its length. Gradients that are sums over
+    rows are written or added to; see `_Growth` for the weight's.
+    """
+
+    rows: int
+    scores: Mapping[int, Product]
+    to_data: Mapping[tuple[int, bool], Product]  # the bool: True if it is added
+    to_weight: tuple[Product, Product] | None = None
+    to_bias: tuple[ColumnSum, ColumnSum] | None = None
+
+    @property
+    def scratch(self) -> int:
+        products = [*self.scores.values(), *self.to_data.values(), *(self.to_weight or ())]
+        return max(*(p.scratch for p in products), *(s.nbytes for s in self.to_bias or ()), 0)
+
+
+class _Bands(NamedTuple):
+    """All `rows` in bands like `whole`, the last one like `rest`. blocks: rows of the weight that are
+    multiplied at a time, and first cast by `casts`, if there is one.
+    """
+
+    rows: int
+    whole: _Band
+    rest: _Band
+    code: native.Code
+    pieces: list[Piece]  # band of scores, loss of each row, scratch, 16-bit block, float32 gradient
+    classes: int
+    width: int
+    blocks: Sequence[slice]
+    casts: Casts | None
+
+    @property
+    def name(self) -> str:
+        narrowing = "" if self.casts is None else "compiled cast, "
+        product = next(iter(self.whole.scores.values())).name
+        return f"{narrowing}{product}, compiled cross entropy, {self.whole.rows} rows at a time"
+
+    def calls(
+        self, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, work: Any,
+        scaled: Callable[[Any], tuple[list[Run], Any, dict[str, Any]]] = lambda rows: ([], rows, {}),
+    ) -> list[Run]:  # fmt: skip
+        """outs: as in `_dense_cross_entropy`. `scaled(rows)` gives the calls that prepare rows of data as a
+        factor of the weight gradient, that factor, and further arguments of the product.
+        """
+        out, d_data, d_weight, d_bias = outs
+        scores, losses, scratch, held, wide = carve(work, self.pieces)
+        x = data.reshape(self.rows, self.width)
+        d_x = None if d_data is None else d_data.reshape(self.rows, self.width)
+        head = 0 if d_out is None else address_of(d_out)
+        threads = threads_for(16 * self.whole.rows * self.classes)
+        calls: list[Run] = []
+
+        def block(rows: slice) -> Any:
+            """Rows of the weight, in the type of data."""
+            if self.casts is None:
+                return weight[rows]
+            narrow = held[: rows.stop - rows.start]
+            calls.append(self.casts.call(weight[rows], narrow))
+            return narrow
+
+        for begin in range(0, self.rows, self.whole.rows):
+            band = self.whole if begin + self.whole.rows <= self.rows else self.rest
+            part = slice(begin, begin + band.rows)
+            made, later = scores[: band.rows], begin > 0
+            for rows in self.blocks:
+                how, y = band.scores[rows.stop - rows.start], block(rows)
+                own = None if bias is None else bias[rows]
+                calls.append(how.bind(x[part], y, made[:, rows], own, scratch))
+            at = [address_of(z) for z in (made, label[part], losses[part])]
+            slots = [*at, head, at[0], band.rows, self.classes]
+            calls.append(call(self.code, "cross_entropy", slots, threads, keep=(work, label, d_out)))
+            if band.to_weight is not None and d_weight is not None:
+                before, factor, told = scaled(x[part])
+                calls += before
+                calls.append(band.to_weight[later].bind(made, factor, d_weight, None, scratch, **told))
+            if band.to_bias is not None and d_bias is not None:
+                calls.append(band.to_bias[later].connect(made, d_bias, scratch[: band.to_bias[0].nbytes]))
+            if band.to_data and d_x is not None:
+                into = d_x[part] if self.casts is None else wide[: band.rows]
+                for rows in self.blocks:
+                    how, y = band.to_data[rows.stop - rows.start, rows.start > 0], block(rows)
+                    calls.append(how.bind(made[:, rows], y, into, None, scratch))
+                if self.casts is not None:
+                    calls.append(self.casts.call(into, d_x[part]))
+        if out is not None:
+            calls.append(partial(add_up, losses, out))
+        return calls
+
+
+def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
+    """Bands for the loss, and with `gradients` for the requested ones; None if there is no good kernel."""
+    kinds = dict(zip(r.op.input_names(r.attrs), r.dtypes))
+    if kinds["weight"] not in (r.dtype, float32) or kinds.get("bias", r.dtype) != r.dtype or not usable():
+        return None
+    if kinds["label"].name not in LABELS or r.dtype.itemsize > 4 or r.dtype.name not in storable():
+        return None
+    count, (classes, width) = r.inputs[0][0], r.inputs[1]
+    if 0 in (count, classes, width):
+        return None
+    narrows = kinds["weight"] != r.dtype and multiplies(r.dtype)
+    blocks = bands((classes, width)) if narrows else [slice(0, classes)]
+    length = band_rows(count, classes, r.dtype)
+    kind = r.dtype if narrows else kinds["weight"]
+    whole = _band(r, length, blocks, kind, narrows, growth)
+    rest = _band(r, count % length, blocks, kind, narrows, growth) if count % length else whole
+    if whole is None or rest is None:
+        return None
+    casts = None
+    if narrows:
+        each = {(s.stop - s.start, width) for s in blocks}
+        casts = Casts(r.dtype, each | {(whole.rows, width), (rest.rows, width)})
+    form = cross_entropy.Form(r.dtype.name, kinds["label"].name, True, float32.name if gradients else "")
+    pieces: list[Piece] = [
+        ((length, classes), r.dtype),
+        ((count,), float32),
+        ((max(whole.scratch, rest.scratch),), _byte),
+        ((blocks[0].stop if narrows else 0, width), r.dtype),
+        ((length if narrows and whole.to_data else 0, width), float32),
+    ]
+    code = cross_entropy.code(form, classes)
+    return _Bands(count, whole, rest, code, pieces, classes, width, blocks, casts)
+
+
+def _loss(r: Request) -> ChosenKernel | None:
+    made = _bands(r, r.attrs.gradients, _Growth((0, 1) if r.is_used("d_weight") else (), r.dtype))
+    if made is None:
+        return None
+
+    def connect(
+        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, *,
+        out: Any, d_data: Any, d_weight: Any, d_bias: Any, work: Any,
+    ) -> Run:  # fmt: skip
+        outs = out, d_data, d_weight, d_bias
+        return in_turn(made.calls(data, weight, bias, label, d_out, outs, work))
+
+    return connected(connect, scratch_bytes(made.pieces), made.name)
+
+
+def _update(r: Request) -> ChosenKernel | None:
+    """The first band scales the momentum that the gradient is added to. A factor of the gradient is applied
+    to the rows of data in its product, which are fewer numbers, in float32; or to the product, if that
+    is one of 16 bits.
+    """
+    op, attrs = r.attrs.op.step_of, r.attrs.attrs
+    keeps, grows = r.attrs.growth
+    if r.dtypes[1] != float32:
+        return None
+    if multiplies(r.dtype):
+        growth = _Growth((keeps, 1), r.dtype, None)
+    elif r.dtype == float32:
+        growth = _Growth((keeps, 1), float32)
+    else:  # a generated product has no beta other than 1
+        growth = _Growth((1, 1), float32)
+    made = _bands(r, True, growth)
+    if made is None:
+        return None
+    kinds = (float32.name, float32.name)
+    rest = compiled_update.code(op, replace(attrs, row=0), kinds, False, rest=True)
+    size = prod(r.inputs[1])
+    threads = threads_for(4 * size * float32.itemsize)
+    pieces: list[Piece] = [
+        ((scratch_bytes(made.pieces),), _byte),
+        ((0 if growth.alpha is None else made.whole.rows, made.width), float32),
+        ((1,), float32),
+    ]
+
+    def connect(
+        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, state: Any, hyper: Any, *,
+        out: Any, d_data: Any, d_bias: Any, work: Any,
+    ) -> Run:  # fmt: skip
+        for_bands, rows, factor = carve(work, pieces)
+
+        def set_factor() -> None:
+            factor[0] = np.float32(hyper[attrs.row, 0] * grows)
+
+        def scaled(x: Any) -> tuple[list[Run], Any, dict[str, Any]]:
+            if growth.alpha is None:
+                return [], x, {"factor": factor}
+            into = rows[: len(x)]
+            wide, source = ([], x) if x.dtype == float32 else ([partial(np.copyto, into, x)], into)
+            return [*wide, partial(np.multiply, source, factor, into)], into, {}
+
+        before: list[Run] = [set_factor]
+        if growth.adds[0] != keeps:
+            before.append(partial(np.multiply, state, np.float32(keeps), state))
+        outs = out, d_data, state, d_bias
+        calls = made.calls(data, weight, bias, label, d_out, outs, for_bands, scaled)
+        slots = [
+            address_of(hyper) + hyper.strides[0] * attrs.row,
+            size,
+            address_of(weight),
+            address_of(state),
+        ]
+        after = call(rest, "update", slots, threads, keep=(weight, state, hyper))
+        return in_turn([*before, *calls, after])
+
+    name = f"{made.name}, {op.op_name}"
+    return connected(connect, scratch_bytes(pieces), name, mutates=True)
+
+
+def _band(
+    r: Request, rows: int, blocks: Sequence[slice], weight: DType, apart: bool, growth: _Growth
+) -> _Band | None:
+    """None if there is no good product of this size. weight: the type of the weight's block. apart:
+    True if the data gradient is accumulated in float32.
+    """
+    classes, width = r.inputs[1]
+    scores, data = Layout((rows, classes), (classes, 1)), Layout.dense(rows, width)
+    work = r.inputs[0][0] * classes * width
+    bias = "" if r.attrs.no_bias else "bias"
+    of_scores: dict[int, Product] = {}
+    to_data: dict[tuple[int, bool], Product] = {}
+    to_weight: list[Product] = []
+    try:
+        for count in {s.stop - s.start for s in blocks}:
+            part, some = Layout((rows, count), (classes, 1)), Layout.dense(count, width)
+            term = Term("data", "weight", "scores", (data, some.turned, part), bias)
+            of_scores[count] = _known(r.dtype, term, work, (r.dtype, weight, r.dtype))
+            if r.is_used("d_data"):
+                made = float32 if apart else r.dtype
+                for adds in (False, True) if apart else (False,):
+                    term = Term("scores", "weight", "d_data", (part, some, data), adds=adds)
+                    to_data[count, adds] = _known(r.dtype, term, work, (r.dtype, weight, made))
+        for before in growth.adds:
+            layouts = scores.turned, data, Layout.dense(classes, width)
+            term = Term("scores", "data", "d_weight", layouts, alpha=growth.alpha, adds=before)
+            to_weight.append(_known(r.dtype, term, work, (r.dtype, growth.data, float32)))
+        sums = None
+        if r.is_used("d_bias"):
+            fresh, more = (ColumnSum(rows, classes, r.dtype, float32, adds) for adds in (False, True))
+            sums = fresh, more
+    except LookupError:
+        return None
+    return _Band(rows, of_scores, to_data, (to_weight[0], to_weight[1]) if to_weight else None, sums)
+
+
+def _known(dtype: DType, term: Term, work: int, kinds: tuple[DType, DType, DType]) -> Product:
+    """The product; raises LookupError if there is none."""
+    found = product_of(dtype, term, work, kinds)
+    if found is None:
+        raise LookupError
+    return found
+
+
+ROWS = kernel_rows(BOTH, {_dense_cross_entropy: _loss, _dense_cross_entropy_update: _update})

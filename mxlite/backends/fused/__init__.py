@@ -1,0 +1,1 @@
+"""Operators that passes make out of others: what runs in one call instead of several."""

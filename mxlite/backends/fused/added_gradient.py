@@ -1,0 +1,101 @@
+"""Operator that accumulates a gradient into another one (beta = 1).
+
+    d_data = of a product, from d_out and weight       out = addend + d_data
+    d_weight = of a product, from d_out and data       out = addend + d_weight
+
+A kernel adds as it writes: the separate gradient is never stored, and if the kernel allows it `out`
+overwrites `addend`. The pass `passes/fusion/added_gradients.py` inserts the operator into a step; no user and
+no file ever sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ...graph.opdef import DType, Op, Shapes
+from ..facts import flops_of
+
+
+@dataclass(frozen=True)
+class AddedGradientAttrs:
+    """`op`: the differentiated operator, `attrs` its parameters; `of`: its input, "data" or "weight"."""
+
+    op: type[Op]
+    attrs: Any
+    of: str = "data"
+
+    @property
+    def gradient(self) -> type[Op]:
+        """The operator that computes all gradients."""
+        made = self.op.grad_op
+        assert made is not None
+        return made
+
+    @property
+    def factor(self) -> str:
+        """The factor of the gradient besides d_out."""
+        return "weight" if self.of == "data" else "data"
+
+    @property
+    def has_bias(self) -> bool:
+        """True if the gradient of a bias is computed with it."""
+        return self.of == "weight" and "bias" in self.op.input_names(self.attrs)
+
+    def forward(self, inputs: Shapes) -> tuple[Shapes, Shapes]:
+        """The shapes of the call whose gradient it is."""
+        d_out, factor, addend = inputs
+        data, weight = (addend, factor) if self.of == "data" else (factor, addend)
+        bias = ((weight[0],),) if self.has_bias else ()
+        return (data, weight, *bias), (d_out,)
+
+
+class _added_gradient(Op):
+    """``out = addend + gradient``, for an operator of data and weight that is linear in both.
+
+    d_out: as the operator's output;  data or weight: the other factor;  addend, out: as the input whose
+    gradient it is;  d_bias: the gradient of a bias, which is not accumulated. Cost: that of the
+    gradient, and a sum.
+    """
+
+    inputs = ("d_out", "data", "weight", "addend")
+    outputs = ("out", "d_bias")
+    Attrs = AddedGradientAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return ("d_out", a.factor, "addend")
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.outputs if a.has_bias else cls.outputs[:1]
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Any, Shapes]:
+        return shapes, (shapes[2], *a.forward(shapes)[0][2:])
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return int(flops_of(a.gradient, a.attrs, a.forward(inputs), (f"d_{a.of}",))) + prod(inputs[2])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        nbytes: int = a.op.backward_workspace(a.attrs, *a.forward(inputs), dtype)
+        return nbytes
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
+    ) -> None:
+        signature = a.gradient.signature
+        have: Mapping[str, Any] = {"d_out": d_out, "data": data, "weight": weight}
+        arrays = {f"d_{a.of}": out, "d_bias": d_bias}
+        made = {n: arrays.get(n) for n in signature.makes}
+        factor = have[a.factor]
+        shapes = a.forward((d_out.shape, factor.shape, addend.shape))
+        offered = {"work": work, "shapes": shapes}
+        services = {n: x for n, x in offered.items() if n in signature.services}
+        a.gradient.forward(xp, a.attrs, *(have.get(n) for n in signature.needs), **made, **services)
+        xp.add(out, addend, out=out)

@@ -1,0 +1,195 @@
+"""Chunked linear cross-entropy: a classifier and its loss as one operator, a band of rows at a time.
+
+A language model has a score for each word of its vocabulary at each position. As a whole these scores are
+often the largest array of a step, and in backward there is a gradient as large. A loss that is a sum over
+rows needs neither: once a band of scores is there, its loss is known and so is its gradient, and both
+products that read the gradient can be computed before the next band:
+
+    for rows [a, b)    scores = data[a:b] @ weight.T + bias      a band, in the same bytes each time
+                       loss += cross entropy of scores
+                       scores = d_out * (softmax(scores) - one at each label)
+                       d_weight += scores.T @ data[a:b]     d_bias += sum of their rows
+                       d_data[a:b] = scores @ weight
+
+No product is computed twice. The factor of the loss's gradient, d_out, has to be known beforehand, as it is
+if the loss is an output of the network.
+
+In 16 bits scores and their gradient are rounded once, as they are as a whole; the loss and sums over
+bands are float32.
+
+The pass `passes/tiling/loss_bands.py` inserts the operator into a step; no user and no file ever sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...graph import NoAttrs
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ...ops.linalg.product import product, product_bytes
+from ...ops.loss.cross_entropy import softmax_cross_entropy
+from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
+
+BAND_BYTES = 5 * 1024 * 1024
+"""Bytes of scores at a time, about: they stay in the last-level cache between the product that writes them
+and those that read them."""
+
+LEAST_ROWS = 128
+"""Least rows of a band. Products of fewer rows take longer: each reads the weight and its gradient."""
+
+_MULTIPLE = 16  # rows: whole vectors, whether or not a kernel transposes the product
+
+_STRIP = 512  # rows of the weight's gradient that the reference adds a band's part to at a time
+
+_byte = np.dtype("uint8")
+_double = np.dtype("float64")
+
+
+@dataclass(frozen=True)
+class DenseLossAttrs:
+    """`no_bias` as in FullyConnected. gradients: True if they are computed too; then there is d_out."""
+
+    no_bias: bool
+    gradients: bool
+
+
+class _dense_cross_entropy(Op):
+    """``out = softmax_cross_entropy(data @ weight.T + bias, label)``, and with `gradients` d_out times its
+    gradients.
+
+    data: (N, ...) read as (N, K);  weight: (M, K);  bias: (M,);  label: (N,), class numbers;  d_out: (1,)  ->
+    out: (1,), d_data, d_weight, d_bias. For data of 16 bits all but d_data, and d_out, are float32. The
+    weight may be: a kernel reads it so, or casts some rows of it at a time. Cost: 2 * N * M * K flops,
+    three times as many with gradients. A label out of range adds nothing to any of them.
+    """
+
+    inputs = ("data", "weight", "bias", "label", "d_out")
+    outputs = ("out", "d_data", "d_weight", "d_bias")
+    in_place = {"d_data": "data"}
+    recomputable = False
+    Attrs = DenseLossAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        absent = {"bias"} if a.no_bias else set()
+        absent |= set() if a.gradients else {"d_out"}
+        return tuple(n for n in cls.inputs if n not in absent)
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        if not a.gradients:
+            return cls.outputs[:1]
+        return cls.outputs[:3] if a.no_bias else cls.outputs
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        return super().in_place_options(a) if a.gradients else {}
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        named = dict(zip(cls.input_names(a), shapes))
+        made = {"out": (1,)} | {f"d_{n}": named.get(n) for n in ("data", "weight", "bias")}
+        return shapes, tuple(made[n] for n in cls.output_names(a))  # type: ignore[misc]
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        data = dtypes[0]
+        wide = None if data is None else accumulator(data)
+        return dtypes, tuple(data if n == "d_data" else wide for n in cls.output_names(a))
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        scores = inputs[0][0] * inputs[1][0]
+        return scores * (2 * inputs[1][1] + 4) * (3 if a.gradients else 1)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(reference_pieces(inputs, dtype, a.gradients))
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, *,
+        out: Any, d_data: Any, d_weight: Any, d_bias: Any, work: Any,
+    ) -> None:  # fmt: skip
+        pieces = reference_pieces((data.shape, weight.shape), data.dtype, a.gradients)
+        scratch = carve(work, pieces)
+        if d_weight is not None:
+            d_weight.fill(0)
+        run_bands(xp, data, weight, bias, label, d_out, (out, d_data, d_weight, d_bias), scratch)
+
+
+def run_bands(
+    xp: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, scratch: Any,
+    factor: float = 1.0,
+) -> None:  # fmt: skip
+    """All bands, by the reference. outs: as in `_dense_cross_entropy`; the weight gradient, times
+    `factor`, is accumulated. scratch: arrays of `reference_pieces`.
+    """
+    out, d_data, d_weight, d_bias = outs
+    count, (classes, width) = len(data), weight.shape
+    x = data.reshape(count, width)
+    scores, total, term, more, row, rest = scratch
+    if d_bias is not None:
+        d_bias.fill(0)
+    total.fill(0)
+    for begin in range(0, count, len(scores)):
+        part = slice(begin, min(begin + len(scores), count))
+        made, labels = scores[: part.stop - begin], label[part]
+        product(xp, x[part], weight.T, made, rest)
+        if bias is not None:
+            xp.add(made, bias, out=made)
+        softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, work=rest)
+        xp.add(total, term, out=total)
+        if d_out is None:
+            continue
+        softmax_cross_entropy.backward(xp, NoAttrs(), d_out, made, labels, d_data=made, work=rest)
+        if d_weight is not None:
+            for i in range(0, classes, _STRIP):
+                target = d_weight[i : i + _STRIP]
+                parts = more[: len(target)]
+                product(xp, made[:, i : i + _STRIP].T, x[part], parts, rest)
+                if factor != 1:
+                    xp.multiply(parts, factor, out=parts)
+                xp.add(target, parts, out=target)
+        if d_bias is not None:
+            xp.add.reduce(made, axis=0, dtype=row.dtype, out=row)
+            xp.add(d_bias, row, out=d_bias)
+        if d_data is not None:
+            product(xp, made, weight, d_data.reshape(count, width)[part], rest)
+    if out is not None:
+        xp.copyto(out, total, casting="unsafe")
+
+
+def band_rows(rows: int, classes: int, dtype: DType) -> int:
+    """Rows of a band, except the last one: bands are about equal, and have about the wanted size."""
+    target = max(LEAST_ROWS, BAND_BYTES // (classes * dtype.itemsize))
+    bands = max(1, -(-rows // target))
+    even = -(-rows // bands)
+    return min(rows, -(-even // _MULTIPLE) * _MULTIPLE)
+
+
+def reference_pieces(inputs: Shapes, dtype: DType, gradients: bool) -> list[Piece]:
+    """Scratch: a band of scores, losses and their partial sum, partial gradients, scratch of the loss.
+
+    inputs: shapes of data and weight, first.
+    """
+    rows, (classes, width) = inputs[0][0], inputs[1]
+    band = (band_rows(rows, classes, dtype), classes)
+    ask = softmax_cross_entropy.workspace, softmax_cross_entropy.backward_workspace
+    own = (f(NoAttrs(), (band, band[:1]), ((1,),), dtype) for f in ask)
+    sizes = (band[0], width, classes), (min(classes, _STRIP), band[0], width), (*band, width)
+    nbytes = max(*own, *(product_bytes(*size, dtype) for size in sizes))
+    wide = accumulator(dtype)
+    return [
+        (band, dtype),
+        ((1,), _double),
+        ((1,), _double),
+        ((min(classes, _STRIP) if gradients else 0, width), wide),
+        ((classes if gradients else 0,), wide),
+        ((nbytes,), _byte),
+    ]

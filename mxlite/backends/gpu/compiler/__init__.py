@@ -1,0 +1,1 @@
+"""From CUDA C++ text to machine code that is kept on disk."""

@@ -1,0 +1,176 @@
+"""Copies and fills between strided views: vector copies of contiguous rows, tiles for transpositions.
+
+A copy is reduced to the fewest axes, ordered as in the target, and becomes one launch. Then
+
+    rows    both views are contiguous along the last axis: units of up to 16 bytes, read and written once
+    tiles   the source is contiguous along another axis: 32 x 32 elements at a time go through shared
+            memory, so that both sides are read and written in rows of 32
+    single  else, or where a tile would be almost empty: a thread for each element, in the target's order
+
+Only sizes of elements count, never types.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..compiler.source import kernel, shared, Source
+from ..runtime.device import Arguments, Device, nothing, pointer, Run
+from .layout import divisor
+from .trace import Move, Sheet
+
+THREADS = 256
+ROUNDS = 4  # units of a thread, where there are enough for all
+TILE = 32
+FEW = 8  # elements of an axis below which a tile is mostly empty
+MOST = 2**31 - 1  # of divisors by multiplication
+
+UNITS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64", 16: "Pack<uint64, 2>"}
+"""The type as which bytes of one unit are copied."""
+
+Axis = tuple[int, int, int]  # length, stride in the target, stride in the source
+
+
+def axes_of(target: Sheet, source: Sheet | None) -> list[Axis]:
+    """The fewest axes of a copy, ordered as in the target; strides in elements, 0 without a source."""
+    strides = source.strides if source is not None else (0,) * target.ndim
+    listed = [(n, t, s) for n, t, s in zip(target.shape, target.strides, strides) if n != 1]
+    listed.sort(key=lambda axis: (-abs(axis[1]), -abs(axis[2])))
+    merged: list[Axis] = []
+    for n, t, s in listed:
+        if merged and merged[-1][1] == n * t and merged[-1][2] == n * s:
+            merged[-1] = (merged[-1][0] * n, t, s)
+        else:
+            merged.append((n, t, s))
+    return merged or [(1, 1, 1)]
+
+
+@functools.lru_cache(maxsize=256)
+def single_source(unit: int, outer: int, wide: bool, fill: bool) -> Source:
+    """The kernel "single" for units of bytes, `outer` axes before the last; `wide`: more than MOST units."""
+    number = "int64" if wide else "uint32"
+    parameters = [f"{UNITS[unit]} *out"]
+    parameters.append("uint64 value" if fill else f"const {UNITS[unit]} *in")
+    parameters += ["int64 units", "int64 out_last", "int64 in_last"]
+    for axis in range(1, outer + 1):
+        parameters += [f"{number} n{axis}"] + ([] if wide else [f"uint32 n{axis}_m", f"uint32 n{axis}_s"])
+    parameters += [f"int64 out_{axis}, int64 in_{axis}" for axis in range(outer)]
+    body = ["MX_EACH(at, units) {", f"    {number} rest = ({number})at;"]
+    for axis in range(outer, 0, -1):
+        quotient = f"rest / n{axis}" if wide else f"divided(rest, n{axis}_m, n{axis}_s)"
+        body += [
+            f"    {number} left{axis} = {quotient};",
+            f"    int64 x{axis} = (int64)(rest - left{axis} * n{axis});",
+            f"    rest = left{axis};",
+        ]
+    body.append("    int64 x0 = (int64)rest;")
+    terms = {
+        side: " + ".join([*(f"x{i} * {side}_{i}" for i in range(outer)), f"x{outer} * {side}_last"])
+        for side in ("out", "in")
+    }
+    if fill and unit == 16:
+        body.append(f"    {UNITS[16]} v = {{{{value, value}}}};")
+        body.append(f"    out[{terms['out']}] = v;")
+    elif fill:
+        body.append(f"    out[{terms['out']}] = ({UNITS[unit]})value;")
+    else:
+        body.append(f"    out[{terms['out']}] = in[{terms['in']}];")
+    body.append("}")
+    return Source(shared("types", "index") + kernel("single", parameters, body, THREADS))
+
+
+@functools.lru_cache(maxsize=16)
+def tiles_source(unit: int) -> Source:
+    """The kernel "tiles" for elements of `unit` bytes; see cuda/tiles.cuh."""
+    return Source(shared("types") + f"typedef {UNITS[unit]} T;\n" + shared("tiles"))
+
+
+def moved(device: Device, move: Move, arrays: Any) -> Run:
+    """The call that performs `move`; `arrays[sheet.of]` is the base array of a sheet, in C order."""
+    target, source = move.target, move.source
+    if target.size == 0:
+        return nothing
+    item = target.dtype.itemsize
+    out = device.address(arrays[target.of]) + target.offset * item
+    axes = axes_of(target, source)
+    if source is None:
+        return _filled(device, out, axes, move.value, item)
+    given = device.address(arrays[source.of]) + source.offset * item
+    if out == given and all(t == s for _, t, s in axes):
+        return nothing  # in place
+    turned = next((i for i, (n, _, s) in enumerate(axes[:-1]) if abs(s) == 1 and n >= FEW), None)
+    n, t, s = axes[-1]
+    if turned is not None and abs(t) == 1 and s not in (0, 1, -1) and n >= FEW and len(axes) <= 6:
+        return _in_tiles(device, out, given, axes, turned, item)
+    return _one_by_one(device, out, given, axes, item)
+
+
+def copied(device: Device, source: Any, target: Any) -> Run:
+    """The call that copies an array in C order to another of its size and type; a no-op for itself."""
+    arrays = {"source": source, "target": target}
+    given, made = (Sheet.whole(n, (x.size,), x.dtype, []) for n, x in arrays.items())
+    return moved(device, Move(made, given), arrays)
+
+
+def _one_by_one(device: Device, out: int, given: int, axes: Sequence[Axis], item: int) -> Run:
+    unit, axes = _units(out, given, axes, item)
+    return _launch(device, out, pointer(given), axes, unit, fill=False)
+
+
+def _filled(device: Device, out: int, axes: Sequence[Axis], value: bytes, item: int) -> Run:
+    pattern = ctypes.c_uint64(int.from_bytes(value * (8 // item), "little"))
+    unit, axes = _units(out, out, [(n, t, t) for n, t, _ in axes], item)
+    return _launch(device, out, pattern, axes, unit, fill=True)
+
+
+def _units(out: int, given: int, axes: Sequence[Axis], item: int) -> tuple[int, list[Axis]]:
+    """The largest unit in which rows can be copied, and the axes counted in it."""
+    n, t, s = axes[-1]
+    unit = item
+    while t == s == 1 and unit < 16:
+        larger = 2 * unit
+        step = larger // item
+        outer = [x for _, a, b in axes[:-1] for x in (a, b)]
+        if n % step or out % larger or given % larger or any(x % step for x in outer):
+            break
+        unit = larger
+    step = unit // item
+    if step == 1:
+        return unit, list(axes)
+    return unit, [*((m, a // step, b // step) for m, a, b in axes[:-1]), (n // step, 1, 1)]
+
+
+def _launch(device: Device, out: int, given: Any, axes: Sequence[Axis], unit: int, fill: bool) -> Run:
+    units, outer = prod(n for n, _, _ in axes), len(axes) - 1
+    wide = units > MOST
+    values: list[Any] = [pointer(out), given]
+    values += [ctypes.c_int64(x) for x in (units, *axes[-1][1:])]
+    for n, _, _ in axes[1:]:
+        if wide:
+            values.append(ctypes.c_int64(n))
+        else:
+            values += [ctypes.c_uint32(x) for x in (n, *divisor(n))]
+    values += [ctypes.c_int64(x) for _, t, s in axes[:-1] for x in (t, s)]
+    blocks = min(-(-units // THREADS), max(-(-units // (THREADS * ROUNDS)), 16 * device.multiprocessors))
+    function = device.function(single_source(unit, outer, wide, fill), "single")
+    return device.launch(function, (min(blocks, MOST), 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+
+
+def _in_tiles(device: Device, out: int, given: int, axes: Sequence[Axis], turned: int, item: int) -> Run:
+    rows, columns = axes[turned], axes[-1]
+    rest = [a for i, a in enumerate(axes[:-1]) if i != turned]
+    tiles = [-(-n // TILE) for n, _, _ in (rows, columns)]
+    values: list[Any] = [pointer(out), pointer(given)]
+    for n, t, s in (rows, columns):
+        values += [ctypes.c_int64(x) for x in (n, t, s)]
+    values += [ctypes.c_int64(x) for x in tiles]
+    for n, t, s in ([(1, 0, 0)] * 4 + rest)[-4:]:
+        values += [ctypes.c_int64(x) for x in (n, t, s)]
+    count = prod(tiles) * prod(n for n, _, _ in rest)
+    function = device.function(tiles_source(item), "tiles")
+    values.append(ctypes.c_int64(count))
+    return device.launch(function, (min(count, MOST), 1, 1), (TILE, 8, 1), 0, Arguments(values))

@@ -1,0 +1,284 @@
+"""Elementwise operators, their gradients and fused chains: one pass over memory each, as generated CUDA.
+
+The shapes of a call are collapsed to the fewest axes (see `collapse`). The last axis is read in packs of up
+to four elements if its length and the addresses allow; a thread takes a pack, finds its row by division with
+precomputed multipliers, and computes the expression for each element. One source serves all shapes with the
+same number of axes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .....graph.ir import Shape
+from .....graph.opdef import DType, Op
+from ....base import ChosenKernel, connected, Request
+from ....elementwise.collapse import collapsed
+from ....elementwise.expression import Expression
+from ....elementwise.program import can_store, kinds_of, Program, program
+from ....elementwise.rules import RULES
+from ....fused.elementwise import _fused_elementwise, _fused_elementwise_gradient
+from ...compiler.source import kernel, NAMES, shared, Source
+from ...handwritten.layout import divisor, stretches
+from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+
+THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 16  # enough that every multiprocessor is full; a thread does the rest in turn
+PACK = 4  # elements of a pack: 16 bytes of float32
+MOST_AXES = 6
+MOST_PACKS = 2**31 - 1  # the limit of exact division by multiplication
+
+KNOWN = frozenset(NAMES)
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+_STEPS = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "div": "{} / {}",
+    "neg": "-{}",
+    "max": "mx_max({}, {})",
+    "min": "mx_min({}, {})",
+    "rsqrt": "C(1) / mx_sqrt({})",
+    "select": "{} ? {} : {}",
+    "eq": "{} == {}",
+    "ne": "{} != {}",
+    "gt": "{} > {}",
+    "ge": "{} >= {}",
+    "lt": "{} < {}",
+    "le": "{} <= {}",
+    "to_float16": "mx_through_float16({})",
+    "to_bfloat16": "mx_through_bfloat16({})",
+    **{
+        n: f"mx_{n}({{}})"
+        for n in (
+            "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf normal bell sign floor ceil trunc"
+        ).split()
+    },
+}
+"""The text of each step of an expression; see `expression.NUMPY`."""
+
+_TRUTH = frozenset({"eq", "ne", "gt", "ge", "lt", "le"})
+
+
+@functools.lru_cache(maxsize=4096)
+def source(
+    expression: Expression,
+    inputs: tuple[tuple[str, bool], ...],
+    outputs: tuple[str, ...],
+    outer: int,
+    pack: int,
+) -> Source:
+    """The kernel "elementwise" for an expression.
+
+    `inputs` are dtypes, each with True if the input has the last axis (else it is broadcast along it);
+    `outer` axes come before the last. Parameters: inputs, outputs, constants, packs, packs of a row
+    (divisor), then lengths of the outer axes but the first (divisors) and the outer strides of every input.
+    """
+    wide = any(d == "float64" for d, _ in inputs)
+    compute = "double" if wide else "float"
+    parameters = [f"const {NAMES[d]} *in{i}" for i, (d, _) in enumerate(inputs)]
+    parameters += [f"{NAMES[d]} *out{i}" for i, d in enumerate(outputs)]
+    parameters += [f"double constant{i}" for i in range(expression.num_constants)]
+    parameters.append("int64 packs")
+    if outer:
+        parameters += ["uint32 row", "uint32 row_m", "uint32 row_s"]
+        for axis in range(1, outer):
+            parameters += [f"uint32 n{axis}", f"uint32 n{axis}_m", f"uint32 n{axis}_s"]
+        parameters += [f"int64 stride{i}_{axis}" for i in range(len(inputs)) for axis in range(outer)]
+    body = [f"typedef {compute} C;", "MX_EACH(at, packs) {"]
+    if outer:
+        body += [
+            "    uint32 rest = divided((uint32)at, row_m, row_s);",
+            "    int64 column = at - (int64)rest * row;",
+        ]
+        for axis in range(outer - 1, 0, -1):
+            body += [
+                f"    uint32 left{axis} = divided(rest, n{axis}_m, n{axis}_s);",
+                f"    uint32 x{axis} = rest - left{axis} * n{axis};",
+                f"    rest = left{axis};",
+            ]
+        body.append("    uint32 x0 = rest;")
+    for i, (dtype, last) in enumerate(inputs):
+        where = " + ".join(f"x{axis} * stride{i}_{axis}" for axis in range(outer)) or "0"
+        name = NAMES[dtype]
+        if last:
+            at = "column" if outer else "at"
+            kind = f"Pack<{name}, {pack}>"
+            body.append(f"    {kind} p{i} = *(const {kind} *)(in{i} + ({where}) + {at} * {pack});")
+        else:
+            body.append(f"    C s{i} = to<C>(in{i}[{where}]);")
+    body += [f"    Pack<{NAMES[d]}, {pack}> q{i};" for i, d in enumerate(outputs)]
+    body += ["    #pragma unroll", f"    for (int e = 0; e < {pack}; ++e) {{"]
+    lines = _lines(expression, inputs)
+    body += [f"        {line}" for line in lines]
+    for i, (dtype, number) in enumerate(zip(outputs, expression.outputs)):
+        body.append(f"        q{i}.at[e] = from<{NAMES[dtype]}>((C)v{number});")
+    body.append("    }")
+    body += [
+        f"    *(Pack<{NAMES[d]}, {pack}> *)(out{i} + at * {pack}) = q{i};" for i, d in enumerate(outputs)
+    ]
+    body.append("}")
+    return Source(shared("types", "math", "index") + kernel("elementwise", parameters, body, THREADS))
+
+
+def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[str]:
+    """A declaration for every number of the expression."""
+    lines = [
+        f"C v{i} = " + (f"to<C>(p{i}.at[e]);" if last else f"s{i};") for i, (_, last) in enumerate(inputs)
+    ]
+    first = expression.num_inputs
+    lines += [f"C v{first + i} = (C)constant{i};" for i in range(expression.num_constants)]
+    return lines + step_lines(expression)
+
+
+def step_lines(expression: Expression) -> list[str]:
+    """A declaration for every step: number i of the expression is `v<i>`, of type C or bool."""
+    lines = []
+    for at, (name, *operands) in enumerate(expression.steps, expression.first_step):
+        if name == "number":
+            lines.append(f"C v{at} = (C){_number(operands[0])};")
+        else:
+            kind = "bool" if name in _TRUTH else "C"
+            lines.append(f"{kind} v{at} = {_STEPS[name].format(*(f'v{x}' for x in operands))};")
+    return lines
+
+
+def _number(x: float) -> str:
+    if x != x:
+        return "(0.0 / 0.0)"
+    if x in (float("inf"), float("-inf")):
+        return f"({'-' if x < 0 else ''}1.0 / 0.0)"
+    return f"({x.hex()})"
+
+
+class Loop:
+    """The kernel of one expression, for shapes and types; `call` connects it to arrays."""
+
+    def __init__(
+        self,
+        device: Device,
+        expression: Expression,
+        constants: Sequence[float],
+        views: Sequence[Shape],
+        dtypes: Sequence[DType],
+        shape: Shape,
+        made: Sequence[DType],
+    ) -> None:
+        """`views` and `dtypes` are those of the inputs, `shape` and `made` those of the outputs."""
+        self.device, self.expression, self.constants = device, expression, constants
+        self.lengths, self.strides = collapsed(shape, views)
+        self.dtypes, self.made = [str(d) for d in dtypes], tuple(str(d) for d in made)
+        self.items = [d.itemsize for d in (*dtypes, *made)]
+        self.size = prod(shape)
+
+    def call(self, *arrays: Any) -> Run:
+        """The call for these arrays, inputs and then outputs, which are in C order."""
+        if self.size == 0:
+            return nothing
+        addresses = [self.device.address(x) for x in arrays]
+        if len(self.lengths) == 1:  # without a division
+            return self._launch(addresses, self.lengths[0])
+        first, each = self.lengths[0], prod(self.lengths[1:])
+        steps = [strides[0] for strides in self.strides] + [each] * len(self.made)
+        runs = []
+        for start, count in stretches(first, each, MOST_PACKS):
+            moved = [a + start * s * n for a, s, n in zip(addresses, steps, self.items)]
+            runs.append(self._launch(moved, count * each))
+        return runs[0] if len(runs) == 1 else InOrder(runs)
+
+    @property
+    def fits(self) -> bool:
+        """True if the kernel can count its elements."""
+        return len(self.lengths) <= MOST_AXES and (
+            len(self.lengths) == 1 or prod(self.lengths[1:]) <= MOST_PACKS
+        )
+
+    def _launch(self, addresses: Sequence[int], size: int) -> Run:
+        device, outer = self.device, len(self.lengths) - 1
+        pack = self._pack(addresses)
+        packs, row = size // pack, self.lengths[-1] // pack
+        values: list[Any] = [pointer(a) for a in addresses]
+        values += [ctypes.c_double(c) for c in self.constants]
+        values.append(ctypes.c_int64(packs))
+        if outer:
+            for n in (row, *self.lengths[1:-1]):
+                values += [ctypes.c_uint32(x) for x in (n, *divisor(n))]
+            values += [ctypes.c_int64(s) for strides in self.strides for s in strides[:-1]]
+        kinds = tuple((d, s[-1] != 0) for d, s in zip(self.dtypes, self.strides))
+        text = source(self.expression, kinds, self.made, outer, pack)
+        blocks = min(-(-packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
+        function = device.function(text, "elementwise")
+        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+
+    def _pack(self, addresses: Sequence[int]) -> int:
+        """Number of elements read at once: a row is whole packs, and each pack is aligned to its size."""
+        last = [True if i >= len(self.strides) else self.strides[i][-1] != 0 for i in range(len(addresses))]
+        for pack in (PACK, 2, 1):
+            if self.lengths[-1] % pack == 0 and all(
+                a % (pack * n) == 0 for a, n, has in zip(addresses, self.items, last) if has
+            ):
+                return pack
+        return 1
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def single(r: Request) -> ChosenKernel | None:
+        p = program(r, KNOWN, FLOATS)
+        if p is None:
+            return None
+        kinds = kinds_of(r)
+        assert kinds is not None
+        names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
+        places = [names.index(n) for n in p.inputs]
+        loops = _Loops(device, p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
+        if not loops.fits:
+            return None
+
+        def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Run:
+            return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
+
+        return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+
+    def fused(r: Request) -> ChosenKernel | None:
+        a = r.attrs
+        if not can_store(r.dtypes, a.dtypes, KNOWN, FLOATS):
+            return None
+        p = Program(a.expression, a.constants, (), a.views, (), a.shape)
+        loops = _Loops(device, p, r.dtypes, a.dtypes)
+        if not loops.fits:
+            return None
+
+        def connect(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
+            return loops.call(args, outs)
+
+        return connected(connect, 0, f"cuda {len(a.expression.steps)} steps", like=r.op.forward)
+
+    table: dict[type[Op], list[Any]] = {op: [single] for op in RULES}
+    return table | {_fused_elementwise: [fused], _fused_elementwise_gradient: [fused]}
+
+
+class _Loops:
+    """The kernels for one program, one for each set of outputs that a call wants."""
+
+    def __init__(self, device: Device, p: Program, inputs: Sequence[DType], outputs: Sequence[DType]) -> None:
+        self.device, self.p, self.inputs, self.outputs = device, p, inputs, outputs
+        whole = Loop(device, p.expression, p.constants, p.views, inputs, p.shape, outputs)
+        self.fits = whole.fits
+        self._some: dict[tuple[int, ...], Loop] = {}
+
+    def call(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Run:
+        wanted = tuple(i for i, y in enumerate(outputs) if y is not None)
+        if not wanted:
+            return nothing
+        if wanted not in self._some:
+            p, e = self.p, self.p.expression.only(wanted)
+            made = [self.outputs[i] for i in wanted]
+            self._some[wanted] = Loop(self.device, e, p.constants, p.views, self.inputs, p.shape, made)
+        return self._some[wanted].call(*inputs, *(outputs[i] for i in wanted))

@@ -1,0 +1,130 @@
+"""Sums over broadcast axes, and the gradients of broadcasting arithmetic.
+
+The gradient of a broadcast input is reduced from the arrays themselves, each read once; that of an input with
+the whole shape is elementwise. If nothing is broadcast, `movement` has a row.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from .....core.dtype import as_dtype
+from .....graph.ir import Shape
+from .....graph.opdef import Op
+from .....ops import find_op
+from .....ops.scratch import carve, scratch_bytes
+from ....base import ChosenKernel, connected, Request
+from ....elementwise.expression import Writer
+from ....elementwise.program import kinds_of
+from ....elementwise.rules import write
+from ...compiler.kinds import floating
+from ...handwritten.fold import (
+    ADD,
+    BY_DIVISOR,
+    Fold,
+    NEGATED,
+    PLAIN,
+    PRODUCT,
+    QUOTIENT,
+    SAME,
+    WHERE_GE,
+    WHERE_GT,
+    WHERE_LE,
+    WHERE_LT,
+)
+from ...runtime.device import Device, InOrder, nothing, Run
+from .elementwise import Loop, MOST_AXES, MOST_PACKS
+
+_GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tuple[str, ...]]]] = {
+    "broadcast_add": ((SAME, PLAIN, ()), (SAME, PLAIN, ())),
+    "broadcast_sub": ((SAME, PLAIN, ()), (SAME, NEGATED, ())),
+    "broadcast_mul": ((PRODUCT, PLAIN, ("rhs",)), (PRODUCT, PLAIN, ("lhs",))),
+    "broadcast_div": ((QUOTIENT, PLAIN, ("rhs",)), (BY_DIVISOR, NEGATED, ("lhs", "rhs"))),
+    "broadcast_maximum": ((WHERE_GE, PLAIN, ("lhs", "rhs")), (WHERE_LT, PLAIN, ("lhs", "rhs"))),
+    "broadcast_minimum": ((WHERE_LE, PLAIN, ("lhs", "rhs")), (WHERE_GT, PLAIN, ("lhs", "rhs"))),
+}
+"""Gradients of lhs and rhs from `d_out` and the operands: kind of reduction, its finish, and operands."""
+
+
+def _aligned(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + tuple(shape)
+
+
+def _sum_to(device: Device, r: Request, whole: Shape, target: Shape) -> ChosenKernel | None:
+    """Kernel that sums the one input, of shape `whole`, to the one output."""
+    if not floating(r.dtype):
+        return None
+    fold = Fold(device, r.dtype, whole, _aligned(target, len(whole)))
+    if not fold.fits:
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
+        (out,) = outputs.values()
+        return nothing if out is None else fold.call(data, out, work)
+
+    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
+
+
+def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
+    kinds = kinds_of(r)
+    if kinds is None or not prod(r.outputs[0]) or not floating(r.dtype):
+        return None
+    (whole,) = r.outputs
+    views = {n: _aligned(s, len(whole)) for n, s in zip(("lhs", "rhs"), r.inputs)}
+    needs = r.op.signature.needs
+    parts: dict[str, Fold | Loop] = {}
+    for (map, finish, names), out in zip(_GRADIENTS[name], ("lhs", "rhs")):
+        if prod(views[out]) == prod(whole):
+            w = Writer()
+            made = write(w, r.op, r.attrs, {n: w.input() for n in needs}, r.dtype)
+            assert made is not None
+            expression, constants = w.expression([made["d_" + out]])
+            shapes = [whole if n == "d_out" else views[n] for n in needs]
+            same = [r.dtype] * len(needs)
+            one = Loop(device, expression, constants, shapes, same, whole, [r.dtype])
+            if len(one.lengths) > MOST_AXES or prod(whole) > MOST_PACKS:
+                return None
+            parts[out] = one
+        else:
+            others = [views[n] for n in names]
+            fold = Fold(device, r.dtype, whole, views[out], map, ADD, finish, others=others)
+            if not fold.fits:
+                return None
+            parts[out] = fold
+    nbytes = [p.workspace for p in parts.values() if isinstance(p, Fold)]
+    pieces = [((max(nbytes, default=0),), as_dtype("uint8"))]
+
+    def connect(xp: Any, a: Any, *inputs: Any, d_lhs: Any, d_rhs: Any, work: Any) -> Run:
+        have = dict(zip(needs, inputs))
+        runs = []
+        (scratch,) = carve(work, pieces)
+        # An output that may overwrite d_out is computed last.
+        for out, into, spec in sorted(
+            zip(("lhs", "rhs"), (d_lhs, d_rhs), _GRADIENTS[name]), key=lambda x: isinstance(parts[x[0]], Loop)
+        ):
+            part = parts[out]
+            if into is None:
+                continue
+            if isinstance(part, Fold):
+                runs.append(part.call(have["d_out"], into, scratch, [have[n] for n in spec[2]]))
+            else:
+                runs.append(part.call(*inputs, into))
+        return InOrder(runs)
+
+    return connected(connect, scratch_bytes(pieces), "cuda elementwise sums", like=r.op.forward)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    table: dict[type[Op], list[Any]] = {}
+    for name in _GRADIENTS:
+        op = find_op(name).grad_op
+        assert op is not None
+        table[op] = [lambda r, name=name: _gradient(device, r, name)]
+    for name in ("broadcast_to", "broadcast_axis", "broadcast_like"):
+        op = find_op(name).grad_op
+        assert op is not None
+        table[op] = [lambda r: _sum_to(device, r, r.outputs[0], r.inputs[0])]
+    table[find_op("_sum_like")] = [lambda r: _sum_to(device, r, r.inputs[0], r.outputs[0])]
+    return table

@@ -1,0 +1,1 @@
+"""Rows on cuDNN, which are asked before all others."""

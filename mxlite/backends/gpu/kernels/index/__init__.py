@@ -1,0 +1,1 @@
+"""Rows of operators that look up and write by number."""

@@ -1,0 +1,232 @@
+"""Embedding, take and their gradients: each row is read once and written once, 16 bytes at a time.
+
+Gradients are added up in the order of the indices, see gpu/handwritten/segments.py. In mode "raise" one
+launch, or two, check all indices first; the next wait raises what they find (see checks.py), the lookup
+clips.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from math import prod
+from typing import Any
+
+from .....core.errors import PlaceError
+from .....graph.ir import Shape
+from .....graph.opdef import DType, Op
+from .....ops.index.embedding import _contrib_SparseEmbedding, Embedding
+from .....ops.index.take import index_add, take
+from ....base import ChosenKernel, connected, Request
+from ...compiler.kinds import kind, known
+from ...compiler.source import shared, Source
+from ...handwritten.layout import Divisor, MOST, stretches
+from ...handwritten.segments import SegmentSums
+from ...runtime.checks import Checked, extremes
+from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..reduce.reductions import loop
+
+THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 16
+FEW = 8192  # indices that one block checks
+MOST_PARTS = 1024  # blocks that check more
+PART_BYTES = 16
+
+
+class Lookup(ctypes.Structure):
+    """The structure of this name in lookup.cuh."""
+
+    _fields_ = (
+        *((n, ctypes.c_void_p) for n in "table indices out".split()),
+        ("units", ctypes.c_int64),
+        *((n, Divisor) for n in "inner count".split()),
+        *((n, ctypes.c_int64) for n in "length outer".split()),
+        *((n, ctypes.c_int) for n in "kind wrap".split()),
+    )
+
+
+@functools.cache
+def source() -> Source:
+    return Source(shared("types", "index", "whole", "lookup"))
+
+
+class Rows:
+    """out[o, i, :] = table[o, index[i], :] of tables (outer, length, inner) and `n` indices."""
+
+    def __init__(
+        self, device: Device, dtype: DType, outer: int, n: int, length: int, inner: int, wrap: bool
+    ) -> None:
+        self.device, self.inner, self.nbytes = device, inner, inner * dtype.itemsize
+        self.outer, self.n, self.length, self.wrap = outer, n, length, wrap
+        self.fits = length > 0 and (inner if outer == 1 else outer * n * inner) <= MOST
+
+    def call(self, table: Any, indices: Any, out: Any) -> Run:
+        device = self.device
+        if not out.size:
+            return nothing
+        if self.outer > 1:
+            return self._call(Lookup(*map(device.address, (table, indices, out))), self.n, indices.dtype)
+        runs = []
+        for first, count in stretches(self.n, self.inner, MOST):
+            made = Lookup(device.address(table), device.address(indices) + first * indices.dtype.itemsize)
+            made.out = device.address(out) + first * self.nbytes
+            runs.append(self._call(made, count, indices.dtype))
+        return runs[0] if len(runs) == 1 else InOrder(runs)
+
+    def _call(self, made: Lookup, n: int, indices: DType) -> Run:
+        device = self.device
+        unit = next(u for u in (16, 8, 4, 2, 1) if self.nbytes % u == made.table % u == made.out % u == 0)
+        inner = self.nbytes // unit
+        made.units, made.inner, made.count = self.outer * n * inner, Divisor(inner), Divisor(n)
+        made.length, made.outer = self.length, self.outer
+        made.kind, made.wrap = kind(indices), self.wrap
+        blocks = min(-(-made.units // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
+        function = device.function(source(), f"look_up_{unit}")
+        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+
+
+def _thirds(a: Any, shape: Shape) -> tuple[int, int, int]:
+    axis = a.axis % len(shape)
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+def _embedding(device: Device, r: Request) -> ChosenKernel | None:
+    n, (length, inner) = prod(r.inputs[0]), r.inputs[1]
+    table = Rows(device, r.dtypes[1], 1, n, length, inner, False)
+    if not table.fits or not known(*r.dtypes):
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, weight: Any, *, out: Any, work: Any) -> Run:
+        return nothing if out is None else table.call(weight, data, out)
+
+    return connected(connect, 0, "cuda lookup", like=r.op.forward)
+
+
+def _embedding_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    n, (length, inner) = prod(r.inputs[0]), r.inputs[1]
+    sums = SegmentSums(device, r.dtypes[1], 1, n, length, inner)
+    if not sums.fits or not known(r.dtypes[0]):
+        return None
+
+    def connect(xp: Any, a: Any, d_out: Any, data: Any, *, d_weight: Any, work: Any) -> Run:
+        return nothing if d_weight is None else sums.call(data, d_out, d_weight, work)
+
+    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+
+
+def _take(device: Device, r: Request) -> ChosenKernel | None:
+    """`take`, or the gradient of index_add: rows of the first input at the indices of the second."""
+    outer, length, inner = _thirds(r.attrs, r.inputs[0])
+    table = Rows(device, r.dtype, outer, prod(r.inputs[1]), length, inner, r.attrs.mode == "wrap")
+    if not table.fits or not known(*r.dtypes):
+        return None
+
+    def connect(
+        xp: Any, attrs: Any, a: Any, indices: Any, *, out: Any = None, d_updates: Any = None, work: Any
+    ) -> Run:
+        into = out if r.op is take else d_updates
+        if into is None:
+            return nothing
+        return _checked(device, r, length, indices, work, [table.call(a, indices, into)])
+
+    return connected(connect, _check_bytes(r), "cuda lookup", like=r.op.forward)
+
+
+def _sums(device: Device, r: Request) -> SegmentSums | None:
+    outer, length, inner = _thirds(r.attrs, r.inputs[0])
+    n = prod(r.inputs[1])
+    sums = SegmentSums(device, r.dtype, outer, n, length, inner, r.attrs.mode == "wrap")
+    return sums if sums.fits and known(r.dtypes[1]) else None
+
+
+def _take_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    sums = _sums(device, r)
+    if sums is None:
+        return None
+
+    def connect(xp: Any, attrs: Any, d_out: Any, indices: Any, *, d_a: Any, work: Any) -> Run:
+        return nothing if d_a is None else sums.call(indices, d_out, d_a, work)
+
+    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+
+
+def _index_add(device: Device, r: Request) -> ChosenKernel | None:
+    sums, n = _sums(device, r), (prod(r.inputs[0]),)
+    length = r.inputs[0][r.attrs.axis]
+    copy = loop(device, lambda w, x: x, [n], [r.dtype], n, r.dtype)
+    if sums is None or copy is None:
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, indices: Any, updates: Any, *, out: Any, work: Any) -> Run:
+        if out is None:
+            return nothing
+        runs = [sums.call(indices, updates, out, work, add=True)]
+        if device.address(data) != device.address(out):
+            runs.insert(0, copy.call(data, out))
+        return _checked(device, r, length, indices, work, runs)
+
+    nbytes = max(sums.workspace, _check_bytes(r))
+    return connected(connect, nbytes, "cuda sorted sums", like=r.op.forward)
+
+
+def _parts(n: int) -> int:
+    """Number of blocks that check n indices."""
+    return min(MOST_PARTS, -(-n // FEW))
+
+
+def _check_bytes(r: Request) -> int:
+    """Bytes of scratch for the check, which is free by the time `runs` begin."""
+    parts = _parts(prod(r.inputs[1])) if r.attrs.mode == "raise" else 1
+    return PART_BYTES * parts if parts > 1 else 0
+
+
+def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, runs: list[Run]) -> Run:
+    """`runs`, after a check of the indices if one out of range is an error. work: `_check_bytes`."""
+    if r.attrs.mode != "raise" or not indices.size:
+        return InOrder(runs)
+    name = (r.op.forward_op or r.op).op_name
+
+    def describe(words: tuple[int, int, int]) -> str:
+        least, most = extremes(words)
+        return f"{name}: indices must be in [0, {length}), got {least} to {most}."
+
+    check, n, parts = device.check(name, describe, PlaceError), indices.size, _parts(indices.size)
+    given, slot = pointer(device.address(indices)), pointer(check.address)
+    size, sort, limits = (
+        ctypes.c_int64(n),
+        ctypes.c_int(kind(indices.dtype)),
+        [ctypes.c_int64(0), ctypes.c_int64(length)],
+    )
+
+    def launch(name: str, blocks: int, threads: int, *values: Any) -> Run:
+        function = device.function(_range_source(), name)
+        return device.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, Arguments(values))
+
+    if parts == 1:
+        threads = min(1024, -(-n // 32) * 32)
+        look = launch("check_range", 1, threads, given, slot, size, *limits, sort)
+        return InOrder([Checked(look, check), *runs])
+    room = pointer(device.address(work))
+    first = launch("range_parts", parts, THREADS, given, room, size, sort)
+    look = launch("check_parts", 1, THREADS, room, slot, ctypes.c_int(parts), *limits)
+    return InOrder([first, Checked(look, check), *runs])
+
+
+@functools.cache
+def _range_source() -> Source:
+    return Source(shared("types", "index", "whole", "check_range"))
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    table: dict[type[Op], list[Any]] = {}
+    for op, forward, backward in (
+        (Embedding, _embedding, _embedding_gradient),
+        (_contrib_SparseEmbedding, _embedding, _embedding_gradient),
+        (take, _take, _take_gradient),
+        (index_add, _index_add, _take),
+    ):
+        assert op.grad_op is not None
+        table[op] = [lambda r, row=forward: row(device, r)]
+        table[op.grad_op] = [lambda r, row=backward: row(device, r)]
+    return table

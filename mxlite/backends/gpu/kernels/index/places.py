@@ -1,0 +1,283 @@
+"""Rows and elements by index tuples: gather_nd, scatter_nd and their kin, and indices along many axes.
+
+Positions are computed first, 8 bytes each, in scratch; then each element is read once and written once. Sums
+are computed in the order of the indices, see gpu/handwritten/segments.py; among several updates the last one
+wins, found as a maximum of integers. An index out of range gives nan, so arrays of integers are left to the
+host, which raises.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .....graph.ir import Shape
+from .....graph.opdef import DType, Op
+from .....ops.index.elements import scatter_elements, take_along_axis
+from .....ops.index.gather import _scatter_set_nd, gather_nd, scatter_nd, scatter_nd_update
+from .....ops.index.index import ravel_multi_index, unravel_index
+from .....ops.index.take import _contrib_index_copy
+from ....base import ChosenKernel, connected, Request
+from ...compiler.kinds import floating, kind, known
+from ...compiler.source import kernel, shared, Source
+from ...handwritten.each import each, THREADS
+from ...handwritten.fill import filled
+from ...handwritten.layout import MOST
+from ...handwritten.move import copied, UNITS
+from ...handwritten.segments import SegmentSums
+from ...runtime.device import Device, InOrder, nothing, Run
+
+MOST_AXES = 8
+_INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
+
+
+class _Axes(ctypes.Structure):
+    """The structure Axes of places.cuh."""
+
+    _fields_ = tuple((n, ctypes.c_int64 * MOST_AXES) for n in ("length", "stride"))
+
+    def __init__(self, lengths: Sequence[int], strides: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.length[: len(lengths)] = lengths
+        self.stride[: len(strides)] = strides
+
+
+@functools.cache
+def source() -> Source:
+    """The kernels of places.cuh, those that move elements by size in bytes."""
+    text = ""
+    for size in (2, 4, 8):
+        unit = UNITS[size]
+        given, out = f"const {unit} *data", f"{unit} *out"
+        places, end = "const int64 *places", ["uint32 inner", "uint64 nan"]
+        for name, parameters in (
+            ("rows_at", [given, places, out]),
+            ("rows_won", [given, f"const {unit} *updates", "const int *winner", out]),
+            ("rows_spoilt", [places, out]),
+        ):
+            names = ", ".join(p.split()[-1].lstrip("*") for p in parameters)
+            text += kernel(
+                f"{name}_{size}",
+                ["int64 n", *parameters, *end],
+                [f"{name}(n, {names}, inner, nan);"],
+                THREADS,
+            )
+    return Source(shared("types", "index", "whole", "places") + text)
+
+
+class Places:
+    """`n` rows of `inner` elements selected by indices, from `length` rows of arrays of one type."""
+
+    def __init__(self, device: Device, dtype: DType, n: int, length: int, inner: int) -> None:
+        self.device, self.dtype, self.n, self.length, self.inner = device, dtype, n, length, inner
+        self.nbytes = -(-8 * n // 256) * 256
+        self.fits = floating(dtype) and 0 < n * inner <= MOST and 0 < length * inner <= MOST
+        self.item = dtype.itemsize
+        nan = np.full(1, np.nan, dtype).tobytes()
+        self.end = ctypes.c_uint32(inner), ctypes.c_uint64(int.from_bytes(nan, "little"))
+        self.sums = SegmentSums(device, dtype, 1, n, length, inner) if self.fits else None
+
+    @property
+    def winners_nbytes(self) -> int:
+        return self.nbytes + 4 * self.length
+
+    @property
+    def sums_nbytes(self) -> int:
+        assert self.sums is not None
+        return self.nbytes + self.sums.workspace
+
+    @property
+    def adds(self) -> bool:
+        return self.fits and self.sums is not None and self.sums.fits
+
+    def read(self, data: Any, out: Any, work: Any) -> Run:
+        """out = the selected rows of `data`."""
+        name = f"rows_at_{self.item}"
+        return each(self.device, source(), name, out.size, data, work, out, *self.end)
+
+    def write(self, data: Any, updates: Any, out: Any, work: Any) -> Run:
+        """out = `data` with the selected rows replaced by those of `updates`; None stands for zeros."""
+        winner = work[self.nbytes : self.nbytes + 4 * self.length]
+        arrays = data, updates, winner, out
+        return InOrder(
+            [
+                filled(self.device, winner, b"\xff"),
+                each(self.device, source(), "winners", self.n, work, winner),
+                each(self.device, source(), f"rows_won_{self.item}", out.size, *arrays, *self.end),
+            ]
+        )
+
+    def add(self, data: Any, updates: Any, out: Any, work: Any) -> Run:
+        """out = `data`, or zeros, with the rows of `updates` added in their order."""
+        assert self.sums is not None
+        device, runs = self.device, []
+        if data is not None and device.address(data) != device.address(out):
+            runs.append(copied(device, data, out))
+        places = work[: 8 * self.n].view(_INT64)
+        rest = work[self.nbytes : self.nbytes + self.sums.workspace]
+        runs.append(self.sums.call(places, updates, out, rest, add=data is not None))
+        name = f"rows_spoilt_{self.item}"
+        return InOrder([*runs, each(device, source(), name, self.n * self.inner, work, out, *self.end)])
+
+
+class _Named(Places):
+    """Rows selected by (depth, n) indices, in an array of `shape`."""
+
+    def __init__(
+        self, device: Device, dtype: DType, shape: Shape, indices: Shape, negative: bool = True
+    ) -> None:
+        depth, n = indices[0], prod(indices[1:])
+        super().__init__(device, dtype, n, prod(shape[:depth]), prod(shape[depth:]))
+        self.depth, self.negative = depth, negative
+        self.fits = self.fits and depth <= MOST_AXES
+        self.axes = _Axes(shape[:depth] if self.fits else ())
+
+    def find(self, indices: Any, work: Any) -> Run:
+        numbers = kind(indices.dtype), self.depth, int(self.negative)
+        return each(self.device, source(), "places_of_rows", self.n, work, indices, *numbers, self.axes)
+
+
+class _Along(Places):
+    """Elements selected by an index along one axis of an array of `shape`."""
+
+    def __init__(self, device: Device, dtype: DType, shape: Shape, indices: Shape, axis: int) -> None:
+        super().__init__(device, dtype, prod(indices), prod(shape), 1)
+        self.rank, self.axis = len(shape), axis % len(shape)
+        self.along = shape[self.axis]
+        self.fits = self.fits and self.rank <= MOST_AXES
+        if self.fits:
+            self.axes = _Axes(indices, [prod(shape[i + 1 :]) for i in range(self.rank)])
+
+    def find(self, indices: Any, work: Any) -> Run:
+        numbers = kind(indices.dtype), self.rank, self.axis, self.along
+        return each(self.device, source(), "places_along", self.n, work, indices, *numbers, self.axes)
+
+
+def _places(device: Device, r: Request) -> _Named | _Along | None:
+    """Places of the operator that a request is for, or whose gradient it is for."""
+    op = r.op.forward_op or r.op
+    names = op.input_names(r.attrs)
+    shapes, dtypes = dict(zip(names, r.inputs)), dict(zip(names, r.dtypes))
+    made: _Named | _Along
+    if op in (take_along_axis, scatter_elements):
+        made = _Along(device, r.dtype, shapes["data"], shapes["indices"], r.attrs.axis)
+        index = dtypes["indices"]
+    elif op is _contrib_index_copy:
+        index = dtypes["index_vector"]
+        rows = (1, *shapes["index_vector"])
+        made = _Named(device, r.dtype, shapes["old_tensor"], rows, negative=False)
+    else:
+        shape = r.attrs.shape if op in (scatter_nd, _scatter_set_nd) else shapes["data"]
+        made, index = _Named(device, r.dtype, shape, shapes["indices"]), dtypes["indices"]
+    return made if made.fits and known(index) else None
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def gather(r: Request) -> ChosenKernel | None:
+        p = _places(device, r)
+        if p is None:
+            return None
+
+        def connect(xp: Any, a: Any, data: Any, indices: Any, *, out: Any, work: Any) -> Run:
+            return nothing if out is None else InOrder([p.find(indices, work), p.read(data, out, work)])
+
+        return connected(connect, p.nbytes, "cuda gather", like=r.op.forward)
+
+    def gather_gradient(r: Request) -> ChosenKernel | None:
+        p = _places(device, r)
+        if p is None or not p.adds:
+            return None
+
+        def connect(xp: Any, a: Any, d_out: Any, indices: Any, *, d_data: Any, work: Any) -> Run:
+            if d_data is None:
+                return nothing
+            return InOrder([p.find(indices, work), p.add(None, d_out, d_data, work)])
+
+        return connected(connect, p.sums_nbytes, "cuda sorted sums", like=r.op.forward)
+
+    def scatter(r: Request) -> ChosenKernel | None:
+        p = _places(device, r)
+        how = getattr(r.attrs, "reduction", "none")
+        if p is None or how not in ("none", "add") or (how == "add" and not p.adds):
+            return None
+
+        def connect(xp: Any, a: Any, *inputs: Any, out: Any, work: Any) -> Run:
+            if out is None:
+                return nothing
+            data, indices, updates = _in_order(r.op, inputs)
+            way = p.add if how == "add" else p.write
+            return InOrder([p.find(indices, work), way(data, updates, out, work)])
+
+        nbytes = p.sums_nbytes if how == "add" else p.winners_nbytes
+        return connected(connect, nbytes, "cuda scatter", like=r.op.forward)
+
+    def scatter_gradient(r: Request) -> ChosenKernel | None:
+        p = _places(device, r)
+        how = getattr(r.attrs, "reduction", "none")
+        if p is None or how not in ("none", "add"):
+            return None
+        named = ("d_data", "d_updates")
+        if r.op is scatter_nd.grad_op:
+            named = ("", "d_data")
+        elif r.op is _scatter_set_nd.grad_op:
+            named = ("d_lhs", "d_rhs")
+        elif r.op is _contrib_index_copy.grad_op:
+            named = ("d_old_tensor", "d_new_tensor")
+        order = {n: i for i, n in enumerate(r.op.signature.needs)}
+
+        def connect(xp: Any, a: Any, *inputs: Any, work: Any, **made: Any) -> Run:
+            d_out = inputs[order["d_out"]]
+            indices = inputs[order["indices" if "indices" in order else "index_vector"]]
+            d_data, d_updates = (made.get(n) for n in named)
+            runs = [p.find(indices, work)]
+            if d_updates is not None:
+                runs.append(p.read(d_out, d_updates, work))
+            if d_data is not None and how == "none":
+                runs.append(p.write(d_out, None, d_data, work))
+            elif d_data is not None and device.address(d_data) != device.address(d_out):
+                runs.append(copied(device, d_out, d_data))
+            return InOrder(runs)
+
+        return connected(connect, p.winners_nbytes, "cuda scatter gradient", like=r.op.forward)
+
+    def numbered(r: Request, name: str) -> ChosenKernel | None:
+        rank = len(r.attrs.shape)
+        if rank > MOST_AXES or not known(*r.dtypes) or any(prod(s) > MOST for s in (*r.inputs, *r.outputs)):
+            return None
+        n = prod(r.outputs[0] if name == "ravelled" else r.inputs[0])
+        axes = _Axes(r.attrs.shape)
+
+        def connect(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
+            if out is None:
+                return nothing
+            return each(device, source(), name, n, data, out, kind(data.dtype), rank, axes)
+
+        return connected(connect, 0, "cuda places", like=r.op.forward)
+
+    table: dict[type[Op], list[Any]] = {
+        ravel_multi_index: [lambda r: numbered(r, "ravelled")],
+        unravel_index: [lambda r: numbered(r, "unravelled")],
+    }
+    for op in (gather_nd, take_along_axis):
+        assert op.grad_op is not None
+        table |= {op: [gather], op.grad_op: [gather_gradient]}
+    for into in (scatter_nd, scatter_nd_update, scatter_elements, _scatter_set_nd, _contrib_index_copy):
+        assert into.grad_op is not None
+        table |= {into: [scatter], into.grad_op: [scatter_gradient]}
+    return table
+
+
+def _in_order(op: type[Op], inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """(data or None, indices, updates)."""
+    if op is scatter_nd:
+        return None, inputs[1], inputs[0]
+    if op is _scatter_set_nd:
+        return inputs[0], inputs[2], inputs[1]
+    return inputs[0], inputs[1], inputs[2]

@@ -1,0 +1,1 @@
+"""Rows of losses and metrics."""

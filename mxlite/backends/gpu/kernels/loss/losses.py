@@ -1,0 +1,273 @@
+"""Outputs that start the backward pass by themselves: SoftmaxOutput, regressions, MakeLoss, SVMOutput.
+
+Kernels are elementwise: each array is read and written once, 16 bytes at a time. Counts for a normalization
+are computed first, in a kernel of their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .....core.dtype import as_dtype
+from .....graph.opdef import DType, Op
+from .....ops.loss.loss import (
+    LinearRegressionOutput,
+    LogisticRegressionOutput,
+    MAERegressionOutput,
+    make_loss,
+    MakeLoss,
+    SoftmaxOutput,
+)
+from .....ops.loss.svm_output import SVMOutput
+from .....ops.scratch import carve, scratch_bytes
+from ....base import ChosenKernel, connected, Request
+from ....elementwise.expression import Value, Writer
+from ...compiler.kinds import computed_in, floating, kind, known
+from ...compiler.source import NAMES, shared, Source
+from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
+from ...handwritten.layout import Divisor, MOST, stretches
+from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..nn.softmax import Cube, output_cube
+from ..reduce.reductions import loop
+
+THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 16
+STRETCH = 16384  # labels that a block counts, at least
+MOST_PARTS = 64
+
+SOFTMAX_OUTPUT, HINGE, SQUARED_HINGE = range(3)
+
+_BYTE = as_dtype("uint8")
+
+
+class ClassGradient(ctypes.Structure):
+    """The structure of this name in class_gradient.cuh."""
+
+    _fields_ = (
+        *((n, ctypes.c_void_p) for n in "out head d_data label counts".split()),
+        ("packs", ctypes.c_int64),
+        *((n, ctypes.c_double) for n in "scale spread own margin ignored".split()),
+        *((n, Divisor) for n in "last length".split()),
+        *((n, ctypes.c_int) for n in "rule label_kind use_ignore across parts vector".split()),
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def source(dtype: DType) -> Source:
+    """The kernels for arrays of one dtype."""
+    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
+    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    return Source(shared("types") + types + shared("math", "index", "whole", "group", "class_gradient"))
+
+
+def class_gradient(
+    device: Device, lines: Cube, out: Any, label: Any, d_data: Any, head: Any, **parameters: Any
+) -> Run:
+    """The run for data of shape `lines` (N, K, P); see the structure for parameters."""
+    n, k, p = lines
+    arrays = {"out": out, "label": label, "d_data": d_data, "head": head}
+    steps = {name: (p if name == "label" else k * p) for name in arrays}
+    runs = []
+    for first, count in stretches(n, k * p, MOST):
+        places = {
+            name: None if x is None else device.address(x) + first * steps[name] * x.dtype.itemsize
+            for name, x in arrays.items()
+        }
+        runs.append(_stretch(device, (count, k, p), out.dtype, label.dtype, places | parameters))
+    return runs[0] if len(runs) == 1 else InOrder(runs)
+
+
+def _stretch(device: Device, lines: Cube, dtype: DType, label: DType, values: dict[str, Any]) -> Run:
+    n, k, p = lines
+    last, width = p if p > 1 else k, width_of(dtype)
+    pack = width if last % width == 0 else 1
+    made = ClassGradient()
+    made.packs, made.last, made.length = n * k * p // pack, Divisor(last // pack), Divisor(k)
+    made.label_kind, made.across = kind(label), p > 1
+    for name, value in values.items():
+        setattr(made, name, value)
+    made.vector = all(a % (pack * dtype.itemsize) == 0 for a in (made.out, made.head, made.d_data) if a)
+    if p == 1:
+        made.length = Divisor(1)
+    blocks = min(-(-made.packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
+    function = device.function(source(dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}")
+    return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+
+
+def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    a, (shape, label_shape) = r.attrs, r.inputs
+    if not 0 < prod(shape[1:]) * bool(shape[0]) <= MOST or not known(*r.dtypes):
+        return None
+    if label_shape == shape and (len(shape) > 2 or shape[1:] != (1,) or not a.multi_output):
+        return _probabilities_gradient(device, r)
+    n, k, p = lines = output_cube(a, shape)
+    size = prod(label_shape)
+    scale = a.grad_scale
+    if a.multi_output and a.normalization != "valid":
+        scale /= max(1, p)
+    if a.normalization == "batch":
+        scale /= max(1, n if a.multi_output else size)
+    parts = min(MOST_PARTS, -(-size // STRETCH)) if a.normalization == "valid" else 0
+    spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
+    ignored = (
+        float(np.asarray(a.ignore_label).astype(r.dtypes[1])) if floating(r.dtypes[1]) else a.ignore_label
+    )
+    parameters = {
+        "rule": SOFTMAX_OUTPUT,
+        "scale": scale,
+        "spread": spread,
+        "own": 1 - a.smooth_alpha - spread,
+        "ignored": ignored,
+        "use_ignore": a.use_ignore,
+        "parts": parts,
+    }
+
+    def connect(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> Run:
+        if d_data is None:
+            return nothing
+        if not parts:
+            return class_gradient(device, lines, out, label, d_data, d_out, **parameters)
+        counts = device.address(work)
+        values = [pointer(device.address(label)), ctypes.c_int(kind(label.dtype)), ctypes.c_double(ignored)]
+        values += [ctypes.c_int64(size), ctypes.c_int64(-(-size // parts)), pointer(counts)]
+        function = device.function(source(r.dtype), "count_labels")
+        count = device.launch(function, (parts, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+        run = class_gradient(device, lines, out, label, d_data, d_out, counts=counts, **parameters)
+        return InOrder([count, run])
+
+    def like(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> None: ...
+
+    return connected(connect, 4 * parts, "cuda class gradient", like=like)
+
+
+def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    """Gradient for labels that are probabilities."""
+    n, scale = (prod(r.inputs[0]),), r.attrs.grad_scale
+    data, label = r.dtypes
+
+    def slope(w: Writer, y: Value, t: Value, d: Value | None = None) -> Value:
+        made = (y - t) * w.constant(scale)
+        return made if d is None else made * d
+
+    plain = loop(device, slope, [n] * 2, [data, label], n, data)
+    headed = loop(device, slope, [n] * 3, [data, label, data], n, data)
+    if plain is None or headed is None:
+        return None
+
+    def connect(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> Run:
+        if d_data is None:
+            return nothing
+        return plain.call(out, label, d_data) if d_out is None else headed.call(out, label, d_out, d_data)
+
+    return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+
+
+def _svm_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    a, shape = r.attrs, r.inputs[0]
+    if not 0 < prod(shape) <= MOST or not known(*r.dtypes):
+        return None
+    lines = (prod(shape[:-1]), shape[-1], 1)
+    parameters = {
+        "rule": HINGE if a.use_linear else SQUARED_HINGE,
+        "scale": a.regularization_coefficient,
+        "margin": a.margin,
+    }
+
+    def connect(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
+        if d_data is None:
+            return nothing
+        return class_gradient(device, lines, out, label, d_data, None, **parameters)
+
+    return connected(connect, 0, "cuda class gradient", like=r.op.forward)
+
+
+def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKernel | None:
+    """`f(w, values)` of the inputs `names`, flat, as the one output; the others are not read."""
+    size = prod(r.inputs[0])
+    if not size:
+        return None
+    forward = r.op.forward_op or r.op
+    dtypes = dict(zip((*forward.inputs, "out"), (*r.dtypes, r.dtype)))
+    made = loop(device, f, [(size,)] * len(names), [dtypes[n] for n in names], (size,), r.dtype)
+    if made is None:
+        return None
+    places = [r.op.signature.needs.index(n) for n in names]
+
+    def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Run:
+        (out,) = outputs.values()
+        return nothing if out is None else made.call(*(inputs[i] for i in places), out)
+
+    return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+
+
+def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    """grad_scale, divided by the number of rows or by how many elements are above the threshold."""
+    a, (shape,) = r.attrs, r.inputs
+    n = prod(shape)
+    if not n or not floating(r.dtype):
+        return None
+    if a.normalization != "valid":
+        scale = a.grad_scale / (max(1, prod(shape[:-1])) if a.normalization == "batch" else 1)
+        return _elementwise(device, r, lambda w: w.constant(scale))
+    wide = sum_type(r.dtype)
+    fold = Fold(device, r.dtype, (n,), (1,), ABOVE, ADD, PLAIN, a.valid_thresh)
+    spread = loop(
+        device, lambda w, c: w.constant(a.grad_scale) / w("max", c, 1.0), [(1,)], [wide], (n,), r.dtype
+    )
+    if not fold.fits or spread is None:
+        return None
+    pieces = [((1,), wide), ((fold.workspace,), _BYTE)]
+
+    def connect(xp: Any, a: Any, data: Any, *, d_data: Any, work: Any) -> Run:
+        if d_data is None:
+            return nothing
+        count, rest = carve(work, pieces)
+        return InOrder([fold.call(data, count, rest), spread.call(count, d_data)])
+
+    def like(xp: Any, a: Any, data: Any, *, d_data: Any, work: Any) -> None: ...
+
+    return connected(connect, scratch_bytes(pieces), "cuda loss gradient", like=like)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    table: dict[type[Op], list[Any]] = {}
+
+    def add(op: type[Op] | None, f: Any, *names: str) -> None:
+        """A row for a formula `f(w, attributes, elements of one sample, *values)`."""
+        assert op is not None
+
+        def row(r: Request) -> ChosenKernel | None:
+            each = max(1, prod(r.inputs[0][1:]))
+            return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
+
+        table[op] = [row]
+
+    def difference(w: Writer, a: Any, each: int, y: Value, t: Value) -> Value:
+        return (y - t) * w.constant(a.grad_scale / each)
+
+    def sign(w: Writer, a: Any, each: int, y: Value, t: Value) -> Value:
+        return (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each)
+
+    add(LinearRegressionOutput.grad_op, difference, "out", "label")
+    add(LogisticRegressionOutput.grad_op, difference, "out", "label")
+    add(MAERegressionOutput.grad_op, sign, "out", "label")
+    identities: tuple[type[Op], ...] = (LinearRegressionOutput, MAERegressionOutput, SVMOutput, MakeLoss)
+    for op in identities:
+        add(op, lambda w, a, each, x: x, "data")
+    add(LogisticRegressionOutput, lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
+    add(make_loss.grad_op, lambda w, a, each: w.number(1.0))
+    gradients: dict[type[Op], Any] = {
+        SoftmaxOutput: _softmax_output_gradient,
+        SVMOutput: _svm_gradient,
+        MakeLoss: _make_loss_gradient,
+    }
+    for op, gradient in gradients.items():
+        assert op.grad_op is not None
+        table[op.grad_op] = [lambda r, row=gradient: row(device, r)]
+    return table

@@ -1,0 +1,1 @@
+"""Rows of matrix products and linear algebra."""

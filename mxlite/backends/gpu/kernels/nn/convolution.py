@@ -1,0 +1,195 @@
+"""Convolution, transposed convolution and their gradients, with channels first or last.
+
+Everything in the family is one of three computations: the output from data and weight, the data (gradient)
+from weight and output, the weight (gradient) from data and output. `FORMS` says for each operator which of
+these its outputs are, and from which arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .....graph.opdef import Op
+from .....ops.layout import first
+from .....ops.nn.conv import Convolution, geometry
+from .....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from .....ops.nn.conv_gradients import (
+    _convolution_d_data,
+    _convolution_d_weight,
+    _deconvolution_d_data,
+    _deconvolution_d_weight,
+)
+from .....ops.nn.conv_kernels import Geometry
+from .....ops.nn.deconv import Deconvolution, geometry_of
+from .....ops.nn.deconv_channels_last import _deconvolution_channels_last
+from ....base import ChosenKernel, connected, Request
+from ....fused.added_gradient import _added_gradient
+from ...convolution.apart import Apart
+from ...convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
+from ...convolution.choice import chosen
+from ...convolution.numbers import sides
+from ...convolution.windowed import ChannelSums
+from ...runtime.device import Device, InOrder, Run
+from ...runtime.rates import precision_of
+from ...vendor.scratch import aligned, room
+
+BIAS = "bias"
+Form = Mapping[str, tuple[str, ...]]
+"""Output's name -> which of the three it is, and the names of its two input arrays; one for BIAS."""
+
+_PAIRS: tuple[tuple[type[Op], Callable[..., Geometry], int, Form, Form], ...] = (
+    (
+        Convolution,
+        geometry,
+        0,
+        {"out": (OUT, "data", "weight")},
+        {
+            "d_data": (DATA, "d_out", "weight"),
+            "d_weight": (WEIGHT, "data", "d_out"),
+            "d_bias": (BIAS, "d_out"),
+        },
+    ),
+    (
+        Deconvolution,
+        geometry_of,
+        0,
+        {"out": (DATA, "data", "weight")},
+        {
+            "d_data": (OUT, "d_out", "weight"),
+            "d_weight": (WEIGHT, "d_out", "data"),
+            "d_bias": (BIAS, "d_out"),
+        },
+    ),
+    (
+        _convolution_d_data,
+        geometry,
+        2,
+        {"out": (DATA, "grad", "weight")},
+        {"d_grad": (OUT, "d_out", "weight"), "d_weight": (WEIGHT, "d_out", "grad")},
+    ),
+    (
+        _convolution_d_weight,
+        geometry,
+        1,
+        {"out": (WEIGHT, "data", "grad")},
+        {"d_grad": (OUT, "data", "d_out"), "d_data": (DATA, "grad", "d_out")},
+    ),
+    (
+        _deconvolution_d_data,
+        geometry_of,
+        2,
+        {"out": (OUT, "grad", "weight")},
+        {"d_grad": (DATA, "d_out", "weight"), "d_weight": (WEIGHT, "grad", "d_out")},
+    ),
+    (
+        _deconvolution_d_weight,
+        geometry_of,
+        1,
+        {"out": (WEIGHT, "grad", "data")},
+        {"d_grad": (DATA, "data", "d_out"), "d_data": (OUT, "grad", "d_out")},
+    ),
+)
+_LAST = {Convolution: _convolution_channels_last, Deconvolution: _deconvolution_channels_last}
+_KNOWN = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+class Case:
+    """One request: its convolution, the outputs it needs, and True if channels are last."""
+
+    def __init__(self, r: Request, of: Callable[..., Geometry], place: int, form: Form, last: bool) -> None:
+        self.r, self.last = r, last
+        data = first(r.inputs[place]) if last else r.inputs[place]
+        self.g = of(r.attrs, data, r.dtype)
+        self.form = {n: f for n, f in form.items() if r.is_used(n)}
+        self.side_of_bias = sides(self.g, last)[0 if of is geometry_of else 1]
+
+    def tail(self, name: str) -> Tail:
+        """The epilogue of the output `name`."""
+        if name != "out":
+            return Tail()
+        r, names = self.r, self.r.op.input_names(self.r.attrs)
+        bias, addend = ("" if n not in names or not r.is_used(n) else n for n in ("bias", "addend"))
+        return Tail(bool(bias), bool(addend), getattr(r.attrs, "relu", False))
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def way(case: Case, name: str, kind: str) -> Any:
+        g = case.g
+        if kind == BIAS:
+            return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
+        return chosen(device, kind, g, case.last, case.tail(name))
+
+    def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
+        def answer(r: Request) -> ChosenKernel | None:
+            if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN or getattr(r.attrs, "scale", False):
+                return None
+            case = Case(r, of, place, form, last)
+            ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
+            if not ways or any(w is None or not w.fits() for w in ways.values()):
+                return None
+            return _kernel(device, case, ways)
+
+        return answer
+
+    def added(r: Request) -> ChosenKernel | None:
+        found = gradients.get(r.attrs.op)
+        if found is None or r.attrs.of != "data" or len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+            return None
+        of, (kind, *_), last = found
+        like = r.inputs[2]
+        g = of(r.attrs.attrs, first(like) if last else like, r.dtype)
+        way = chosen(device, kind, g, last, Tail(addend=True))
+        if way is None:
+            return None
+
+        def connect(xp: Any, a: Any, d_out: Any, weight: Any, addend: Any, *, out: Any, work: Any) -> Run:
+            run: Run = way.connect(d_out, weight, out, aligned(device, work), addend=addend)
+            return run
+
+        in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
+        precision, nbytes = precision_of(r.dtype), room(way.nbytes)
+        return connected(
+            connect, nbytes, way.name, in_place=in_place, precision=precision, launches=way.launches
+        )
+
+    gradients: dict[type[Op], tuple[Callable[..., Geometry], tuple[str, ...], bool]] = {}
+    table: dict[type[Op], list[Any]] = {}
+    for op, of, place, forward, backward in _PAIRS:
+        for kind, last in ((op, False), (_LAST.get(op), True)):
+            if kind is not None:
+                table[kind] = [row(of, place, forward, last)]
+                assert kind.grad_op is not None
+                table[kind.grad_op] = [row(of, place, backward, last)]
+                if backward.get("d_data", ())[1:] == ("d_out", "weight"):
+                    gradients[kind] = of, backward["d_data"], last
+    table[_convolution_epilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
+    table[_added_gradient] = [added]
+    return table
+
+
+def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
+    """The calls of all outputs, one after the other, in the same scratch."""
+    r = case.r
+    names = r.op.signature.needs
+
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+        have, scratch = dict(zip(names, inputs)), aligned(device, work)
+        runs: list[Run] = []
+        for name, way in ways.items():
+            if rest[name] is None:
+                continue
+            arrays = [have[n] for n in case.form[name][1:]]
+            more = {}
+            if name == "out":
+                more = {n: have[n] for n in ("bias", "addend") if have.get(n) is not None}
+                more |= {"relu": True} if getattr(a, "relu", False) else {}
+            runs.append(way.connect(*arrays, rest[name], scratch, **more))
+        return InOrder(runs)
+
+    nbytes = room(max(w.nbytes for w in ways.values()))
+    called = ", ".join(dict.fromkeys(w.name for w in ways.values()))
+    launches, precision = sum(w.launches for w in ways.values()), precision_of(r.dtype)
+    return connected(connect, nbytes, called, like=r.op.forward, precision=precision, launches=launches)

@@ -1,0 +1,91 @@
+"""RNN, LSTM and GRU: the reference's loops over layers, segments and steps, traced into launches.
+
+Products of inputs and weights are one launch for a segment of steps, those of hidden states one for each
+step, and the work between them one more; a dropout mask between layers is one for a segment.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .....graph.opdef import Op
+from .....ops import RNN
+from .....ops.rnn.rnn_wide import _rnn_wide
+from ....base import ChosenKernel, connected, Request
+from ...handwritten.numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
+from ...matrix.recurrent_cells import FUSED_CELLS
+from ...runtime.device import Device, Run
+from ...runtime.rates import precision_of
+from ...vendor.scratch import begin, padded, room
+from ..arithmetic.elementwise import FLOATS
+
+_FAR = 1 << 40  # an address for arrays that are not allocated yet
+_BYTE = np.dtype("uint8")
+
+
+def _row(device: Device, r: Request) -> ChosenKernel | None:
+    a, op = r.attrs, r.op
+    forward = op.forward_op or op
+    if not {d.name for d in r.dtypes} <= FLOATS | {"int32", "int64"}:
+        return None
+    if 0 in r.inputs[0] or r.dtypes[0].name not in FLOATS:
+        return None
+    ask = op.workspace if op is forward else forward.backward_workspace
+    own = padded(ask(a, r.inputs, r.outputs, r.dtypes[0]))
+    found = _products(device, r, own)
+    if found is None:
+        return None
+    more, count = found
+
+    def connect(
+        xp: Any, a: Any, *args: Any, work: Any, rng: Any = None, train: bool = False, **made: Any
+    ) -> Run:
+        base = begin(device, work)
+        calls = Calls(device, base + own)
+        calls.cells = FUSED_CELLS
+        outs = {n: ghost(device, x) for n, x in made.items()}
+        scratch = ghost_at(base, (own,), work.dtype)
+        drops = None if rng is None else Drops(calls, device.address(rng.state), rng.stream)
+        given = (ghost(device, x) for x in args)
+        op.forward(calls, a, *given, **outs, work=scratch, rng=drops, train=train)
+        return calls.run()
+
+    # Two-byte floats are multiplied as float32.
+    precision = precision_of("float32") if r.dtype.itemsize <= 4 else ""
+    return connected(
+        connect, room(own + more), "cuda recurrent", like=op.forward, precision=precision, launches=count
+    )
+
+
+def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
+    """Bytes of scratch for the products of a call, and its number of kernels; None if it cannot be traced."""
+    forward = r.op.forward_op or r.op
+    _, dtypes = forward.infer_type(r.attrs, *r.dtypes)
+    names = (*forward.input_names(r.attrs), *forward.output_names(r.attrs))
+    have: dict[str, Any] = {}
+    at = _FAR
+    for name, shape, dtype in zip(names, (*r.inputs, *r.outputs), (*r.dtypes, *dtypes)):
+        for key in (name, f"d_{name}"):
+            have[key] = ghost_at(at, tuple(shape), dtype)  # type: ignore[arg-type]
+            at += room(padded(have[key].nbytes))
+    calls = Calls(device, 0, launches=False)
+    calls.cells = FUSED_CELLS
+    signature = r.op.signature
+    made = {n: have.get(n) if r.is_used(n) else None for n in signature.makes}
+    inputs = [have.get(n) if r.is_used(n) else None for n in signature.needs]
+    work = ghost_at(at, (own,), _BYTE)
+    try:
+        r.op.forward(calls, r.attrs, *inputs, **made, work=work, rng=Drops(calls, 0, 0), train=r.train)
+    except Unsupported:
+        return None
+    return calls.workspace, calls.count
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    row = functools.partial(_row, device)
+    assert RNN.grad_op is not None and _rnn_wide.grad_op is not None
+    return {op: [row] for op in (RNN, RNN.grad_op, _rnn_wide, _rnn_wide.grad_op)}

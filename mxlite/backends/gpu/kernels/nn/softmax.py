@@ -1,0 +1,207 @@
+"""Softmax along an axis and its kin, forward and backward: rows that fit a block's registers are read once.
+
+A row of the last axis belongs to a group of threads: up to 512 numbers to part of a warp, longer ones to a
+block, which keeps the first 16384 and reads the rest twice. (8192 of doubles, in gradients, and for lengths
+that are not whole packs.) Rows along an inner axis are read twice, neighbours by neighbouring threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from .....graph.ir import Shape
+from .....graph.opdef import DType, Op
+from .....ops.loss.loss import SoftmaxOutput
+from .....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation, softmin
+from .....ops.norm.views import along
+from ....base import ChosenKernel, connected, Request
+from ...compiler.kinds import computed_in, floating, kind, known
+from ...compiler.source import NAMES, shared, Source
+from ...handwritten.layout import columns, Divisor, MOST, rows as rows_of
+from ...runtime.device import Arguments, Device, nothing, Run
+
+Cube = tuple[int, int, int]
+"""(outer, length, inner) of rows along an axis."""
+
+SOFTMAX, LOG_SOFTMAX, LOSS, LOSS_GRADIENT = range(4)
+
+_P, _I, _U, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
+
+
+class Forward(ctypes.Structure):
+    """The parameters of the kernels of softmax.cuh."""
+
+    _fields_ = (
+        *((n, _P) for n in "data out limit label weight head counts losses wrong".split()),
+        *(("lines", _L), ("ignored", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
+        *((n, _I) for n in "mode vector limit_kind label_kind checked each parts".split()),
+    )
+
+
+class Gradient(ctypes.Structure):
+    """The parameters of the kernels of softmax_gradient.cuh."""
+
+    _fields_ = (
+        *((n, _P) for n in "d_out out d_data limit".split()),
+        *(("lines", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
+        *((n, _I) for n in "logarithm vector limit_kind".split()),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def source(file: str, data: str, out: str) -> Source:
+    """The kernels of a file for these types of the data and the result."""
+    wide = _width(data, out)
+    types = (
+        f"typedef {NAMES[data]} X;\ntypedef {NAMES[out]} Y;\n"
+        f"typedef {'double' if 'float64' in (data, out) else 'float'} C;\nenum {{ WIDTH = {wide} }};\n"
+    )
+    return Source(shared("types") + types + shared("math", "index", "whole", "checks", "group", file))
+
+
+def _width(*dtypes: str) -> int:
+    """Elements of a vector load: 16 bytes of the widest type."""
+    return 2 if "float64" in dtypes else 4 if "float32" in dtypes else 8
+
+
+def cube(shape: Shape, axis: int) -> Cube:
+    outer, _, length, _, inner = along(shape, axis)
+    return outer, length, inner
+
+
+def fits(lines: Cube, *dtypes: DType) -> bool:
+    outer, length, inner = lines
+    return floating(*dtypes) and outer * inner <= MOST and length <= MOST
+
+
+def launch(
+    device: Device,
+    file: str,
+    names: tuple[str, str, str],
+    made: Any,
+    lines: Cube,
+    dtypes: tuple[DType, DType],
+    addresses: tuple[int, ...],
+    most_threads: int = 1024,
+) -> Run:
+    """The kernel of `names` (wide, single, columns) that suits the rows; its choice is filled in into `made`.
+
+    `addresses` are those that are read and written in packs.
+    """
+    outer, length, inner = lines
+    made.lines, made.length, made.inner = outer * inner, length, Divisor(inner)
+    text = source(file, *map(str, dtypes))
+    if inner > 1:
+        layout, name = columns(outer * inner, length), names[2]
+    else:
+        width = _width(*map(str, dtypes))
+        pack = width if length % width == 0 else 1
+        held = 64 // (pack * (8 if computed_in(*dtypes) == "double" else 4)) if pack > 1 else 8
+        layout, name = rows_of(outer, length // pack, held, most_threads), names[0 if pack > 1 else 1]
+        made.group = layout.group
+        made.vector = all(a % (pack * max(d.itemsize for d in dtypes)) == 0 for a in addresses)
+    function = device.function(text, name)
+    return device.launch(function, layout.grid, layout.block, 0, Arguments([made]))
+
+
+def forward_run(
+    device: Device, lines: Cube, data: Any, out: Any, dtypes: tuple[DType, DType], **parameters: Any
+) -> Run:
+    """Softmax of `data` into `out`; see the structure `Softmax` for parameters."""
+    made = Forward(data=device.address(data), **{"scale": 1.0, **parameters})
+    places = [made.data]
+    if out is not None:
+        made.out = device.address(out)
+        places.append(made.out)
+    names = ("softmax_wide", "softmax_single", "softmax_columns")
+    return launch(device, "softmax", names, made, lines, dtypes, tuple(places))
+
+
+def _forward(device: Device, r: Request, lines: Cube, scale: float, mode: int) -> ChosenKernel | None:
+    (out_type,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
+    assert out_type is not None
+    dtypes = (r.dtype, out_type)
+    if not fits(lines, *dtypes) or not known(*r.dtypes):
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, second: Any = None, *, out: Any, work: Any) -> Run:
+        if out is None or not out.size:
+            return nothing
+        more = {}
+        if second is not None and r.op in _LIMITED:
+            more = {"limit": device.address(second), "limit_kind": kind(second.dtype)}
+        return forward_run(device, lines, data, out, dtypes, scale=scale, mode=mode, **more)
+
+    return connected(connect, 0, "cuda softmax", like=r.op.forward)
+
+
+def _gradient(device: Device, r: Request, lines: Cube, scale: float, logarithm: bool) -> ChosenKernel | None:
+    forward = r.op.forward_op
+    assert forward is not None
+    (out_type,) = forward.infer_type(r.attrs, *r.dtypes)[1]
+    assert out_type is not None
+    dtypes = (r.dtype, out_type)
+    if not fits(lines, *dtypes) or not known(*r.dtypes):
+        return None
+
+    def connect(xp: Any, a: Any, d_out: Any, out: Any, length: Any = None, *, d_data: Any, work: Any) -> Run:
+        if d_data is None or not d_data.size:
+            return nothing
+        places = tuple(device.address(x) for x in (d_out, out, d_data))
+        made = Gradient(*places, scale=scale, logarithm=logarithm)
+        if length is not None:
+            made.limit, made.limit_kind = device.address(length), kind(length.dtype)
+        names = ("gradient_wide", "gradient_single", "gradient_columns")
+        return launch(device, "softmax_gradient", names, made, lines, dtypes, places, 512)
+
+    return connected(connect, 0, "cuda softmax gradient", like=r.op.forward)
+
+
+_LIMITED = frozenset({softmax, softmin, log_softmax})
+
+
+def _mode_cube(a: Any, shape: Shape) -> Cube:
+    return cube(shape, 1 if a.mode == "channel" else -1)
+
+
+def output_cube(a: Any, shape: Shape) -> Cube:
+    """The rows of a SoftmaxOutput."""
+    if a.multi_output or a.preserve_shape:
+        return cube(shape, 1 if a.multi_output else -1)
+    return shape[0], prod(shape[1:]), 1
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def pair(op: type[Op], sign: float, log: bool) -> dict[type[Op], list[Any]]:
+        def forward(r: Request) -> ChosenKernel | None:
+            scale = sign / (r.attrs.temperature or 1)
+            lines = cube(r.inputs[0], r.attrs.axis)
+            return _forward(device, r, lines, scale, LOG_SOFTMAX if log else SOFTMAX)
+
+        def backward(r: Request) -> ChosenKernel | None:
+            scale = sign / (r.attrs.temperature or 1)
+            return _gradient(device, r, cube(r.inputs[0], r.attrs.axis), scale, log)
+
+        assert op.grad_op is not None
+        return {op: [forward], op.grad_op: [backward]}
+
+    def old(op: type[Op], lines: Callable[[Any, Shape], Cube]) -> list[Any]:
+        return [lambda r: _forward(device, r, lines(r.attrs, r.inputs[0]), 1.0, SOFTMAX)]
+
+    assert SoftmaxActivation.grad_op is not None
+    return {
+        **pair(softmax, 1.0, False),
+        **pair(softmin, -1.0, False),
+        **pair(log_softmax, 1.0, True),
+        SoftmaxActivation: old(SoftmaxActivation, _mode_cube),
+        SoftmaxActivation.grad_op: [
+            lambda r: _gradient(device, r, _mode_cube(r.attrs, r.inputs[0]), 1.0, False)
+        ],
+        SoftmaxOutput: old(SoftmaxOutput, output_cube),
+    }

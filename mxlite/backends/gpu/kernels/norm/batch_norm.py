@@ -1,0 +1,311 @@
+"""Batch normalization, alone or with the sum and the rectifier that follow it; channels anywhere.
+
+Arrays are read as (I, C, P). With the channels last (P = 1) a block reads rows of packs of 16 bytes, else a
+block has one channel. The forward reads data twice and writes out once, in three launches: moments of parts,
+statistics of channels, normalized numbers. The gradient reads d_out and data (and out, if that tells
+which elements were rectified) twice and writes once, in as many. If one block has all of a channel, one
+launch does it all.
+
+The parts follow from the shape alone, and so do the bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .....core.cached import cached_property
+from .....graph.ir import Shape
+from .....graph.opdef import Op
+from .....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
+from .....ops.norm.norm_act import _norm_act
+from .....ops.norm.norm_act_line import is_lined
+from .....ops.norm.norm_act_sum import _norm_act_sum
+from .....ops.norm.norm_again import _norm_again
+from .....ops.norm.norm_statistics import _norm_statistics
+from .....ops.scratch import accumulator
+from ....base import ChosenKernel, connected, Request
+from ...compiler.source import NAMES, shared, Source
+from ...handwritten.channels import PARTS, Split, split, split_at_once
+from ...handwritten.fill import zeros
+from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+MOST_BLOCKS = 65535  # of the second axis of a grid
+ROWS = 32  # of threads of the blocks that combine parts; as in cuda/channels.cuh
+MASK_NONE, MASK_LINE, MASK_OUT = range(3)
+
+
+@functools.lru_cache(maxsize=256)
+def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> Source:
+    """Kernels for data of `dtype`; see cuda/channels.cuh."""
+    types = (
+        f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
+        f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
+    )
+    kernels = "batch_norm_gradient" if gradient else "batch_norm_forward"
+    return Source(shared("types", "math") + types + shared("elements", "channels", "batch_norm", kernels))
+
+
+class Kernels:
+    """The launches for one shape and type."""
+
+    def __init__(self, device: Device, a: Any, data: Shape, dtype: str, behind: bool = False) -> None:
+        """`behind`: True if the addend is added after the rectifier."""
+        axis = a.axis % len(data)
+        self.shape = _, c, p = prod(data[:axis]), data[axis], prod(data[axis + 1 :])
+        self.device, self.a, self.dtype = device, a, dtype
+        item = {"float64": 8, "float32": 4}.get(dtype, 2)
+        self.wide = max(4, item)
+        self.pack = 16 // item
+        while (c if p == 1 else p) % self.pack:
+            self.pack //= 2
+        self.pack_bytes = self.pack * item
+        self.relu = bool(getattr(a, "relu", False))
+        self.below = ctypes.c_double(getattr(a, "slope", 0.0) if self.relu else 1.0)
+        self.behind = ctypes.c_int(behind)
+
+    @cached_property
+    def at_once(self) -> Split | None:
+        found = split_at_once(self.shape, self.pack)
+        return found if found is None or found.channels <= MOST_BLOCKS else None
+
+    @cached_property
+    def sums(self) -> Split:
+        return split(self.shape, self.pack, PARTS, 8)
+
+    @cached_property
+    def writes(self) -> Split:
+        """Work split of the pass that writes."""
+        return split(self.shape, self.pack, 1 << 30, 8 if self.shape[2] == 1 else 4)
+
+    @property
+    def fits(self) -> bool:
+        return all(s.channels <= MOST_BLOCKS and s.num_parts < 2**31 for s in (self.sums, self.writes))
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of two numbers for each part and channel, and two statistics of each channel."""
+        return 2 * self.wide * self.shape[1] * (self.sums.num_parts + 1)
+
+    def forward(
+        self,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving: Sequence[Any],
+        addend: Any,
+        made: Sequence[Any],
+        work: Any,
+    ) -> Run:
+        """The call that writes `made`: out, mean and var; `moving`: statistics to use, if not the batch's."""
+        out, mean, var = made
+        device, a, eps = self.device, self.a, ctypes.c_double(self.a.eps)
+        launch = self._launcher((data, addend, out), gradient=False)
+        x, plus, y = (self._pointer(v) for v in (data, addend, out))
+        gain = self._pointer(None if a.fix_gamma else gamma)
+        rest = [x, plus, gain, self._pointer(beta)]
+        outs = [y, self._pointer(mean), self._pointer(var)]
+        after, sizes = [self.below, self.behind], self.writes.numbers
+        if moving:
+            sources = [self._pointer(v) for v in moving]
+            return launch(
+                "normalized", self.writes, [*rest, *sources, *sizes, eps, ctypes.c_int(1), *after, *outs]
+            )
+        if self.at_once is not None:
+            values = [*rest, *self.at_once.numbers, eps, *after, *outs]
+            return launch("normalized_at_once", self.at_once, values)
+        s, base, row = self.sums, device.address(work), self.wide * self.shape[1]
+        parts = s.num_parts
+        means, squares = pointer(base), pointer(base + parts * row)
+        sources = [
+            self._pointer(mean) if mean is not None else pointer(base + 2 * parts * row),
+            self._pointer(var) if var is not None else pointer(base + (2 * parts + 1) * row),
+        ]
+        runs = [
+            launch("moments", s, [x, *s.numbers, means, squares]),
+            launch("statistics", None, [means, squares, *s.numbers, ctypes.c_int64(parts), eps, *sources]),
+        ]
+        if out is not None:
+            values = [*rest, *sources, *sizes, eps, ctypes.c_int(0), *after, y, pointer(0), pointer(0)]
+            runs.append(launch("normalized", self.writes, values))
+        return InOrder(runs)
+
+    def again(self, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any, out: Any) -> Run:
+        """The call that recomputes `forward`'s `out`, from the mean and 1 / std that it found."""
+        arrays = (data, addend, None if self.a.fix_gamma else gamma, beta, mean, var)
+        values = [*map(self._pointer, arrays), *self.writes.numbers, ctypes.c_double(self.a.eps)]
+        values += [ctypes.c_int(0), self.below, self.behind, self._pointer(out), pointer(0), pointer(0)]
+        return self._launcher((data, addend, out), gradient=False)("normalized", self.writes, values)
+
+    def backward(
+        self,
+        d_out: Any,
+        data: Any,
+        out: Any,
+        vectors: Sequence[Any],
+        moving: Sequence[Any],
+        made: Sequence[Any],
+        work: Any,
+        train: bool,
+    ) -> Run:
+        """The call that writes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
+
+        `moving` are the moving averages, which are updated if `train` is true.
+        """
+        device, a = self.device, self.a
+        moves = train and not a.use_global_stats
+        d_data, d_gamma, d_beta, d_addend = made
+        gamma, beta, mean, var = vectors
+        runs: list[Run] = []
+        if d_out is None:  # a gradient arrives only for a statistic; MXNet ignores it
+            runs = [zeros(device, x) for x in made if x is not None]
+            d_data = d_gamma = d_beta = d_addend = None
+        launch = self._launcher((d_out, data, out, d_data, d_addend), gradient=True)
+        mask = MASK_NONE if not self.relu else MASK_LINE if out is None else MASK_OUT
+        ins: list[Any] = [
+            self._pointer(x) for x in (d_out, data, out, None if a.fix_gamma else gamma, beta, mean, var)
+        ]
+        ins += [ctypes.c_int(mask), self.below]
+        columns: list[Any] = [
+            self._pointer(x) for x in (d_gamma, d_beta, *(moving if moves else (None, None)))
+        ]
+        columns += [ctypes.c_double(a.eps), ctypes.c_double(a.momentum)]
+        columns += [ctypes.c_int(a.fix_gamma), ctypes.c_int(moves)]
+        targets = [self._pointer(d_data), self._pointer(d_addend)]
+        s, base = self.sums, device.address(work)
+        of_d, of_xd = pointer(base), pointer(base + s.num_parts * self.wide * self.shape[1])
+        through = moves and d_data is not None
+        summed = through or d_gamma is not None or d_beta is not None
+        writes = d_data is not None or d_addend is not None
+        if self.at_once is not None and d_out is not None and summed:
+            values = [*ins, *self.at_once.numbers, ctypes.c_int(moves), *columns, *targets]
+            return launch("gradient_at_once", self.at_once, values)
+        if summed:
+            runs.append(launch("part_sums", s, [*ins, *s.numbers, of_d, of_xd]))
+        if summed or moves:
+            parts = ctypes.c_int64(s.num_parts if summed else 0)
+            runs.append(launch("columns", None, [*ins, *s.numbers, parts, of_d, of_xd, *columns]))
+        if writes:
+            sums = [of_d, of_xd] if through else [pointer(0), pointer(0)]
+            runs.append(launch("gradient", self.writes, [*ins, *self.writes.numbers, *sums, *targets]))
+        return InOrder(runs)
+
+    def _pointer(self, x: Any) -> ctypes.c_void_p:
+        return pointer(0 if x is None else self.device.address(x))
+
+    def _launcher(self, arrays: Sequence[Any], gradient: bool) -> Any:
+        """launch(kernel's name, its split or None for one of columns, values), for `arrays` read in packs."""
+        aligned = all(x is None or self.device.address(x) % self.pack_bytes == 0 for x in arrays)
+        text = source(self.dtype, self.shape[2] == 1, self.pack, aligned, gradient)
+
+        def launch(name: str, s: Split | None, values: Sequence[Any]) -> Run:
+            grid = (-(-self.shape[1] // 32), 1, 1) if s is None else (s.num_parts, s.channels, 1)
+            block = (32, ROWS, 1) if s is None else (*s.threads, 1)
+            return self.device.launch(self.device.function(text, name), grid, block, 0, Arguments(values))
+
+        return launch
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def kernels(r: Request) -> Kernels | None:
+        data, acc = r.dtypes[0], accumulator(r.dtypes[0])
+        if str(data) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
+            return None
+        if (r.op.forward_op or r.op) is _contrib_SyncBatchNorm and r.attrs.output_mean_var:
+            return None  # its variance output has another form
+        behind = r.op is _norm_act_sum or getattr(r.attrs, "plus", "") == "behind"
+        found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
+        return found if found.fits else None
+
+    def forward(r: Request) -> ChosenKernel | None:
+        k = kernels(r)
+        if k is None:
+            return None
+
+        def connect(
+            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any,
+            addend: Any = None, *, out: Any, mean: Any, var: Any, work: Any, train: bool,
+        ) -> Run:  # fmt: skip
+            if data.size == 0 and data.shape[a.axis] == 0:
+                return nothing
+            moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
+            return k.forward(data, gamma, beta, moving, addend, (out, mean, var), work)
+
+        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
+        twice = ("data",) if by_batch else ()
+        name, launches = f"cuda {_name(r.op)}", 3 if by_batch else 1
+        return connected(connect, k.workspace, name, like=r.op.forward, twice=twice, launches=launches)
+
+    def backward(r: Request) -> ChosenKernel | None:
+        k = kernels(r)
+        if k is None:
+            return None
+
+        def connect(
+            xp: Any, a: Any, d_out: Any, data: Any, *rest: Any, d_data: Any, d_gamma: Any, d_beta: Any,
+            work: Any, train: bool, d_addend: Any = None,
+        ) -> Run:  # fmt: skip
+            if data.size == 0 and data.shape[a.axis] == 0:
+                return nothing
+            have = dict(zip(r.op.signature.needs[2:], rest, strict=True))
+            return k.backward(
+                d_out, data, have.get("out"),
+                (have["gamma"], have.get("beta"), have["mean"], have["var"]),
+                (have["moving_mean"], have["moving_var"]),
+                (d_data, d_gamma, d_beta, d_addend), work, train,
+            )  # fmt: skip
+
+        name, like = f"cuda {_name(r.op)}", r.op.forward
+        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
+        twice = ("d_out", "data", "out") if by_batch else ()
+        launches = 1 if k.at_once is not None else 3 if by_batch else 2
+        return connected(connect, k.workspace, name, like=like, mutates=True, twice=twice, launches=launches)
+
+    def statistics(r: Request) -> ChosenKernel | None:
+        k = kernels(r)
+        # A norm in one launch needs no split statistics.
+        if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
+            return None
+
+        def connect(
+            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *,
+            factor: Any, shift: Any, mean: Any, var: Any, work: Any, train: bool,
+        ) -> Run:  # fmt: skip
+            moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
+            return k.forward(data, gamma, beta, moving, None, (None, mean, var), work)
+
+        return connected(connect, k.workspace, "cuda norm statistics", like=r.op.forward, launches=2)
+
+    def again(r: Request) -> ChosenKernel | None:
+        k = None if is_lined(r.attrs.plus) else kernels(r)
+        if k is None:
+            return None
+
+        def connect(
+            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None,
+            addend_factor: Any = None, addend_shift: Any = None, *, out: Any, work: Any,
+        ) -> Run:  # fmt: skip
+            return nothing if data.size == 0 else k.again(data, gamma, beta, mean, var, addend, out)
+
+        return connected(connect, 0, "cuda norm again", like=r.op.forward)
+
+    table: dict[type[Op], list[Any]] = {
+        _norm_again: [again], _norm_act_sum: [forward], _norm_statistics: [statistics],
+    }  # fmt: skip
+    for op in (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm, _norm_act):
+        table[op] = [forward]
+        if op.grad_op is not None:
+            table[op.grad_op] = [backward]
+    return table
+
+
+def _name(op: type[Op]) -> str:
+    of = op.forward_op or op
+    words = {_norm_act: "norm, sum, rectifier", _norm_act_sum: "norm, rectifier, sum"}.get(of, "batch norm")
+    return words if of is op else f"{words} gradient"

@@ -1,0 +1,223 @@
+"""Operations on many gradients at once: test for finite values, norms, and reset to 0.
+
+All arrays of one type are one launch (see `weights.py`), which reads each of them once. Sums of squares are
+computed in double and split by size alone, so that their bits are the same on every device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .....graph.opdef import DType, Op
+from .....ops import _scaled_update, all_finite, multi_all_finite, multi_sum_sq, reset_arrays
+from ....base import ChosenKernel, connected, Request
+from ...compiler.source import kernel, NAMES, shared, Source
+from ...handwritten.weights import capacity_for, is_packed, launches, PACK, tables, text, THREADS, Weight
+from ...runtime.device import Arguments, Device, InOrder, pointer, Run
+from ..arithmetic.elementwise import FLOATS
+from .lamb import chunk_of
+
+_OWN = [
+    "const Weight &w = weights.of[own_weight(weights, count)];",
+    "int64 begin = (blockIdx.x - w.first) * w.chunk;",
+    "int64 end = w.size - begin < w.chunk ? w.size : begin + w.chunk;",
+]
+_TABLE = ["const __grid_constant__ Weights weights", "int count"]
+
+
+def _loops(dtype: str, body: str) -> list[str]:
+    """`body` for every pack `p` of elements, and for every remaining element as a pack of one."""
+    name = NAMES[dtype]
+    lines = [f"int64 packs = w.packed ? end / {PACK} : 0;"]
+    for pack, first, until in (
+        (PACK, f"begin / {PACK}", "packs"),
+        (1, f"(w.packed ? packs * {PACK} : begin)", "end"),
+    ):
+        lines += [
+            f"for (int64 at = {first} + threadIdx.x; at < {until}; at += {THREADS}) {{",
+            f"    Pack<{name}, {pack}> &p = ((Pack<{name}, {pack}> *)w.at[0])[at];",
+            "    #pragma unroll",
+            f"    for (int e = 0; e < {pack}; ++e) {{ {body} }}",
+            "}",
+        ]
+    return lines
+
+
+@functools.lru_cache(maxsize=64)
+def finite_source(dtype: str, capacity: int) -> Source:
+    """The kernels "set_one", of `out`, and "all_finite", which sets it to 0 if it finds inf or nan."""
+    wide = "double" if dtype == "float64" else "float"
+    # inf - inf and nan - nan are nan
+    body = [*_OWN, "bool good = true;"]
+    body += _loops(dtype, f"{wide} x = to<{wide}>(p.at[e]); good = good && x - x == 0;")
+    body += ["if (!good) *out = 0;"]
+    return Source(
+        shared("types", "math", "index")
+        + text(1, capacity)
+        + kernel("set_one", ["float *out"], ["*out = 1;"], 1)
+        + kernel("all_finite", [*_TABLE, "float *out"], body, THREADS)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def squares_source(dtype: str, capacity: int) -> Source:
+    """The kernels "squares", sums of each block, and "total", the sum of each array, one block for each."""
+    body = [*_OWN, "double sum = 0, none = 0;"]
+    body += _loops(dtype, "double x = to<double>(p.at[e]); sum += x * x;")
+    body += ["block_sums(sum, none);", "if (threadIdx.x == 0) sums[blockIdx.x] = sum;"]
+    total = [
+        "const Weight &w = weights.of[blockIdx.x];",
+        "int64 parts = (w.size + w.chunk - 1) / w.chunk;",
+        "double sum = 0, none = 0;",
+        f"for (int64 p = threadIdx.x; p < parts; p += {THREADS}) sum += sums[w.first + p];",
+        "block_sums(sum, none);",
+        "if (threadIdx.x == 0) *(float *)w.at[1] = (float)sum;",
+    ]
+    parameters = [*_TABLE, "double *sums"]
+    head = (
+        shared("types", "math", "index") + text(2, capacity) + f"#define THREADS {THREADS}\n" + shared("lamb")
+    )
+    return Source(
+        head + kernel("squares", parameters, body, THREADS) + kernel("total", parameters, total, THREADS)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def zeros_source(nbytes: int, capacity: int) -> Source:
+    """The kernel "zeros", for elements of so many bytes."""
+    name = {1: "bool", 2: "float16", 4: "float32", 8: "float64"}[nbytes]
+    zero = "p.at[e].bits = 0;" if nbytes == 2 else "p.at[e] = 0;"
+    body = [*_OWN, *_loops(name, zero)]
+    return Source(
+        shared("types", "math", "index") + text(1, capacity) + kernel("zeros", _TABLE, body, THREADS)
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def gate_source() -> Source:
+    """The kernel "scaled_update" of one block; see ops/optim/scaled_update.py."""
+    parameters = [
+        "const float *finite",
+        "const double *hyper",
+        "float *scale",
+        "double *history",
+        "double *out",
+    ]
+    parameters += ["int64 size", "int dynamic", "double window", "double largest"]
+    body = [
+        "bool good = *finite != 0;",
+        f"for (int64 i = threadIdx.x; out && i < size; i += {THREADS}) out[i] = good ? hyper[i] : 0.0 / 0.0;",
+        "if (threadIdx.x) return;",
+        "double value = scale[0], steps = good ? history[0] + 1 : 0;",
+        "if (dynamic && !good) value = value / 2 < 1 ? 1 : value / 2;",
+        "else if (dynamic && steps >= window) {",
+        "    value = 2 * value > largest ? largest : 2 * value;",
+        "    steps = 0;",
+        "}",
+        "history[0] = steps;",
+        "if (good) history[1] += 1;",
+        "else history[2] += 1;",
+        "scale[0] = (float)value;",
+        "scale[1] = (float)(1 / value);",
+    ]
+    return Source(shared("types", "math", "index") + kernel("scaled_update", parameters, body, THREADS))
+
+
+def _grouped(
+    device: Device, arrays: Sequence[Any], chunked: bool, outs: Sequence[int] = ()
+) -> dict[DType, list[Weight]]:
+    """Arrays by type; `outs` are addresses that belong to each. `chunked`: few partial sums of each."""
+    found: dict[DType, list[Weight]] = {}
+    for i, x in enumerate(arrays):
+        address = device.address(x)
+        weight = Weight((address, *outs[i : i + 1]), x.size, is_packed([address], [x.dtype.itemsize]))
+        if chunked:
+            weight = weight._replace(chunk=chunk_of(x.size))
+        found.setdefault(x.dtype, []).append(weight)
+    return found
+
+
+def _finite(device: Device, r: Request) -> ChosenKernel | None:
+    if not {d.name for d in r.dtypes} <= FLOATS:
+        return None
+
+    def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any = None) -> Run:
+        target = pointer(device.address(out))
+        runs: list[Run] = []
+        for dtype, weights in _grouped(device, args, False).items():
+            capacity = capacity_for(1, len(weights), [target])
+            source = finite_source(dtype.name, capacity)
+            if not runs:
+                one = device.function(source, "set_one")
+                runs.append(device.launch(one, (1, 1, 1), (1, 1, 1), 0, Arguments([target])))
+            runs.append(launches(device, device.function(source, "all_finite"), weights, capacity, [target]))
+        return InOrder(runs)
+
+    return connected(connect, 0, "cuda all_finite", like=r.op.forward)
+
+
+def _squares(device: Device, r: Request) -> ChosenKernel | None:
+    if not {d.name for d in r.dtypes} <= FLOATS:
+        return None
+    parts = sum(-(-n // chunk_of(n)) for n in (int(np.prod(s, dtype=np.int64)) for s in r.inputs))
+
+    def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
+        first = device.address(out)
+        runs: list[Run] = []
+        sums = pointer(device.address(work))
+        for dtype, weights in _grouped(device, args, True, [first + 4 * i for i in range(len(args))]).items():
+            capacity = capacity_for(2, len(weights), [sums])
+            source = squares_source(dtype.name, capacity)
+            for table, count, blocks in tables(weights, capacity):
+                values = Arguments([table, ctypes.c_int(count), sums])
+                for name, grid in (("squares", blocks), ("total", count)):
+                    if grid:
+                        function = device.function(source, name)
+                        runs.append(device.launch(function, (grid, 1, 1), (THREADS, 1, 1), 0, values))
+        return InOrder(runs)
+
+    return connected(connect, 8 * parts, "cuda multi_sum_sq", like=r.op.forward)
+
+
+def _zeros(device: Device, r: Request) -> ChosenKernel | None:
+    def connect(xp: Any, a: Any, *args: Any) -> Run:
+        by_size: dict[int, list[Weight]] = {}
+        for dtype, weights in _grouped(device, args, False).items():
+            by_size.setdefault(dtype.itemsize, []).extend(weights)
+        runs = []
+        for nbytes, weights in by_size.items():
+            capacity = capacity_for(1, len(weights))
+            function = device.function(zeros_source(nbytes, capacity), "zeros")
+            runs.append(launches(device, function, weights, capacity, []))
+        return InOrder(runs)
+
+    return connected(connect, 0, "cuda reset_arrays", like=r.op.forward, mutates=True)
+
+
+def _gate(device: Device, r: Request) -> ChosenKernel | None:
+    def connect(xp: Any, a: Any, finite: Any, hyper: Any, scale: Any, history: Any, *, out: Any) -> Run:
+        arrays = (finite, hyper, scale, history)
+        values: list[Any] = [pointer(device.address(x)) for x in arrays]
+        values += [pointer(0 if out is None else device.address(out)), ctypes.c_int64(hyper.size)]
+        values += [ctypes.c_int(a.dynamic), ctypes.c_double(a.window), ctypes.c_double(a.largest)]
+        function = device.function(gate_source(), "scaled_update")
+        return device.launch(function, (1, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+
+    return connected(connect, 0, "cuda scaled_update", mutates=True)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    made = {
+        all_finite: _finite,
+        multi_all_finite: _finite,
+        multi_sum_sq: _squares,
+        reset_arrays: _zeros,
+        _scaled_update: _gate,
+    }
+    return {op: [functools.partial(row, device)] for op, row in made.items()}

@@ -1,0 +1,235 @@
+"""Optimizer steps, in all forms that `ops/optim/update.py` derives from a formula: one pass over memory each.
+
+The kernel (see `step_source.py`) reads gradient, weight (for 16 bits: its float32 copy) and states once and
+writes weight and states once. One launch updates many weights (see `weights.py`); each block reads its own
+rates, from the arguments or, inside a program, from device memory, so that a schedule or a loss scale
+invalidates no capture. A learning rate of nan leaves the weight and its states as they are.
+
+Roundings are numpy's: nothing is contracted, and 16-bit weights without a copy are computed as numpy
+does it, operation by operation. Powers of the number of updates are the device's, which differ from
+the host's by at most one rounding of double.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .....graph.opdef import DType, Op
+from .....ops import ALL
+from ....base import ChosenKernel, connected, Request, Row
+from ....elementwise.update import trace
+from ....fused.update_group import _fused_updates
+from ...handwritten.step_source import numbers, shape_of, source
+from ...handwritten.weights import capacity_for, is_packed, launches, Weight
+from ...runtime.device import Device, InOrder, Run
+from ..arithmetic.elementwise import FLOATS
+
+
+class Step:
+    """A formula with its numbers, for weights of these types; those of equal `kind` may share a launch."""
+
+    def __init__(
+        self, device: Device, step: Any, attrs: Any, dtypes: tuple[DType, ...], master: bool, rates: str
+    ) -> None:
+        """dtypes: those of weight, gradient, states and copy."""
+        wide = dtypes[-1] if master else dtypes[0]
+        self.device, self.master, self.rates = device, master, rates
+        self.both = tuple(trace(step, attrs, wide, decays) for decays in (True, False))
+        self.dtypes = tuple(d.name for d in dtypes)
+        self.items = [d.itemsize for d in (*dtypes, dtypes[0])]
+        self.kind = (self.both, self.dtypes, master, rates)
+
+    def weight(self, arrays: Sequence[Any], out: Any, **rates: Any) -> Weight:
+        """One weight. `arrays` are in the order of `dtypes`; `out` may be None."""
+        device = self.device
+        addresses = [device.address(x) for x in arrays] + [0 if out is None else device.address(out)]
+        return Weight(tuple(addresses), arrays[0].size, is_packed(addresses, self.items), **rates)
+
+    def run(self, weights: Sequence[Weight], work: Any = None) -> Run:
+        """The call that updates these weights."""
+        decaying, plain = self.both
+        more = [numbers(decaying, plain)]
+        capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
+        shape = [shape_of(t) for t in self.both]
+        made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
+        function = self.device.function(made, "update")
+        return Updates(self, weights, launches(self.device, function, weights, capacity, more))
+
+    @staticmethod
+    def workspace(sizes: Sequence[int]) -> int:
+        """Bytes of scratch for weights of so many elements."""
+        return 0
+
+
+class Updates:
+    """A call that updates weights. Calls of one `kind` can be merged."""
+
+    def __init__(self, step: Step, weights: Sequence[Weight], run: Run) -> None:
+        self.step, self.weights, self._run = step, tuple(weights), run
+
+    @property
+    def kind(self) -> Any:
+        return self.step.kind
+
+    @property
+    def addresses(self) -> set[int]:
+        """Addresses of the arrays of its weights."""
+        return {a for w in self.weights if w.size for a in w.arrays if a}
+
+    def __call__(self) -> None:
+        self._run()
+
+    @staticmethod
+    def joined(calls: Sequence[Updates]) -> Run:
+        """One call for several of the same kind."""
+        return calls[0].step.run([w for c in calls for w in c.weights])
+
+
+Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
+"""Factory of a `Step`, or of a class that works like it, with its arguments."""
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    own: list[Any] = [op for op in ALL if getattr(op, "form", None) in _FORMS]
+    made: dict[type[Op], list[Any]] = {
+        op: [row(device, op, Step)] for op in own if _is_elementwise(op.step_of)
+    }
+    return made | {_fused_updates: [functools.partial(group_row, device, Step, _is_elementwise)]}
+
+
+def _is_elementwise(step: Any) -> bool:
+    """True if the formula is the whole step."""
+    return "whole" not in vars(step)
+
+
+def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Request) -> ChosenKernel | None:
+    """Updates of several weights of a program; `fits` says if `maker` is for their step."""
+    a = r.attrs
+    kinds, base, master = r.dtypes[: a.each], a.op.step_of, a.op.has_master
+    if not fits(base) or not storable(kinds, master):
+        return None
+    step = maker(device, base, a.attrs, kinds, master, "float64")
+    if step is None:
+        return None
+
+    def connect(xp: Any, a: Any, *args: Any, work: Any = None) -> Run:
+        weights = []
+        for i, row in enumerate(a.rows):
+            own = args[i * a.each : (i + 1) * a.each]
+            weights.append(step.weight(own, own[0], rates_at=row_of(device, args[-1], row)))
+        made: Run = step.run(weights, work)
+        return made
+
+    nbytes = step.workspace([prod(s) for s in r.inputs[: -1 : a.each]])
+    name = f"cuda {len(a.rows)} x {base.op_name}"
+    return connected(connect, nbytes, name, like=r.op.forward, mutates=True)
+
+
+def row(device: Device, op: Any, maker: Maker) -> Row:
+    """The row for a form of a step, with kernels by `maker`."""
+    return functools.partial(_FORMS[op.form], device, maker)
+
+
+def storable(dtypes: Sequence[DType], master: bool) -> bool:
+    """True if there is a kernel for a weight of these types: weight, gradient, states and copy."""
+    weight, grad, *states = dtypes
+    wide = np.dtype("float32") if master else weight
+    return {weight.name, grad.name} <= FLOATS and all(d == wide for d in states)
+
+
+def _name(r: Request) -> str:
+    return f"cuda {r.op.step_of.op_name}"  # type: ignore[attr-defined]
+
+
+def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """Kernel for one weight, whose rates are attributes."""
+    base, master = r.op.step_of, r.op.form == "mixed"  # type: ignore[attr-defined]
+    if not storable(r.dtypes, master):
+        return None
+    step = maker(device, base, r.attrs, r.dtypes, master, "float64")
+    if step is None:
+        return None
+    found = [float(getattr(r.attrs, n)) for n in base.rates]
+    rates = found[0], found[1], found[2] if len(found) > 2 else 1.0
+
+    def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
+        made: Run = step.run([step.weight(arrays, out, rates=rates)], work)
+        return made
+
+    nbytes = step.workspace([prod(r.inputs[0])])
+    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+
+
+def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """Kernel for one weight, whose rates are a row of `hyper`."""
+    *kinds, _ = r.dtypes
+    base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
+    if not storable(kinds, master):
+        return None
+    step = maker(device, base, r.attrs, tuple(kinds), master, "float64")
+    if step is None:
+        return None
+
+    def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
+        *own, hyper = arrays
+        weight = step.weight(own, own[0], rates_at=row_of(device, hyper, a.row))
+        made: Run = step.run([weight], work)
+        return made
+
+    nbytes = step.workspace([prod(r.inputs[0])])
+    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+
+
+def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
+    """Addresses of the numbers in one row of `hyper`; a missing count has an arbitrary one."""
+    columns = hyper.shape[1]
+    first = device.address(hyper) + 8 * columns * row
+    return first, first + 8, first + 8 * min(2, columns - 1)
+
+
+def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """Kernel for many weights, whose rates are attributes or, at the end, arrays."""
+    op: Any = r.op
+    a, each, count = r.attrs, len(op.step_of.inputs) + op.has_master, r.attrs.num_weights
+    kinds = [r.dtypes[i * each : (i + 1) * each] for i in range(count)]
+    loaded = r.dtypes[count * each :]
+    if not all(storable(k, op.has_master) for k in kinds):
+        return None
+    if loaded and (loaded[0] != loaded[1] or loaded[0].name not in ("float32", "float64")):
+        return None
+    rates_in = loaded[0].name if loaded else "float64"
+    steps = {k: maker(device, op.step_of, a, k, op.has_master, rates_in) for k in dict.fromkeys(kinds)}
+    if None in steps.values():
+        return None
+    times = getattr(a, op.counts) if op.counts else (1,) * count
+    sizes = {k: [prod(s) for s, other in zip(r.outputs, kinds) if other == k] for k in steps}
+    scratch = {k: steps[k].workspace(sizes[k]) for k in steps}
+
+    def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
+        found: dict[Any, list[Weight]] = {k: [] for k in steps}
+        for i, (kind, out) in enumerate(zip(kinds, outs)):
+            rates: dict[str, Any]
+            if loaded:
+                lr, wd = (device.address(x) + i * loaded[0].itemsize for x in args[-2:])
+                rates = {"rates_at": (lr, wd, lr)}
+            else:
+                rates = {"rates": (float(a.lrs[i]), float(a.wds[i]), float(times[i]))}
+            found[kind].append(steps[kind].weight(args[i * each : (i + 1) * each], out, **rates))
+        runs, at = [], 0
+        for kind, weights in found.items():
+            runs.append(steps[kind].run(weights, work[at : at + scratch[kind]]))
+            at += scratch[kind]
+        return InOrder(runs)
+
+    return connected(connect, sum(scratch.values()), _name(r), like=r.op.forward, mutates=True)
+
+
+_FORMS: dict[str, Callable[..., ChosenKernel | None]] = {
+    "plain": _single, "mixed": _single, "fused": _fused, "many": _many
+}  # fmt: skip

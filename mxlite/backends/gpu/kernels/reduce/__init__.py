@@ -1,0 +1,1 @@
+"""Rows of reductions, running sums and order."""

@@ -1,0 +1,289 @@
+"""Sums, means, products, norms over axes, and their gradients.
+
+Forward, the array is read once (twice for logsumexp and moments); see fold.py. A gradient is one elementwise
+pass in which the reduced array is broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from .....core.dtype import as_dtype
+from .....graph.ir import Shape
+from .....graph.opdef import DType, Op
+from .....ops import find_op
+from .....ops.reduce.measures import logsumexp, moments
+from .....ops.reduce.reduce import _spread_like, kept_shape
+from .....ops.scratch import carve, Piece, scratch_bytes
+from ....base import ChosenKernel, connected, Request
+from ....elementwise.expression import Value, Writer
+from ....elementwise.program import kinds_of
+from ...compiler.kinds import floating, known
+from ...handwritten.fold import (
+    ADD,
+    DIVIDED,
+    FINITE,
+    Fold,
+    KNOWN_OR_0,
+    KNOWN_OR_1,
+    LARGEST,
+    LOGARITHM,
+    MULTIPLY,
+    PLAIN,
+    POWER,
+    ROOT,
+    SAME,
+    SIZE,
+    SPREAD,
+    SQUARE,
+    sum_type,
+    TRUE_OR_NOT,
+    TRUTH,
+)
+from ...runtime.device import Device, InOrder, nothing, Run
+from ..arithmetic.elementwise import Loop
+
+Formula = Callable[..., Value]
+
+_BYTE = as_dtype("uint8")
+
+
+def loop(
+    device: Device, f: Formula, views: Sequence[Shape], dtypes: Sequence[DType], shape: Shape, made: DType
+) -> Loop | None:
+    """`f(w, *values)` for every element of `shape`; None if there is no kernel for it."""
+    w = Writer()
+    expression, constants = w.expression([f(w, *(w.input() for _ in views))])
+    # An input that the formula leaves out is still passed.
+    made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
+    return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
+
+
+# -- forward
+
+_FOLDS = {
+    "sum": (SAME, ADD, PLAIN),
+    "mean": (SAME, ADD, DIVIDED),
+    "prod": (SAME, MULTIPLY, PLAIN),
+    "nansum": (KNOWN_OR_0, ADD, PLAIN),
+    "nanprod": (KNOWN_OR_1, MULTIPLY, PLAIN),
+    "any": (TRUTH, ADD, TRUE_OR_NOT),
+    "all": (TRUTH, MULTIPLY, TRUE_OR_NOT),
+}
+
+
+def fold_of(device: Device, r: Request, name: str) -> Fold:
+    """The reduction `name` of a request's input."""
+    (shape,), a = r.inputs, r.attrs
+    map, combine, finish = (SQUARE, ADD, ROOT) if name == "norm" else _FOLDS[name]
+    if name == "norm" and a.ord == 1:
+        map, finish = SIZE, PLAIN
+    target = kept_shape(a, shape)
+    count = prod(shape) // prod(target) if prod(target) else 1
+    if not count and not floating(r.dtype):
+        finish = PLAIN
+    return Fold(device, r.dtype, shape, target, map, combine, finish, float(count))
+
+
+def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
+    fold = fold_of(device, r, name)
+    (made,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
+    if not fold.fits or made is None or not known(made):
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any = None) -> Run:
+        return nothing if out is None else fold.call(data, out, work)
+
+    def like(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None: ...
+
+    return connected(connect, fold.workspace, f"cuda {name}", like=like)
+
+
+def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
+    """Scratch for a number per result, and for folds that run one after another."""
+    return [((outputs,), sum_type(dtype)), ((max(f.workspace for f in folds),), _BYTE)]
+
+
+def _logsumexp(device: Device, r: Request) -> ChosenKernel | None:
+    (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
+    most = Fold(device, r.dtype, shape, target, SAME, LARGEST, FINITE)
+    total = Fold(device, r.dtype, shape, target, POWER, ADD, LOGARITHM, shifted=True)
+    if not (most.fits and total.fits):
+        return None
+    pieces = _pieces(prod(target), r.dtype, most, total)
+
+    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
+        if out is None or not out.size:
+            return nothing
+        largest, rest = carve(work, pieces)
+        return InOrder([most.call(data, largest, rest), total.call(data, out, rest, shift=largest)])
+
+    return connected(connect, scratch_bytes(pieces), "cuda logsumexp", like=r.op.forward)
+
+
+def _moments(device: Device, r: Request) -> ChosenKernel | None:
+    (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
+    n, count = prod(target), float(prod(shape) // prod(target) if prod(target) else 1)
+    middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, count)
+    spread = Fold(device, r.dtype, shape, target, SPREAD, ADD, DIVIDED, count, shifted=True)
+    narrow = loop(device, lambda w, x: x, [(n,)], [sum_type(r.dtype)], (n,), r.dtype)
+    if not (middle.fits and spread.fits and narrow):
+        return None
+    pieces = _pieces(n, r.dtype, middle, spread)
+
+    def connect(xp: Any, a: Any, data: Any, *, mean: Any, var: Any, work: Any) -> Run:
+        if not n:
+            return nothing
+        centre, rest = carve(work, pieces)
+        runs = [middle.call(data, centre, rest)]
+        if mean is not None:
+            runs.append(narrow.call(centre, mean))
+        if var is not None:
+            runs.append(spread.call(data, var, rest, shift=centre))
+        return InOrder(runs)
+
+    return connected(connect, scratch_bytes(pieces), "cuda moments", like=r.op.forward)
+
+
+# -- backward: formulas of the values that `backward` reads, in its order
+
+
+def _known(w: Writer, x: Value) -> Value:
+    return w.one_where("eq", x, x)
+
+
+def _norm_slope(w: Writer, a: Any, d: Value, x: Value, y: Value) -> Value:
+    return d * (w("sign", x) if a.ord == 1 else x / (y + w.one_where("eq", y, 0.0)))
+
+
+_GRADIENTS: dict[str, Callable[..., Value]] = {
+    "sum": lambda w, a, count, d: d,
+    "mean": lambda w, a, count, d: d / w.constant(count),
+    "prod": lambda w, a, count, d, x, y: y / x * d,
+    "nansum": lambda w, a, count, d, x: _known(w, x) * d,
+    "nanprod": lambda w, a, count, d, x, y: w("select", w("ne", x, x), 0.0, y / x * d),
+    "norm": lambda w, a, count, d, x, y: _norm_slope(w, a, d, x, y),
+    "logsumexp": lambda w, a, count, d, x, y: w("exp", x - y) * d,
+}
+
+
+def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
+    (shape,), kinds = r.inputs, kinds_of(r)
+    if kinds is None or not prod(shape):
+        return None
+    target = kept_shape(r.attrs, shape)
+    count = prod(shape) // prod(target)
+    needs = r.op.signature.needs
+    views = [shape if n == "data" else target for n in needs]
+    made = loop(
+        device,
+        lambda w, *values: _GRADIENTS[name](w, r.attrs, count, *values),
+        views,
+        [kinds[n][1] for n in needs],
+        shape,
+        r.dtype,
+    )
+    if made is None:
+        return None
+
+    def connect(xp: Any, a: Any, *inputs: Any, d_data: Any, **services: Any) -> Run:
+        return nothing if d_data is None else made.call(*inputs, d_data)
+
+    return connected(connect, 0, f"cuda {name} gradient", like=r.op.forward)
+
+
+def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
+    if not prod(shape):
+        return None
+    n, count = prod(target), prod(shape) // prod(target)
+    wide = sum_type(r.dtype)
+    middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, float(count))
+    pieces = _pieces(n, r.dtype, middle)
+
+    def of_var(w: Writer, d: Value, x: Value, m: Value, d_mean: Value | None = None) -> Value:
+        slope = (x - m) * 2 * d
+        return (slope if d_mean is None else slope + d_mean) / w.constant(count)
+
+    only_mean = loop(device, lambda w, d: d / w.constant(count), [target], [r.dtype], shape, r.dtype)
+    views, dtypes = [target, shape, target], [r.dtype, r.dtype, wide]
+    var = loop(device, of_var, views, dtypes, shape, r.dtype)
+    both = loop(device, of_var, [*views, target], [*dtypes, r.dtype], shape, r.dtype)
+    if not middle.fits or only_mean is None or var is None or both is None:
+        return None
+
+    def connect(xp: Any, a: Any, d_mean: Any, d_var: Any, data: Any, *, d_data: Any, work: Any) -> Run:
+        if d_data is None:
+            return nothing
+        if d_var is None:
+            return only_mean.call(d_mean, d_data)
+        centre, rest = carve(work, pieces)
+        first = middle.call(data, centre, rest)
+        if d_mean is None:
+            return InOrder([first, var.call(d_var, data, centre, d_data)])
+        return InOrder([first, both.call(d_var, data, centre, d_mean, d_data)])
+
+    return connected(connect, scratch_bytes(pieces), "cuda moments gradient", like=r.op.forward)
+
+
+def _spread(device: Device, r: Request) -> ChosenKernel | None:
+    """Kernel of a reduction's gradient that broadcasts."""
+    shape = r.inputs[1]
+    target = kept_shape(r.attrs, shape)
+    if not prod(shape) or not floating(r.dtype):
+        return None
+    count = prod(shape) // prod(target) if r.attrs.mean else 1
+    made = loop(
+        device,
+        lambda w, d: d / w.constant(count) if count != 1 else d,
+        [target],
+        [r.dtype],
+        shape,
+        r.dtype,
+    )
+    if made is None:
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
+        return nothing if out is None else made.call(data, out)
+
+    return connected(connect, 0, "cuda spread", like=r.op.forward)
+
+
+def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    shape = r.inputs[1]
+    kept = kept_shape(r.attrs, shape)
+    count = prod(shape) // prod(kept) if prod(kept) else 1
+    finish = DIVIDED if r.attrs.mean else PLAIN
+    fold = Fold(device, r.dtype, shape, kept, SAME, ADD, finish, float(count))
+    if not fold.fits or not floating(r.dtype):
+        return None
+
+    def connect(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> Run:
+        return nothing if d_data is None else fold.call(d_out, d_data, work)
+
+    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    table: dict[type[Op], list[Any]] = {}
+
+    def add(op: type[Op] | None, row: Callable[..., ChosenKernel | None], *more: Any) -> None:
+        assert op is not None
+        table[op] = [lambda r: row(device, r, *more)]
+
+    for name in (*_FOLDS, "norm"):
+        op = find_op(name)
+        add(op, _reduction, name)
+        if name in _GRADIENTS:
+            add(op.grad_op, _gradient, name)
+    add(logsumexp, _logsumexp)
+    add(logsumexp.grad_op, _gradient, "logsumexp")
+    add(moments, _moments)
+    add(moments.grad_op, _moments_gradient)
+    add(_spread_like, _spread)
+    add(_spread_like.grad_op, _spread_gradient)
+    return table

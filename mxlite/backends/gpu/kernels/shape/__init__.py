@@ -1,0 +1,1 @@
+"""Rows of operators that move elements, or follow from shapes alone."""

@@ -1,0 +1,1 @@
+"""Rows of operators on images and boxes."""

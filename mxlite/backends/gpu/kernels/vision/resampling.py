@@ -1,0 +1,165 @@
+"""Interpolation and adaptive pooling, and their gradients: weighted sums along axes, two axes at a time.
+
+A thread computes one element, forward from what it reads, backward from what has read it: no atomic
+operations. The ranges that a gradient looks at are computed first, by a small launch. Images are read and
+written once; with more than two axes there are several passes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .....graph.opdef import Op
+from .....ops.vision.resample import Axis, Resampling
+from .....ops.vision.resize import (
+    _AdaptiveAvgPooling2D_d_data,
+    _BilinearResize2D_d_data,
+    _resize_d_data,
+    AdaptiveAvgPooling2D,
+    BilinearResize2D,
+    resize,
+)
+from ....base import ChosenKernel, connected, Request
+from ...compiler.kinds import floating
+from ...compiler.source import kernel, NAMES, shared, Source
+from ...handwritten.each import each, THREADS
+from ...handwritten.layout import MOST
+from ...runtime.device import Device, InOrder, Run
+
+KINDS = ("nearest", "linear", "cubic", "mean")
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+class _Axis(ctypes.Structure):
+    """The structure Axis of resample.cuh."""
+
+    _fields_ = (
+        *((n, ctypes.c_double) for n in "ratio shift cubic".split()),
+        *((n, ctypes.c_int) for n in "size out kind rounding exclude".split()),
+    )
+
+    def __init__(self, x: Axis) -> None:
+        kinds = KINDS.index(x.kind), ROUNDINGS.index(x.rounding)
+        super().__init__(x.ratio, x.shift, x.cubic, x.size, x.out, *kinds, x.exclude)
+
+
+_ONE = Axis(1, 1, "mean")  # an axis that changes nothing
+
+
+@functools.cache
+def source(dtype: str) -> Source:
+    """The kernels of resample.cuh, by what they read and write: t the type of arrays, a that of scratch."""
+    types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
+    text = ""
+    for x in "ta":
+        for y in "ta":
+            head = ["int64 n", f"const {x.upper()} *x", f"{y.upper()} *y"]
+            ranges = ["const int *first", "const int *end"]
+            tail = ["Axis a", "Axis b", "int inner"]
+            text += kernel(
+                f"resample_{x}{y}", head + tail, ["resampled(n, x, y, a, b, inner);"], THREADS
+            ) + kernel(
+                f"gather_{x}{y}",
+                head + ranges + tail,
+                ["gathered(n, x, y, first, end, a, b, inner);"],
+                THREADS,
+            )
+    return Source(shared("types", "index", "math") + types + shared("resample") + text)
+
+
+class Passes:
+    """The launches of a map of rows; the last two axes that change come first, as in the reference."""
+
+    def __init__(self, device: Device, m: Resampling, dtype: str, back: bool) -> None:
+        self.device, self.m, self.dtype, self.back = device, m, dtype, back
+        changed = [i for i in reversed(range(len(m.axes))) if not m.axes[i].same]
+        pairs: list[tuple[int, ...]] = []
+        while changed:
+            several = len(changed) > 1 and changed[0] == changed[1] + 1
+            pairs.append((changed[1], changed[0]) if several else (changed[0],))
+            changed = changed[len(pairs[-1]) :]
+        self.pairs = (pairs[::-1] if back else pairs) or [()]
+        shape = [x.out if back else x.size for x in m.axes]
+        self.stages: list[tuple[Axis, Axis, int, int]] = []  # axes, inner, elements that are written
+        for pair in self.pairs:
+            for i in pair:
+                shape[i] = m.axes[i].size if back else m.axes[i].out
+            a, b = ([_ONE, _ONE] + [m.axes[i] for i in pair])[-2:]
+            inner = prod(shape[pair[-1] + 1 :]) if pair else 1
+            self.stages.append((a, b, inner, m.rows * prod(shape)))
+        self.acc = 8 if dtype == "float64" else 4
+        self.between = max((n for *_, n in self.stages[:-1]), default=0)
+        self.ranges = max((a.size + b.size for a, b, *_ in self.stages), default=0) if back else 0
+
+    @property
+    def fits(self) -> bool:
+        sizes = [n for *_, n in self.stages] + [self.m.rows * prod(x.size for x in self.m.axes)]
+        return bool(self.stages) and all(n <= MOST for n in sizes)
+
+    @property
+    def nbytes(self) -> int:
+        whole = self.between * self.acc
+        return 2 * -(-whole // 256) * 256 + 2 * 4 * self.ranges
+
+    def connect(self, x: Any, y: Any, work: Any) -> Run:
+        if y is None or not y.size:
+            return InOrder([])
+        text, device, runs = source(self.dtype), self.device, []
+        step = -(-self.between * self.acc // 256) * 256
+        boxes = [work[i * step : (i + 1) * step] for i in range(2)]
+        table = work[2 * step : 2 * step + 8 * self.ranges]
+        given: Any = x
+        for k, (a, b, inner, n) in enumerate(self.stages):
+            last = k == len(self.stages) - 1
+            made = y if last else boxes[k % 2]
+            kinds = ("t" if k == 0 else "a") + ("t" if last else "a")
+            axes = _Axis(a), _Axis(b)
+            ranges: Sequence[Any] = ()
+            if self.back:
+                ranges = table[: 4 * self.ranges], table[4 * self.ranges :]
+                runs.append(each(device, text, "resample_ranges", a.size + b.size, *ranges, *axes))
+            name = ("gather_" if self.back else "resample_") + kinds
+            runs.append(each(device, text, name, n, given, made, *ranges, *axes, inner))
+            given = made
+        return InOrder(runs)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def row(of: Any, transposed: bool, back: bool) -> Any:
+        """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backward."""
+
+        def answer(r: Request) -> ChosenKernel | None:
+            dtype = r.dtypes[0]
+            if not floating(dtype):
+                return None
+            data, out = (r.inputs[1], r.inputs[0]) if transposed else (r.inputs[0], r.outputs[0])
+            passes = Passes(device, of.resampling(r.attrs, data, out), str(dtype), back)
+            if not passes.fits:
+                return None
+            (made,) = r.op.output_names(r.attrs)
+
+            def connect(xp: Any, a: Any, x: Any, *shapes_only: Any, work: Any, **rest: Any) -> Run:
+                return passes.connect(x, rest[made], work)
+
+            return connected(connect, passes.nbytes, "cuda resampling", like=r.op.forward)
+
+        return answer
+
+    table: dict[type[Op], list[Any]] = {}
+    for of, other in (
+        (resize, _resize_d_data),
+        (BilinearResize2D, _BilinearResize2D_d_data),
+        (AdaptiveAvgPooling2D, _AdaptiveAvgPooling2D_d_data),
+    ):
+        assert of.grad_op is not None and other.grad_op is not None
+        table[of] = [row(of, False, False)]
+        table[of.grad_op] = [row(of, False, True)]
+        table[other] = [row(of, True, True)]
+        table[other.grad_op] = [row(of, True, False)]
+    return table

@@ -1,0 +1,1 @@
+"""NVIDIA's libraries: where they are, and calls of cuBLASLt and cuDNN."""

@@ -1,0 +1,1 @@
+"""Prologue and epilogue fusion: a node takes in what is done to its input or its result."""

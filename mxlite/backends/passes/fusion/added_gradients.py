@@ -1,0 +1,119 @@
+"""A gradient that goes into a sum is added to it by the product that makes it.
+
+    d_data = of a product, from d_out and weight
+    sum = other + d_data                                becomes  _added_gradient(d_out, weight, other)
+
+A kernel of products adds what is there to each number that it writes, so one array less is written and two
+less are read. So does the gradient in a weight that many steps share, of d_out and data. Of both terms the
+one that is made last is taken: the sum stands behind it as a rule, so that d_out is kept no longer than
+before. What is made must have no other reader, and be no output.
+
+Where an elementwise operator beside the sum would take it along, it stays: a chain spares as much. Whether it
+is done depends on the graph alone, never on a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from ....graph import Entry, Graph, Node, Op, Rewriter
+from ....graph.gradient import _grad_add
+from ....ops.elementwise.cast import Cast
+from ...base import Request
+from ...elementwise.rules import RULES
+from ...fused.added_gradient import _added_gradient, AddedGradientAttrs
+from ...rewrite import graph_pass, Stage, Step
+from ...rewrite_step import Readers
+from ..entries import inputs_by_name, output, request_of
+from ..target import Target
+
+_APART: tuple[type[Op] | None, ...] = (_grad_add, Cast.grad_op)
+"""Beside these there is no chain: sums are added as well, and an update may read 16 bits as they are."""
+
+_FACTORS = {"d_data": "weight", "d_weight": "data"}
+
+
+@graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "banded"))
+def added_gradients(step: Step, target: Target) -> Step:
+    """Gradients of the operators `target.apart` are added where they are made. O(nodes)."""
+    number = {node: i for i, node in enumerate(step.operators)}
+    sum_of: dict[Node, tuple[Node, Entry]] = {}  # by the maker: the sum, and its term
+    for node in number:
+        made = _last_term(node, number)
+        if made is None or not _is_maker(made, target.apart) or step.readers.only(made) is not node:
+            continue
+        maker = made.node
+        together = (maker in step.forward) == (node in step.forward)
+        if maker in sum_of or not together or _is_chained(node, made, step.readers):
+            continue
+        if target.has_kernel(_request(step.graph, node, made)):
+            sum_of[maker] = node, made
+    if not sum_of:
+        return step
+    result = Rewriter(step.graph)
+    gone = {node for node, _ in sum_of.values()}
+    for node in result.walk(step.num_forward):
+        if node in gone:
+            continue
+        if node in sum_of:
+            total, made = sum_of[node]
+            attrs = _attrs(made)
+            inputs = result.all_of(_inputs(total, made))
+            new = Node(_added_gradient, attrs, inputs, total.name, annotations=dict(total.annotations))
+            result.put(Entry(total), Entry(new))
+            if attrs.has_bias:
+                result.put(output(node, "d_bias"), output(new, "d_bias"))
+            result.node_of[total] = new
+            result.order.append(new)
+        else:
+            result.keep(node)
+    return step.rewritten(result)
+
+
+def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:
+    """Of a sum of two gradients, the one that is made last."""
+    if node.op is not _grad_add:
+        return None
+    return max(node.inputs, key=lambda e: number.get(e.node, -1))
+
+
+def _is_maker(made: Entry, makers: Set[type[Op]]) -> bool:
+    """Whether a node makes this gradient of d_out and the other factor, and none in that factor."""
+    node = made.node
+    op = None if node.forward is None else node.forward.op
+    if op not in makers or op is None or node.op is not op.grad_op:
+        return False
+    return set(node.input_names) == {"d_out", _FACTORS.get(_name(made))}
+
+
+def _is_chained(node: Node, made: Entry, readers: Readers) -> bool:
+    """Whether an elementwise operator makes the other term, or reads the sum, and nobody else sees it."""
+    (other,) = (e for e in node.inputs if e != made)
+    behind = readers.only(Entry(node))
+    beside = [other.node] if readers.only(other) is node else []
+    beside += [behind] if behind is not None else []
+    return any(n.op in RULES and n.op not in _APART for n in beside)
+
+
+def _name(made: Entry) -> str:
+    return made.node.output_names[made.index]
+
+
+def _attrs(made: Entry) -> AddedGradientAttrs:
+    forward = made.node.forward
+    assert forward is not None and forward.op is not None
+    return AddedGradientAttrs(forward.op, made.node.attrs, _name(made).removeprefix("d_"))
+
+
+def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
+    """What the new node reads in place of a sum and of what makes its last term."""
+    named = inputs_by_name(made.node)
+    (addend,) = (e for e in node.inputs if e != made)
+    return named["d_out"], named[_attrs(made).factor], addend
+
+
+def _request(graph: Graph, node: Node, made: Entry) -> Request:
+    """The question for a kernel for both."""
+    entries, attrs = _inputs(node, made), _attrs(made)
+    outputs = _added_gradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
+    return request_of(graph, _added_gradient, attrs, entries, outputs)

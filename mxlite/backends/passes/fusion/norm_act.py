@@ -1,0 +1,155 @@
+"""Batch normalization takes the sum and the rectifier behind it along.
+
+    BatchNorm -> relu                             becomes  _norm_act
+    BatchNorm -> + addend -> relu                 becomes  _norm_act(..., addend)
+
+The rectifier may be leaky. Nothing is stored between them, forwards or backwards. What lies between must have
+no other reader, and be no output. Where both sides of the sum are norms, the left one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+
+from ....graph import Entry, Graph, Node, Rewriter
+from ....ops.elementwise.activation import Activation, relu
+from ....ops.elementwise.broadcast import broadcast_add
+from ....ops.elementwise.elemwise import elemwise_add
+from ....ops.elementwise.leaky import LeakyReLU
+from ....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
+from ....ops.norm.norm_act import _norm_act, NormActAttrs
+from ...base import Request
+from ...rewrite import graph_pass, Stage, Step
+from ...rewrite_step import Readers
+from ..entries import request_of
+from ..target import Target
+
+_NORMS = (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm)
+_SUMS = (elemwise_add, broadcast_add)
+_MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
+
+
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold"))
+def norm_act(step: Step, target: Target) -> Step:
+    """`_norm_act` for what it can stand for. O(nodes).
+
+    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to
+    be recomputed and another not, stay apart.
+    """
+    graph, asked = step.graph, cache(target.has_kernel)  # once for equal norms
+    fits = partial(_has_kernel, graph, step.train, asked)
+    found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
+    taken: set[Node] = set()
+    for node in graph.nodes:
+        match = _match(graph, step.readers, node, fits)
+        if match is not None:
+            found[node] = match
+            taken.update(n for n in match[:2] if n is not None)
+    if not found:
+        return step
+    r = Rewriter(graph)
+    for node in r.walk():
+        if node in found:
+            norm, _, addend = found[node]
+            ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
+            attrs = _attrs(norm, addend is not None, slope_of(node))
+            r.put(Entry(node), Entry(r.add(_norm_act, attrs, ins, node.name, node.annotations)))
+        elif node not in taken:
+            r.keep(node)
+    return step.rewritten(r)
+
+
+def is_norm(node: Node) -> bool:
+    """Whether it is a batch normalization."""
+    return node.op in _NORMS
+
+
+def is_sum(node: Node) -> bool:
+    """Whether it adds two arrays."""
+    return node.op in _SUMS
+
+
+def is_relu(node: Node) -> bool:
+    """Whether it is a rectifier."""
+    return node.op is relu or (node.op is Activation and node.attrs.act_type == "relu")
+
+
+def slope_of(node: Node) -> float | None:
+    """What a rectifier multiplies by what is negative; None for any other node."""
+    if is_relu(node):
+        return 0.0
+    is_leaky = node.op is LeakyReLU and node.attrs.act_type == "leaky" and 0 <= node.attrs.slope < 1
+    return node.attrs.slope if is_leaky else None
+
+
+def _match(
+    graph: Graph, readers: Readers, node: Node, fits: Callable[[float, Node, Entry | None], bool]
+) -> tuple[Node, Node | None, Entry | None] | None:
+    """The norm, the sum and the other addend that end in the rectifier `node`."""
+    slope = slope_of(node)
+    if slope is None:
+        return None
+    (source,) = node.inputs
+    if _is_free(readers, source, node) and fits(slope, source.node, None):
+        return source.node, None, None
+    both = source.node
+    if not is_sum(both) or readers.only(source) is not node or not agree(both, node):
+        return None
+    for mine, other in (both.inputs, both.inputs[::-1]):
+        # broadcast_add stretches; a norm that is stretched is another thing.
+        same = graph.shapes[mine] == graph.shapes[other] and graph.dtypes[mine] == graph.dtypes[other]
+        if same and _is_free(readers, mine, node) and fits(slope, mine.node, other):
+            return mine.node, both, other
+    return None
+
+
+def _is_free(readers: Readers, entry: Entry, end: Node) -> bool:
+    """Whether `entry` is made by a norm and read but once, its statistics not at all."""
+    norm = entry.node
+    return (
+        is_norm(norm)
+        and entry.index == 0
+        and readers.only(entry) is not None
+        and not any(readers.wants(Entry(norm, i)) for i in (1, 2))
+        and not norm.absent
+        and agree(norm, end)
+    )
+
+
+def _has_kernel(
+    graph: Graph,
+    train: bool,
+    has_kernel: Callable[[Request], bool],
+    slope: float,
+    norm: Node,
+    addend: Entry | None,
+) -> bool:
+    """Whether the backend has kernels for a norm with what follows it, backwards too where it is trained."""
+    entries = [*norm.inputs, *(() if addend is None else (addend,))]
+    made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
+    r = request_of(graph, _norm_act, _attrs(norm, addend is not None, slope), entries, made, train=train)
+    grad_op = _norm_act.grad_op
+    assert grad_op is not None
+    return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
+
+
+def agree(inner: Node, end: Node) -> bool:
+    """Whether the annotations of `inner` do not speak against its becoming part of `end`."""
+    here, there = inner.annotations, end.annotations
+    return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))
+
+
+def _attrs(norm: Node, add: bool, slope: float | None) -> NormActAttrs:
+    a = norm.attrs
+    return NormActAttrs(
+        eps=a.eps,
+        momentum=a.momentum,
+        fix_gamma=a.fix_gamma,
+        use_global_stats=a.use_global_stats,
+        axis=a.axis,
+        relu=True,
+        add=add,
+        slope=slope or 0.0,
+    )

@@ -1,0 +1,74 @@
+"""A norm with its rectifier takes the sum behind them along.
+
+    BatchNorm -> leaky rectifier -> + addend          becomes  _norm_act_sum(..., addend)
+
+What lies between is neither written nor read again: it must have no other reader, and be no output. Backwards
+nothing changes, since the gradient of a sum is what arrives, and that of the norm computes again what the
+rectifier let through. So this comes after gradients are there. The new node stands where the sum stood.
+"""
+
+from __future__ import annotations
+
+from ....graph import Entry, Graph, Node, Rewriter
+from ....ops.norm.norm_act import _norm_act
+from ....ops.norm.norm_act_sum import _norm_act_sum
+from ...base import Request
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import request_of
+from ..target import Target
+from .norm_act import agree, is_sum
+
+
+@graph_pass(Stage.STEP)
+def norm_sums(step: Step, target: Target) -> Step:
+    """Norms that add. O(nodes). Of two norms that are added the first takes the other."""
+    graph = step.graph
+    sum_of: dict[Node, Node] = {}
+    norm_of: dict[Node, Node] = {}
+    for node in graph.nodes:
+        end = _sum_behind(step, node)
+        if end is not None and end not in norm_of and target.has_kernel(_request(graph, node, end)):
+            sum_of[node], norm_of[end] = end, node
+    if not norm_of:
+        return step
+    made = Rewriter(graph)
+    for node in made.walk(step.num_forward):
+        if node in sum_of:
+            continue
+        if node in norm_of:
+            norm = norm_of[node]
+            inputs = made.all_of((*norm.inputs, _addend(norm, node)))
+            new = Node(_norm_act_sum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
+            made.node_of |= {norm: new, node: new}
+            made.order.append(new)
+            was = [Entry(node), *(Entry(norm, i) for i in range(1, norm.num_outputs))]
+            for i, old in enumerate(was):
+                made.put(old, Entry(new, i))
+        else:
+            made.keep(node)
+    return step.rewritten(made)
+
+
+def _sum_behind(step: Step, node: Node) -> Node | None:
+    """The sum that `node`, a norm with a rectifier, may take along."""
+    if node.op is not _norm_act or node.attrs.add or node.absent:
+        return None
+    graph, made = step.graph, Entry(node)
+    end = step.readers.only(made)
+    if end is None or not is_sum(end) or not agree(node, end):
+        return None
+    # broadcast_add stretches; a norm that is stretched is another thing.
+    addend = _addend(node, end)
+    alike = graph.shapes[addend] == graph.shapes[made] and graph.dtypes[addend] == graph.dtypes[made]
+    return end if alike else None
+
+
+def _addend(norm: Node, end: Node) -> Entry:
+    (addend,) = (e for e in end.inputs if e != Entry(norm))
+    return addend
+
+
+def _request(graph: Graph, norm: Node, end: Node) -> Request:
+    """The question for a kernel for both."""
+    made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
+    return request_of(graph, _norm_act_sum, norm.attrs, (*norm.inputs, _addend(norm, end)), made)

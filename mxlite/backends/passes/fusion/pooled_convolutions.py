@@ -1,0 +1,121 @@
+"""A convolution and the max pooling behind it become one node, which works on some samples at a time.
+
+    Convolution -> max pooling     becomes     _pooled_convolution
+
+So what the convolution makes, and its gradient, are never there as a whole; see `pooled_convolution.py`.
+What lies between must have no other reader, and be no output. In training the activation has gone behind the
+pooling by then where it may, see `pool_first.py`; at inference the convolution rectifies by itself, and the
+rectifier goes behind both here: no window of those that there are kernels for is of padding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import fields, replace
+
+from ....graph import Entry, Graph, Node, Rewriter
+from ....ops.elementwise.activation import Activation
+from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue, ChannelsLastAttrs
+from ....ops.nn.pool_channels_last import _pooling_channels_last
+from ....ops.nn.pooled_convolution import _pooled_convolution, PooledAttrs
+from ....ops.norm.norm_act import _norm_act
+from ...base import Request
+from ...rewrite import graph_pass, Stage, Step
+from ...rewrite_step import Readers
+from ..entries import request_of
+from ..target import Target
+from .norm_act import is_norm
+
+LEAST_BYTES = 384 * 1024
+"""Of what is made of a band: with less, starting calls begins to count."""
+
+WEIGHT_SHARE = 3
+"""A band has at least one part in so many of the weight's bytes: for each of them the weight is read and
+transformed, and the gradient in it read and written."""
+
+
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act", "pool_first"))
+def pooled_convolutions(step: Step, target: Target) -> Step:
+    """`_pooled_convolution` where that saves bytes. O(nodes).
+
+    The new node has the name of the convolution. Nodes that are annotated stay as they are.
+    """
+    graph = step.graph
+    pools = [n for n in graph.nodes if n.op is _pooling_channels_last and n.attrs.pool_type == "max"]
+    if not pools:
+        return step
+    differentiated = {n.forward for n in graph.nodes if n.forward is not None}
+    found: dict[Node, PooledAttrs] = {}
+    for pool in pools:
+        if _are_free(pool, step.readers, differentiated):
+            attrs = _attrs(graph, pool)
+            if attrs is not None and _has_kernel(step, pool, attrs, target.has_kernel):
+                found[pool] = attrs
+    if not found:
+        return step
+    gone = {pool.inputs[0].node for pool in found}
+    r = Rewriter(graph)
+    for node in r.walk():
+        if node in found:
+            conv = node.inputs[0].node
+            ins = [r.of(e) for e in conv.inputs]
+            made = r.add(_pooled_convolution, found[node], ins, conv.name)
+            if _rectifies(conv):
+                made = r.add(Activation, Activation.Attrs(act_type="relu"), [Entry(made)], node.name)
+            r.put(Entry(node), Entry(made))
+        elif node not in gone:
+            r.keep(node)
+    return step.rewritten(r, ordered=False)
+
+
+def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) -> bool:
+    """Whether a pooling and what it reads are a convolution and its pooling that nobody else looks into."""
+    conv = pool.inputs[0].node
+    is_alone = conv.op is _convolution_channels_last or (_rectifies(conv) and not _has_more(conv))
+    if not is_alone or readers.only(pool.inputs[0]) is not pool or readers.wants(Entry(pool, 1)):
+        return False
+    if conv.annotations or pool.annotations or not differentiated.isdisjoint((conv, pool)):
+        return False
+    data = conv.inputs[0].node
+    return not (is_norm(data) or data.op is _norm_act)  # such data need not be there; see normed_loads.py
+
+
+def _rectifies(conv: Node) -> bool:
+    return conv.op is _convolution_epilogue and conv.attrs.relu
+
+
+def _has_more(conv: Node) -> bool:
+    return conv.attrs.scale or conv.attrs.add
+
+
+def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
+    """What both do, in bands; None where that saves nothing."""
+    conv, a = pool.inputs[0].node, pool.attrs
+    made, pooled = graph.shapes[pool.inputs[0]], graph.shapes[Entry(pool)]
+    count = made[0]
+    whole = graph.nbytes(pool.inputs[0])
+    if not count or not whole or 2 * (graph.nbytes(Entry(pool)) + graph.nbytes(Entry(pool, 1))) > whole:
+        return None
+    least = max(LEAST_BYTES, graph.nbytes(conv.inputs[1]) // WEIGHT_SHARE)
+    samples = -(-least * count // whole)
+    if 2 * samples > count:
+        return None
+    own = {f.name: getattr(conv.attrs, f.name) for f in fields(ChannelsLastAttrs)}
+    rank = len(pooled) - 2
+    return PooledAttrs(
+        **own,
+        pool_kernel=made[1:-1] if a.global_pool else a.kernel,
+        pool_stride=(1,) * rank if a.global_pool else a.stride,
+        pool_pad=(0,) * rank if a.global_pool else a.pad,
+        pooling_convention="valid" if a.global_pool else a.pooling_convention,
+        samples=-(-count // (count // samples)),  # bands are about equal
+    )
+
+
+def _has_kernel(step: Step, pool: Node, attrs: PooledAttrs, has_kernel: Callable[[Request], bool]) -> bool:
+    conv, train = pool.inputs[0].node, step.train
+    outs = tuple(step.graph.shapes[Entry(pool, i)] for i in range(2))
+    r = request_of(step.graph, _pooled_convolution, attrs, conv.inputs, outs, train=train)
+    grad_op = _pooled_convolution.grad_op
+    assert grad_op is not None
+    return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))

@@ -1,0 +1,66 @@
+"""A loss reads data of 16 bits itself.
+
+In mixed precision a loss is float32, and what it reads is cast for it:
+
+    product, 16 bits -> cast -> 32 bits -> SoftmaxOutput
+
+For a language model these numbers, one for each word and position, are the largest array of a step, and there
+are three of it: both sides of the cast, and probabilities. A loss that widens what it reads in registers
+gives the same bits without the array in the middle; backwards, without its gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....core.dtype import float32, is_floating
+from ....graph import Entry, Node, Op, Rewriter
+from ....ops.elementwise.cast import Cast
+from ....ops.loss.cross_entropy import cross_entropy, softmax_cross_entropy
+from ....ops.loss.loss import SoftmaxOutput
+from ....ops.loss.softmax import log_softmax, softmax, softmin
+from ....ops.loss.wide_losses import _wide_cross_entropy, _wide_softmax_cross_entropy, _wide_softmax_output
+from ...rewrite import graph_pass, Stage, Step
+from ..target import Target
+
+_WIDE: dict[type[Op], type[Op]] = {
+    SoftmaxOutput: _wide_softmax_output,
+    softmax_cross_entropy: _wide_softmax_cross_entropy,
+    cross_entropy: _wide_cross_entropy,
+}
+_SOFTMAX = (softmax, softmin, log_softmax)
+"""They can be told the type of their result."""
+
+
+@graph_pass(Stage.FORWARD)
+def narrow_data(step: Step, target: Target) -> Step:
+    """Losses and softmaxes that read what a widening cast reads. O(nodes).
+
+    Casts that others read too stay, and so do nodes whose gradients are in the graph already.
+    """
+    graph = step.graph
+    differentiated = {n.forward for n in graph.nodes if n.forward is not None}
+    found: dict[Node, Node] = {}
+    for node in graph.nodes:
+        takes = node.op in _WIDE or (node.op in _SOFTMAX and node.attrs.dtype is None)
+        if takes and node.forward is None and node not in differentiated:
+            cast = node.inputs[0].node
+            is_private = step.readers.only(node.inputs[0]) is node
+            if cast.op is Cast and is_private and cast not in differentiated:
+                dtype = graph.dtypes[cast.inputs[0]]
+                if is_floating(dtype) and dtype.itemsize == 2 and graph.dtypes[node.inputs[0]] == float32:
+                    found[node] = cast
+    if not found:
+        return step
+    gone = set(found.values())
+    r = Rewriter(graph)
+    for node in r.walk():
+        if node in found:
+            op = node.op
+            assert op is not None
+            attrs = replace(node.attrs, dtype="float32") if op in _SOFTMAX else node.attrs
+            ins = [r.of(found[node].inputs[0]), *(r.of(e) for e in node.inputs[1:])]
+            r.put(Entry(node), Entry(r.add(_WIDE.get(op, op), attrs, ins, node.name, node.annotations)))
+        elif node not in gone:
+            r.keep(node)
+    return step.rewritten(r)

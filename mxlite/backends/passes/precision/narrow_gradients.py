@@ -1,0 +1,51 @@
+"""An update widens a 16-bit gradient itself.
+
+In mixed precision a gradient of 16 bits is cast to float32 for the update of the float32 weight:
+
+    product -> d_weight, 16 bits -> cast -> d_weight, 32 bits -> update
+
+Both are there while the cast runs, which for the largest weight is often the fullest moment of a step. The
+update that reads 16 bits and widens them in registers gives the same bits without the second array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....core.dtype import float32, is_floating
+from ....graph import Node
+from ....ops.elementwise.cast import Cast
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import request_of
+from ..target import Target
+
+
+@graph_pass(Stage.STEP, after=("loss_bands", "loss_updates", "wide_dense", "wide_convolutions"))
+def narrow_gradients(step: Step, target: Target) -> Step:
+    """Updates that read gradients as they were before a widening cast. O(nodes).
+
+    Casts that others read too, or that lie in the forward pass, stay.
+    """
+    graph = step.graph
+    changed: dict[Node, Node] = {}
+    gone: set[Node] = set()
+    for node in graph.effects:
+        if getattr(node.op, "form", "") != "fused":
+            continue
+        grad = node.inputs[1]
+        cast = grad.node
+        if cast.op is not Cast.grad_op or step.readers.only(grad) is not node or cast in step.forward:
+            continue
+        (narrow,) = cast.inputs
+        dtype = graph.dtypes[narrow]
+        is_wider = is_floating(dtype) and dtype.itemsize == 2 and graph.dtypes[grad] == float32
+        new = replace(node, inputs=(node.inputs[0], narrow, *node.inputs[2:]))
+        assert node.op is not None
+        if is_wider and target.has_kernel(request_of(graph, node.op, node.attrs, new.inputs)):
+            changed[node] = new
+            gone.add(cast)
+    if not changed:
+        return step
+    effects = tuple(changed.get(n, n) for n in graph.effects)
+    order = tuple(changed.get(n, n) for n in graph.nodes if n not in gone)
+    return step.became(replace(graph, effects=effects, order=order))

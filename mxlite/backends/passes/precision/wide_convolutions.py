@@ -1,0 +1,173 @@
+"""In mixed precision, convolutions read their float32 weight as it is, where their kernels copy it anyway.
+
+    weight -> Cast -> convolution(x, .)                   convolution(x, weight)
+              Cast -> gradient in data                    gradient in data of (d_out, weight)
+    gradient in the weight -> Cast                        gradient in the weight, float32
+
+A kernel of oneDNN reorders the weight into scratch, in 16 bits, and rounds it on the way: the same numbers
+without the copy between. Winograd's algorithm transforms float32 weights: from 16 bits it would widen the
+copy into scratch of twice that size. It transforms what is not rounded now.
+
+The gradient in the weight is float32 at once where that takes less: where the kernel adds it up in float32,
+plain, and would round it into another array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from ....core.dtype import float32
+from ....graph import Entry, Node, Rewriter
+from ....graph.opdef import DType
+from ....ops.elementwise.cast import Cast
+from ....ops.nn.conv_channels_last import _convolution_channels_last
+from ....ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
+from ...base import Request
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import inputs_by_name, output
+from ..target import Target
+
+_FORWARD = (_convolution_channels_last, _normed_convolution)
+
+
+@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "normed_loads"))
+def wide_convolutions(step: Step, target: Target) -> Step:
+    """Convolutions that read float32 weights. O(inputs)."""
+    search = _Search(step, cache(target.workspace))
+    if not search.casts:
+        return step
+    narrow = {Entry(cast): cast.inputs[0] for cast in search.casts}
+    widening = search.widening()
+    alone = {e for e in narrow if all(n in search.changed for n in step.readers.all(e))}
+    gone = {e.node for e in alone} | {cast for casts in widening.values() for cast in casts}
+    made = Rewriter(step.graph)
+    widened: dict[Node, Node] = {}  # forward nodes, also of those that are not in the graph
+
+    def wide(node: Node) -> Node:
+        """A convolution, on its float32 weight."""
+        if node not in widened:
+            inputs = tuple(narrow.get(e, made.of(e)) for e in node.inputs)
+            widened[node] = replace(node, inputs=inputs)
+            for i in range(node.num_outputs):
+                was, e = Entry(node, i), Entry(widened[node], i)
+                made.shapes[e], made.dtypes[e] = made.shapes[was], made.dtypes[was]
+        return widened[node]
+
+    for node in made.walk(step.num_forward):
+        if node in gone:
+            continue
+        if node in search.changed and node.forward is None:
+            new = wide(node)
+        elif node in search.changed or node in widening:
+            inputs = tuple(narrow[e] if e in alone else made.of(e) for e in node.inputs)
+            new = replace(node, inputs=inputs)
+            if node.op is _normed_convolution_d_weight:
+                new = replace(new, attrs=replace(node.attrs, wide=True))
+            elif node.forward is not None:
+                new = replace(new, forward=wide(node.forward))
+        else:
+            new = made.renewed(node)
+            if node.forward in widened:  # a gradient of 16 bits, of the layer that has a narrow weight
+                new = node if new.inputs == node.inputs else replace(new, forward=node.forward)
+        if new is node:
+            made.order.append(node)
+            continue
+        made.replace(node, new)
+        for i in range(node.num_outputs if node in widening else 0):
+            if Entry(new, i) in made.dtypes:
+                made.dtypes[Entry(new, i)] = float32
+        for cast in widening.get(node, ()):
+            made.put(Entry(cast), made.of(cast.inputs[0]))
+    return step.rewritten(made)
+
+
+class _Search:
+    """casts: of weights and biases, that convolutions do without; changed: these, and gradients in data."""
+
+    def __init__(self, step: Step, scratch_of: Callable[[Request], int | None]) -> None:
+        self.graph, self.kept, self.shown, self.scratch_of = step.graph, step.kept, step.shown, scratch_of
+        self.readers = step.readers
+        copies = self.copies = {n for n in step.operators if n.op is Cast and self._is_copy(n)}
+        self.casts: list[Node] = []
+        self.changed: set[Node] = set()
+        for cast in step.operators:
+            readers = self.readers.all(Entry(cast))
+            if cast in copies and readers and all(self._takes(n, cast) for n in readers):
+                self.changed.update(readers)
+                for e in {e for n in readers for e in n.inputs if e.node in copies}:
+                    if e.node not in self.casts:
+                        self.casts.append(e.node)
+
+    def _is_copy(self, cast: Node) -> bool:
+        made, source = Entry(cast), cast.inputs[0]
+        is_narrowing = self.graph.dtypes[source] == float32 and self.graph.dtypes[made].itemsize == 2
+        return is_narrowing and source.node.op is None and made not in self.shown
+
+    def _takes(self, node: Node, cast: Node) -> bool:
+        """Whether `node` is a convolution with this weight, or its gradient in data, and can read float32."""
+        named = inputs_by_name(node)
+        if named.get("weight") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
+            return False
+        bias = named.get("bias")
+        if bias is not None and bias.node not in self.copies:
+            return False
+        if node.op in _FORWARD:
+            return self._scratch(node, node, float32) is not None
+        if node.op is not _convolution_channels_last.grad_op or "data" not in node.absent:
+            return False
+        return node.forward is not None and self._scratch(node, node.forward, float32) is not None
+
+    def widening(self) -> dict[Node, list[Node]]:
+        """Gradients in weights that are made in float32, with the casts that are for nothing then."""
+        found = {}
+        layers = {n.forward or n for n in self.changed}
+        for node in self.graph.nodes:
+            is_normed = node.op is _normed_convolution_d_weight
+            if not is_normed and not (
+                node.op is _convolution_channels_last.grad_op
+                and "weight" in node.absent
+                and node.forward in layers
+            ):
+                continue
+            casts: list[Node] = []
+            for name in ("d_weight", "d_bias"):
+                e = output(node, name) if name in node.output_names else None
+                readers = () if e is None else self.readers.all(e)
+                if e in self.shown or any(n.op is not Cast.grad_op for n in readers) or len(readers) > 1:
+                    break
+                casts += readers
+            else:
+                if casts and self._is_less(node, casts):
+                    found[node] = casts
+        return found
+
+    def _is_less(self, node: Node, casts: Sequence[Node]) -> bool:
+        """Whether a float32 gradient takes fewer bytes, its scratch included, while it is made."""
+        graph = self.graph
+        if any(graph.dtypes[Entry(c)] != float32 for c in casts):
+            return False
+        nbytes = graph.nbytes(output(node, "d_weight"))
+        narrow, wide = (self._scratch(node, node.forward or node, kind) for kind in (None, float32))
+        if narrow is None or wide is None:
+            return False
+        if any(Entry(c) in self.kept for c in casts):
+            return True
+        return wide + 2 * nbytes < narrow + nbytes
+
+    def _scratch(self, node: Node, forward: Node, weight: DType | None) -> int | None:
+        """Of `node`, if weight and bias have the type `weight`, or that which they have."""
+        graph, attrs = self.graph, node.attrs
+        assert node.op is not None
+        names = forward.input_names
+        dtypes = [graph.dtypes[e] for e in forward.inputs]
+        if weight is not None and node.op is _normed_convolution_d_weight:
+            attrs = replace(attrs, wide=True)
+        elif weight is not None:
+            dtypes = [weight if n in ("weight", "bias") else d for n, d in zip(names, dtypes)]
+        shapes = tuple(graph.shapes[e] for e in forward.inputs)
+        outs = tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs))
+        read = {n for n in node.output_names if self.readers.all(output(node, n))}
+        used = frozenset({*node.input_names, *read})
+        return self.scratch_of(Request(node.op, attrs, shapes, outs, dtypes[0], tuple(dtypes), used))

@@ -1,0 +1,46 @@
+"""Recurrent layers in mixed precision read their parameters as they are, in float32, and not rounded.
+
+    parameters -> cast to 16 bits -> RNN              parameters -> _rnn_wide
+
+They compute in float32 in any case, and would widen what was rounded; the gradient of parameters, which adds
+up over stretches of steps, would be there in both types.
+"""
+
+from __future__ import annotations
+
+from ....core.dtype import float32
+from ....graph import Entry, Graph, Node, Rewriter
+from ....ops.elementwise.cast import Cast
+from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_wide import _rnn_wide
+from ...rewrite import graph_pass, Stage, Step
+from ..target import Target
+
+
+@graph_pass(Stage.FORWARD, after=("keep_gates",))
+def wide_parameters(step: Step, target: Target) -> Step:
+    """`_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
+    graph = step.graph
+    found = {n: e for n in graph.nodes if n.op is RNN and (e := widest(graph, n.inputs[1])) != n.inputs[1]}
+    if not found:
+        return step
+    r = Rewriter(graph)
+    for node in r.walk():
+        if node not in found:
+            r.keep(node)
+            continue
+        data, _, *rest = (r.of(e) for e in node.inputs)
+        ins = [data, r.of(found[node]), *rest]
+        new = r.add(_rnn_wide, node.attrs, ins, node.name, node.annotations)
+        for i in range(node.num_outputs):
+            r.put(Entry(node, i), Entry(new, i))
+    return step.rewritten(r, ordered=False)
+
+
+def widest(graph: Graph, parameters: Entry) -> Entry:
+    """What they are a narrow copy of, if that is float32; else they themselves."""
+    node: Node = parameters.node
+    if node.op is not Cast or graph.dtypes[parameters].itemsize != 2:
+        return parameters
+    (source,) = node.inputs
+    return source if graph.dtypes[source] == float32 else parameters

@@ -1,0 +1,1 @@
+"""Rematerialization: results that are recomputed in the backward pass, or kept in a smaller form."""

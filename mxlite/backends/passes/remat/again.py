@@ -1,0 +1,77 @@
+"""What makes a result of the forward pass again, of what a training step has at hand behind it.
+
+    cheap operator     x -> transposition -> y             x -> transposition -> y
+    norm and sum       x, skip -> norm -> y, mean, var     x, skip, mean, var -> _norm_again -> y
+    max pooling        x -> pooling -> y, index            x, index -> _chosen_pooling -> y
+    both               x -> norm -> pooling -> y, index    x, index -> _chosen_pooling -> _norm_again -> y
+
+A norm does not look for its statistics twice. What pooling took is taken of the data, and normalized behind
+that: the result of the norm, several times as large, is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+from ....graph import Entry, Graph, Node
+from ....ops.nn.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
+from ....ops.norm.norm_act import _norm_act
+from ....ops.norm.norm_act_line import _norm_act_line, NormActLineAttrs
+from ....ops.norm.norm_act_sum import _norm_act_sum
+from ....ops.norm.norm_again import _norm_again
+from ...base import Request
+from ..entries import output, request_of
+from .ways import is_stage, renamed, rerun
+
+
+def again(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
+    """What makes the output of `node` again; see `ways.Again`.
+
+    `has_kernel` says for a `_norm_again` and a `_chosen_pooling_channels_last` whether the backend has one.
+    """
+    if is_stage(node):
+        return ()
+    if _is_norm(node):
+        found = normalized(node, node.inputs[0])
+        return (found,) if has_kernel(request_like(graph, found, Entry(node))) else ()
+    if node.op is _pooling_channels_last and node.attrs.pool_type == "max":
+        return _pooled(graph, node, has_kernel)
+    return rerun(graph, node)
+
+
+def _is_norm(node: Node) -> bool:
+    return node.op in (_norm_act, _norm_act_line, _norm_act_sum) and not node.absent
+
+
+def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
+    norm = node.inputs[0].node
+    rank = len(graph.shapes[Entry(node)])
+    # Of a channel the norm makes each number alike, so that it does not matter which are taken first.
+    is_alone = _is_norm(norm) and len(norm.inputs) == 5 and norm.attrs.axis % rank == rank - 1
+    source = norm.inputs[0] if is_alone else node.inputs[0]
+    op = _chosen_pooling_channels_last
+    chosen = replace(renamed(node), op=op, inputs=(source, output(node, "index")))
+    found = (chosen, normalized(norm, Entry(chosen))) if is_alone else (chosen,)
+    return found if all(has_kernel(request_like(graph, n, Entry(node))) for n in found) else ()
+
+
+def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
+    """`norm` of `data`, by the statistics that it, or the node `by`, has found."""
+    a = norm.attrs
+    if norm.op is _norm_act_sum:
+        plus = "behind"
+    else:
+        plus = "array" if norm.op is _norm_act and a.add else getattr(a, "plus", "")
+    attrs = {"relu": False} | asdict(a) | {"plus": plus}
+    attrs.pop("add", None)
+    mean, var = (output(by or norm, name) for name in ("mean", "var"))
+    inputs = (data, *norm.inputs[1:3], mean, var, *norm.inputs[5:])
+    return replace(renamed(norm), op=_norm_again, attrs=NormActLineAttrs(**attrs), inputs=inputs)
+
+
+def request_like(graph: Graph, node: Node, like: Entry) -> Request:
+    """The question for a kernel for `node`, which makes an array as `like` is."""
+    known = [like if e not in graph.shapes else e for e in node.inputs]
+    assert node.op is not None
+    return request_of(graph, node.op, node.attrs, known, (graph.shapes[like],))

@@ -1,0 +1,46 @@
+"""A recurrent network that is trained keeps its gates, and backward does not compute them again.
+
+In mixed precision it reads its parameters as they are, see `passes/precision/wide_parameters.py`.
+"""
+
+from __future__ import annotations
+
+from ....graph import Entry, Graph, Node, Rewriter
+from ....graph.opdef import known_shape
+from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_gates import _rnn_keeping_gates
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import request_of
+from ..precision.wide_parameters import widest
+from ..target import Target
+
+
+@graph_pass(Stage.FORWARD)
+def keep_gates(step: Step, target: Target) -> Step:
+    """`_rnn_keeping_gates` for every RNN of which a kernel makes use. O(nodes)."""
+    graph = step.graph
+    if not step.train or not any(n.op is RNN for n in graph.nodes):
+        return step
+    r = Rewriter(graph)
+    for node in r.walk():
+        if node.op is not RNN or not _keeps(graph, node, target):
+            r.keep(node)
+            continue
+        ins = r.all_of(_inputs(graph, node))
+        new = r.add(_rnn_keeping_gates, node.attrs, ins, node.name, node.annotations)
+        for i in range(node.num_outputs):
+            r.put(Entry(node, i), Entry(new, i))
+    return step.rewritten(r, ordered=False)
+
+
+def _inputs(graph: Graph, node: Node) -> list[Entry]:
+    """What an RNN reads, its parameters as they are."""
+    data, parameters, *rest = node.inputs
+    return [data, widest(graph, parameters), *rest]
+
+
+def _keeps(graph: Graph, node: Node, target: Target) -> bool:
+    """Whether an RNN has gates, and there is a kernel that keeps them."""
+    if node.attrs.mode not in ("lstm", "gru") or not known_shape(graph.shapes[node.inputs[0]]):
+        return False
+    return target.has_kernel(request_of(graph, _rnn_keeping_gates, node.attrs, _inputs(graph, node)))

@@ -1,0 +1,1 @@
+"""Tile fusion: a producer runs block by block inside its consumer."""

@@ -1,0 +1,348 @@
+"""Operators that work sample by sample, one behind the other, become one that takes some samples at a time.
+
+    d_out, weight -> gradient of a dense layer -> d_y              d_out, weight, x, more -> _banded -> sum
+              x, d_y -> gradient of a norm -> d_x          becomes
+                   d_x, more -> sum
+
+So d_y is never there as a whole, nor d_x where it cannot take the place of what it is made of; see
+`banded.py`. What lies between two of them must be large, have no other reader, and be no output. The node
+stands where the last one stood, or, where an update has changed a weight by then, where the first one did:
+of a weight in mixed precision too, whose 16-bit copy would else be there while it is updated.
+What the others read must be there before the first one.
+
+A row of operators is taken as far as that saves bytes: where what the last one makes is smaller than what
+lies between, or may take the place of an array that nobody reads afterwards. A product comes first or not at
+all: behind a norm it would read a few samples at a time what is kept as a whole for the gradient in the
+weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from ....graph import Entry, Graph, Node, Op, Rewriter, Shape
+from ....graph.gradient import _grad_add
+from ....ops import find_op
+from ....ops.elementwise.cast import Cast
+from ....ops.nn.dense import FullyConnected
+from ....ops.nn.pooled_convolution import _pooled_convolution
+from ....ops.norm.layer_norm import LayerNorm, RMSNorm
+from ....ops.reduce.reduce import reduced_axes
+from ...elementwise.rules import RULES
+from ...fused.banded import _banded, _banded_gradient, Array, BandedAttrs, Link
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import inputs_by_name
+from ..remat.ways import is_stage, Reads, rerun
+from ..target import Target
+
+LEAST_BYTES = 512 * 1024
+"""Of an array that is not made: a smaller one stays in the cache, and saves little."""
+
+BAND_BYTES = 128 * 1024
+"""Of it in hand, about. Less is not worth a call."""
+
+PRODUCT_ROWS = 256
+"""That a product has at least: for each band its weight is copied once more."""
+
+MOST = 4  # operators
+
+Samples = tuple[tuple[bool, ...], tuple[bool, ...]]
+"""Of an operator's inputs and outputs, forwards: whether they have samples along their first axis."""
+
+_PRODUCTS = (FullyConnected, _pooled_convolution)
+
+
+@graph_pass(
+    Stage.STEP,
+    after=("loaded_updates", "narrowed_dense", "product_updates", "convolution_updates", "rnn_updates"),
+)
+def banded(step: Step, target: Target) -> Step:
+    """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
+    if not step.has_backward:
+        return step
+    search = _Search(step)
+    found = search.rows()
+    if not found:
+        return step
+    row_of = {search.place(row): row for row in found}
+    gone = {n for row in found for n in row} - set(row_of)
+    result = Rewriter(step.graph)
+    for node in result.walk(step.num_forward):
+        if node in gone:
+            continue
+        if node in row_of:
+            row = row_of[node]
+            attrs, inputs, made = _joined(step.graph, row, step.read)
+            op = _banded if all(n.forward is None for n in row) else _banded_gradient
+            name = "+".join(n.name for n in row)
+            result.order.append(new := Node(op, attrs, result.all_of(inputs), name))
+            for i, was in enumerate(made):
+                result.put(was, Entry(new, i))
+        else:
+            result.keep(node)
+    return step.rewritten(result)
+
+
+class _Search:
+    """Rows of operators that can become one."""
+
+    def __init__(self, step: Step) -> None:
+        self.graph, self.shown = step.graph, step.shown
+        self.reads = Reads(step)
+
+    def rows(self) -> list[list[Node]]:
+        """In the order of their first nodes."""
+        found: list[list[Node]] = []
+        taken: set[Node] = set()
+        for node in self.graph.nodes:
+            if node in taken or node.op is None or not self._may_join(node):
+                continue
+            row = [node]
+            while len(row) < MOST and (following := self._next(row)) is not None and following not in taken:
+                row.append(following)
+            while len(row) > 1 and not self._saves(row):
+                row.pop()
+            if len(row) > 1:
+                found.append(row)
+                taken.update(row)
+        return found
+
+    def _may_join(self, node: Node) -> bool:
+        op = node.op
+        if op is None or is_stage(node) or node.after or _samples(self.graph, node) is None:
+            return False
+        if _is_product(node) and (node.forward is None or "data" not in node.absent):
+            return False  # only gradients in data: what a product makes forwards is kept for backward
+        return not op.has_stream(node.attrs) and not op.mutated(node.attrs)
+
+    def _next(self, row: Sequence[Node]) -> Node | None:
+        """The operator that reads what the last of `row` makes, if it can be the next."""
+        graph, reads = self.graph, self.reads
+        e = _result(row[-1])
+        readers = reads.readers.get(e, [])
+        if len(readers) != 1 or e in self.shown or graph.nbytes(e) < LEAST_BYTES:
+            return None
+        (node,) = readers
+        if _is_product(node) or not self._may_join(node) or node.inputs.count(e) != 1:
+            return None
+        if (node in reads.backward) != (row[0] in reads.backward):
+            return None
+        if _count(graph, node) != _count(graph, row[0]) or not _has_samples(graph, node, e):
+            return None
+        return node if self.place([*row, node]) is not None else None
+
+    def place(self, row: Sequence[Node]) -> Node | None:
+        """The node of `row` in whose place all can run; None if there is none."""
+        reads = self.reads
+        start, end = reads.place[row[0]], reads.place[row[-1]]
+        own = set(row)
+        inputs = {e for n in row for e in n.inputs if e.node not in own}
+        made = {Entry(n, i) for n in row for i in range(n.num_outputs)}
+        readers = (n for e in made for n in reads.readers.get(e, ()) if n not in own)
+        if any(reads.place[e.node] >= start for e in inputs):
+            return None  # what is there would wait for what is not
+        changed = any(start < self._written(e) < end for e in inputs)
+        return row[0] if changed or any(reads.place[n] <= end for n in readers) else row[-1]
+
+    def _written(self, e: Entry) -> float:
+        """The place of the first node that changes `e`, or what `e` is a copy of: that would be kept then."""
+        is_copy = e.node.op is Cast and e.node.inputs[0].node.op is None
+        return self.reads.written.get(e.node.inputs[0] if is_copy else e, inf)
+
+    def _saves(self, row: Sequence[Node]) -> bool:
+        """Whether less is there with the operators of `row` as one."""
+        graph, made = self.graph, _result(row[-1])
+        if all(rerun(graph, n) for n in row):
+            return False  # backward makes the result of each again
+        between = max(graph.nbytes(_result(n)) for n in row[:-1])
+        if 2 * graph.nbytes(made) <= between:
+            return True
+        # What the first one reads may die with it anyway, and what it makes take its place.
+        return any(
+            self._dies(e, row)
+            and graph.nbytes(e) == graph.nbytes(made)
+            and graph.dtypes[e] == graph.dtypes[made]
+            for node in row[1:]
+            for e in self._overlaid(node, node is row[-1])
+        )
+
+    def _overlaid(self, node: Node, is_last: bool) -> list[Entry]:
+        """Inputs in whose place the result may be made, by what `node` reads."""
+        assert node.op is not None
+        named = [(n, e) for n, e in zip(node.input_names, node.inputs) if _has_samples(self.graph, node, e)]
+        if not is_last or node.op in RULES:
+            return [e for _, e in named]
+        options = node.op.in_place_options(node.attrs).get(node.output_names[_result(node).index], ())
+        return [e for n, e in named if n in options]
+
+    def _dies(self, e: Entry, row: Sequence[Node]) -> bool:
+        """Whether nobody reads `e` behind `row`."""
+        if e.node.op is None or e in self.shown or e.node in row:
+            return False
+        end = self.reads.place[row[0]]
+        return all(n in row or self.reads.place[n] < end for n in self.reads.readers[e])
+
+
+def _joined(
+    graph: Graph, row: Sequence[Node], read: Set[Entry]
+) -> tuple[BandedAttrs, list[Entry], list[Entry]]:
+    """Attributes of the node for `row`, what it reads, and what it makes for others."""
+    inner = {_result(n) for n in row[:-1]}
+    own = set(row)
+    inputs = list(dict.fromkeys(e for n in row for e in n.inputs if e.node not in own))
+    number = {e: i for i, e in enumerate(inputs)}
+    arrays: list[Array] = [Array(graph.shapes[e], graph.dtypes[e], False) for e in inputs]
+    links, made = [], []
+    count = _count(graph, row[0])
+    each = _each(graph, row, count)
+    for node in row:
+        forward = node.forward or node
+        samples = _samples(graph, node)
+        assert samples is not None and node.op is not None and forward.op is not None
+        has = _by_name(node, samples)
+        for name, e in zip(node.input_names, node.inputs):
+            if has[name] and number[e] < len(inputs):
+                arrays[number[e]] = Array(graph.shapes[e], graph.dtypes[e])
+        outs = []
+        for i, name in enumerate(node.output_names):
+            e = Entry(node, i)
+            if e not in read:
+                outs.append(-1)
+                continue
+            number[e] = len(arrays)
+            outs.append(number[e])
+            arrays.append(Array(graph.shapes[e], graph.dtypes[e], has[name], not has[name]))
+            if e not in inner:
+                made.append(e)
+        named = inputs_by_name(node)
+        ins = [number[named[n]] if n in named else -1 for n in node.op.input_names(node.attrs)]
+        whole = (
+            tuple(graph.shapes[e] for e in forward.inputs),
+            tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
+        )
+        kinds = tuple(graph.dtypes[e] for e in forward.inputs)
+        own_attrs = node.attrs
+        if node.op is _pooled_convolution.grad_op:  # it takes some at a time itself
+            own_attrs = replace(own_attrs, samples=min(own_attrs.samples, each))
+        links.append(Link(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, samples))
+    numbers = tuple(number[e] for e in made)
+    attrs = BandedAttrs(tuple(arrays), len(inputs), tuple(links), numbers, count, each)
+    return attrs, inputs, made
+
+
+def _is_product(node: Node) -> bool:
+    return (node.forward or node).op in _PRODUCTS
+
+
+def _each(graph: Graph, row: Sequence[Node], count: int) -> int:
+    """Samples of a band."""
+    most = max(graph.nbytes(_result(n)) for n in row[:-1])
+    each = max(1, round(count * BAND_BYTES / most))
+    first = row[0]
+    if first.op is FullyConnected.grad_op:
+        assert first.forward is not None
+        rows = _rows(graph.shapes[Entry(first.forward)]) // count
+        each = max(each, -(-PRODUCT_ROWS // max(1, rows)))
+    return min(count, each)
+
+
+def _rows(shape: Shape) -> int:
+    count = 1
+    for d in shape[:-1]:
+        count *= d
+    return count
+
+
+def _result(node: Node) -> Entry:
+    """What the next operator would read: the gradient in data, or the first output."""
+    names = node.output_names
+    return Entry(node, names.index("d_data") if "d_data" in names else 0)
+
+
+def _count(graph: Graph, node: Node) -> int:
+    """Samples."""
+    return graph.shapes[(node.forward or node).inputs[0]][0]
+
+
+def _by_name(node: Node, samples: Samples) -> dict[str, bool]:
+    """Which of a node's own inputs and outputs have samples along their first axis."""
+    forward = node.forward or node
+    assert forward.op is not None
+    ins, outs = forward.op.input_names(forward.attrs), forward.op.output_names(forward.attrs)
+    has = {**dict(zip(ins, samples[0])), **dict(zip(outs, samples[1]))}
+    return {**has, **{f"d_{n}": h for n, h in has.items()}}
+
+
+def _has_samples(graph: Graph, node: Node, e: Entry) -> bool:
+    """Whether what `node` reads as `e` has samples along its first axis."""
+    samples = _samples(graph, node)
+    if samples is None:
+        return False
+    has = _by_name(node, samples)
+    return all(has[n] for n, i in zip(node.input_names, node.inputs) if i == e)
+
+
+def _samples(graph: Graph, node: Node) -> Samples | None:
+    """Where the samples of a node's forward call lie; None where it does not work on each by itself, or its
+    parts of a sum would be rounded.
+    """
+    forward = node.forward or node
+    if forward.op is None or any(e not in graph.shapes for e in forward.inputs):
+        return None
+    rule = _rules().get(forward.op)
+    if rule is None or any(Entry(forward, i) not in graph.shapes for i in range(forward.num_outputs)):
+        return None
+    found = rule(forward.attrs, [graph.shapes[e] for e in forward.inputs])
+    if found is None or not graph.shapes[forward.inputs[0]] or not _count(graph, node):
+        return None
+    has = _by_name(node, found)
+    sums = [i for i, n in enumerate(node.output_names) if not has[n] and Entry(node, i) in graph.dtypes]
+    if any(graph.dtypes[Entry(node, i)].itemsize < 4 for i in sums):
+        return None
+    return found
+
+
+Rule = Callable[[Any, Sequence[Shape]], "Samples | None"]
+
+
+def _first(outputs: int) -> Rule:
+    """For operators whose data comes first, and then what all samples share."""
+    return lambda a, shapes: ((True, *(False for _ in shapes[1:])), (True,) * outputs)
+
+
+def _norm(outputs: int) -> Rule:
+    def rule(a: Any, shapes: Sequence[Shape]) -> Samples | None:
+        rank = len(shapes[0])
+        if rank < 2 or a.axis % rank == 0:
+            return None
+        return (True, *(False for _ in shapes[1:])), (True,) * outputs
+
+    return rule
+
+
+def _reduced(a: Any, shapes: Sequence[Shape]) -> Samples | None:
+    axes = reduced_axes(a, len(shapes[0]))
+    return None if 0 in axes else ((True,), (True,))
+
+
+def _elementwise(a: Any, shapes: Sequence[Shape]) -> Samples | None:
+    return None if len(set(shapes)) > 1 else ((True,) * len(shapes), (True,))
+
+
+_found: dict[type[Op], Rule] = {}
+
+
+def _rules() -> Mapping[type[Op], Rule]:
+    """The operators that work on each sample by itself."""
+    if not _found:
+        _found[FullyConnected] = _first(1)
+        _found[_pooled_convolution] = _first(2)
+        _found[LayerNorm], _found[RMSNorm] = _norm(3), _norm(1)
+        _found.update((find_op(n), _reduced) for n in ("mean", "sum"))
+        names = ("Activation", "relu", "sigmoid", "tanh", "gelu", "silu", "elemwise_add")
+        _found.update((find_op(n), _elementwise) for n in names)
+        _found.update(dict.fromkeys((Cast, _grad_add), _elementwise))
+    return _found

@@ -1,0 +1,73 @@
+"""The parameters of recurrent layers are updated from the gates' gradients, which lie where the gates lay.
+
+    d_parameters, d_data = backward(..., gates)      d_gates, d_data = backward(..., gates)
+    update(parameters, d_parameters, states)         update(parameters, d_gates, data, ..., states)
+
+See `rnn_update.py`. It needs a step as `product_updates` does, and layers without dropout between them, whose
+inputs would have to be drawn again.
+"""
+
+from __future__ import annotations
+
+from ....core.dtype import float32
+from ....graph import Graph, Node, Rewriter
+from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_gates import _rnn_keeping_gates
+from ...fused.rnn_update import _rnn_gate_gradients, _rnn_update, GateGradientsAttrs, RNNUpdateAttrs
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import inputs_by_name, output
+from ..target import Target
+from . import product_updates
+from .product_updates import joinable
+
+LEAST_BYTES = product_updates.LEAST_BYTES
+"""Of a gradient that is not made."""
+
+_HEADS = ("d_out", "d_state_output", "d_statecell_output")
+
+
+@graph_pass(Stage.STEP, after=("narrow_gradients",))
+def rnn_updates(step: Step, target: Target) -> Step:
+    """Updates that make the gradient of recurrent layers' parameters. O(inputs)."""
+    graph = step.graph
+    found = {u.inputs[1].node: u for u in joinable(step) if _suits(graph, u)}
+    if not found:
+        return step
+    joined = set(found.values())
+    made = Rewriter(graph)
+    made.order += graph.variables
+    for node in made.walk(step.num_forward):
+        if node.op is None or node in joined:
+            continue
+        if node not in found:
+            made.keep(node)
+            continue
+        named = dict(zip(node.input_names, made.inputs(node)))
+        data = graph.shapes[node.inputs[node.input_names.index("data")]]
+        attrs = GateGradientsAttrs(node.attrs, data, tuple(n for n in _HEADS if n in named))
+        ins = tuple(named[n] for n in _rnn_gate_gradients.input_names(attrs))
+        gradients = made.replace(node, Node(_rnn_gate_gradients, attrs, ins, node.name))
+        gates, sums = (output(gradients, n) for n in ("d_gates", "d_biases"))
+        count, _, _, width = made.shapes[gates] = made.shapes[named["gates"]]
+        made.shapes[sums] = (count, width)
+        made.dtypes[gates] = made.dtypes[sums] = float32
+        named |= {"d_gates": gates, "d_biases": sums}
+        update = found[node]
+        weight, _, *others = made.inputs(update)
+        assert update.op is not None
+        how = RNNUpdateAttrs(update.op, update.attrs, node.attrs)
+        makers = tuple(named[n] for n in _rnn_update.makers if n in named)
+        made.replace(update, Node(_rnn_update, how, (*makers, weight, *others), update.name))
+    return step.rewritten(made)
+
+
+def _suits(graph: Graph, update: Node) -> bool:
+    gradient = update.inputs[1]
+    made = gradient.node
+    if made.op is not _rnn_keeping_gates.grad_op or gradient != output(made, "d_parameters"):
+        return False
+    a = made.attrs
+    if RNN.draws(a, True) or a.use_sequence_length or graph.nbytes(gradient) < LEAST_BYTES:
+        return False
+    named = inputs_by_name(made)
+    return all(graph.dtypes[e] == float32 for e in (named["parameters"], named["gates"], *update.inputs[:2]))

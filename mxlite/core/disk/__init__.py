@@ -1,0 +1,1 @@
+"""Files: written whole, kept for later processes, checked when they are read."""

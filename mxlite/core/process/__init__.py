@@ -1,0 +1,1 @@
+"""This process: its cores, its forks, its garbage collector, its threads together."""

@@ -1,0 +1,1 @@
+"""Steps and kernels that are timed, for plans that weigh real seconds."""

@@ -1,0 +1,283 @@
+"""Alternative steps of a network, differentiated and lowered when a planner requests them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...backends import Backend, backend_of, planning_backend, rewrite
+from ...backends.checks import guard
+from ...backends.rewrite import Pass, Stage
+from ...core import BindError, current_context
+from ...core.cached import cached_property
+from ...core.errors import DeviceError, MemoryBudgetError
+from ...graph import Entry, Graph, LOSS_SCALE
+from ...memplan import (
+    Device,
+    leanest,
+    MemoryPlan,
+    plan_memory,
+    Problem,
+    reorder_within,
+    Template,
+)
+from ...memplan.cost.device import device_of
+from ..measure.calibration import with_measured_costs
+from ..request.amp import mixed, typed
+from ..request.bind_request import BindRequest
+from ..request.infer import shapes_of_variables
+from ..request.watch import Watched, watched
+from .constants import constant_bytes
+from .lazy_steps import LazySteps
+from .lower import lower, Lowered
+from .metrics import with_metrics
+from .step import check_grad_req, forward_step, input_names, Step, training_step
+
+Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
+
+
+def measured(lowered: Lowered, budget: int | None) -> Lowered:
+    """`lowered` with the times of its kernels on this machine."""
+    return with_measured_costs(lowered, budget=budget)[0]
+
+
+ANOTHER_ORDER = "tasks in another order"
+"""Name of a step that differs from the usual one in nothing else."""
+
+DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
+ASKED = (
+    "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
+    "forward_only",
+)  # fmt: skip
+"""Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A training step, the inference step beside it, and the latter's plan."""
+
+    train: Lowered
+    infer: Lowered
+    infer_plan: MemoryPlan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """A request and the steps that fulfil it; a plan keeps them for other budgets, so it holds no array.
+
+    `inferred` has all shapes and types but those that `amp` changes; `given` are the arguments whose shapes
+    were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels if
+    `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
+    they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
+    arrays that can be away. `knows_inputs`: whether arguments that are data are among those `given`, or
+    labels; else none is known to be a parameter, which stays from call to call.
+    """
+
+    request: BindRequest
+    inferred: Graph
+    given: frozenset[str]
+    stored: frozenset[str] = frozenset()
+    measure: Callable[[Lowered, int | None], Lowered] = measured
+    template: Template | MemoryPlan | None = None
+    like: tuple[Lowered, Lowered] | None = None
+    in_place: bool = True
+    knows_inputs: bool = True
+    made: list[Candidate] = field(default_factory=list, init=False, repr=False)
+    _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of_inputs(cls, request: BindRequest, **more: Any) -> Candidates:
+        """Those of a request that gives the shapes of inputs, with `more` fields by name."""
+        shapes = shapes_of_variables(request.graph, request.shapes)
+        inferred, stored = typed(request.graph, shapes, request.type_dict, request.amp, request.shapes)
+        return cls(request=request, inferred=inferred, given=frozenset(shapes), stored=stored, **more)
+
+    def asking(self, **changes: Any) -> Candidates:
+        """The same where something else is asked for, by the names of BindRequest's fields."""
+        return replace(self, request=replace(self.request, **changes))
+
+    # -- what follows from these --------------------------------------------------------
+
+    @cached_property
+    def described(self) -> Device | None:
+        """What seconds are reckoned for; None: this machine, measured."""
+        return device_of(self.request.device, self.backend.rates)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether seconds are those of this machine's kernels."""
+        return device_of(self.request.device) is None
+
+    @cached_property
+    def backend(self) -> Backend:
+        measured = self.is_measured
+        try:
+            return backend_of(self.request.ctx or current_context())
+        except DeviceError:
+            if measured:
+                raise
+            return planning_backend()
+
+    @cached_property
+    def inputs(self) -> set[str]:
+        """Arguments that are data."""
+        return input_names(self.inferred, list(self.given))
+
+    @cached_property
+    def requests(self) -> dict[str, str]:
+        """The gradient request of each argument."""
+        requests = check_grad_req(self.inferred, self.request.grad_req)
+        if self.request.rule is not None:
+            requests = {n: "null" if n in self.inputs else r for n, r in requests.items()}
+            if added := [n for n, r in requests.items() if r == "add"]:
+                raise BindError(
+                    f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
+                    f"an update inside the step (optimizer=) leaves none."
+                )
+        return requests
+
+    @property
+    def trains(self) -> bool:
+        """True if any gradient is requested."""
+        return any(r != "null" for r in self.requests.values())
+
+    @cached_property
+    def looked(self) -> Watched:
+        """The graph in its types, with what is watched."""
+        request = self.request
+        computed = mixed(self.inferred, request.amp, self.inputs, request.scale is not None, self.stored)
+        wanted = [Entry(n) for n in computed.arguments if self.requests.get(n.name, "null") != "null"]
+        return watched(computed, request.watch, [n.name for n in self.inferred.nodes], wanted)
+
+    @cached_property
+    def simple(self) -> Graph:
+        """That graph as rewritten by the backend for training."""
+        if self.request.forward_only:
+            return self._optimized(self.looked.forward, False)
+        return self._optimized(self.looked.training, True)
+
+    def _optimized(self, graph: Graph, train: bool) -> Graph:
+        """A forward graph as the backend prefers it."""
+        return self.backend.optimize().run(Stage.FORWARD, rewrite.Step(graph, train=train)).graph
+
+    @cached_property
+    def data(self) -> set[str]:
+        """Arguments that the caller writes: data, and a loss scale that is not the step's own."""
+        is_fed = self.request.scale is not None and self.request.rule is None
+        return self.inputs | ({LOSS_SCALE} if is_fed else set())
+
+    def is_like(self, other: Candidates) -> bool:
+        """Whether both offer the same steps within a budget. O(nodes)."""
+        if self.request.budget is None:
+            return False
+        own = all(getattr(self, n) == getattr(other, n) for n in DECIDING)
+        return own and all(getattr(self.request, n) == getattr(other.request, n) for n in ASKED)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    @cached_property
+    def usual_step(self) -> Step:
+        return self._step(self.simple)
+
+    def _step(self, graph: Graph) -> Step:
+        """The training step for `graph`."""
+        if not self.trains:
+            return forward_step(graph, self.data, train=not self.request.forward_only)
+        rule, scale, looked = self.request.rule, self.request.scale, self.looked
+        scaling = None if scale is None else scale.in_step()
+        step = training_step(graph, self.data, self.requests, rule, scaling, looked.count, looked.points)
+        return with_metrics(step, self.request.metrics, self.backend)
+
+    def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
+        """Inference, lowered and planned."""
+        found = self._inference.get(constants)
+        if found is None:
+            graph = self._optimized(self.looked.forward, False)
+            step = forward_step(graph, self.data, train=False)
+            like = None if self.like is None else self.like[1]
+            in_place = self.in_place and not guard.on
+            lowered = lower(step, self.backend, constants=constants, in_place=in_place, like=like)
+            plan = plan_memory(lowered.problem, strategy=self.request.strategy, template=self.template)
+            if (self.trains or self.request.budget is not None) and self.request.strategy == "sharing":
+                plan = leanest(plan)  # training shares its arena, and could not have less
+            found = self._inference[constants] = lowered, plan
+        return found
+
+    def _lowered(
+        self, step: Step, order: Lowered | None, light: bool, variant: Pass | None = None
+    ) -> Lowered:
+        """A step of training, with inference beside it."""
+        # Constants that inference keeps take as much as the weights: not within a budget, nor where
+        # steps of training change them.
+        only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
+        keeps = light and self.knows_inputs and only_runs
+        infer, infer_plan = self._infer(keeps)
+        held = constant_bytes(infer.step)
+        found = lower(
+            step,
+            self.backend,
+            {"arguments": held} if held else None,
+            infer_plan,
+            device=self.described,
+            # Without gradient requests, the training step is often that of inference, and has its order.
+            like=infer if self.like is None else order,
+            light=light,
+            variant=variant,
+        )
+        if self.is_measured:
+            found = self.measure(found, self.request.budget)
+        found = replace(found, problem=replace(found.problem, host=self.request.host))
+        self.made.append(Candidate(found, infer, infer_plan))
+        return found
+
+    def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> LazySteps:
+        """Without a budget and within one; each says whether its step is light. `advise`: see LazySteps."""
+
+        def usual() -> Problem:
+            return self._lowered(self.usual_step, order, free).problem
+
+        return LazySteps(usual, lambda: self._within(order, bounded), self.request.strategy, advise)
+
+    def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
+        """Problems, the fastest first: a small step that keeps less may be that, as it also moves less."""
+        usual = self._lowered(self.usual_step, order, light)
+        found = [(usual.problem, "")]
+        low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
+        for variant in low_memory.of(Stage.FORWARD_VARIANT):
+            if (other_graph := low_memory.apply(variant, simple).graph) is not self.simple:
+                lowered = self._lowered(self._step(other_graph), order, light)
+                found.append((lowered.problem, variant.instead))
+        made = rewrite.Step.of(usual.step.graph, usual.step.storage, usual.step.num_forward)
+        for variant in low_memory.of(Stage.STEP_VARIANT):
+            if variant.pays(made):
+                lowered = self._lowered(self.usual_step, order, light, variant)
+                found.append((lowered.problem, variant.instead))
+        first, how = min(found, key=lambda pair: pair[0].step_seconds)
+        yield first
+        other = reorder_within(usual.listed, usual.order, usual.step.num_constant)
+        if other != usual.order:
+            found.append((self._in_order(usual, other), ANOTHER_ORDER))
+        for problem, instead in found:
+            if problem is not first:
+                yield self._against(problem, first, instead or f"no {how}")
+
+    def _in_order(self, lowered: Lowered, order: tuple[int, ...]) -> Problem:
+        """An existing step, with its tasks in another order."""
+        made = next(m for m in self.made if m.train is lowered)
+        found = lowered.in_order(order)
+        self.made.append(replace(made, train=found))
+        return found.problem
+
+    def _against(self, problem: Problem, first: Problem, instead: str) -> Problem:
+        """`problem` with its times relative to those of `first`."""
+        at = next(i for i, m in enumerate(self.made) if m.train.problem is problem)
+        problem = replace(problem, base_seconds=first.step_seconds, instead=instead)
+        made = self.made[at]
+        self.made[at] = replace(made, train=replace(made.train, problem=problem))
+        return problem
+
+    def of(self, problem: Problem) -> Candidate:
+        """The step whose plan is of `problem`."""
+        tasks = (problem.whole or problem).tasks
+        return next(m for m in self.made if m.train.problem.tasks is tasks)

@@ -1,0 +1,141 @@
+"""The steps that a network offers, each made when a plan needs it: the executor asks, the planner answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from ...core.cached import cached_property
+from ...core.errors import MemoryBudgetError
+from ...core.process import forks
+from ...memplan import MemoryPlan, plan_memory, Problem, Search, Template
+
+Fixed = Mapping[str, int]
+
+
+class LazySteps:
+    """Problems of one network, the one that is run if it fits first; the others are made when asked for.
+
+    `within()` makes them one by one, the same ones each time. It is called again where it did not end well:
+    its error went to somebody else, or this is a forked child and a thread of the parent was making the next.
+
+    `free` is the step that is run where nobody names a budget. `besides` are bytes, by category, that lie
+    outside the arena next to those of the step itself. `advise(error, besides)` is what would help where no
+    plan fits, from those who know the network.
+    """
+
+    def __init__(
+        self,
+        free: Callable[[], Problem],
+        within: Callable[[], Iterable[Problem]],
+        strategy: str = "sharing",
+        advise: Callable[[MemoryBudgetError, Fixed], str] | None = None,
+        besides: Callable[[], Fixed] = dict,
+    ) -> None:
+        self._free = free
+        self._advise = advise
+        self._besides = besides
+        self._within = within
+        self._rest: Iterator[Problem] | None = None
+        self._made: list[Problem] = []
+        self._lock = forks.lock()
+        self.strategy = strategy
+
+    @classmethod
+    def of(cls, problem: Problem, strategy: str = "sharing") -> LazySteps:
+        """The steps of somebody who has but one."""
+        return cls(lambda: problem, lambda: (problem,), strategy)
+
+    @cached_property
+    def free(self) -> Problem:
+        return self._free()
+
+    @property
+    def first(self) -> Problem:
+        """The step that is run within a budget if all of it fits."""
+        return next(iter(self))
+
+    def __iter__(self) -> Iterator[Problem]:
+        at = 0
+        while True:
+            with self._lock:  # a plan may be asked by several threads
+                if at == len(self._made):
+                    self._make_next()
+            if at == len(self._made):
+                return
+            yield self._made[at]
+            at += 1
+
+    def _make_next(self) -> None:
+        if self._rest is None:
+            self._rest = itertools.islice(self._within(), len(self._made), None)
+        rest, self._rest = self._rest, None  # who does not come back from it leaves none
+        self._made += itertools.islice(rest, 1)
+        self._rest = rest
+
+    @cached_property
+    def lower_bound_bytes(self) -> int:
+        """Proven: no plan of any of the steps owns less than this."""
+        return min(problem.lower_bound_bytes for problem in self)
+
+    @property
+    def besides(self) -> Fixed:
+        """Bytes by category that lie outside the arena besides those of the step."""
+        return self._besides()
+
+    def plan(self, budget: int | None = None, template: Template | MemoryPlan | None = None) -> MemoryPlan:
+        """The plan of whichever step is the fastest within `budget` bytes; of `free` without one.
+
+        The others are made only where the first does not fit as it is. `template` as for `plan_memory`.
+        Raises MemoryBudgetError.
+        """
+        if budget is None:
+            found = plan_memory(self.free, strategy=self.strategy, template=template)
+        else:
+            search = Search(budget, self.strategy, template)
+            for problem in self:
+                if search.is_answered_by(problem):
+                    break
+            found = search.plan()
+        return replace(found, steps=self)
+
+    def within(self, budget: int) -> MemoryPlan:
+        """The same; an error says what would help."""
+        try:
+            return self.plan(budget)
+        except MemoryBudgetError as error:
+            self.explain(error)
+            raise
+
+    def explain(self, error: MemoryBudgetError) -> None:
+        """Let `error`, that none of the steps fits, say what would help, when somebody reads it."""
+        if self._advise is not None:
+            error.advise = partial(self._advise, error, self.besides)
+
+    def only(self, problem: Problem) -> LazySteps:
+        """`problem`, which is one of these, as if there were no other."""
+        return LazySteps(lambda: problem, lambda: (problem,), self.strategy, self._advise, self._besides)
+
+    def owning(self, fixed_bytes: Fixed) -> LazySteps:
+        """The same steps where so many bytes, by category, lie outside the arena."""
+
+        def owning(problem: Problem) -> Problem:
+            return replace(problem, fixed_bytes=fixed_bytes)
+
+        def besides() -> Fixed:  # asked where no step fits: then the first is made
+            own, more = self.first.fixed_bytes, self.besides
+            found = {c: n - own.get(c, 0) + more.get(c, 0) for c, n in fixed_bytes.items()}
+            return {c: n for c, n in found.items() if n}
+
+        within = partial(map, owning, self)
+        return LazySteps(lambda: owning(self.free), within, self.strategy, self._advise, besides)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: without advice, as the network stays here."""
+        return _known, (self.free, tuple(self), self.strategy)
+
+
+def _known(free: Problem, within: tuple[Problem, ...], strategy: str) -> LazySteps:
+    return LazySteps(lambda: free, lambda: within, strategy)

@@ -1,0 +1,203 @@
+"""Lowering of a step's graph to a planning problem.
+
+After lowering every byte is known: shapes, dtypes, workspaces, in-place options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...backends import Backend, Call, lower_graph, Remote, rewrite
+from ...backends.lower import LoweredGraph
+from ...backends.rewrite import Pass, Stage
+from ...graph import LOSS_SCALE, Shape
+from ...memplan import Device, MemoryPlan, Problem, reorder, structure
+from ...memplan.cost.device import DEFAULT
+from ...memplan.remat.bound import forward_bound
+from .accumulate import accumulated
+from .constants import CONSTANTS, hoist
+from .preview import makes_late, PREVIEWS, with_previews
+from .step import Key, Step
+
+RNG_BYTES = 16  # seed and step, uint64 each
+STAGING: Key = ("staging", 0)
+"""Storage where batches wait next to a GPU program's inputs."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A step ready to be planned. Value v is stored at `key[v]`, or in the arena if that is None.
+
+    Task t of the problem is `calls[t]`; their order is the planner's, not that of the step's graph.
+    Its kernels have `threads` threads; `tuned` says if there are any but reference kernels.
+    `order` is that of the tasks, as positions in `listed`, the problem in the order of the step's graph.
+    `light`: True if it is one for steps without a budget.
+    """
+
+    step: Step
+    backend: Backend
+    problem: Problem
+    calls: tuple[Call, ...]
+    shape: tuple[Shape, ...]
+    dtype: tuple[np.dtype[Any], ...]
+    key: tuple[Key | None, ...]
+    uses_rng: bool
+    threads: int
+    tuned: bool
+    listed: Problem
+    order: tuple[int, ...]
+    light: bool = False
+
+    def in_order(self, order: tuple[int, ...]) -> Lowered:
+        """The same step with its tasks in another order."""
+        place = {t: i for i, t in enumerate(self.order)}
+        at = [place[t] for t in order]
+        problem = replace(self.problem, tasks=tuple(self.problem.tasks[i] for i in at))
+        return replace(self, problem=problem, calls=tuple(self.calls[i] for i in at), order=order)
+
+    @property
+    def kind(self) -> str:
+        """The engine's kind for its kernels: "team" if each of them is run by several threads."""
+        return "team" if self.tuned and self.backend.in_turn(self.threads) else "compute"
+
+
+def lower(
+    step: Step,
+    backend: Backend,
+    extra_fixed: Mapping[str, int] | None = None,
+    inference: MemoryPlan | None = None,
+    constants: bool = False,
+    in_place: bool = False,
+    device: Device | None = None,
+    like: Lowered | None = None,
+    light: bool = False,
+    variant: Pass | None = None,
+) -> Lowered:
+    """Lower `step` and count the bytes that no plan changes. O(nodes).
+
+    `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
+    imperative update). `inference` is the plan of the pass that shares the arena. `constants`: True if
+    results that depend on parameters alone are kept from call to call; `in_place`: True if parameters may be
+    kept in another form in place.
+    `device` is the one that seconds are modelled for, by the backend's rates if None. `like`: the same step
+    for other sizes; if only these differ its order is reused, so that plans for its sizes are templates
+    for plans of these.
+    `light`: True if it is to hold less for a little more time; else it is one for a budget, see
+    `Backend.low_memory`. `variant`: one more pass of the backend's, for another step.
+    """
+    device = device or backend.rates
+    threads = backend.threads()
+    step = _rewritten(step, backend, light, variant)
+    step = with_previews(step)
+    if backend.remote is not None:
+        step = _with_staging(step, backend.remote)
+    if constants:
+        step = hoist(step, backend, in_place)
+    with backend.running(threads):
+        found = lower_graph(
+            step.graph,
+            step.storage,
+            backend,
+            train=step.train,
+            device=device,
+            num_forward=step.num_forward,
+        )
+    found = _with_previews_marked(accumulated(found, step.num_forward), step)
+    costs = "" if device == DEFAULT else str(device)
+    uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
+    fixed: dict[str, int] = dict(extra_fixed or {})
+    for where, (s, d) in step.owned.items():
+        category = step.category[where]
+        fixed[category] = fixed.get(category, 0) + prod(s) * d.itemsize
+    if uses_rng:
+        fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
+    problem = Problem(
+        found.tasks,
+        found.values,
+        step.num_forward,
+        fixed,
+        least_arena=0 if inference is None else inference.placed_bytes,
+        least_bound=0 if inference is None else forward_bound(inference),
+        costs=costs,
+    )
+    # Only here, so that planner, judge, files, engine and profiler all see this one list of tasks.
+    if like is not None and _differs_in_size_only(problem, step, like):
+        order = like.order
+    else:
+        order = reorder(problem, step.num_constant)
+    found = found.in_order(order)
+    return Lowered(
+        step,
+        backend,
+        replace(problem, tasks=found.tasks),
+        found.calls,
+        found.shape,
+        found.dtype,
+        found.key,
+        uses_rng,
+        threads,
+        not all(call.kernel.is_reference for call in found.calls),
+        problem,
+        order,
+        light,
+    )
+
+
+def _with_previews_marked(found: LoweredGraph, step: Step) -> LoweredGraph:
+    """`found` with the tasks marked that a whole step leaves out: they take none of its time."""
+    tasks = (
+        replace(task, preview=True, seconds=0.0) if call.node in step.previews else task
+        for task, call in zip(found.tasks, found.calls)
+    )
+    return replace(found, tasks=tuple(tasks)) if step.previews else found
+
+
+def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:
+    if (step.num_constant, len(problem.tasks)) != (like.step.num_constant, len(like.listed.tasks)):
+        return False  # the usual case, detected quickly
+    return structure(problem) == structure(like.listed)
+
+
+def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
+    """The inputs that batches are copied to from the host, with shape and dtype."""
+    return {
+        key[1]: step.owned[key]
+        for key, category in step.category.items()
+        if category == "inputs" and key[0] == "var" and key[1] not in (*step.head_names, LOSS_SCALE)
+    }
+
+
+def _with_staging(step: Step, remote: Remote) -> Step:
+    """`step` that owns a block in which a batch waits."""
+    nbytes = remote.staging_bytes(staged(step))
+    if not nbytes:
+        return step
+    owned = {**step.owned, STAGING: ((nbytes,), np.dtype(np.uint8))}
+    return replace(step, owned=owned, category={**step.category, STAGING: "staging"})
+
+
+def rewrites(backend: Backend) -> tuple[str, ...]:
+    """The names of all passes that may run while a program is bound on `backend`."""
+    optimize, low_memory = backend.optimize(), backend.low_memory()
+    names = [p.name for stage in Stage for pipeline in (optimize, low_memory) for p in pipeline.of(stage)]
+    return (*names, *((PREVIEWS,) if makes_late(names) else ()), CONSTANTS)
+
+
+def _rewritten(step: Step, backend: Backend, light: bool, variant: Pass | None) -> Step:
+    """`step` rewritten by the backend's passes."""
+    made = rewrite.Step.of(step.graph, step.storage, step.num_forward, train=step.train)
+    made = backend.optimize().run(Stage.STEP, made)
+    low_memory = backend.low_memory()
+    made = low_memory.run(Stage.UNBOUNDED if light else Stage.BOUNDED, made)
+    if variant is not None:
+        made = low_memory.apply(variant, made)
+    if made.graph is step.graph:
+        return step
+    assert made.num_forward is not None
+    storage = {made.stands[e]: key for e, key in step.storage.items()}
+    return replace(step, graph=made.graph, storage=storage, num_forward=made.num_forward)

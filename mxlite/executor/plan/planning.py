@@ -1,0 +1,97 @@
+"""Planning of a program from a request: a step, its plan, or remedies if there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...core.errors import MemoryBudgetError
+from ...core.process.collection import no_collection
+from ...memplan import MemoryPlan
+from ..measure.trials import tried
+from ..request.adopt import adopted, is_of
+from ..request.watch import Seen
+from .candidates import Candidates
+from .lazy_steps import LazySteps
+from .lower import Lowered
+from .planned import Planned
+from .remedies import advice, Question, Refused
+
+
+def any_room(planned: Planned) -> None:
+    """Room check for plans whose arrays are never created."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planning:
+    """Choice of one of `candidates` and its plan; `run` makes it, once.
+
+    `plan` is a given one. `choose` makes the training step's plan, if the caller wants to.
+    `attempt` tries a plan whose seconds are measured. `room` raises MemoryBudgetError if the arrays have
+    no room. `steps` are those of the candidates, if they have been created.
+    """
+
+    candidates: Candidates
+    plan: MemoryPlan | None = None
+    choose: Callable[[LazySteps, Lowered], MemoryPlan] | None = None
+    room: Callable[[Planned], None] = any_room
+    attempt: Callable[[Lowered, MemoryPlan], MemoryPlan] = tried
+    steps: LazySteps | None = None
+
+    def run(self) -> tuple[Planned, dict[str, str]]:
+        """The planned program, and the gradient request of each argument."""
+        asked = self.candidates
+        advise = partial(what_helps, asked)
+        with no_collection():
+            if asked.like is not None:
+                train, _ = asked.like
+                with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
+                    bounded = train.light and asked.request.budget is not None
+                    return self._planned(asked.steps(train, train.light, bounded, advise)), asked.requests
+            return self._planned(self.steps or asked.steps(None, True, False, advise)), asked.requests
+
+    def _planned(self, steps: LazySteps) -> Planned:
+        asked = self.candidates
+        may_advise = self.choose is None  # otherwise `choose` knows what is beside the step
+        try:
+            found = self._chosen(steps)
+            made = asked.of(found.problem)
+            if asked.is_measured and self.plan is None:
+                found = self.attempt(made.train, found)
+            shown = (*asked.looked.shown, *(Seen(name, key, True) for name, key in made.train.step.points))
+            result = Planned(asked, made.infer, made.infer_plan, made.train, found, shown)
+            may_advise = True
+            self.room(result)
+        except MemoryBudgetError as error:
+            if may_advise:
+                steps.explain(error)
+            raise
+        return result
+
+    def _chosen(self, steps: LazySteps) -> MemoryPlan:
+        """The plan that was brought, that `choose` makes, or the quickest within the budget."""
+        budget = self.candidates.request.budget
+        usual = steps.free if budget is None else steps.first
+        if self.plan is not None:
+            mine = (p for p in (usual, steps.free, *steps) if is_of(self.plan, p))
+            return replace(adopted(self.plan, next(mine, usual), budget), steps=steps)
+        if self.choose is not None:
+            return self.choose(steps, self.candidates.of(usual).train)
+        return steps.plan(budget)
+
+
+def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
+    """Remedies if no plan fits, with these bytes beside those of the step."""
+
+    def fixed(programs: Sequence[Lowered], separate: bool) -> dict[str, int]:
+        beside = {c: n for c, n in besides.items() if separate or c != "optimizer"}
+        return _sum(programs[0].problem.fixed_bytes, beside)
+
+    return advice(Question([Refused(asked, error.least_feasible_bytes)], [], fixed, error))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by category."""
+    return {c: one.get(c, 0) + other.get(c, 0) for c in {**one, **other}}

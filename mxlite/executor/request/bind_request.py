@@ -1,0 +1,106 @@
+"""A request to bind: one description that is checked once and carried from there on.
+
+    Symbol.simple_bind(...)  \
+    Symbol.bind(...)          >  BindRequest  ->  Candidates  ->  Planning  ->  link  ->  Executor
+    Symbol.memory_plan(...)   |                   (steps)        (a plan)               keeps the request
+    Module's binding         /
+
+It describes, and holds no array: a plan keeps it for other budgets, an executor for other shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, KW_ONLY
+from typing import Any
+
+from ...core import BindError, Context, nearest, parse_bytes
+from ...graph import Graph, Shape, UpdateRule
+from ...memplan import Device, HostLink, STRATEGIES
+from ..plan.metrics import Counted
+from .amp import amp_dtype, LossScale
+from .offload import host_link, Offload
+from .watch import Watch
+
+Shapes = Mapping[str, Shape]
+
+MOST_STREAMS = 16  # of kernels
+
+
+@dataclass(frozen=True, eq=False)
+class BindRequest:
+    """See above. `shapes` are those of inputs, `ctx` is where it runs; None: the current context.
+
+    `memory_budget` bounds all bytes of the program, as bytes or "512MiB"; `budget` is the number.
+    `optimizer` is one whose update is part of the step, and `rule` what it does there. `amp` is the 16-bit
+    type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with, `scale` whether it moves.
+    `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
+    `offload` is how much may wait in host memory, `host` the planner's form of it. `streams` are for kernels
+    on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
+    results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
+    forward(is_train=False) is all that may be run.
+    """
+
+    graph: Graph
+    ctx: Context | None
+    shapes: Shapes
+    _: KW_ONLY
+    grad_req: Any = "write"
+    type_dict: Mapping[str, Any] | None = None
+    memory_budget: int | str | None = None
+    optimizer: Any = None
+    strategy: str = "sharing"
+    amp: Any = None
+    loss_scale: float | str | LossScale | None = None
+    device: Device | str | None = None
+    offload: Offload = None
+    streams: int = 1
+    metrics: Sequence[Counted] = ()
+    watch: Watch | None = None
+    forward_only: bool = False
+    budget: int | None = field(init=False)
+    rule: UpdateRule | None = field(init=False)
+    scale: LossScale | None = field(init=False)
+    host: HostLink | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises what is wrong with the options: BindError, BudgetError, DTypeError."""
+        if self.strategy not in STRATEGIES:
+            raise BindError(
+                f"strategy must be one of {STRATEGIES}, got {self.strategy!r}."
+                f"{nearest(self.strategy, STRATEGIES)}"
+            )
+        check_streams(self.streams)
+        amp = amp_dtype(self.amp)
+        checked = dict(
+            amp=amp,
+            budget=None if self.memory_budget is None else parse_bytes(self.memory_budget),
+            scale=LossScale.of(self.loss_scale, amp, self.optimizer is not None),
+            rule=update_rule(self.optimizer),
+            host=host_link(self.offload),
+        )
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+def check_streams(streams: int) -> None:
+    """Raise BindError if there cannot be so many."""
+    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
+        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
+
+
+def update_rule(optimizer: Any) -> UpdateRule | None:
+    """The rule of an optimizer for updates inside the step, or None for no optimizer."""
+    if optimizer is None or isinstance(optimizer, UpdateRule):
+        return optimizer
+    if not hasattr(optimizer, "update_rule"):
+        raise BindError(
+            f"optimizer must be an Optimizer such as mx.optimizer.SGD(momentum=0.9), got {optimizer!r}."
+        )
+    rule = optimizer.update_rule()
+    if rule is None:
+        raise BindError(
+            f"{type(optimizer).__name__} has no update that can be part of the step; bind without optimizer=."
+        )
+    assert isinstance(rule, UpdateRule)
+    return rule

@@ -1,0 +1,1 @@
+"""How an operator is called on arrays: checked, planned for its shapes, pushed."""

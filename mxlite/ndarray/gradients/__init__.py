@@ -1,0 +1,1 @@
+"""Autograd: the tape, and how gradients are made of what it remembers."""

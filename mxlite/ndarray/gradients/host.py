@@ -1,0 +1,77 @@
+"""A Python function as one step of the tape: what `autograd.Function` and `autograd.checkpoint` record.
+
+Its gradient is Python too. It runs when the backward pass reaches it, on the thread that asked for the
+backward pass, and may push any operations; nothing of it runs inside the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...backends import backend_of
+from ...graph.opdef import Op
+from ..calls.plan import Plan
+from ..memory.storage import Storage
+from .tape import note, Origin
+
+
+class PythonCall(Op):
+    """An operator whose outputs a Python function computed from its arguments."""
+
+    variadic = "args"
+    variadic_outputs = "outs"
+
+    @dataclass(frozen=True)
+    class Attrs:
+        num_args: int
+        num_outputs: int
+
+    @classmethod
+    def num_outputs_of(cls, a: Any) -> int:
+        count: int = a.num_outputs
+        return count
+
+    @staticmethod
+    def forward(xp, a, *args, outs):
+        raise AssertionError("the function ran when it was called")
+
+    @staticmethod
+    def backward(xp, a, d_outs, *, d_args):
+        raise AssertionError("the backward pass runs this itself")
+
+
+class Differentiable(Protocol):
+    """Protocol of calls that can be differentiated."""
+
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> Sequence[Any]:
+        """The gradient of each argument from the gradients of all outputs; None if it is not wanted."""
+
+
+def note_python(
+    name: str,
+    call: Differentiable,
+    origins: Sequence[Origin | None],
+    inputs: Sequence[Storage],
+    outs: Sequence[Storage],
+) -> None:
+    """Record that `call` computed `outs` from `inputs`."""
+    kinds = tuple((a.storage.shape, a.storage.dtype) for a in inputs)
+    made = tuple((o.storage.shape, o.storage.dtype) for o in outs)
+    attrs = PythonCall.Attrs(len(inputs), len(outs))
+    plan = Plan(
+        PythonCall,
+        attrs,
+        PythonCall.input_names(attrs),
+        kinds,
+        made,
+        (tuple(k[0] for k in kinds), tuple(m[0] for m in made)),
+        made[0][1],
+        backend_of(outs[0].context),
+        True,
+        tuple(k[1] for k in kinds),
+    )
+    plan.name = name
+    plan.outputs = made
+    note(plan, tuple(origins), inputs, (), outs, state={"call": call})

@@ -1,0 +1,1 @@
+"""The bytes of an array: storage, copies, waiting, memory shared with other libraries."""

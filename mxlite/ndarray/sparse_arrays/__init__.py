@@ -1,0 +1,1 @@
+"""Arrays that store only some of their elements."""

@@ -1,0 +1,1 @@
+"""Tests of the CPU's kernels: generated code and oneDNN."""

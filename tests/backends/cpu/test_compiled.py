@@ -1,0 +1,444 @@
+"""Generated code: every function of it against numpy in float64, loops against loops."""
+
+from __future__ import annotations
+
+from math import erf
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, HealthCheck, settings, strategies as st
+
+from mxlite.backends.base import Request
+from mxlite.backends.cpu import compiled
+from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu.compiled import elementwise
+from mxlite.backends.cpu.compiled.codegen import functions
+from mxlite.backends.cpu.kernels.generated import elementwise as rows
+from mxlite.backends.elementwise.collapse import collapsed
+from mxlite.backends.elementwise.expression import evaluate, Expression, Writer
+from mxlite.backends.elementwise.program import program
+from mxlite.backends.elementwise.rules import RULES
+from mxlite.core.machine_code import native
+from tests.conformance.cases import CASES
+from tests.conformance.conformance import Call, stages
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not installed")
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+SIZES = (0, 1, 3, 15, 16, 17, 63, 64, 65, 127, 1000, 1023)
+
+
+def address(x):
+    return x.__array_interface__["data"][0]
+
+
+def compiled_map(emit, dtype="float32", unroll=1):
+    """y = emit(f, x), element by element, as a function of arrays."""
+    module = compiled.Module()
+    f = module.function("map")
+    x, y = f.pointer(0), f.pointer(1)
+    first, last = f.share(f.integer(2), f.width)
+    f.sweep(
+        first,
+        last,
+        lambda i, mask: f.store(emit(f, f.load(x, i, dtype, mask)), y, i, dtype, mask),
+        unroll=unroll,
+    )
+    f.done()
+    code = compiled.load(module)
+
+    def run(x, threads=1):
+        y = np.full_like(x, 77)
+        compiled.call(code, "map", [address(x), address(y), x.size], threads)()
+        return y
+
+    return run
+
+
+def every_float():
+    """A float32 of every kind: each 1499th bit pattern, and the special ones."""
+    some = np.arange(0, 2**32, 1499, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 3.4028235e38, -3.4028235e38]
+    near = np.linspace(-120, 120, 400_001)
+    return np.concatenate([some, np.array(special, np.float32), near.astype(np.float32)])
+
+
+def ulps(found, wanted):
+    """The largest distance in units of the last place; what is infinite or NaN must be so in both."""
+    with np.errstate(all="ignore"):
+        rounded = wanted.astype(np.float32)
+    ordinary = np.isfinite(rounded)
+    # Just below the largest number it may already be infinite, and the other way round.
+    edge = np.abs(wanted) > 3.4028e38
+    np.testing.assert_array_equal(found[~ordinary & ~edge], rounded[~ordinary & ~edge])
+    at = ordinary & ~edge
+    assert np.isfinite(found[at]).all()
+    spacing = np.spacing(np.abs(rounded[at])).astype(np.float64)
+    return float(np.max(np.abs(found[at] - wanted[at]) / spacing))
+
+
+def log1p_of(x):
+    return np.where(x < 0, np.nan, np.log1p(np.maximum(x, 0)))
+
+
+def erf_of(x):
+    return np.vectorize(erf, otypes=[np.float64])(x)
+
+
+_CPUS = {  # what code is made for -> what that CPU has
+    "this": frozenset(),
+    "haswell": frozenset({"avx2", "f16c", "fma"}),
+    "x86-64": frozenset({"sse2"}),
+}
+
+
+@pytest.fixture(params=_CPUS)
+def cpu(request, monkeypatch):
+    """Code for this CPU, and for older ones whose code it runs."""
+    name, at = request.param, native.target()
+    caches = (compiled.width, compiled.storable, elementwise._code)
+    if name != "this":
+        if not at.triple.startswith("x86_64") or not _CPUS[name] <= at.features:
+            pytest.skip(f"this CPU is no {name}")
+        older = at._replace(cpu=name, features=_CPUS[name], text="")
+        monkeypatch.setattr(native, "target", lambda: older)
+    for cache in caches:
+        cache.cache_clear()
+    yield name
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_vectors_are_as_wide_as_registers(cpu):
+    assert compiled.width() == {"haswell": 8, "x86-64": 4}.get(cpu, compiled.width())
+    assert ("float16" in compiled.storable()) == (cpu != "x86-64" and "float16" in compiled.storable())
+
+
+@pytest.mark.parametrize(
+    "name, oracle, most",
+    [
+        ("exp", np.exp, 1.2),
+        ("expm1", np.expm1, 2.0),
+        ("log", np.log, 1.2),
+        ("log1p", np.log1p, 2.5),
+        ("tanh", np.tanh, 2.5),
+        ("sigmoid", lambda x: np.where(x < 0, np.exp(x), 1.0) / (1 + np.exp(-np.abs(x))), 2.5),
+        ("softplus", lambda x: np.logaddexp(0, x), 2.5),
+        ("erf", erf_of, 2.5),
+        ("sqrt", np.sqrt, 0.5),
+        ("rsqrt", lambda x: 1 / np.sqrt(x), 1.5),
+    ],
+)
+def test_function_is_within_its_stated_error(name, oracle, most, cpu):
+    x = every_float()
+    if cpu != "this":
+        x = np.ascontiguousarray(x[::5])
+    if name == "erf":
+        x = np.ascontiguousarray(x[::7])
+    with np.errstate(all="ignore"):
+        wanted = oracle(x.astype(np.float64))
+    found = compiled_map(getattr(functions, name))(x)
+    if name == "sigmoid":  # results below the ordinary numbers are 0
+        tiny = wanted < 2e-38
+        assert (np.abs(found[tiny] - wanted[tiny]) < 1.2e-38).all()
+        found, wanted = found[~tiny], wanted[~tiny]
+    assert ulps(found, wanted) <= most
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("unroll", [1, 4])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sweep_writes_every_element_once_and_none_beside(dtype, unroll, threads, monkeypatch):
+    monkeypatch.setenv("MXLITE_NUM_THREADS", str(threads))
+    if dtype not in compiled.storable():
+        pytest.skip(f"this CPU does not convert {dtype}")
+    module = compiled.Module()
+    f = module.function("twice")
+    x, y = f.pointer(0), f.pointer(1)
+    first, last = f.share(f.integer(2), f.width)
+    f.sweep(
+        first,
+        last,
+        lambda i, mask: f.store(f.mul(f.load(x, i, dtype, mask), f.const(2.0)), y, i, dtype, mask),
+        unroll=unroll,
+    )
+    f.done()
+    code = compiled.load(module)
+    rng = np.random.default_rng(0)
+    for n in SIZES:
+        x = rng.normal(size=n + 3).astype(DTYPES[dtype])
+        y = np.full(n + 3, 7, DTYPES[dtype])
+        compiled.call(code, "twice", [address(x), address(y), n], threads)()
+        np.testing.assert_array_equal(y[:n], x[:n] * DTYPES[dtype](2))
+        np.testing.assert_array_equal(y[n:], 7)
+
+
+# -- expressions
+
+
+@st.composite
+def expressions(draw):
+    """A random expression of three inputs; arguments stay where functions are tame."""
+    w = Writer()
+    values = [w.input() for _ in range(3)]
+    values.append(w.constant(draw(st.sampled_from([0.5, -1.25, 3.0]))))
+    for _ in range(draw(st.integers(1, 9))):
+        x, y, z = (values[draw(st.integers(0, len(values) - 1))] for _ in range(3))
+        kind = draw(st.integers(0, 5))
+        if kind == 0:
+            made = w(draw(st.sampled_from(["add", "sub", "mul", "max", "min"])), x, y)
+        elif kind == 1:
+            made = w(draw(st.sampled_from(["tanh", "sigmoid", "erf", "normal", "bell"])), x)
+        elif kind == 2:
+            made = w(draw(st.sampled_from(["exp", "expm1", "softplus"])), w("min", x, 3.0))
+        elif kind == 3:
+            how = draw(st.sampled_from(["gt", "ge", "lt", "le", "eq", "ne"]))
+            made = w("select", w(how, x, draw(st.sampled_from([0.0, 0.5]))), y, z)
+        elif kind == 4:
+            made = x / (w("abs", y) + 1)
+        else:
+            made = w(draw(st.sampled_from(["log", "sqrt", "rsqrt"])), w("abs", x) + 0.5)
+        values.append(w("tanh", made) if draw(st.booleans()) else made)
+    return w.expression([values[-1], values[draw(st.integers(3, len(values) - 1))]])
+
+
+@st.composite
+def shapes(draw):
+    """A shape and three that broadcast to it."""
+    whole = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 16, 33]), min_size=0, max_size=4)))
+    views = [
+        tuple(1 if draw(st.integers(0, 2)) == 0 else n for n in whole)[draw(st.integers(0, len(whole))) :]
+        for _ in range(3)
+    ]
+    return whole, views
+
+
+def agree(found, wanted, rounding):
+    """Equal but for rounding in steps of `rounding`; a step function may turn where rounding decides."""
+    scale = np.maximum(1, np.abs(wanted))
+    wrong = ~(np.abs(found.astype(np.float64) - wanted) <= rounding * scale)
+    assert wrong.mean() <= 0.02, (found[wrong][:5], wanted[wrong][:5])
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "sign"])
+def test_roundings(name, cpu):
+    x = np.concatenate([np.linspace(-3, 3, 241), [np.inf, -np.inf, np.nan, -0.0, 1e20, 8388609.0]])
+    x = x.astype(np.float32)
+    w = Writer()
+    expression, constants = w.expression([w(name, w.input())])
+    loop = elementwise.Loop(expression, constants, [x.shape], [x.dtype], x.shape, [x.dtype])
+    y = np.empty_like(x)
+    loop.call(x, y)()
+    np.testing.assert_array_equal(y, getattr(np, name)(x))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(expressions(), shapes(), st.sampled_from(list(DTYPES)), st.integers(0, 2**32))
+def test_random_expression_of_random_shapes(cpu, made, extents, dtype, seed):
+    if dtype not in compiled.storable():
+        return
+    (expression, constants), (whole, views) = made, extents
+    rng = np.random.default_rng(seed)
+    inputs = [np.asarray(rng.normal(size=v)).astype(DTYPES[dtype]) for v in views]
+    dtypes = [x.dtype for x in inputs]
+    loop = elementwise.Loop(expression, constants, views, dtypes, whole, dtypes[:2])
+    outputs = [np.full(whole, 99, DTYPES[dtype]) for _ in range(2)]
+    loop.call(*inputs, *outputs)()
+    wanted = evaluate(expression, constants, inputs, np.float64)
+    for found, want in zip(outputs, wanted):
+        agree(
+            found, np.broadcast_to(want, whole), {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+        )
+
+
+@settings(max_examples=40, deadline=None)
+@given(expressions(), st.sampled_from([[0], [1], [0, 1]]))
+def test_part_of_an_expression_is_the_same_part(made, outputs):
+    expression, constants = made
+    inputs = [np.linspace(-2, 2, 7), np.linspace(1, -1, 7), np.linspace(0, 3, 7)]
+    whole = evaluate(expression, constants, inputs, np.float64)
+    part = evaluate(expression.only(outputs), constants, inputs, np.float64)
+    for i, found in zip(outputs, part):
+        np.testing.assert_array_equal(found, whole[i])
+
+
+def test_what_is_written_twice_is_computed_once():
+    w = Writer()
+    x, y = w.input(), w.input()
+    expression, constants = w.expression([(x + y) * w.constant(2.0), w("exp", y + x)])
+    assert expression == Expression(
+        2, 1, (("add", 0, 1), ("mul", 2, 3), ("exp", 3)), (4, 5)
+    ) and constants == (2.0,)
+
+
+def test_constants_are_no_part_of_the_code(monkeypatch):
+    texts = []
+    monkeypatch.setattr(elementwise.team, "load", lambda module: texts.append(module.text()))
+    elementwise._code.cache_clear()
+    f32 = np.dtype(np.float32)
+    for c in (0.5, 7.0, float("inf"), 1e300):
+        w = Writer()
+        expression, constants = w.expression([w.input() * w.constant(c)])
+        loop = elementwise.Loop(expression, constants, [(50,)], [f32], (50,), [f32])
+        elementwise._code(*loop._key)
+    elementwise._code.cache_clear()
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_output_may_lie_over_any_input(over, threads, monkeypatch):
+    monkeypatch.setenv("MXLITE_NUM_THREADS", str(threads))
+    w = Writer()
+    x, y, row = w.input(), w.input(), w.input()
+    expression, constants = w.expression([x * y + row, x - y])
+    rng = np.random.default_rng(0)
+    shape = (60, 1003)
+    inputs = [rng.normal(size=s).astype(np.float32) for s in (shape, shape, (1003,))]
+    f32 = inputs[0].dtype
+    wanted = evaluate(expression, constants, inputs)
+    loop = elementwise.Loop(expression, constants, [x.shape for x in inputs], [f32] * 3, shape, [f32] * 2)
+    outputs = [np.empty(shape, np.float32), np.empty(shape, np.float32)]
+    outputs[0] = inputs[over]
+    outputs[1] = inputs[1 - over]
+    loop.call(*inputs, *outputs)()
+    for found, want in zip(outputs, wanted):
+        np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape, views, lengths, strides",
+    [
+        ((2, 3, 4), [(2, 3, 4), (2, 3, 4)], (24,), [(1,), (1,)]),
+        ((2, 3, 4), [(2, 3, 4), (1, 3, 1)], (2, 3, 4), [(12, 4, 1), (0, 1, 0)]),
+        ((2, 3, 4), [(2, 3, 4), (4,)], (6, 4), [(4, 1), (0, 1)]),
+        ((2, 3, 4), [(2, 3, 4), (2, 3, 1)], (6, 4), [(4, 1), (1, 0)]),
+        ((2, 3, 4), [(1,), ()], (24,), [(0,), (0,)]),
+        ((1, 3, 1), [(1, 3, 1), (3, 1)], (3,), [(1,), (1,)]),
+        ((), [(), ()], (1,), [(0,), (0,)]),
+        ((5, 3, 4), [(5, 1, 4), (1, 3, 4)], (5, 3, 4), [(4, 0, 1), (0, 4, 1)]),
+    ],
+)
+def test_shapes_become_as_few_axes_as_they_can(shape, views, lengths, strides):
+    assert collapsed(shape, views) == (lengths, tuple(strides))
+
+
+# -- rows of the table
+
+_CASES = sorted(n for n, c in CASES.items() if c.op in RULES or c.op.grad_op in RULES)
+
+
+def compiled_and_reference(case, dtype):
+    """For a row and its gradient: (name, outputs of generated code, of the reference kernel), in pairs."""
+    call = Call.of(case, dtype=dtype)
+    layout = call.layout()
+    for op, ins in stages(call, case.inputs(dtype=dtype)):
+        names = frozenset((*ins, *op.output_names(call.attrs)))
+        first = call.dtypes[0][0]
+        wanted = op.output_names(call.attrs)
+        request = Request(op, call.attrs, *call.shapes, first, call.dtypes[0], names)
+        if op not in RULES or program(request, compiled.storable()) is None:
+            continue
+        for kind in ("ordinary", "special"):
+            given = {n: x.copy() for n, x in ins.items()}
+            if kind == "special":
+                for i, (n, x) in enumerate(given.items()):
+                    if n == "gamma":
+                        continue  # where data is positive, the reference multiplies it by 0
+                    special = [np.nan, 0, np.inf, -np.inf, -0.0, 1, -1]
+                    x.reshape(-1)[:7] = np.roll(special, i)[: x.size] if x.dtype.kind != "b" else True
+            answers = []
+            for kernel in (rows._row(request), CPU.reference(op, call.attrs, *call.shapes, first)):
+                arrays = given
+                outs = [np.full(layout[n][0], 77).astype(layout[n][1]) for n in wanted]
+                if answers and kind == "ordinary" and op.op_name not in ("Cast", "amp_cast"):
+                    # What rounding does to the reference itself is none of our business.
+                    wide = np.dtype(np.float64)
+                    kernel = CPU.reference(op, call.attrs, *call.shapes, wide)
+                    arrays = {n: x.astype(wide) for n, x in given.items()}
+                    outs = [x.astype(wide) for x in outs]
+                run = compiled_call(kernel, op, call, arrays, outs)
+                with np.errstate(all="ignore"):
+                    run()
+                answers.append(outs)
+            yield kind, *answers
+
+
+def compiled_call(kernel, op, call, given, outs):
+    from mxlite.backends import bind_call
+
+    return bind_call(
+        kernel, np, op, call.attrs, list(given.values()), outs, work=CPU.empty(max(1, kernel.workspace)),
+        train=True, shapes=call.shapes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_generated_row_computes_what_the_reference_does(name, monkeypatch):
+    monkeypatch.setattr(rows, "is_worth_it", lambda p, dtypes: True)
+    case = CASES[name]
+    if case.dtype != "float64":
+        pytest.skip(f"a row of {case.dtype}")
+    dtypes = ("float32", ("float16", "bfloat16")[_CASES.index(name) % 2])
+    for dtype in dtypes:
+        if dtype not in compiled.storable():
+            continue
+        step = {"float32": 4e-6, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+        for kind, found, wanted in compiled_and_reference(case, dtype):
+            for x, y in zip(found, wanted):
+                x, y = x.astype(np.float64), y.astype(np.float64)
+                np.testing.assert_array_equal(np.isnan(x), np.isnan(y), err_msg=kind)
+                where = np.isfinite(y)
+                np.testing.assert_array_equal(x[~where], y[~where], err_msg=kind)
+                most = step if kind == "ordinary" else 5 * step  # of a reference that is rounded itself
+                np.testing.assert_allclose(x[where], y[where], rtol=most, atol=most, err_msg=kind)
+
+
+def test_rules_are_reached():
+    """Every operator with an expression has a row of cases that gets one."""
+    reached = set()
+    for name in _CASES:
+        case = CASES[name]
+        call = Call.of(case, dtype="float32") if case.dtype == "float64" else None
+        if call is None:
+            continue
+        for op in (call.op, call.op.grad_op):
+            if op in RULES:
+                names = frozenset((*op.input_names(call.attrs), *op.output_names(call.attrs)))
+                request = Request(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0], names)
+                if program(request, compiled.storable()) is not None:
+                    reached.add(op)
+    missing = {op.op_name for op in RULES if op not in reached}
+    assert missing <= {"_ones_like", "_grad_add"}, missing
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_other_types_have_no_expression(dtype):
+    call = Call.of(CASES["elemwise_add"], dtype=dtype)
+    assert rows._row(Request(call.op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])) is None
+
+
+def test_unwanted_output_is_left_out(monkeypatch):
+    monkeypatch.setattr(rows, "is_worth_it", lambda p, dtypes: True)
+    call = Call.of(CASES["elemwise_mul"], dtype="float32")
+    op = call.op.grad_op
+    kernel = rows._row(Request(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0]))
+    x = [np.full((3, 4), v, np.float32) for v in (2, 3, 5)]
+    given = dict(zip(op.input_names(call.attrs), x))
+    for wanted in ([True, False], [False, True], [False, False]):
+        outs = [np.zeros((3, 4), np.float32) if w else None for w in wanted]
+        compiled_call(kernel, op, call, given, outs)()
+        for i, y in enumerate(outs):
+            assert y is None or (y == 2 * (5, 3)[i]).all()
+
+
+def test_without_a_compiler_the_reference_runs(monkeypatch):
+    call = Call.of(CASES["relu"], shapes=[(100, 100)], dtype="float32")
+    choice = lambda: CPU.choose(call.op, call.attrs, *call.shapes, call.dtypes[0][0]).name  # noqa: E731
+    assert choice() == "compiled elementwise"
+    monkeypatch.setattr(native, "available", lambda: False)
+    assert choice() == "reference"
+    monkeypatch.undo()
+    monkeypatch.setenv("MXLITE_KERNELS", "onednn")
+    assert choice() == "reference"

@@ -1,0 +1,1 @@
+"""Tests of the GPU backend, on emulators or on a GPU."""

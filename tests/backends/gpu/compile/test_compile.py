@@ -1,0 +1,67 @@
+"""Every kernel of the GPU backend becomes machine code for the architectures that are promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from mxlite.backends.elementwise.expression import NUMPY, Writer
+from mxlite.backends.gpu.compiler import nvrtc
+from mxlite.backends.gpu.compiler.source import NAMES, Source
+from mxlite.backends.gpu.kernels.arithmetic import elementwise
+from tests.backends.gpu.machine_code import ARCHITECTURES, compiled
+
+pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("pack", [1, 4])
+@pytest.mark.parametrize("outer", [0, 3])
+def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, pack, outer):
+    w = Writer()
+    inputs = [w.input() for _ in NAMES]
+    x, y = inputs[:2]
+    values = [*inputs]
+    for name in NUMPY:
+        if name == "select":
+            values.append(w(name, w("gt", x, y), x, y))
+        elif name in ("add", "sub", "mul", "div", "max", "min"):
+            values.append(w(name, x, y))
+        elif name in ("eq", "ne", "gt", "ge", "lt", "le"):
+            values.append(w("select", w(name, x, y), 1.0, 0.0))
+        else:
+            values.append(w(name, x))
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    expression, _ = w.expression([total])
+    kinds = tuple((d, i % 3 != 1) for i, d in enumerate(NAMES))
+    for made in ("float32", "bfloat16"):
+        compiled(elementwise.source(expression, kinds, (made,), outer, pack), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_usual_chain_spills_nothing(architecture):
+    """Sum, rectifier and a cast of float32: what a residual block has."""
+    w = Writer()
+    total = w("max", w.input() + w.input() * w.constant(0.5), 0.0)
+    expression, _ = w.expression([total, total])
+    kinds = (("float32", True), ("float32", True))
+    source = elementwise.source(expression, kinds, ("float32", "bfloat16"), 1, 4)
+    found = compiled(source, architecture)["elementwise"]
+    assert found.spilled_bytes == found.stack_bytes == 0
+    assert found.registers <= 64  # four blocks of 256 threads on a multiprocessor, at least
+
+
+def test_wrong_text_is_answered_with_the_compilers_words():
+    with pytest.raises(nvrtc.CompilationError, match=r"sm_90[^\n]*\n(.|\n)*nonsense"):
+        nvrtc.compile(Source('extern "C" __global__ void f() { nonsense; }'), "sm_90")
+
+
+def test_usage_is_read_from_the_log():
+    log = (
+        "ptxas info    : Compiling entry function 'f' for 'sm_90'\n"
+        "ptxas info    : Function properties for f\n"
+        "    40 bytes stack frame, 24 bytes spill stores, 32 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers\n"
+    )
+    assert nvrtc.usage(log) == {"f": nvrtc.Usage(255, 32, 40)}

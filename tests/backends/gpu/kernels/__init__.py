@@ -1,0 +1,1 @@
+"""Kernels of the GPU, run on the CPU."""

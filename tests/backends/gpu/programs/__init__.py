@@ -1,0 +1,1 @@
+"""Bound programs and training on GPUs."""

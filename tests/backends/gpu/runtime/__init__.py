@@ -1,0 +1,1 @@
+"""Drivers, memory, streams, arrays and libraries of GPUs."""

@@ -1,0 +1,147 @@
+"""Updates of weights of convolutions that make their gradient some filters at a time."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite import ops
+from mxlite.backends.call import bind_call
+from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.fused.convolution_update import _convolution_update, ConvolutionUpdateAttrs
+from mxlite.core.dtype import as_dtype
+from mxlite.graph.attrs import parse_attrs
+from mxlite.memplan import check
+from tests.backends.passes.pass_lists import left_out
+from tests.networks.small_networks import fill_by_kind
+
+pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
+
+KERNEL = importlib.import_module("mxlite.backends.cpu.kernels.convolutions.convolution_update")
+PASS = importlib.import_module("mxlite.backends.passes.updates.convolution_updates")
+SGD = mx.optimizer.SGD(momentum=0.9)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: Any) -> None:
+    """Weights of small networks count, in bands of 64 filters."""
+    monkeypatch.setattr(KERNEL, "BAND_BYTES", 64)
+    monkeypatch.setattr(KERNEL, "THREAD_BYTES", 64)
+    monkeypatch.setattr(PASS, "LEAST_BYTES", 60_000)
+
+
+def conv(data: Any, name: str, filters: int, size: int = 3, **how: Any) -> Any:
+    return mx.sym.Convolution(
+        data, name=name, num_filter=filters, kernel=(size, size), pad=(size // 2,) * 2,
+        **({"no_bias": True} | how),
+    )  # fmt: skip
+
+
+def normed(data: Any, name: str) -> Any:
+    return mx.sym.Activation(mx.sym.BatchNorm(data, name=f"{name}_bn", fix_gamma=False), act_type="relu")
+
+
+def network() -> Any:
+    x = normed(conv(mx.sym.var("data"), "first", 64), "first")
+    x = normed(conv(x, "winograd", 128), "a")
+    x = conv(x, "strided", 128, stride=(2, 2))
+    y = normed(conv(x, "pointwise", 256, 1), "b") + conv(x, "skip", 256, 1)
+    z = conv(normed(y, "c"), "biased", 128, 1, no_bias=False)
+    z = mx.sym.Pooling(z, global_pool=True, kernel=(1, 1), pool_type="avg")
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(z, num_hidden=5, name="fc"), name="softmax")
+
+
+def bound(**how: Any) -> Any:
+    how = dict(optimizer=SGD) | how
+    exe = network().simple_bind(mx.cpu(), data=(4, 16, 9, 8), softmax_label=(4,), **how)
+    fill_by_kind(exe, 0.1)
+    return exe
+
+
+def banded(exe: Any) -> set[str]:
+    tasks = exe._planned.train.problem.tasks
+    found = [t for t in tasks if t.op == "_convolution_update"]
+    assert all("64 filters at a time" in t.kernel for t in found)
+    return {t.name.removesuffix("_weight_update") for t in found}
+
+
+def trained(exe: Any) -> dict[str, np.ndarray]:
+    for _ in range(2):
+        exe.step([[0.05, 0.01]] * len(exe.updated))
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes
+    return {n: a.asnumpy() for n, a in {**exe.arg_dict, **exe.aux_dict}.items()}
+
+
+@pytest.mark.parametrize("amp", [None, "bfloat16"])
+def test_a_step_learns_the_same(amp, monkeypatch):
+    found = bound(amp=amp)
+    assert banded(found) == {"winograd", "strided", "pointwise", "skip"}
+    check(found.memory_plan)
+    got = trained(found)
+    same = trained(bound(amp=amp, memory_budget=2**40))
+    left_out(monkeypatch, "convolution_updates")
+    plain = bound(amp=amp)
+    assert not banded(plain)
+    for name, x in trained(plain).items():
+        np.testing.assert_array_equal(got[name], same[name], err_msg=name)
+        most = (2e-2 if amp else 1e-5) * np.abs(x).max()
+        np.testing.assert_allclose(got[name], x, rtol=0, atol=most, err_msg=name)
+
+
+def test_gradients_that_somebody_sees_stay_whole():
+    assert not banded(bound(optimizer=None))
+    assert not banded(bound(optimizer=mx.optimizer.LAMB()))
+
+
+ROWS = {
+    "winograd": dict(size=(7, 6), kernel=(3, 3), pad=(1, 1)),
+    "strided": dict(size=(9, 8), kernel=(3, 3), pad=(1, 1), stride=(2, 2)),
+    "pointwise": dict(size=(6, 5), kernel=(1, 1)),
+}
+
+
+@pytest.mark.parametrize("plus", ["plain", "", "array", "relu"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("row", ROWS)
+def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
+    given = dict(ROWS[row])
+    size, kind = given.pop("size"), as_dtype(dtype)
+    given |= dict(num_filter=128, no_bias=True)
+    if plus == "plain":
+        maker, attrs = ops._convolution_channels_last, ops._convolution_channels_last.Attrs(**given)
+    else:
+        maker = ops._normed_convolution_d_weight
+        attrs = maker.Attrs(**given, relu=True, plus=plus)
+    op = ops._fused_sgd_mom
+    step = ConvolutionUpdateAttrs(op, parse_attrs(op, {"momentum": 0.5, "row": 1}), maker, attrs)
+    data, weight = (3, *size, 32), (128, 32, *given["kernel"])
+    made = ops._convolution_channels_last.infer_shape(attrs, data, weight)[1][0]
+    rng = np.random.default_rng(0)
+    large = {"grad": made, "data": data, "addend": data}
+    ins = [
+        rng.standard_normal(large.get(n, data[-1:])).astype(kind if n in large else np.float32)
+        for n in step.made_of
+    ]
+    ins += [rng.standard_normal(weight).astype(np.float32) for _ in range(2)]
+    ins.append(np.array([[9.0, 9.0], [0.05, 0.25]]))
+    shapes, types = tuple(x.shape for x in ins), tuple(x.dtype for x in ins)
+    chosen = CPU.choose(_convolution_update, step, shapes, (), kind, types)
+    assert "64 filters at a time" in chosen.name
+    wide = [x.astype(np.float64) for x in ins]
+    reference = CPU.reference(_convolution_update, step, shapes, (), np.dtype("d"))
+    for kernel, arrays in ((chosen, ins), (reference, wide)):
+        block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
+        work = block[64 : 64 + kernel.workspace]
+        with CPU.running(CPU.threads()):
+            run = bind_call(kernel, np, _convolution_update, step, arrays, [], work=work, shapes=(shapes, ()))
+            run()
+            run()
+        assert (block[:64] == 0xFF).all() and (block[-64:] == 0xFF).all()
+    atol = {"float32": 1e-5, "float16": 1e-3}.get(dtype, 2**-7)
+    for x, y in zip(ins, wide):
+        np.testing.assert_allclose(x.astype("d"), y, rtol=0, atol=atol * max(1.0, np.abs(y).max()))

@@ -1,0 +1,230 @@
+"""Dense layers that narrow their weight themselves: the numbers of a layer on a copy, without the copy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.backends import bind_call
+from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.onednn import library
+from mxlite.backends.fused import narrowed_dense
+from mxlite.backends.fused.narrowed_dense import (
+    _narrowed_dense,
+    _narrowed_dense_d_data,
+    band_of,
+    bands,
+    NarrowedGradientAttrs,
+)
+from mxlite.executor.request.infer import infer
+from mxlite.graph import Entry
+from mxlite.memplan import check
+from mxlite.ops.nn.dense import FullyConnected
+from tests.backends.cpu.fast_kernels import only
+from tests.backends.passes.pass_lists import alone, left_out, Willing
+
+rule = import_module("mxlite.backends.passes.precision.narrowed_dense")
+WIDTH, HIDDEN = 40, 76
+needs_kernels = pytest.mark.skipif(
+    library() is None or not usable(), reason="oneDNN or llvmlite is not there"
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Bands of 16 rows, of copies of 4 KiB or more."""
+    monkeypatch.setattr(narrowed_dense, "BAND_BYTES", 16 * 2 * WIDTH)
+    monkeypatch.setattr(rule, "LEAST_BYTES", 4096)
+
+
+# -- the operators ----------------------------------------------------------------------------------
+
+
+def run(op: Any, attrs: Any, arrays: list[Any], kinds: str) -> tuple[Any, str]:
+    shapes, types = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
+    _, outs = op.infer_shape(attrs, *shapes)
+    made = np.full(outs[0], 1, types[0])
+    with only(kinds):
+        kernel = CPU.choose(op, attrs, shapes, outs, types[0], types)
+    block = CPU.empty(kernel.workspace + 64)
+    block[:] = 0xFF
+    bind_call(kernel, np, op, attrs, arrays, [made], work=block[: kernel.workspace])()
+    assert (block[kernel.workspace :] == 0xFF).all()
+    return made, kernel.name
+
+
+KINDS = ["reference", pytest.param("onednn,compiled", marks=needs_kernels)]
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("count, hidden", [(1, 76), (8, 64), (5, 16), (3, 7)])
+def test_a_call_makes_what_a_layer_with_a_copy_makes(count, hidden, dtype, kinds, monkeypatch):
+    monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
+    kind = mx.nd.zeros((1,), dtype=dtype).dtype
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((hidden, WIDTH)).astype("f")
+    exact = weight.astype(kind).astype("float64")
+    data, grad, bias = (
+        rng.standard_normal(s).astype(kind) for s in ((count, WIDTH), (count, hidden), hidden)
+    )
+    layer = FullyConnected.Attrs(num_hidden=hidden)
+    out, name = run(_narrowed_dense, layer, [data, weight, bias], kinds)
+    close(out, data.astype("float64") @ exact.T + bias.astype("float64"))
+    alone = FullyConnected.Attrs(num_hidden=hidden, no_bias=True)
+    close(run(_narrowed_dense, alone, [data, weight], kinds)[0], data.astype("float64") @ exact.T)
+    by_data = NarrowedGradientAttrs((count, 4, WIDTH // 4))
+    d_data, other = run(_narrowed_dense_d_data, by_data, [grad, weight], kinds)
+    close(d_data.reshape(count, WIDTH), grad.astype("float64") @ exact)
+    if kinds != "reference" and hidden > 7:
+        assert "rows at a time" in name and "rows at a time" in other
+
+
+def close(got: Any, want: Any) -> None:
+    assert np.abs(got.astype("float64") - want).max() < 1e-2 * np.abs(want).max()
+
+
+def test_bands_have_each_row_once():
+    for rows in (1, 7, 16, 17, 64, 1000):
+        parts = bands((rows, WIDTH))
+        assert [i for part in parts for i in range(rows)[part]] == list(range(rows))
+        assert all(part.stop - part.start <= band_of((rows, WIDTH))[0] <= 16 for part in parts)
+
+
+# -- the pass ---------------------------------------------------------------------------------------
+
+SHAPES = dict(data=(8, 4, 5), softmax_label=(8,))
+
+
+def network(reader: Any = None, flatten: bool = True) -> Any:
+    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=WIDTH, name="first", flatten=flatten)
+    x = mx.sym.FullyConnected(mx.sym.tanh(x), num_hidden=HIDDEN, name="second")
+    y = mx.sym.FullyConnected(mx.sym.tanh(x), num_hidden=3, name="third")
+    made = mx.sym.SoftmaxOutput(y, name="softmax")
+    return mx.sym.Group([made, reader(x)]) if reader else made
+
+
+def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
+    """Weights after some steps, and the plan."""
+    sgd = mx.optimizer.SGD(momentum=0.9)
+    step = net.simple_bind(mx.cpu(), optimizer=sgd, amp="bfloat16", **{**SHAPES, **how})
+    rng = np.random.default_rng(0)
+    for name, array in step.arg_dict.items():
+        array[:] = (
+            rng.integers(0, 3, array.shape) if "label" in name else rng.standard_normal(array.shape) / 4
+        )
+    for _ in range(steps):
+        out = step.step([[0.1, 0.0]] * len(step.updated))[0].asnumpy()
+    check(step.memory_plan)
+    assert step.measured_bytes == step.memory_plan.peak_bytes
+    found = {n: a.asnumpy() for n, a in step.arg_dict.items()} | {"out": out}
+    step.forward(is_train=False)
+    return found | {"inference": step.outputs[0].asnumpy()}, step.memory_plan
+
+
+def apart(monkeypatch: Any) -> None:
+    left_out(monkeypatch, "narrowed_dense")
+
+
+def operators(plan: Any) -> dict[str, str]:
+    return {t.name: t.op for t in plan.problem.tasks}
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Products of 16 bits, however small."""
+    monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
+
+
+@needs_kernels
+@pytest.mark.parametrize("flatten", [True, False])
+def test_training_goes_as_with_a_copy_in_fewer_bytes(fast, monkeypatch, flatten):
+    after, plan = learned(network(flatten=flatten))
+    apart(monkeypatch)
+    before, old = learned(network(flatten=flatten))
+    made = operators(plan)
+    assert (made["second"], made["second_backward_data"]) == ("_narrowed_dense", "_narrowed_dense_d_data")
+    assert not any("second_weight" in n and op == "Cast" for n, op in made.items())
+    assert "_narrowed_dense" not in operators(old).values()
+    assert len(made) < len(operators(old))
+    for name in before:
+        scale = np.abs(before[name]).max()
+        np.testing.assert_allclose(after[name], before[name], atol=1e-2 * scale, err_msg=name)
+
+
+@needs_kernels
+def test_every_budget_gives_the_same_bits(fast):
+    usual, _ = learned(network())
+    with pytest.raises(mx.MemoryBudgetError) as error:
+        learned(network(), memory_budget=1)
+    least, tight = learned(network(), memory_budget=error.value.least_feasible_bytes)
+    assert "_narrowed_dense" in operators(tight).values()
+    assert [n for n in usual if usual[n].tobytes() != least[n].tobytes()] == []
+
+
+@needs_kernels
+def test_with_many_samples_a_copy_stays(fast):
+    shapes = dict(data=(129, 4, 5), softmax_label=(129,))
+    plan = network().memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(), amp="bfloat16", **shapes)
+    assert operators(plan)["second"] == "FullyConnected"
+
+
+def layer(reader: Any = None) -> Any:
+    """A layer on a copy of its weight, and what else reads that; the node that makes the copy."""
+    narrow = mx.sym.cast(mx.sym.var("weight"), dtype="bfloat16", name="copy")
+    x = mx.sym.var("data")
+    x = mx.sym.FullyConnected(x, narrow, num_hidden=HIDDEN, no_bias=True, name="layer")
+    net = mx.sym.Group([x, reader(narrow)]) if reader else x
+    graph = infer(net.graph, {"data": (8, WIDTH)}, {"data": "bfloat16", "weight": "float32"})
+    return graph, next(n for n in graph.nodes if n.name == "copy")
+
+
+def joined(graph: Any, kept: Any = ()) -> bool:
+    made = alone("narrowed_dense", graph, kept, 2, target=Willing())
+    names = [n.op.op_name for n in made.operators]
+    assert made.num_forward == min(2, len(names))
+    return "_narrowed_dense" in names and "Cast" not in names
+
+
+def test_a_copy_that_nobody_else_wants_goes(monkeypatch):
+    assert joined(layer()[0])
+    assert not joined(layer(lambda copy: copy)[0])
+    assert not joined(layer(mx.sym.square)[0])
+    graph, copy = layer()
+    assert not joined(graph, [Entry(copy)])
+    monkeypatch.setattr(rule, "LEAST_BYTES", 2 * WIDTH * HIDDEN + 1)
+    assert not joined(graph)
+
+
+@needs_kernels
+def test_inference_that_keeps_its_constants_keeps_copies(fast, monkeypatch):
+    given = dict(grad_req="null", amp="bfloat16", **SHAPES)
+    free = network().simple_bind(mx.cpu(), **given)
+    tight = network().simple_bind(mx.cpu(), memory_budget="1MB", **given)
+    for step in (free, tight):
+        for array in step.arg_dict.values():
+            array[:] = np.random.default_rng(array.size).standard_normal(array.shape)
+        step.forward(is_train=False)
+        assert step.measured_bytes == step.memory_plan.peak_bytes
+    np.testing.assert_allclose(tight.outputs[0].asnumpy(), free.outputs[0].asnumpy(), rtol=2e-2)
+    held = [step.memory_plan.breakdown["arguments"] for step in (free, tight)]
+    assert held[0] - held[1] >= 2 * WIDTH * HIDDEN
+    apart(monkeypatch)
+    assert network().memory_plan(mx.cpu(), **given).breakdown["arguments"] == held[0]
+
+
+# -- figures ----------------------------------------------------------------------------------------
+
+
+@needs_kernels
+def test_vgg_in_mixed_precision_takes_less_than_without(monkeypatch):
+    monkeypatch.undo()
+    net, sgd = mx.models.get("vgg11", dropout=0.0), mx.optimizer.SGD(momentum=0.9)
+    shapes = dict(data=(8, 3, 224, 224), softmax_label=(8,))
+    plan = net.memory_plan(mx.cpu(), optimizer=sgd, amp="bfloat16", **shapes)
+    assert plan.arena_bytes < 85 * 2**20

@@ -1,0 +1,1 @@
+"""Tests of the benchmarks, of scripts that measure, and of the torture."""

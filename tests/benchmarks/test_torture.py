@@ -1,0 +1,53 @@
+"""A small part of the torture, part by part; and faults to plant that still have a place and a catcher."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from torture.__main__ import main, names
+from torture.allowance import Allowance, Outcome
+from torture.parts import planted
+
+TREE = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name != "planted"])
+def test_part_finds_nothing_in_its_first_cases(name):
+    part = importlib.import_module(f"torture.parts.{name}")
+    outcome = part.run(Allowance(cases=part.SMALL, seconds=5))
+    assert outcome.cases > 0
+    assert outcome.failures == []
+
+
+@pytest.mark.parametrize("fault", planted.faults(), ids=lambda fault: fault.name)
+def test_planted_fault_still_has_its_place_and_its_catcher(fault):
+    assert (TREE / fault.file).read_text().count(fault.old) == 1
+    assert fault.old != fault.new
+    path, _, name = fault.caught_by.partition("::")
+    name = name.split("[")[0].split("::")[-1]
+    functions = {
+        node.name
+        for node in ast.walk(ast.parse((TREE / path).read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert name in functions
+
+
+def test_faults_have_names_of_their_own():
+    found = [fault.name for fault in planted.faults()]
+    assert len(set(found)) == len(found)
+
+
+def test_allowance_ends_by_cases_and_by_time():
+    assert list(Allowance(seed=7, cases=3)) == [7, 8, 9]
+    assert list(Allowance(cases=3, seconds=0)) == []
+
+
+def test_failures_are_printed_and_make_the_exit_status(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(planted, "run", lambda allowance: Outcome(2, ["a wrong number (seed 1)"], "two"))
+    assert main(["planted", "--out", str(tmp_path / "table.md")]) == 1
+    printed = capsys.readouterr().out
+    assert "- planted: a wrong number (seed 1)" in printed
+    assert (tmp_path / "table.md").read_text() == printed

@@ -1,0 +1,1 @@
+"""Rows of the operators by family: parameters and shapes worth trying."""

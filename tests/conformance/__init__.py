@@ -1,0 +1,1 @@
+"""What must hold for every operator, and the table of rows that it is held against."""

@@ -1,0 +1,198 @@
+"""Networks drawn at random give what the oracle gives, under all settings; no rewrite goes without a hit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mxlite.backends import Backend
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.gpu import planning_backend
+from mxlite.executor.plan.lower import rewrites
+from mxlite.ops import TABLE
+from tests.differential import agreement, torch_peer
+from tests.differential.draw import draw
+from tests.differential.network import Call, Network, Value, Variable
+from tests.differential.program import program
+from tests.differential.run import backends, HITS, run
+from tests.differential.setting import Setting
+from tests.differential.shrink import shrunk
+
+CHUNKS, EACH = 10, 50
+
+needs_compiler = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
+
+
+def judged(seed):
+    """A verdict on the network of a seed; a failure is shrunk and printed as a program."""
+    case = draw(seed)
+    verdict = agreement.judge(case.network, case.setting)
+    if verdict.wrong:
+        smaller = shrunk(
+            case, lambda c: agreement.judge(c.network, c.setting).failure == verdict.failure, seconds=20
+        )
+        pytest.fail(f"seed {seed}: {verdict.wrong}\n{program(smaller)}")
+    return verdict
+
+
+@needs_compiler
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_networks_give_what_the_oracle_gives(chunk, record_property):
+    """Few are too badly conditioned to say anything, and kinks are rare."""
+    verdicts = [judged(seed) for seed in range(chunk * EACH, (chunk + 1) * EACH)]
+    arrays, vague = (sum(getattr(v, n) for v in verdicts) for n in ("arrays", "vague"))
+    assert arrays > 4 * EACH and vague < arrays / 20
+    assert sum(v.kink for v in verdicts) <= 2 and sum(v.rounding for v in verdicts) <= 1
+    record_property("count: arrays of random networks", {"agreed": arrays - vague, "vague": vague})
+
+
+@pytest.mark.torch
+def test_the_oracle_gives_what_pytorch_gives(monkeypatch, record_property):
+    pytest.importorskip("torch", reason="PyTorch is the peer of this test")
+    parts = [part for seed in range(40) if (part := torch_peer.common(draw(seed).network))]
+    assert [found for part in parts if (found := torch_peer.differs(part))] == []
+    assert len(parts) > 25 and sum(len(p.calls) for p in parts) > 150
+    record_property("count: networks held against PyTorch", {"agreed": len(parts)})
+    bent = next(p for p in parts if "tanh" in {c.op for c in p.calls})
+    monkeypatch.setitem(torch_peer.TRANSLATIONS, "tanh", torch_peer.TRANSLATIONS["sigmoid"])
+    assert "from PyTorch" in torch_peer.differs(bent)
+
+
+def nudged(ulps, *kinds):
+    """A backend like "cpu passes" whose products with numbers are too large by so many ulps of float32."""
+
+    def row(r):
+        def run(xp, a, data, *, out):
+            xp.multiply(data, a.scalar * (1 + ulps * 2.0**-23), out=out)
+
+        return replace(Backend.reference(r.op, r.attrs, r.inputs, r.outputs, r.dtype), run=run)
+
+    own = backends()["cpu passes"]
+    scaled = TABLE["_mul_scalar"]
+    return replace(
+        own, kernels={**own.kernels, scaled: [lambda r: row(r) if r.dtype.name in kinds else None]}
+    )
+
+
+@pytest.mark.parametrize(
+    "ulps, kinds, found",
+    [
+        (9, ("float32",), "rounding"),
+        (9, ("float32", "float64"), "wrong"),  # as a rewrite that leaves out a term
+        (200, ("float32",), "wrong"),  # a kernel of one type
+    ],
+)
+def test_rounding_is_told_from_a_fault(ulps, kinds, found, monkeypatch):
+    """The sine of large numbers: an ulp of them is many of it."""
+    x = Variable("data", (3, 40), "data")
+    calls = (
+        Call("large", "_mul_scalar", (Value("data"),), (x.shape,), dict(scalar=64.0)),
+        Call("bent", "sin", (Value("large"),), (x.shape,)),
+    )
+    network = Network((x,), calls, (Value("bent"),), frozenset({"data"}))
+    setting = Setting(pipeline="cpu passes", how="infer")
+    assert not agreement.judge(network, setting).rounding
+    monkeypatch.setitem(backends(), "cpu passes", nudged(ulps, *kinds))
+    verdict = agreement.judge(network, setting)
+    assert (bool(verdict.wrong), verdict.rounding, verdict.kink) == (
+        found == "wrong",
+        found == "rounding",
+        False,
+    )
+
+
+@pytest.mark.parametrize("seed", [14, 84])
+def test_a_printed_program_has_the_network_its_setting_and_its_numbers(seed):
+    """Also of a network that was made smaller, which no seed draws; numbers follow from these."""
+    case = draw(seed)
+    smaller = shrunk(case, lambda c: len(c.network.calls) > 2, seconds=5)
+    for one in (case, smaller):
+        made = {}
+        exec(program(one), made)
+        assert (made["network"], made["setting"]) == (one.network, one.setting)
+        assert made["verdict"] == agreement.judge(one.network, one.setting)
+    assert smaller.network != case.network
+
+
+def test_networks_are_those_of_their_seeds():
+    assert draw(3) == draw(3)
+    assert draw(3) != draw(4)
+
+
+WITNESSES = {
+    "cpu": {
+        "channels_last": 14,
+        "fold": 21,
+        "norm_act": 21,
+        "pool_first": 49,
+        "pooled_convolutions": 49,
+        "narrow_data": 15,
+        "keep_gates": 16,
+        "wide_parameters": 84,
+        "forget_gates": 84,
+        "loss_bands": 4,
+        "loss_updates": 16,
+        "split_gradients": 3,
+        "image_gradients": 27,
+        "normed_loads": 21,
+        "wide_dense": 15,
+        "wide_convolutions": 111,
+        "narrow_gradients": 84,
+        "loaded_dense": 43,
+        "loaded_updates": 401,
+        "narrowed_dense": 3,
+        "product_updates": 7,
+        "convolution_updates": 184,
+        "rnn_updates": 16,
+        "banded": 4,
+        "added_gradients": 3,
+        "chains": 0,
+        "remade": 4,
+        "lightened": 22,
+        "late_results": 60,
+        "pack": 15,
+        "previews": 16,
+        "constants": 15,
+    },
+    "gpu passes": {
+        "channels_last": 28,
+        "fold": 40,
+        "norm_act": 28,
+        "pool_first": 129,
+        "wide_parameters": 188,
+        "split_gradients": 1,
+        "narrow_gradients": 32,
+        "dense_epilogue": 2,
+        "added_gradients": 1,
+        "norm_sums": 207,
+        "chains": 1,
+        "group_casts": 23,
+        "group_updates": 19,
+        "lightened": 1,
+        "divided": 59,
+        "late_results": 1,
+        "constants": 17,
+    },
+}
+"""A seed, of those that are run here, whose network each rewrite has something to do in."""
+
+
+def test_every_rewrite_has_a_witness():
+    """A new pass wants a motif in `differential` that it looks for."""
+    for pipeline, backend in (("cpu", backends()["cpu"]), ("gpu passes", planning_backend())):
+        assert set(WITNESSES[pipeline]) == set(rewrites(backend))
+        assert max(WITNESSES[pipeline].values()) < CHUNKS * EACH
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "pipeline, seed", sorted({(p, s) for p, of in WITNESSES.items() for s in of.values()})
+)
+def test_rewrites_have_something_to_do_in_the_networks_that_are_run(pipeline, seed):
+    case = draw(seed)
+    names = [n for n, s in WITNESSES[pipeline].items() if s == seed]
+    before = {n: HITS.changed[pipeline, n] for n in names}
+    for budget in {"none", case.setting.budget}:
+        run(case.network, replace(case.setting, budget=budget))
+    assert [n for n in names if HITS.changed[pipeline, n] == before[n]] == []

@@ -1,0 +1,1 @@
+"""The documentation and the examples are true."""

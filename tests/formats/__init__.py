@@ -1,0 +1,1 @@
+"""Tests of mxlite.formats, and of files that nobody should have written."""

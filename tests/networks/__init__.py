@@ -1,0 +1,1 @@
+"""Networks and programs that tests of several packages share."""

@@ -1,0 +1,1 @@
+"""Programs as MXNet's users write them, and what MXNet 1.9.1 gave."""
