@@ -1,5 +1,7 @@
 """Sphinx configuration: `make docs` builds docs/_build/html, with warnings as errors."""
 
+import re
+
 from mxlite import __version__
 
 project = "mxlite"
@@ -13,3 +15,12 @@ html_theme = "furo"
 autodoc_member_order = "bysource"  # a file is written to be read from top to bottom
 autodoc_typehints = "description"
 myst_heading_anchors = 3
+
+
+def _as_downloads(app, docname, source):
+    """A link to a file outside docs/, which is no page here, becomes a download; elsewhere it opens the file."""
+    source[0] = re.sub(r"\]\((\.\./[^)#\s]+)(?:#[^)]*)?\)", r"](path:\1)", source[0])
+
+
+def setup(app):
+    app.connect("source-read", _as_downloads)
