@@ -18,7 +18,7 @@ myst_heading_anchors = 3
 
 
 def _as_downloads(app, docname, source):
-    """A link to a file outside docs/, which is no page here, becomes a download; elsewhere it opens the file."""
+    """Makes a link to a file outside docs/, which is no page here, a download of that file."""
     source[0] = re.sub(r"\]\((\.\./[^)#\s]+)(?:#[^)]*)?\)", r"](path:\1)", source[0])
 
 
