@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import host_memory, OutOfMemoryError
+from ..core import host_memory, MissingMethodError, OutOfMemoryError
 from ..engine import Var
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
@@ -221,7 +221,7 @@ def _dense(xp: Any, x: Any) -> Any:
 
 def no_control(backend: Backend, request: Request) -> ChosenKernel:
     """For backends that run no control flow: those of tests and checks."""
-    raise NotImplementedError(f"Backend {backend.name!r} runs no {request.op.__name__}: give it `control`.")
+    raise MissingMethodError(f"Backend {backend.name!r} runs no {request.op.__name__}: give it `control`.")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +13,7 @@ import mxlite as mx
 from mxlite.backends.checks import guard
 from mxlite.core import BindError, BudgetError, FormatError, MemoryBudgetError, OutOfMemoryError, PlanError
 from mxlite.engine import use_engine
+from mxlite.executor.plan.lazy_steps import LazySteps
 from mxlite.memplan import (
     check,
     FETCH,
@@ -392,15 +392,15 @@ def same(a, b):
 def with_counts(monkeypatch, pattern):
     """Bind with mirror counts that repeat `pattern`, whatever the planner would choose."""
 
-    def plan(steps, budget=None, *, strategy="sharing", template=None):
-        problem = steps if isinstance(steps, Problem) else steps.free
+    def plan(steps, budget=None, template=None):
+        problem = steps.free
         if problem.host is None:
-            return plan_memory(problem, budget, strategy=strategy)
+            return planned(steps, budget, template)
         n = problem.num_forward
-        return make_plan(problem, (pattern * n)[:n], strategy=strategy)
+        return replace(make_plan(problem, (pattern * n)[:n], strategy=steps.strategy), steps=steps)
 
-    for name in ("candidates", "planning"):
-        monkeypatch.setattr(sys.modules[f"mxlite.executor.plan.{name}"], "plan_memory", plan)
+    planned = LazySteps.plan
+    monkeypatch.setattr(LazySteps, "plan", plan)
 
 
 @pytest.mark.parametrize("name", NETS)

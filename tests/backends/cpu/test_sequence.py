@@ -10,6 +10,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.compiled import call, load, Module, usable
 from mxlite.backends.cpu.compiled.calls.sequence import join, Joined, rows_of
+from mxlite.backends.cpu.compiled.codegen.ir import I64
 from mxlite.backends.cpu.onednn import library, OneDNNError
 from mxlite.backends.cpu.onednn.library import Done
 from mxlite.backends.cpu.onednn.primitive import Calls
@@ -23,10 +24,9 @@ def note():
     module = Module()
     f = module.function("note")
     log, number = f.pointer(0), f.integer(1)
-    count = f.emit(f"load i64, ptr {log}")
-    more = f.emit(f"add i64 {count}, 1")
-    f.do(f"store i64 {more}, ptr {log}")
-    f.do(f"store i64 {number}, ptr {f.offset(log, more, 8)}")
+    more = f.plus(f.load_at(I64, log), 1)
+    f.store_at(more, log)
+    f.store_at(number, f.offset(log, more, 8))
     f.done()
     code = load(module)
     log = np.zeros(100, np.int64)

@@ -54,10 +54,10 @@ def test_an_unrolled_network_within_little_is_faster_where_gates_are_made_in_the
     assert len(of_chains(found)) == STEPS * LAYERS and CHAINS_IN_TWO in found.how
     alone = found.steps.only(usual)
     with pytest.raises(mx.MemoryBudgetError) as error:
-        mx.memplan.plan_memory(alone, 1)
+        alone.plan(1)
     without = error.value.least_feasible_bytes
     assert found.peak_bytes < without and found.arena_bytes < 0.3 * free.arena_bytes
-    assert plan(without).extra_time < 0.7 * mx.memplan.plan_memory(alone, without).extra_time
+    assert plan(without).extra_time < 0.7 * alone.plan(without).extra_time
 
 
 def test_no_budget_is_slower_than_a_smaller_one_and_both_steps_are_used():

@@ -134,7 +134,7 @@ def test_gradients_of_gates_lie_where_gates_lay(joined):
 def test_rows_of_a_table_are_looked_up_again_for_the_update(mode, joined, monkeypatch):
     """The gradients of the gates, which come before, do without what the layers read."""
     for name in ("lightened", "remade"):
-        module = importlib.import_module(f"mxlite.backends.passes.{name}")
+        module = importlib.import_module(f"mxlite.backends.passes.remat.{name}")
         monkeypatch.setattr(module, "LEAST_BYTES", 0)
         if name == "lightened":
             monkeypatch.setattr(module, "STEP_FLOPS", 1e-30)

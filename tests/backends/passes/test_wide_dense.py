@@ -193,7 +193,7 @@ def test_with_few_samples_a_copy_stays():
 
 @needs_kernels
 def test_with_fewer_samples_than_hidden_numbers_the_gradient_has_its_copy(monkeypatch):
-    monkeypatch.setattr("test_wide_dense.HIDDEN", 40)
+    monkeypatch.setattr(f"{__name__}.HIDDEN", 40)
     found = operators(learned(network())[1])
     assert "_wide_dense" in found and "_wide_dense_d_weight" not in found
 

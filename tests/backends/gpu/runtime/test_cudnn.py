@@ -641,7 +641,9 @@ def timed(device, monkeypatch, tmp_path):
     """A device on which cuDNN's norms measure faster than ours."""
     monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
     autotune.forget()
-    device.time = lambda run: 2.0 if isinstance(run, InOrder) or run.__module__ == "emulated_device" else 1.0
+    device.time = lambda run: (
+        2.0 if isinstance(run, InOrder) or run.__module__ == "tests.emulators.emulated_device" else 1.0
+    )
     yield device
     autotune.forget()
 
