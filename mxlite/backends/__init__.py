@@ -10,6 +10,7 @@ from .base import (
     Row as Row,
 )
 from .call import bind_call as bind_call
+from .checks import switch as switch
 from .facts import Facts as Facts, flops_of as flops_of
 from .lower import Call as Call, lower_graph as lower_graph
 from .registry import backend_of as backend_of, planning_backend as planning_backend

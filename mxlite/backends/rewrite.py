@@ -24,7 +24,6 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from ..core import config
 from ..core.errors import RewriteError
 from ..graph import Entry, Graph, in_order, Node
 from .passes import NAMES
@@ -142,6 +141,13 @@ class Rewrite:
 Observer = Callable[[Rewrite], object]
 
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
+_always: list[Observer] = []
+
+
+def always_observed(observer: Observer) -> Observer:
+    """Declares an observer that is told of every pass of every thread, before any other."""
+    _always.append(observer)
+    return observer
 
 
 @contextmanager
@@ -189,10 +195,6 @@ def told(rewrite: Rewrite) -> Step:
     if rewrite.changed:
         made = rewrite.after
         rewrite = replace(rewrite, after=made.became(in_order(made.graph, rewrite.name)))
-        if config.check_rewrites():
-            from .checks.rewrite_check import check
-
-            check(rewrite)
-    for observer in _observers.get():
+    for observer in (*_always, *_observers.get()):
         observer(rewrite)
     return rewrite.after

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core.bytesize import parse_bytes
 from ..core.cached import cached_property
 from ..core.disk.files import PIECE
+from ..core.supplied import Supplied
 from ..core.table import printable
 from .cost import locality
 from .order.order import Predecessors, predecessors
@@ -88,9 +89,7 @@ class MemoryPlan:
         """
         if self.steps is not None:
             return self.steps.within(parse_bytes(budget))
-        from .remat.search import plan_memory
-
-        return plan_memory(self.problem, parse_bytes(budget))
+        return plan_within.call(self.problem, parse_bytes(budget))
 
     @cached_property
     def max_live_bytes(self) -> int:
@@ -279,7 +278,11 @@ class MemoryPlan:
         """The plan that `to_json` wrote, passed by the judge. Raises FormatError or PlanError."""
         from .files.planfile import loads
 
-        return loads(text)
+        return loads(text, cls)
+
+
+plan_within: Supplied[Callable[[Problem, int], MemoryPlan]] = Supplied()
+"""The planner for a budget in bytes, see `remat/search.py`."""
 
 
 def make_plan(

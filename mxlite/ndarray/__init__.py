@@ -8,11 +8,13 @@ from typing import Any
 from ..core.errors import UnknownAttributeError as _UnknownAttributeError
 from . import contrib as contrib, image as image, linalg as linalg, random as random, sparse as sparse
 from .files.persistence import load as load, load_frombuffer as load_frombuffer, save as save
+from .memory.capsule import (
+    to_dlpack_for_read as to_dlpack_for_read,
+    to_dlpack_for_write as to_dlpack_for_write,
+)
 from .memory.dlpack import (
     from_cuda_array_interface as from_cuda_array_interface,
     from_dlpack as from_dlpack,
-    to_dlpack_for_read as to_dlpack_for_read,
-    to_dlpack_for_write as to_dlpack_for_write,
 )
 from .memory.waiting import waitall as waitall
 from .ndarray import NDArray as NDArray
@@ -52,6 +54,9 @@ from .operators.histogram import histogram as histogram
 from .operators.namespaces import _internal as _internal, op as op
 from .operators.rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2
 from .sparse_arrays.sparse_array import cast_storage as cast_storage
+from .supplies import supply_all as _supply_all
+
+_supply_all()
 
 
 def __getattr__(name: str) -> Any:

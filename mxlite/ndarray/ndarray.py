@@ -12,7 +12,7 @@ before, at the call; an error of the running operation surfaces when the values 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, Self
 
@@ -20,16 +20,21 @@ import numpy as np
 
 from ..core import as_dtype, bfloat16, Context, ShapeError
 from ..core.errors import ArgumentError, DTypeError, RangeError
+from ..core.supplied import Supplied
 from ..core.wanted import wanted
 from ..engine import get_engine
 from .calls.invoke import call_of, note_copy, note_view
 from .gradients.attachment import Attachment
 from .gradients.tape import MODE
 from .indexing import get_item, set_item
+from .memory.capsule import to_dlpack_for_read, to_dlpack_for_write
 from .memory.storage import form_of, RawArray, Shape, Storage
 from .memory.transfer import push_copy, put
 from .operators.arithmetic import Arithmetic
 from .operators.methods import Methods
+
+load_raw: Supplied[Callable[[bytes | bytearray], RawArray]] = Supplied()
+"""The elements of the array in one of MXNet's pickles, see `files/persistence.py`."""
 
 py_slice = slice  # MXNet's name of Python's slice, which the operator `slice` hides there
 
@@ -152,14 +157,10 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def to_dlpack_for_read(self) -> Any:
         """`mx.nd.to_dlpack_for_read` of this array."""
-        from .memory.dlpack import to_dlpack_for_read
-
         return to_dlpack_for_read(self)
 
     def to_dlpack_for_write(self) -> Any:
         """`mx.nd.to_dlpack_for_write` of this array."""
-        from .memory.dlpack import to_dlpack_for_write
-
         return to_dlpack_for_write(self)
 
     @property
@@ -280,12 +281,10 @@ class NDArray(Arithmetic, Methods, Attachment):
 
         Raises FormatError where these are not those of a dense array.
         """
-        from .files.persistence import load_raw
-
         handle = wanted("NDArray.__setstate__: state", state, "a dict", dict).get("handle")
         if handle is not None:
             wanted("NDArray.__setstate__: handle", handle, "bytes", bytes, bytearray)
-            Storage.__init__(self, load_raw(handle))
+            Storage.__init__(self, load_raw.call(handle))
 
 
 def _restore(values: RawArray, device_type: str, device_id: int) -> NDArray:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union
 from ..core.errors import MXLiteError, OpAttributeError
 from ..graph import attr_fields, Entry, Op
 from ..ops import find_op
+from . import symbol
 from .arithmetic import single
 from .compose import call
 from .symbol import Symbol
@@ -146,3 +147,6 @@ def _kind(annotation: Any) -> str:
     if origin is tuple:
         return f"tuple of {parts[0].__name__}"
     return str(annotation.__name__)
+
+
+symbol.operator_function.supply(operator_function)

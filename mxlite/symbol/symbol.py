@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, overload
 
 from ..core import read_at_most, replacing
 from ..core.disk.files import opened
 from ..core.errors import FormatError, IndexingError, MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.supplied import Supplied
 from ..core.wanted import wanted, wanted_path
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
+from ..ops.shape.split import split_parameters
 from . import inference
 from .arithmetic import Arithmetic, single
 from .attribute import both_spellings, HIDDEN, is_annotation, require_text, stored_key
@@ -130,17 +132,15 @@ class Symbol(Arithmetic, Bindable):
         """Operators as methods: `net.sum(axis=1)` is `mx.sym.sum(net, axis=1)`."""
         if name.startswith("_") or name not in TABLE:
             raise AttributeError(f"'Symbol' object has no attribute {name!r}")
-        from .functions import operator_function
-
-        return partial(operator_function(name), self)
+        return partial(operator_function.call(name), self)
 
     def split_v2(
         self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
     ) -> Symbol:
         """`mx.sym.split_v2` of this symbol."""
-        from .creation import split_v2
-
-        return split_v2(self, indices_or_sections, axis, squeeze_axis)
+        split = operator_function.call("_split_v2")
+        given = split_parameters(indices_or_sections)
+        return split(self, **given, axis=axis, squeeze_axis=squeeze_axis)
 
     def astype(self, dtype: Any) -> Symbol:
         """`mx.sym.Cast(self, dtype=dtype)`."""
@@ -277,6 +277,10 @@ class Symbol(Arithmetic, Bindable):
             ) from None
         with replacing(fname) as file:
             file.write(content)
+
+
+operator_function: Supplied[Callable[[str], Callable[..., Symbol]]] = Supplied()
+"""The function `mx.sym.<name>` of a name, see `functions.py`."""
 
 
 def Group(symbols: Iterable[Symbol]) -> Symbol:

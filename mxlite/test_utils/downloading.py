@@ -11,20 +11,13 @@ from typing import Any
 from ..core import MXLiteError, replacing
 from ..core.errors import RangeError
 from ..core.log import Log
+from .addresses import require_https
 
 _log = Log(__name__)
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30.0
 _GIB = 1 << 30
-
-
-def require_https(url: str) -> None:
-    """Raise MXLiteError for an address of another kind."""
-    if urllib.parse.urlsplit(url).scheme != "https":
-        raise MXLiteError(
-            f"download takes https addresses, got {url!r}: anything else could be changed on its way."
-        )
 
 
 def _open(url: str, timeout: float) -> Any:

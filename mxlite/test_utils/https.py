@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.request
 from typing import Any
 
-from .downloading import require_https
+from .addresses import require_https
 
 
 class HttpsOnly(urllib.request.HTTPRedirectHandler):

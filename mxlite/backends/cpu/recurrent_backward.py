@@ -16,7 +16,7 @@ from ...ops.rnn.rnn_layout import split, Weights
 from ...ops.rnn.rnn_run import between, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call
-from .compiled.rnn import recurrent
+from .compiled.rnn import recurrent, recurrent_code
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
 from .onednn.product import Layout
@@ -178,7 +178,7 @@ class BackwardLayers(Layers):
                 calls += self._gates_again(xp, w, x, d, begin, end, start)
                 packed = -1
             form = self.form._replace(head="float32" if head is None else head.dtype.name)
-            code = recurrent.code(form, True)
+            code = recurrent_code.code(form, True)
             if packed != number:
                 slots = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
                 calls.append(self._call(code, "pack", slots, (w.h, have["packed"])))
@@ -241,7 +241,7 @@ class BackwardLayers(Layers):
         yield partial(xp.copyto, have["h"][0], have["before"][first])
         if self.lstm:
             yield partial(xp.copyto, have["c"], start)
-        code = recurrent.code(self.form._replace(keeps=True), False)
+        code = recurrent_code.code(self.form._replace(keeps=True), False)
         packing = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
         yield self._call(code, "pack", packing, (w.h, have["packed"]))
         slots = {

@@ -20,7 +20,7 @@ from ...ops.rnn.rnn_run import between, drop_start, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, threads_for
 from .compiled.random.dropout import dropped, whole_run
-from .compiled.rnn import recurrent
+from .compiled.rnn import recurrent, recurrent_code
 from .compiled.rnn.recurrent import Form
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
@@ -171,7 +171,7 @@ class ForwardLayers(Layers):
         s, a, form = self.s, self.a, self.form
         pieces = self.pieces()
         have = dict(zip(pieces, carve(work, pieces.values())))
-        code = recurrent.code(form, False)
+        code = recurrent_code.code(form, False)
         calls: list[Run] = list(lengths(xp, ends, have))
         flat = parameters
         if self.widens:

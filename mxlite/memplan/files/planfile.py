@@ -42,8 +42,11 @@ def dumps(plan: MemoryPlan) -> str:
     return json.dumps(_encode(plan))
 
 
-def loads(text: str) -> MemoryPlan:
-    """The plan that `dumps` wrote, passed by the judge. Raises FormatError, or PlanError if it is unsound."""
+def loads(text: str, form: type[MemoryPlan]) -> MemoryPlan:
+    """The plan that `dumps` wrote, passed by the judge; `form` is the class of plans.
+
+    Raises FormatError, or PlanError if it is unsound.
+    """
     try:
         data = json.loads(text, parse_constant=_no_number)
         if not isinstance(data, dict) or data.get("mxlite_memory_plan") != VERSION:
@@ -51,7 +54,7 @@ def loads(text: str) -> MemoryPlan:
             raise FormatError(
                 f"This is not a memory plan of version {VERSION}; its version is {str(found)[:40]!r}."
             )
-        plan = _decode(data)
+        plan = _decode(data, form)
     except (FormatError, PlanError):
         raise
     except json.JSONDecodeError as error:
@@ -91,9 +94,7 @@ def _record(item: Any, *without: str) -> dict[str, Any]:
     return {name: x for name, x in found.items() if name not in _SELDOM or x != _SELDOM[name]}
 
 
-def _decode(data: Mapping[str, Any]) -> MemoryPlan:
-    from ..plan import MemoryPlan
-
+def _decode(data: Mapping[str, Any], form: type[MemoryPlan]) -> MemoryPlan:
     given = data["problem"]
     with _reading("tasks of the problem"):
         listed = _list(given["tasks"])
@@ -108,14 +109,14 @@ def _decode(data: Mapping[str, Any]) -> MemoryPlan:
     _check_problem(problem)
     schedule = Schedule(problem=problem, **_fields(Schedule, data["schedule"], "the schedule"))
     _check_schedule(schedule)
-    own = _fields(MemoryPlan, data, "the plan")
+    own = _fields(form, data, "the plan")
     _within((own["bound_bytes"],), 0, problem.lower_bound_bytes + 1, "the lower bound")
     with _reading("buffers of the plan"):
         listed = _list(data["buffers"])
     liveness, offsets = _buffers(schedule, listed, own["placed_bytes"])
     waiting = host_ranges(schedule)
     _check_host(waiting, own["host_offsets"], own["host_bytes"])
-    return MemoryPlan(schedule=schedule, liveness=liveness, offsets=offsets, host_ranges=waiting, **own)
+    return form(schedule=schedule, liveness=liveness, offsets=offsets, host_ranges=waiting, **own)
 
 
 # -- fields by their types -------------------------------------------------------------------------

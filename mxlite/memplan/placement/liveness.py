@@ -16,11 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..problem import ALIGN
-from ..remat.schedule import RUN, Schedule, STORE
+from ..remat.kinds import RUN, STORE
+
+if TYPE_CHECKING:
+    from ..remat.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,8 @@ from dataclasses import dataclass
 
 from ...core.cached import cached_property
 from ..problem import Problem
-
-RUN, STORE, FETCH = 0, 1, 2
-"""Kinds of steps: a kernel call; a copy to host memory; a copy back."""
+from .kinds import FETCH as FETCH, RUN as RUN, STORE as STORE
+from .transfer import waiting_seconds, with_transfers
 
 OFFLOADED = -1
 """The mirror count of a forward task whose outputs wait for backward in host memory."""
@@ -115,8 +114,6 @@ class Schedule:
     @cached_property
     def waiting_seconds(self) -> float:
         """Modelled time that kernels wait for copies from and to host memory."""
-        from .transfer import waiting_seconds
-
         return waiting_seconds(self) if self.kind else 0.0
 
     @property
@@ -139,11 +136,7 @@ def make_schedule(problem: Problem, choice: Choice, room: int = 0) -> Schedule:
     needs no more live bytes than the schedule needs anyway, or than `room`. O(steps).
     """
     schedule, fetched = without_copies(problem, choice)
-    if not fetched:
-        return schedule
-    from .transfer import with_transfers  # it needs the live bytes of a schedule, and so this module
-
-    return with_transfers(schedule, fetched, room)
+    return with_transfers(schedule, fetched, room) if fetched else schedule
 
 
 def without_copies(problem: Problem, choice: Choice) -> tuple[Schedule, dict[int, int]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...core.remembered import Remembered
 from ..files import cache
 from ..files.template import Template
-from ..plan import make_plan, MemoryPlan
+from ..plan import make_plan, MemoryPlan, plan_within
 from ..problem import Problem
 from ..refusal import too_small
 from . import split
@@ -91,6 +91,9 @@ def plan_memory(
     search = Search(budget, strategy, template)
     search.is_answered_by(problem)
     return search.plan()
+
+
+plan_within.supply(plan_memory)
 
 
 def _template_of(template: Template | MemoryPlan | None) -> Template | None:

@@ -19,12 +19,16 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from ..placement.liveness import live_buffers
 from ..problem import HostLink, padded, Problem
-from .schedule import FETCH, RUN, Schedule, STORE
+from .kinds import FETCH, RUN, STORE
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
 
 _Step = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]  # kind, task, copy, inputs, outputs
 
@@ -212,7 +216,16 @@ def _insert(schedule: Schedule, trips: list[_Trip]) -> Schedule:
     copies = _copies(schedule, trips)
     kind, task, copy, inputs, outputs = zip(*_steps(schedule, copies.before))
     num_forward = schedule.num_forward + sum(t.store_before <= schedule.num_forward for t in trips)
-    return Schedule(schedule.problem, task, copy, inputs, outputs, tuple(copies.value_of), num_forward, kind)
+    return replace(
+        schedule,
+        task=task,
+        copy=copy,
+        inputs=inputs,
+        outputs=outputs,
+        value_of=tuple(copies.value_of),
+        num_forward=num_forward,
+        kind=kind,
+    )
 
 
 def waiting_seconds(schedule: Schedule) -> float:

@@ -12,15 +12,19 @@ from typing import Any, TypeVar
 
 from ...backends import Backend, backend_of
 from ...core import Context, current_context, DeviceError, DTypeError, ShapeError, StateError
+from ...core.supplied import Supplied
 from ...engine import get_engine
 from ..generator import next_stream
 from ..gradients.host import note_python
-from ..gradients.tape import flows, MODE, note, origin_of, refuse_write
+from ..gradients.tape import flows, MODE, note, Origin, origin_of, refuse_write
 from ..memory.storage import RawArray, Storage
 from ..memory.transfer import push_copy
 from .plan import Call, call_of as call_of, call_with as call_with, Plan, scalar_call as scalar_call
 
 A = TypeVar("A", bound=Storage)
+
+lookup_by_rows: Supplied[Callable[[Call, Sequence[Any], Sequence[Origin | None]], Any]] = Supplied()
+"""The result of a call that is recorded as a lookup of rows, see `row_steps.py`; None for any other call."""
 
 
 def invoke(
@@ -99,10 +103,9 @@ def _invoke_noted(
     noted = MODE.recording and any(origins)
     recorded = noted and any(p and flows(o) for o, p in zip(origins, call.passes))
     if recorded and call.by_rows and out is None:
-        from ..gradients.row_steps import is_lookup, Lookup, recorded as recorded_by_rows
-
-        if is_lookup(origins):
-            return recorded_by_rows(call, inputs, Lookup)  # type: ignore[arg-type]
+        result = lookup_by_rows.call(call, inputs, origins)
+        if result is not None:
+            return result
     if inputs:
         key = tuple([(a.storage.shape, a.storage.dtype, a.storage.device) for a in inputs])
         ctx, cls = inputs[0].context, type(inputs[0])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...core import DTypeError, nearest, OpAttributeError
+from ...core.supplied import Supplied
 from ..memory.storage import Storage
 from .differentiate import run_backward
 from .tape import Leaf
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from ..ndarray import NDArray
 
 REQS = ("write", "add", "null")
+
+zeros: Supplied[Callable[..., NDArray]] = Supplied()
+"""`mx.nd.zeros`."""
 
 
 class Attachment(Storage):
@@ -28,10 +33,8 @@ class Attachment(Storage):
         `sparse_grad`, or `dot` of a csr array, have read; of other operators' gradients it stores the rows
         that are not 0.
         """
-        from ..operators.creation import zeros
-
         check_req(self, grad_req)
-        grad = zeros(
+        grad = zeros.call(
             self.storage.shape, self.context, self.storage.dtype, self.stype if stype is None else stype
         )
         self.origin = (Leaf(grad, grad_req), 0)

@@ -110,20 +110,3 @@ def _adopt(backend: Any, given: capsules.Given, ctx: Context) -> NDArray:
     result = NDArray.fresh(raw.shape, raw.dtype, ctx)
     push_copy(foreign, result, name="from_dlpack")
     return result
-
-
-def to_dlpack_for_read(data: NDArray) -> Any:
-    """A capsule of the array's memory, after all pending writes. Do not write through it."""
-    return _capsule(data, data.wait_to_read)
-
-
-def to_dlpack_for_write(data: NDArray) -> Any:
-    """A capsule of the array's memory, after all pending reads and writes."""
-    return _capsule(data, data.wait_to_write)
-
-
-def _capsule(data: NDArray, wait: Callable[[], None]) -> Any:
-    storage = data.storage
-    wait()
-    wishes = {"max_version": capsules.VERSION, "dl_device": None, "copy": None}
-    return data.backend.dlpack(storage, data.var, stream=None, **wishes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -10,10 +10,17 @@ import numpy as np
 
 from ...core import as_dtype, Context, current_context, ShapeError
 from ...core.errors import DTypeError
+from ...core.supplied import Supplied
 from ..calls.invoke import call_of, invoke
 from ..memory.storage import check_shape, target
 from ..memory.transfer import push_fill, put
 from ..ndarray import NDArray
+
+sparse_array: Supplied[Callable[[Any, Context | None, Any], NDArray]] = Supplied()
+"""`mx.nd.sparse.array`."""
+
+sparse_zeros: Supplied[Callable[[Any, Any, Context | None, Any], NDArray]] = Supplied()
+"""Zeros of a sparse storage type, none of which is stored."""
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
@@ -23,9 +30,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     also for numpy arrays of other types, as in MXNet.
     """
     if getattr(source_array, "stype", "default") != "default" or hasattr(source_array, "tocsr"):
-        from ..sparse_arrays.sparse_creation import array as sparse_array
-
-        return sparse_array(source_array, ctx, dtype)
+        return sparse_array.call(source_array, ctx, dtype)
     if isinstance(source_array, NDArray):
         kind = source_array.storage.dtype if dtype is None else as_dtype(dtype)
         result = NDArray.fresh(source_array.shape, kind, ctx or current_context())
@@ -77,9 +82,7 @@ def zeros(
 
 
 def _sparse_zeros(stype: str, shape: Any, ctx: Context | None, dtype: Any) -> NDArray:
-    from ..sparse_arrays.sparse_array import zeros_of
-
-    return zeros_of(stype, check_shape(shape), ctx, dtype)
+    return sparse_zeros.call(stype, check_shape(shape), ctx, dtype)
 
 
 def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:

@@ -23,6 +23,7 @@ from ...ops import TABLE
 from ..calls.invoke import Call, call_of, invoke
 from ..memory.storage import Storage
 from ..ndarray import NDArray
+from .operator_methods import NAMES, OperatorMethods
 
 _NOTHING: Mapping[str, Any] = {}
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -198,3 +199,17 @@ class _Functions(Mapping[str, Callable[..., Any]]):
 
 FUNCTIONS = _Functions(TABLE)
 """Every name of every operator."""
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **parameters: Any) -> Any:
+        return FUNCTIONS[name](self, *args, **parameters)
+
+    method.__name__ = name
+    method.__qualname__ = f"NDArray.{name}"
+    method.__doc__ = f"`mx.nd.{name}` of this array; see there."
+    return method
+
+
+for _name in NAMES:
+    setattr(OperatorMethods, _name, _method(_name))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ...core.errors import ArgumentError
+from ...core.supplied import Supplied
 from ..calls.invoke import call_of, invoke
 from ..gradients.tape import origin_of
-from ..memory.storage import Shape, Storage
+from ..memory.storage import RawArray, Shape, Storage
 from .operator_methods import OperatorMethods
+from .rearrange import split_v2
 
 if TYPE_CHECKING:
     from ..ndarray import NDArray
 
 Axis = int | Sequence[int] | None
+
+sparse_copy: Supplied[Callable[[str, RawArray], NDArray]] = Supplied()
+"""The sparse array of a storage type with the elements of a numpy array that are not 0."""
 
 
 class Methods(OperatorMethods):
@@ -36,9 +41,7 @@ class Methods(OperatorMethods):
         """A copy of the storage type 'default', 'csr' or 'row_sparse'; for the last two it waits."""
         if stype == "default":
             return self._apply("_copy")
-        from ..sparse_arrays.sparse_array import form_of_dense, sparse_array
-
-        result = sparse_array(form_of_dense(stype, self.look().copy()))
+        result = sparse_copy.call(stype, self.look().copy())
         result.origin = origin_of(self)
         return result
 
@@ -300,8 +303,6 @@ class Methods(OperatorMethods):
         self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
     ) -> NDArray | list[NDArray]:
         """So many equal parts along `axis`, or the parts between these places."""
-        from .rearrange import split_v2
-
         return split_v2(self, indices_or_sections, axis, squeeze_axis)  # type: ignore[arg-type]
 
     def slice_assign(

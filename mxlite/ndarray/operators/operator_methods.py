@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ..memory.storage import Storage
 
 NAMES = """
@@ -17,22 +14,8 @@ NAMES = """
 
 
 class OperatorMethods(Storage):
-    """Mixin of NDArray: a method for each of NAMES, with the arguments of the operator's function."""
+    """Mixin of NDArray: a method for each of NAMES, with the arguments of the operator's function, which is
+    attached where that is made.
+    """
 
     __slots__ = ()
-
-
-def _method(name: str) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **parameters: Any) -> Any:
-        from .functions import FUNCTIONS
-
-        return FUNCTIONS[name](self, *args, **parameters)
-
-    method.__name__ = name
-    method.__qualname__ = f"NDArray.{name}"
-    method.__doc__ = f"`mx.nd.{name}` of this array; see there."
-    return method
-
-
-for _name in NAMES:
-    setattr(OperatorMethods, _name, _method(_name))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ...core import ShapeError
 from ...ops.shape.split import split_parameters
 from ..calls.invoke import call_of, invoke
-from ..ndarray import NDArray
+
+if TYPE_CHECKING:
+    from ..ndarray import NDArray
 
 
 def split_v2(

@@ -11,6 +11,7 @@ pushed and run later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ...core import as_dtype, Context, cpu, DeviceError, OpAttributeError, ShapeError
 from ...core.errors import ArgumentError, IndexingError, PlaceError
+from ...core.supplied import Supplied
 from ...core.wanted import found
 from ...engine import Var
 from ..calls.invoke import call_of, invoke
@@ -28,6 +30,9 @@ from ..memory.transfer import push_on, put
 from ..ndarray import NDArray
 from ..operators.creation import array
 from .sparse_form import Array, csr_of, CSRForm, empty_form, Form, index_type, row_sparse_of
+
+run_operator: Supplied[Callable[[Call, Any, Any], Any]] = Supplied()
+"""Applies an operator to arrays some of which are sparse, see `sparse_operators.py`."""
 
 
 class BaseSparseNDArray(NDArray):
@@ -187,9 +192,7 @@ class BaseSparseNDArray(NDArray):
     @staticmethod
     def call(call: Call, inputs: Any, out: Any) -> Any:
         """Apply the operator to arrays some of which are sparse."""
-        from .sparse_operators import run
-
-        return run(call, inputs, out)
+        return run_operator.call(call, inputs, out)
 
     def __add__(self, other: Any) -> NDArray:
         return combined("add", self, other)
