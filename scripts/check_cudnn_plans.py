@@ -194,17 +194,17 @@ def norms(session):
     from mxlite.backends.base import Request
     from mxlite.backends.gpu.kernels.cudnn.cudnn_batch_norm import Case
     from mxlite.core.dtype import as_dtype, float32
-    from mxlite.ops.norm.norm_act import _norm_act
+    from mxlite.ops.norm.norm_act import NormAct
 
     for dtype in ("float32", "float16", "bfloat16"):
         wide = np.dtype(as_dtype(dtype))
         for c, size in ((64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)):
             for relu, add in ((False, False), (True, False), (True, True)):
-                a = _norm_act.Attrs(fix_gamma=False, axis=-1, relu=relu, add=add)
+                a = NormAct.Attrs(fix_gamma=False, axis=-1, relu=relu, add=add)
                 data = (256, size, size, c)
                 shapes = (data, *[(c,)] * 4, *([data] if add else []))
                 kinds = (wide, *[float32] * 4, *([wide] if add else []))
-                r = Request(_norm_act, a, shapes, (data, (c,), (c,)), wide, kinds)
+                r = Request(NormAct, a, shapes, (data, (c,), (c,)), wide, kinds)
                 for gradient in (False, True):
                     case = Case(r, gradient)
                     if case.fits:

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     limit = float("inf") if arguments.extra_time is None else arguments.extra_time / 100
     if not limit >= 0:
         raise MXLiteError(f"--extra-time must be at least 0, got {arguments.extra_time}.")
-    search = _Search(request, budget, limit, arguments.verbose)
+    search = _BatchSearch(request, budget, limit, arguments.verbose)
     batch, plan = search.largest()
     if plan is None:
         show(search.why_none())
@@ -79,7 +79,7 @@ class _Tried:
         return self.is_last and self.wrong is None and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
-class _Search:
+class _BatchSearch:
     """A search for the largest batch: doubling, then bisection, then a look at the next ones.
 
     Larger batches need more, as a rule. But a kernel may take less scratch for 4 samples than for 3, or be

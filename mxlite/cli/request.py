@@ -20,7 +20,7 @@ from ..memplan import MemoryPlan, STRATEGIES
 from ..memplan.cost.device import MEASURED
 from ..module.optim import optimizer as optimizers
 from ..symbol import Symbol
-from .source import call, named_options, parse_shapes, Shapes, Source
+from .source import call, ModelSource, named_options, parse_shapes, Shapes
 
 DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
 """Values of `--dtype`, and the type that each means."""
@@ -30,7 +30,7 @@ DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_N
 class Request:
     """One question to the planner; `dataclasses.replace` makes the next."""
 
-    source: Source
+    source: ModelSource
     batch: int | None = None
     train: bool = True
     dtype: str = "float32"
@@ -163,7 +163,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
             f"plans for a GPU, and nothing for this machine's processor."
         )
     return Request(
-        Source(arguments.model if model is None else model, parse_shapes(arguments.shape)),
+        ModelSource(arguments.model if model is None else model, parse_shapes(arguments.shape)),
         getattr(arguments, "batch", None),
         arguments.train,
         DTYPES[arguments.dtype],

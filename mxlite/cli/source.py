@@ -26,7 +26,7 @@ Shapes = dict[str, Shape]
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model and the shapes of its inputs. `batch` None: shapes as they are written.
 
     In `given`, "N" stands for the batch. Where no shape has one, the batch stands where the zoo puts it, and

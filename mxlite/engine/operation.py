@@ -11,7 +11,7 @@ from .source_line import SourceLine
 from .var import Var
 
 if TYPE_CHECKING:
-    from .pool import Pool
+    from .pool import ThreadPool
     from .ticket import Ticket
 
 
@@ -45,7 +45,7 @@ class Operation:
         where: SourceLine | None,
         rank: int,
         order: int,
-        pool: Pool | None,
+        pool: ThreadPool | None,
         generation: int | None,
     ) -> None:
         self.fn = fn
@@ -98,7 +98,7 @@ class Segment(Operation):
 
     __slots__ = ("members",)
 
-    def __init__(self, pool: Pool, generation: int | None) -> None:
+    def __init__(self, pool: ThreadPool, generation: int | None) -> None:
         super().__init__(_spent, (), (), "segment", None, 0, 0, pool, generation)
         self.members: list[Operation] = []
 

@@ -11,7 +11,7 @@ from .operation import Operation
 KINDS = ("compute", "team", "copy", "io")
 
 
-class Pool:
+class ThreadPool:
     """`ready` is a heap of (rank, order, operation); it and `asleep` change under the engine's lock.
 
     `ring` is called from anywhere, also by a thread that is interrupted or by a finalizer in the middle of

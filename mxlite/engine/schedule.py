@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappush
 
 from .operation import Operation
-from .pool import Pool
+from .pool import ThreadPool
 from .ticket import Ticket
 
 
@@ -29,7 +29,7 @@ class Schedule:
         self._generation = 0
         self._drains: list[Ticket] = []
 
-    def link(self, item: Operation | Ticket, mine: Pool) -> None:
+    def link(self, item: Operation | Ticket, mine: ThreadPool) -> None:
         """Let `item` wait for its predecessors. `mine`: the pool of the calling worker."""
         if isinstance(item, Ticket):
             self._link_ticket(item)
@@ -91,7 +91,7 @@ class Schedule:
         if not ticket.waits:
             ticket.open()
 
-    def finish(self, operation: Operation, mine: Pool) -> None:
+    def finish(self, operation: Operation, mine: ThreadPool) -> None:
         """Release the operation's Vars and count down its dependents."""
         self.unfinished -= 1
         self.finished_size += operation.size
@@ -113,7 +113,7 @@ class Schedule:
         if self._drains:
             self._count_down(operation)
 
-    def _make_ready(self, operation: Operation, mine: Pool) -> None:
+    def _make_ready(self, operation: Operation, mine: ThreadPool) -> None:
         pool = operation.pool
         assert pool is not None
         heappush(pool.ready, (operation.rank, operation.order, operation))

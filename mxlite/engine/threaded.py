@@ -57,7 +57,7 @@ from .collecting import Bulk
 from .engine import check_bulk_size, Engine, refuse_push, refuse_wait
 from .failure import Failure, Journal
 from .operation import check_vars, Operation
-from .pool import check_kind, Pool
+from .pool import check_kind, ThreadPool
 from .process import look_after
 from .schedule import Schedule
 from .source_line import SourceLine, user_line
@@ -92,7 +92,7 @@ class ThreadedEngine(Engine):
         self._lock = threading.Lock()
         self._opening = threading.RLock()
         self.inbox: deque[Operation | Ticket] = deque()
-        self._pools: dict[tuple[str, str], Pool] = {}
+        self._pools: dict[tuple[str, str], ThreadPool] = {}
         self._running: dict[int, Operation | None] = {}  # of each worker, by thread
         self.bulks: dict[int, Bulk] = {}  # by thread
         self._schedule = Schedule()  # changed only under the lock
@@ -249,11 +249,11 @@ class ThreadedEngine(Engine):
 
     # -- workers ---------------------------------------------------------------------------------------
 
-    def _open(self, device: str, kind: str) -> Pool:
+    def _open(self, device: str, kind: str) -> ThreadPool:
         with self._opening:
             pool = self._pools.get((device, kind))
             if pool is None:
-                pool = Pool()
+                pool = ThreadPool()
                 size = self._workers if device.startswith("cpu") and kind in ("compute", "io") else 1
                 if device.startswith("gpu") and kind == "copy":
                     size = 2  # they wait for what they copy: one may go up while another comes down
@@ -283,7 +283,7 @@ class ThreadedEngine(Engine):
                 for thread in pool.threads:
                     thread.join()
 
-    def _work(self, pool: Pool) -> None:
+    def _work(self, pool: ThreadPool) -> None:
         me = get_ident()
         lock, inbox, running, journal = self._lock, self.inbox, self._running, self.journal
         schedule, blocked = self._schedule, self._blocked

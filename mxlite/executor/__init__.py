@@ -4,8 +4,8 @@ from .bind import (
     bind as bind,
     calibrate as calibrate,
     expect as expect,
+    GroupPlace as GroupPlace,
     memory_plan as memory_plan,
-    Place as Place,
     simple_bind as simple_bind,
 )
 from .executor import Executor as Executor

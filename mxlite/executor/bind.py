@@ -40,7 +40,7 @@ ANEW = Anew(rebind, rewatch)
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupPlace:
     """An executor's key in a group: (owner, key), where it replaces the present member.
 
     `for_now`: another one will replace it, whose parameters it only uses until then.
@@ -89,7 +89,7 @@ def calibrate(request: BindRequest, *, again: bool = False, budgets: Sequence[in
 
 
 @no_collection()
-def expect(request: BindRequest, place: Place) -> None:
+def expect(request: BindRequest, place: GroupPlace) -> None:
     """Let the group at `place` count what `simple_bind` with this request will make; makes no array."""
     candidates = Candidates.of_inputs(replace(request, memory_budget=place.group.budget))
     expected = place.group.expected
@@ -105,7 +105,7 @@ def simple_bind(
     *,
     shared_exec: Executor | None = None,
     arrays: Mapping[str, NDArray] | None = None,
-    place: Place | None = None,
+    place: GroupPlace | None = None,
     plan: MemoryPlan | None = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.

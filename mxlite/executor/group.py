@@ -39,7 +39,7 @@ from .plan.lazy_steps import LazySteps
 from .plan.lower import Lowered
 from .plan.planned import Planned
 from .plan.remedies import advice, Question, Refused
-from .plan.step import Key, Step
+from .plan.step import Key, PlannedStep
 from .run.arena import Arena
 from .run.away import held_bytes
 from .run.room import require_room
@@ -377,7 +377,7 @@ class Arrival:
         self.plans = plans
 
 
-def _shared(step: Step) -> dict[Key, str]:
+def _shared(step: PlannedStep) -> dict[Key, str]:
     """The storage of a step that all members share, with its category: all but inputs, outputs, constants."""
     inputs = {k[1] for k, c in step.category.items() if c == "inputs"}
     kinds = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")

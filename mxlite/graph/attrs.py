@@ -126,7 +126,7 @@ def _convert(kind: Any, value: Any) -> Any:
                 return option
         raise ValueError(f"must be one of {options}, got {value!r}.{nearest(str(value), map(str, options))}")
     if origin is tuple:
-        return _tuple(value, get_args(kind)[0])
+        return parse_tuple(value, get_args(kind)[0])
     if kind is bool:
         return _bool(value)
     if kind is int:
@@ -175,7 +175,7 @@ def _bool(value: Any) -> bool:
     raise ValueError(f"must be True or False, got {value!r}.")
 
 
-def _tuple(value: Any, item: Any) -> tuple[Any, ...]:
+def parse_tuple(value: Any, item: Any) -> tuple[Any, ...]:
     convert = _float if item is float else _int
     if isinstance(value, str):
         text = value.strip()

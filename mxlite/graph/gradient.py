@@ -28,9 +28,10 @@ from .ir import Entry, Graph, Node
 from .opdef import Op
 
 
-class _ones_like(Op):
+class OnesLike(Op):
     """``out = 1``, in the shape and type of `data`: where differentiation starts."""
 
+    op_name = "_ones_like"
     inputs = ("data",)
     same_shape = True
     shape_only = ("data",)
@@ -42,9 +43,10 @@ class _ones_like(Op):
         out[...] = 1
 
 
-class _grad_add(Op):
+class GradAdd(Op):
     """Sum of two gradients that meet at one entry, ``out = lhs + rhs``."""
 
+    op_name = "_grad_add"
     inputs = ("lhs", "rhs")
     same_shape = True
     in_place = {"out": ("lhs", "rhs")}
@@ -63,7 +65,7 @@ def gradient(graph: Graph, wrt: Sequence[Entry]) -> Graph:
     Raises MXLiteError for an entry on which no output depends.
     """
     ones = {
-        i: Entry(Node(_ones_like, _ones_like.Attrs(), (e,), f"{e.node.name}_ones"))
+        i: Entry(Node(OnesLike, OnesLike.Attrs(), (e,), f"{e.node.name}_ones"))
         for i, e in enumerate(graph.outputs)
         if needs_head_gradient(e.node)
     }
@@ -100,7 +102,7 @@ def backward(
     gradient node, and differentiating through that one raises DerivativeError.
     """
     wanted = carries_gradient(graph, wrt)
-    walk = _Backward(wanted, again)
+    walk = _ReversePass(wanted, again)
     for i, e in enumerate(graph.outputs):
         if i in head_gradients and e in wanted:
             walk.begin(e, head_gradients[i])
@@ -114,7 +116,7 @@ def backward(
     return replace(graph, outputs=outputs, order=order), grads
 
 
-class _Backward:
+class _ReversePass:
     """One reverse pass over the nodes: the gradient accumulated so far at each entry, `parts`, and the nodes
     created for it, `made`. `wanted` are the entries that gradients may flow to."""
 
@@ -136,7 +138,7 @@ class _Backward:
             self.parts[at] = term
             return
         name = f"{at.node.name}_grad_sum"
-        self.made.append(Node(_grad_add, _grad_add.Attrs(), (self.parts[at], term), name))
+        self.made.append(Node(GradAdd, GradAdd.Attrs(), (self.parts[at], term), name))
         self.parts[at] = Entry(self.made[-1])
 
     def visit(self, node: Node, is_head: bool) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.compat.npshape import from_user
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
-from .attrs import _tuple
+from .attrs import parse_tuple
 from .ir import Entry, Graph, Node, Shape
 from .opdef import agreed_shape, known_shape, Op, require_possible
 from .open_shapes import shapes_around
@@ -55,7 +55,7 @@ class _Shapes:
                 known_shape(known.get(node.name)) or known_shape(self.shapes.get(Entry(node)))
             ):
                 try:
-                    shape = from_user(_tuple(own, int))
+                    shape = from_user(parse_tuple(own, int))
                 except ValueError as error:
                     raise ShapeError(f"variable {node.name!r}: its '__shape__' {error}") from None
                 self.learn(Entry(node), shape, node)

@@ -12,7 +12,7 @@ from ..core import BindError, Context, is_floating, nearest, ShapeError, StateEr
 from ..core.compat.placement import label
 from ..core.errors import MemoryBudgetError
 from ..core.wanted import wanted
-from ..executor import amp_types, BindRequest, Executor, ExecutorGroup, expect, hold, Place, simple_bind
+from ..executor import amp_types, BindRequest, Executor, ExecutorGroup, expect, GroupPlace, hold, simple_bind
 from ..executor.plan.metrics import Counted
 from ..executor.request.amp import LossScale as Asked
 from ..executor.request.infer import infer
@@ -356,8 +356,8 @@ class Binding:
             **self.options,
         )
 
-    def _place(self, data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> Place:
-        return Place(self.group, self.owner, _key(data, labels), for_now=self.waits)
+    def _place(self, data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> GroupPlace:
+        return GroupPlace(self.group, self.owner, _key(data, labels), for_now=self.waits)
 
     @property
     def _wants_gradients(self) -> dict[str, str]:

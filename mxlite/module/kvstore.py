@@ -10,7 +10,7 @@ from ..core.disk.files import opened
 from ..core.errors import ArgumentError, RangeError
 from ..core.wanted import wanted
 from ..ndarray import NDArray
-from ..ndarray.files.stored import Source
+from ..ndarray.files.stored import FileSource
 from ..ndarray.sparse import retain
 from .optim.optimizer_base import Optimizer
 from .optim.updater import get_updater, Updater
@@ -180,7 +180,7 @@ class KVStore:
         """Read what `save_optimizer_states` wrote."""
         updater = self._states()
         if isinstance(updater, Updater):
-            updater.take_states(Source.opened(fname))
+            updater.take_states(FileSource.opened(fname))
         else:
             with opened(fname) as file:
                 updater.set_states(file.read())

@@ -19,7 +19,7 @@ from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device
 from ..memplan.cost.device import device_of
-from ..ndarray.files.stored import Source
+from ..ndarray.files.stored import FileSource
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames
@@ -377,13 +377,13 @@ class Module(BoundModule):
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
-        self._restore_states(Source.opened(wanted_path("load_optimizer_states: fname", fname)))
+        self._restore_states(FileSource.opened(wanted_path("load_optimizer_states: fname", fname)))
 
     def _packed_states(self) -> Packed:
         self.need(params=True, optimizer=True)
         return self._training.packed_states(self._binding)
 
-    def _restore_states(self, source: Source) -> None:
+    def _restore_states(self, source: FileSource) -> None:
         self.need(params=True, optimizer=True)
         self._training.restore_states(source, self._binding)
 

@@ -14,7 +14,7 @@ from ..core import BindError, MemoryBudgetError, OpAttributeError
 from ..core.wanted import wanted
 from ..executor import Executor
 from ..executor.request.amp import LossScale as Asked
-from ..ndarray.files.stored import Source
+from ..ndarray.files.stored import FileSource
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
@@ -264,7 +264,7 @@ class Training:
         self.settle(binding)
         return self.updater.packed()
 
-    def restore_states(self, source: Source, binding: Binding) -> None:
+    def restore_states(self, source: FileSource, binding: Binding) -> None:
         """Restore the states from a file."""
         self.settle(binding)
         if binding.is_fused:  # the arrays of the step are kept, their values change

@@ -38,11 +38,13 @@ class _Move(Op):
         return 0
 
 
-class _channels_last(_Move):
+class ChannelsLast(_Move):
     """The channel axis moved to the end, ``out[n, ..., c] = data[n, c, ...]``.
 
     data: (N, C, *S)  ->  out: (N, *S, C).
     """
+
+    op_name = "_channels_last"
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
@@ -64,11 +66,13 @@ class _channels_last(_Move):
         return {"data": w._channels_first(heads["out"], moves=a.moves)}
 
 
-class _channels_first(_Move):
+class ChannelsFirst(_Move):
     """The last axis moved after the first, ``out[n, c, ...] = data[n, ..., c]``.
 
     data: (N, *S, C)  ->  out: (N, C, *S).
     """
+
+    op_name = "_channels_first"
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:

@@ -23,7 +23,7 @@ from ..backends import Facts
 SAMPLE_NS = 1_000_000  # the least time between two looks at resident memory
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     """One kernel call, or one operation that is no kernel; times are nanoseconds of `perf_counter_ns`.
 
     `kind` is "program" (a step of a bound program), "operator" (an operation on arrays) or "engine" (anything
@@ -87,7 +87,7 @@ class Recorder:
 
     def clear(self) -> None:
         self._segments: list[tuple[int, Any, int, list[int]]] = []
-        self._calls: list[Call] = []
+        self._calls: list[RecordedCall] = []
         self.spans: list[Span] = []
         self.instants: list[Instant] = []
         self.counts: list[Count] = []
@@ -114,7 +114,7 @@ class Recorder:
             fn()
         finally:
             stop = perf_counter_ns()
-            self._calls.append(Call(self.thread(), start, stop, kind, facts))
+            self._calls.append(RecordedCall(self.thread(), start, stop, kind, facts))
             self._sample(stop)
 
     def _note_segment(self, sheet: Any, first: int, stamps: list[int]) -> None:
@@ -134,11 +134,11 @@ class Recorder:
             if resident := resident_bytes():
                 self.counts.append(Count(now, "memory", "resident in the process", resident))
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[RecordedCall]:
         """Every kernel call recorded, those of programs first."""
         for thread, sheet, first, stamps in self._segments:
             for s, (start, stop) in enumerate(pairwise(stamps), first):
-                yield Call(thread, start, stop, "program", sheet.facts[s], sheet.again[s] > 0)
+                yield RecordedCall(thread, start, stop, "program", sheet.facts[s], sheet.again[s] > 0)
         yield from self._calls
 
     def counters(self) -> Iterator[Count]:

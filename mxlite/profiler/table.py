@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from ..core.table import table
-from .recorder import Call
+from .recorder import RecordedCall
 
 SORTS = ("total", "avg", "min", "max", "count")
 
@@ -41,7 +41,9 @@ class Row:
         }[by]
 
 
-def rows_of(calls: Iterable[Call], ideal: Callable[[str, float, int], float] | None = None) -> list[Row]:
+def rows_of(
+    calls: Iterable[RecordedCall], ideal: Callable[[str, float, int], float] | None = None
+) -> list[Row]:
     """A row for each kind, operator, kernel and dtype. `ideal(dtype, flops, nbytes)` is the least time."""
     rows: dict[tuple[str, str, str, str], Row] = {}
     for call in calls:

@@ -13,7 +13,7 @@ from typing import Any
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu.compiler import nvrtc
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 
 from .asking import ask
 from .checks import Checks, Skip
@@ -47,7 +47,7 @@ def run(checks: Checks) -> None:
         if not nvrtc.available():
             raise Skip("it is not installed")
         found["version"], found["architectures"] = nvrtc.version(), nvrtc.architectures()
-        made, _ = nvrtc.compile(Source('extern "C" __global__ void nothing() {}'), "sm_90")
+        made, _ = nvrtc.compile(KernelSource('extern "C" __global__ void nothing() {}'), "sm_90")
         found["bytes of a kernel"] = len(made)  # shows that the compiler finds its headers
     with checks.check("the device opens") as found:
         device = backend_of(mx.gpu(0)).device

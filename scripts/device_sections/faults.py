@@ -13,7 +13,7 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import backend_of
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 from mxlite.backends.gpu.runtime.device import Arguments
 from mxlite.backends.gpu.runtime.driver import DriverError
 from mxlite.core import DeviceError
@@ -125,7 +125,7 @@ def fault(emulated: bool) -> None:
                 "an illegal memory access was encountered.", name="cudaErrorIllegalAddress", is_lasting=True
             )
         else:
-            function = device.function(Source(NOWHERE), "nowhere")
+            function = device.function(KernelSource(NOWHERE), "nowhere")
             values = Arguments([ctypes.c_void_p(0x10)])
             with device.active():
                 device.launch(function, (1, 1, 1), (1, 1, 1), 0, values)()

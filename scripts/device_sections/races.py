@@ -12,7 +12,7 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import backend_of
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 from mxlite.backends.gpu.graphs.graph import Graph, GraphError
 from mxlite.backends.gpu.graphs.graph_streams import COMPUTE, order_of
 from mxlite.backends.gpu.runtime.device import Arguments
@@ -119,7 +119,7 @@ def calls_of(backend: Any) -> dict[str, Callable[[], object]]:
 
     def new_kernel() -> None:
         function = device.function(
-            Source('extern "C" __global__ void beside(int *to) { *to = 41; }'), "beside"
+            KernelSource('extern "C" __global__ void beside(int *to) { *to = 41; }'), "beside"
         )
         at = Arguments([ctypes.c_void_p(there.address)])
         with device.active():

@@ -33,7 +33,7 @@ from mxlite.core import config
 from mxlite.core.dtype import as_dtype, float32
 from mxlite.memplan.problem import ALIGN
 from mxlite.ops.nn.conv_kernels import Geometry
-from mxlite.ops.norm.norm_act import _norm_act
+from mxlite.ops.norm.norm_act import NormAct
 
 from .checks import Checks, Skip
 
@@ -264,10 +264,10 @@ def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
 def norm_case(dtype: str, shape: tuple[int, ...], gradient: bool, **more: bool) -> Case:
     """A training batch normalization with channels last, or its gradient."""
     wide, narrow, add = np.dtype(as_dtype(dtype)), shape[-1:], more.get("add", False)
-    a = _norm_act.Attrs(fix_gamma=False, axis=-1, **more)
+    a = NormAct.Attrs(fix_gamma=False, axis=-1, **more)
     shapes = (shape, *[narrow] * 4, *([shape] if add else []))
     kinds = (wide, *[float32] * 4, *([wide] if add else []))
-    return Case(Request(_norm_act, a, shapes, (shape, narrow, narrow), wide, kinds), gradient)
+    return Case(Request(NormAct, a, shapes, (shape, narrow, narrow), wide, kinds), gradient)
 
 
 def norm(device: Any, cudnn: Session | None, case: Case, found: dict[str, Any]) -> None:

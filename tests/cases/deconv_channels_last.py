@@ -26,7 +26,7 @@ def _deconv(data: tuple[int, ...], peer: bool = True, **attrs: Any) -> Case:
     weight = (data[-1], attrs["num_filter"] // attrs.get("num_group", 1), *attrs["kernel"])
     shapes = [data, weight] if attrs["no_bias"] else [data, weight, (attrs["num_filter"],)]
     return Case(
-        ops._deconvolution_channels_last, attrs, shapes, tolerance32=2e-4, torch=_torch if peer else None
+        ops.DeconvolutionChannelsLast, attrs, shapes, tolerance32=2e-4, torch=_torch if peer else None
     )
 
 

@@ -64,8 +64,8 @@ _HALF: dict[str, Any] = dict(pool_kernel=(2, 2), pool_stride=(2, 2))
 def _shapes(data: Shape, weight: Shape, attrs: dict[str, Any]) -> tuple[Any, Any]:
     """Of what the convolution makes, and of that pooled."""
     attrs = {"kernel": weight[2:], "num_filter": weight[0], "no_bias": True} | _HALF | attrs
-    own = ops._image_gradient.Attrs(**attrs)
-    _, outs = ops._pooled_convolution.infer_shape(own, data, weight)
+    own = ops.ImageGradient.Attrs(**attrs)
+    _, outs = ops.PooledConvolution.infer_shape(own, data, weight)
     return (data[0], *pooled_convolution.made_shape(own, data)[1:]), outs[0]
 
 
@@ -85,7 +85,7 @@ def _sums(data: Shape, weight: Shape, **attrs: Any) -> Case:
     def shapes(data: Shape, weight: Shape, attrs: dict[str, Any]) -> list[Shape]:
         return [_shapes(data, weight, attrs)[0], data, weight[:1]]
 
-    return _case(ops._image_sums, _torch_sums, data, weight, shapes, attrs)
+    return _case(ops.ImageSums, _torch_sums, data, weight, shapes, attrs)
 
 
 def _gradient(data: Shape, weight: Shape, index: Any = (0, 4), **attrs: Any) -> Case:
@@ -96,7 +96,7 @@ def _gradient(data: Shape, weight: Shape, index: Any = (0, 4), **attrs: Any) -> 
     make = {"var": positive, "moving_var": positive, "index": integers(*index)}
     attrs = _HALF | attrs
     own = dict(make=make, dtypes={"index": "uint8"})
-    return _case(ops._image_gradient, _torch_gradient, data, weight, shapes, attrs, **own)
+    return _case(ops.ImageGradient, _torch_gradient, data, weight, shapes, attrs, **own)
 
 
 _APART = dict(pool_kernel=(2, 1), pool_stride=(3, 2))

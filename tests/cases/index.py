@@ -156,7 +156,7 @@ _TABLES = {
         torch=_embedding,
     ),
     "_contrib_SparseEmbedding": Case(
-        ops._contrib_SparseEmbedding,
+        ops.ContribSparseEmbedding,
         {"input_dim": 5, "output_dim": 3, "deterministic": True},
         [(2, 4), (5, 3)],
         make={"data": integers(0, 5)},
@@ -223,7 +223,7 @@ _TABLES = {
         torch=lambda a, x, i: x.gather(1, _rows(x, i)).reshape(-1),
     ),
     "_contrib_index_copy": Case(
-        ops._contrib_index_copy,
+        ops.ContribIndexCopy,
         {},
         [(5, 3), (2,), (2, 3)],
         dtypes={"index_vector": "int64"},
@@ -250,7 +250,7 @@ _TABLES = {
         large=[(300_000,), (1,)],
     ),
     "_pick_add": Case(
-        ops._pick_add,
+        ops.PickAdd,
         {},
         [(3, 4), (3,), (3,)],
         make={"index": integers(-1, 6)},
@@ -258,7 +258,7 @@ _TABLES = {
         mxnet=_NO_NAME,
     ),
     "_pick_add-axis": Case(
-        ops._pick_add,
+        ops.PickAdd,
         {"axis": 1, "mode": "wrap", "keepdims": True},
         [(2, 3, 4), (2, 4), (2, 1, 4)],
         make={"index": integers(-5, 6)},
@@ -357,7 +357,7 @@ _ELEMENTS = {
         empty=False,
     ),
     "_scatter_set_nd": Case(
-        ops._scatter_set_nd,
+        ops.ScatterSetNd,
         {"shape": (500, 600)},
         [(500, 600), (4, 600), (1, 4)],
         make={"indices": distinct(500)},
@@ -411,7 +411,7 @@ _NUMBERS = {
         make={"indices": integers(-1, 6)},
     ),
     "_onehot_encode": Case(
-        ops._onehot_encode,
+        ops.OnehotEncode,
         {},
         [(3,), (3, 4)],
         make={"lhs": integers(0, 4)},

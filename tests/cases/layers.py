@@ -335,14 +335,14 @@ def _torch_valued(weights, value, heads):
 
 
 _INTERLEAVED = {
-    ops._contrib_interleaved_matmul_selfatt_qk: lambda a, x: _torch_scores(*_split_heads(x, a.heads, 3)[:2]),
-    ops._contrib_interleaved_matmul_selfatt_valatt: lambda a, x, w: _torch_valued(
+    ops.ContribInterleavedMatmulSelfattQk: lambda a, x: _torch_scores(*_split_heads(x, a.heads, 3)[:2]),
+    ops.ContribInterleavedMatmulSelfattValatt: lambda a, x, w: _torch_valued(
         w, _split_heads(x, a.heads, 3)[2], a.heads
     ),
-    ops._contrib_interleaved_matmul_encdec_qk: lambda a, q, x: _torch_scores(
+    ops.ContribInterleavedMatmulEncdecQk: lambda a, q, x: _torch_scores(
         _split_heads(q, a.heads, 1)[0], _split_heads(x, a.heads, 2)[0]
     ),
-    ops._contrib_interleaved_matmul_encdec_valatt: lambda a, x, w: _torch_valued(
+    ops.ContribInterleavedMatmulEncdecValatt: lambda a, x, w: _torch_valued(
         w, _split_heads(x, a.heads, 2)[1], a.heads
     ),
 }
@@ -353,20 +353,18 @@ def _interleaved(op, *shapes, heads=2, large):
 
 
 INTERLEAVED = {
-    "selfatt-qk": _interleaved(
-        ops._contrib_interleaved_matmul_selfatt_qk, (5, 2, 24), large=[(100, 20, 120)]
-    ),
+    "selfatt-qk": _interleaved(ops.ContribInterleavedMatmulSelfattQk, (5, 2, 24), large=[(100, 20, 120)]),
     "selfatt-valatt": _interleaved(
-        ops._contrib_interleaved_matmul_selfatt_valatt,
+        ops.ContribInterleavedMatmulSelfattValatt,
         (5, 2, 24),
         (4, 5, 5),
         large=[(100, 20, 120), (40, 100, 100)],
     ),
     "encdec-qk": _interleaved(
-        ops._contrib_interleaved_matmul_encdec_qk, (5, 2, 8), (3, 2, 16), large=[(100, 20, 40), (90, 20, 80)]
+        ops.ContribInterleavedMatmulEncdecQk, (5, 2, 8), (3, 2, 16), large=[(100, 20, 40), (90, 20, 80)]
     ),
     "encdec-valatt": _interleaved(
-        ops._contrib_interleaved_matmul_encdec_valatt,
+        ops.ContribInterleavedMatmulEncdecValatt,
         (3, 2, 16),
         (4, 5, 3),
         large=[(90, 20, 80), (40, 100, 90)],
@@ -473,7 +471,7 @@ LOSSES = {
         mxnet="computes a batch's variance in one pass: fewer digits",
     ),
     "sync-bn-variance": Case(
-        ops._contrib_SyncBatchNorm,
+        ops.ContribSyncBatchNorm,
         {"fix_gamma": False, "key": "bn0", "output_mean_var": True},
         [(6, 3, 2, 2), *[(3,)] * 4],
         make={"moving_var": positive},
@@ -483,7 +481,7 @@ LOSSES = {
         mxnet="waits for other devices",
     ),
     "sync-bn": Case(
-        ops._contrib_SyncBatchNorm,
+        ops.ContribSyncBatchNorm,
         {"fix_gamma": False, "key": "bn0"},
         [(6, 3, 2, 2), *[(3,)] * 4],
         make={"moving_var": positive},

@@ -33,7 +33,7 @@ def _torch_convolution(a, data, weight, *rest):
     return out.relu() if getattr(a, "relu", False) else out
 
 
-def _convolution(attrs, shapes, op=ops._convolution_channels_last):
+def _convolution(attrs, shapes, op=ops.ConvolutionChannelsLast):
     return Case(op, attrs, shapes, torch=_torch_convolution)
 
 
@@ -66,40 +66,40 @@ _ROWS_OF_CONVOLUTION = {
     "epilogue": _convolution(
         dict(kernel=(3, 3), num_filter=4, pad=(1, 1), add=True, relu=True),
         [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (2, 5, 6, 4)],
-        ops._convolution_epilogue,
+        ops.ConvolutionEpilogue,
     ),
     "scale": _convolution(
         dict(kernel=(3, 3), num_filter=4, pad=(1, 1), scale=True, add=True, relu=True),
         [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (4,), (2, 5, 6, 4)],
-        ops._convolution_epilogue,
+        ops.ConvolutionEpilogue,
     ),
     "scale-winograd": _convolution(
         dict(kernel=(3, 3), num_filter=32, pad=(1, 1), scale=True, relu=True),
         [(2, 8, 8, 16), (32, 16, 3, 3), (32,), (32,)],
-        ops._convolution_epilogue,
+        ops.ConvolutionEpilogue,
     ),
     "scale-only": _convolution(
         dict(kernel=(1, 1), num_filter=4, scale=True, no_bias=True),
         [(2, 5, 6, 3), (4, 3, 1, 1), (4,)],
-        ops._convolution_epilogue,
+        ops.ConvolutionEpilogue,
     ),
     "add": _convolution(
         dict(kernel=(1, 1), num_filter=4, add=True, no_bias=True),
         [(2, 5, 6, 3), (4, 3, 1, 1), (2, 5, 6, 4)],
-        ops._convolution_epilogue,
+        ops.ConvolutionEpilogue,
     ),
 }
 
 ROWS = {
-    "_channels_last": Case(ops._channels_last, {}, [(2, 3, 4, 5)], torch=lambda a, x: x.movedim(1, -1)),
-    "_channels_last-1d": Case(ops._channels_last, {}, [(2, 3, 4)], torch=lambda a, x: x.movedim(1, -1)),
-    "_channels_last-none": Case(ops._channels_last, {}, [(2, 3)], torch=lambda a, x: x.movedim(1, -1)),
+    "_channels_last": Case(ops.ChannelsLast, {}, [(2, 3, 4, 5)], torch=lambda a, x: x.movedim(1, -1)),
+    "_channels_last-1d": Case(ops.ChannelsLast, {}, [(2, 3, 4)], torch=lambda a, x: x.movedim(1, -1)),
+    "_channels_last-none": Case(ops.ChannelsLast, {}, [(2, 3)], torch=lambda a, x: x.movedim(1, -1)),
     "_channels_last-still": Case(
-        ops._channels_last, {"moves": False}, [(2, 3, 1, 1)], torch=lambda a, x: x.movedim(1, -1)
+        ops.ChannelsLast, {"moves": False}, [(2, 3, 1, 1)], torch=lambda a, x: x.movedim(1, -1)
     ),
-    "_channels_first": Case(ops._channels_first, {}, [(2, 4, 5, 3)], torch=lambda a, x: x.movedim(-1, 1)),
+    "_channels_first": Case(ops.ChannelsFirst, {}, [(2, 4, 5, 3)], torch=lambda a, x: x.movedim(-1, 1)),
     "_channels_first-still": Case(
-        ops._channels_first, {"moves": False}, [(2, 5, 1)], torch=lambda a, x: x.movedim(-1, 1)
+        ops.ChannelsFirst, {"moves": False}, [(2, 5, 1)], torch=lambda a, x: x.movedim(-1, 1)
     ),
     **{f"_convolution_channels_last-{n}": row for n, row in _ROWS_OF_CONVOLUTION.items()},
 }

@@ -113,7 +113,7 @@ def _pair(ta, tb, lead=()):
 ROWS: dict[str, Case] = {
     **{
         f"_linalg_gemm2{'-ta' * ta}{'-tb' * tb}": Case(
-            ops._linalg_gemm2,
+            ops.LinalgGemm2,
             {"transpose_a": ta, "transpose_b": tb, "alpha": 1.5},
             _pair(ta, tb, (2,)),
             torch=_gemm,
@@ -123,10 +123,10 @@ ROWS: dict[str, Case] = {
         for tb in (False, True)
     },
     "_linalg_gemm2-matrix": Case(
-        ops._linalg_gemm2, {}, [(3, 4), (4, 5)], torch=_gemm, empty=False, large=[(900, 400), (400, 5)]
+        ops.LinalgGemm2, {}, [(3, 4), (4, 5)], torch=_gemm, empty=False, large=[(900, 400), (400, 5)]
     ),
     "_linalg_gemm2-axis": Case(
-        ops._linalg_gemm2,
+        ops.LinalgGemm2,
         {"axis": 0},
         [(3, 2, 4), (4, 2, 5)],
         torch=_gemm,
@@ -135,7 +135,7 @@ ROWS: dict[str, Case] = {
     ),
     **{
         f"_linalg_gemm{'-ta' * ta}{'-tb' * tb}": Case(
-            ops._linalg_gemm,
+            ops.LinalgGemm,
             {"transpose_a": ta, "transpose_b": tb, "alpha": -0.5, "beta": 2.0},
             [*_pair(ta, tb, (2,)), (2, 3, 5)],
             torch=_gemm,
@@ -145,7 +145,7 @@ ROWS: dict[str, Case] = {
         for tb in (False, True)
     },
     "_linalg_gemm-axis": Case(
-        ops._linalg_gemm,
+        ops.LinalgGemm,
         {"axis": 1, "beta": 0.0},
         [(2, 3, 2, 4), (2, 4, 2, 5), (2, 3, 2, 5)],
         torch=_gemm,

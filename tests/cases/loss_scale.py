@@ -30,7 +30,7 @@ _GATE = {"dynamic": True, "window": 3, "largest": 64.0}
 
 def _gate(finite: float, scale: float, steps: float, **attrs: Any) -> Case:
     return Case(
-        ops._scaled_update,
+        ops.ScaledUpdate,
         {**_GATE, **attrs},
         [(1,), (3, 2), (2,), (3,)],
         dtype="float32",

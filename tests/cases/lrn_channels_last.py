@@ -16,7 +16,7 @@ def _torch(a: Any, data: Any) -> Any:
 
 
 def _lrn(shape: tuple[int, ...], peer: bool = True, **attrs: Any) -> Case:
-    return Case(ops._lrn_channels_last, attrs, [shape], torch=_torch if peer else None, tolerance32=2e-4)
+    return Case(ops.LrnChannelsLast, attrs, [shape], torch=_torch if peer else None, tolerance32=2e-4)
 
 
 _ROWS = {

@@ -77,7 +77,7 @@ def _holes(rng, shape):
 def _matrix_pair(op, ta, tb, m, k, n):
     """Shapes of (other, like) of a gradient of a product (M, K) x (K, N)."""
     lhs, rhs = (k, m) if ta else (m, k), (n, k) if tb else (k, n)
-    return (rhs, lhs) if op is ops._dot_to_lhs else (lhs, rhs)
+    return (rhs, lhs) if op is ops.DotToLhs else (lhs, rhs)
 
 
 def _moments(a, x):
@@ -176,7 +176,7 @@ def _either_side(rng, shape):
 
 ROWS: dict[str, Case] = {
     "_bits_like": Case(
-        ops._bits_like,
+        ops.BitsLike,
         {},
         [(2,), (3, 4)],
         dtypes={"data": "uint8"},
@@ -276,17 +276,17 @@ ROWS: dict[str, Case] = {
     "moments-all": Case(ops.moments, {}, [(3, 4)], mxnet="MXNet wants all axes named"),
     "argmax_channel": Case(ops.argmax_channel, {}, [(3, 4)]),
     "argmax_channel-4d": Case(ops.argmax_channel, {}, [(2, 3, 4, 5)]),
-    "_spread_like": Case(ops._spread_like, {"axis": (1,)}, [(2, 4), (2, 3, 4)]),
-    "_spread_like-all": Case(ops._spread_like, {}, [(1,), (3, 4)], large=[(1,), (300_000, 1)]),
+    "_spread_like": Case(ops.SpreadLike, {"axis": (1,)}, [(2, 4), (2, 3, 4)]),
+    "_spread_like-all": Case(ops.SpreadLike, {}, [(1,), (3, 4)], large=[(1,), (300_000, 1)]),
     "_spread_like-mean": Case(
-        ops._spread_like,
+        ops.SpreadLike,
         {"axis": (1,), "exclude": True, "mean": True},
         [(3,), (2, 3, 4)],
         large=[(3,), (30_000, 3, 4)],
         empty=False,
     ),
     "_spread_like-keepdims": Case(
-        ops._spread_like,
+        ops.SpreadLike,
         {"axis": (0,), "keepdims": True},
         [(1, 4), (3, 4)],
         large=[(1, 4), (90_000, 4)],
@@ -318,7 +318,7 @@ ROWS: dict[str, Case] = {
         )
         for ta in (False, True)
         for tb in (False, True)
-        for op in (ops._dot_to_lhs, ops._dot_to_rhs)
+        for op in (ops.DotToLhs, ops.DotToRhs)
         for other, like in [_matrix_pair(op, ta, tb, 3, 4, 5)]
     },
     # -- logic

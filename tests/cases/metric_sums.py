@@ -42,24 +42,22 @@ def _large(shapes: Any) -> Any:
 _THREE, _UNIT = integers(0, 3), {"pred": unit}
 
 ROWS: dict[str, Case] = {
-    "_metric_hits": _case(ops._metric_hits, {}, (7,), (7, 3), label=_THREE),
-    "_metric_hits-forgotten": _case(ops._metric_hits, {}, (7,), (7, 3), label=_THREE, taken=0.0),
-    "_metric_hits-ties": _case(ops._metric_hits, {}, (40,), (40, 70), label=_THREE, make={"pred": few}),
-    "_metric_hits-axis": _case(ops._metric_hits, {"axis": 1}, (4, 5, 2), (4, 3, 5, 2), label=_THREE),
-    "_metric_hits-classes": _case(ops._metric_hits, {}, (5, 9), (5, 9), label=_THREE, make={"pred": few}),
-    "_metric_top": _case(ops._metric_top, {"top_k": 2}, (7,), (7, 5), label=_THREE),
-    "_metric_top-ties": _case(
-        ops._metric_top, {"top_k": 3}, (9, 1), (9, 50), label=_THREE, make={"pred": few}
-    ),
-    "_metric_chosen": _case(ops._metric_chosen, {"eps": 1e-12}, (7,), (7, 3), label=_THREE, make=_UNIT),
+    "_metric_hits": _case(ops.MetricHits, {}, (7,), (7, 3), label=_THREE),
+    "_metric_hits-forgotten": _case(ops.MetricHits, {}, (7,), (7, 3), label=_THREE, taken=0.0),
+    "_metric_hits-ties": _case(ops.MetricHits, {}, (40,), (40, 70), label=_THREE, make={"pred": few}),
+    "_metric_hits-axis": _case(ops.MetricHits, {"axis": 1}, (4, 5, 2), (4, 3, 5, 2), label=_THREE),
+    "_metric_hits-classes": _case(ops.MetricHits, {}, (5, 9), (5, 9), label=_THREE, make={"pred": few}),
+    "_metric_top": _case(ops.MetricTop, {"top_k": 2}, (7,), (7, 5), label=_THREE),
+    "_metric_top-ties": _case(ops.MetricTop, {"top_k": 3}, (9, 1), (9, 50), label=_THREE, make={"pred": few}),
+    "_metric_chosen": _case(ops.MetricChosen, {"eps": 1e-12}, (7,), (7, 3), label=_THREE, make=_UNIT),
     "_metric_chosen-ignore": _case(
-        ops._metric_chosen, {"floor": 0.3, "ignore": 2.0}, (3, 4), (3, 4, 5), label=_THREE, make=_UNIT
+        ops.MetricChosen, {"floor": 0.3, "ignore": 2.0}, (3, 4), (3, 4, 5), label=_THREE, make=_UNIT
     ),
     "_metric_chosen-clip": _case(
-        ops._metric_chosen, {"clip": True}, (3, 4), (3, 4, 5), label=integers(-2, 9), make=_UNIT
+        ops.MetricChosen, {"clip": True}, (3, 4), (3, 4, 5), label=integers(-2, 9), make=_UNIT
     ),
-    "_metric_total": _case(ops._metric_total, {}, (5, 70)),
-    "_metric_difference": _case(ops._metric_difference, {"of": "absolute"}, (5, 7), (5, 7)),
-    "_metric_difference-square": _case(ops._metric_difference, {"of": "square"}, (33,), (33,)),
-    "_metric_difference-root": _case(ops._metric_difference, {"of": "root"}, (5, 7), (5, 7), taken=0.0),
+    "_metric_total": _case(ops.MetricTotal, {}, (5, 70)),
+    "_metric_difference": _case(ops.MetricDifference, {"of": "absolute"}, (5, 7), (5, 7)),
+    "_metric_difference-square": _case(ops.MetricDifference, {"of": "square"}, (33,), (33,)),
+    "_metric_difference-root": _case(ops.MetricDifference, {"of": "root"}, (5, 7), (5, 7), taken=0.0),
 }

@@ -29,7 +29,7 @@ _MOVING = ("gamma", "beta", "moving_mean", "moving_var")
 
 def _shore(enters, kind, **kinds):
     return Case(
-        ops._shore,
+        ops.Shore,
         {"dtype": kind, "enters": enters},
         [(3, 4), (2,)],
         make={"data": normal, "scale": constant([1.0, 1.0])},
@@ -64,7 +64,7 @@ ROWS: dict[str, Case] = {
 
 def _wide_output(shape, label, kind="float64", **attrs):
     return Case(
-        ops._wide_softmax_output,
+        ops.WideSoftmaxOutput,
         attrs,
         [shape, label],
         dtype=kind,
@@ -91,7 +91,7 @@ def _wide_loss(op, shape, kind="float64", **attrs):
     )
 
 
-_ENTROPY, _SUM = ops._wide_cross_entropy, ops._wide_softmax_cross_entropy
+_ENTROPY, _SUM = ops.WideCrossEntropy, ops.WideSoftmaxCrossEntropy
 
 ROWS |= {
     f"{name}-{kind}": make(kind)

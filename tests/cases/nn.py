@@ -19,7 +19,7 @@ from mxlite.ops.loss.loss import (
 )
 from mxlite.ops.nn.conv import Convolution
 from mxlite.ops.nn.dense import FullyConnected
-from mxlite.ops.nn.dropout import _dropout_channels_last, Dropout
+from mxlite.ops.nn.dropout import Dropout, DropoutChannelsLast
 from mxlite.ops.nn.pool import Pooling
 from mxlite.ops.norm.norm import BatchNorm
 from tests.conformance.case import apart, Case, integers, positive, unit
@@ -165,10 +165,8 @@ ROWS: dict[str, Case] = {
     "prelu": Case(LeakyReLU, {"act_type": "prelu"}, [(4, 3, 2), (3,)], make={"data": apart}),
     "dropout": Case(Dropout, {"p": 0.4}, [(40, 5)]),
     "dropout-axes": Case(Dropout, {"p": 0.4, "axes": (1, 2)}, [(6, 5, 4)]),
-    "dropout-channels-last": Case(
-        _dropout_channels_last, {"p": 0.4}, [(3, 5, 4, 6)], large=[(50, 5, 40, 22)]
-    ),
-    "dropout-channels-last-axes": Case(_dropout_channels_last, {"p": 0.4, "axes": (2, 3)}, [(6, 5, 4, 3)]),
+    "dropout-channels-last": Case(DropoutChannelsLast, {"p": 0.4}, [(3, 5, 4, 6)], large=[(50, 5, 40, 22)]),
+    "dropout-channels-last-axes": Case(DropoutChannelsLast, {"p": 0.4, "axes": (2, 3)}, [(6, 5, 4, 3)]),
     "dropout-inference": Case(Dropout, {"p": 0.4}, [(6, 5)], train=False),
     "dropout-always": Case(Dropout, {"p": 0.4, "mode": "always"}, [(6, 5)], train=False),
     "pool-max": _pool((2, 3, 6, 7), kernel=(2, 2), stride=(2, 2)),

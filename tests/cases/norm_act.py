@@ -30,7 +30,7 @@ def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **att
     channel = (data[attrs.get("axis", 1)],)
     many = large or (400_000 // prod(data[1:]), *data[1:])
     return Case(
-        ops._norm_act,
+        ops.NormAct,
         {"fix_gamma": False} | attrs,
         [data, *[channel] * 4, *([data] if attrs.get("add") else [])],
         make={"moving_var": positive},
@@ -64,7 +64,7 @@ ROWS = {
 def _norm_act_sum(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
     channel = (data[attrs.get("axis", 1)],)
     return Case(
-        ops._norm_act_sum,
+        ops.NormActSum,
         {"fix_gamma": False} | attrs,
         [data, *[channel] * 4, data],
         make={"moving_var": positive},
@@ -96,7 +96,7 @@ def _norm_act_line(data: tuple[int, ...], large: tuple[int, ...], addend: str = 
 
     # Behind a line the gradient is that in what is added.
     return Case(
-        ops._norm_act_line,
+        ops.NormActLine,
         attrs,
         shapes(data),
         make={"moving_var": positive},
@@ -141,7 +141,7 @@ def _norm_again(data: tuple[int, ...], rows: int, plus: str = "", **attrs: Any) 
         ]
 
     return Case(
-        ops._norm_again,
+        ops.NormAgain,
         attrs,
         shapes(data),
         make={"var": positive},
@@ -182,7 +182,7 @@ ROWS |= {
 def _fold(weight: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
     count = 4 if attrs.get("no_bias", True) else 5
     return Case(
-        ops._fold_norm,
+        ops.FoldNorm,
         {"fix_gamma": False} | attrs,
         [weight, *[weight[:1]] * count],
         make={"moving_var": positive},
@@ -200,7 +200,7 @@ def _torch_fold(a: Any, weight: Any, gamma: Any, beta: Any, mean: Any, var: Any,
 def _factors(count: int, large: int, **attrs: Any) -> Case:
     inputs = 4 if attrs.get("no_bias", True) else 5
     return Case(
-        ops._norm_factors,
+        ops.NormFactors,
         {"fix_gamma": False} | attrs,
         [(count,)] * inputs,
         make={"moving_var": positive},

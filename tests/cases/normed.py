@@ -9,7 +9,7 @@ from mxlite import ops
 from tests.conformance.case import Case, positive
 
 
-def _line(data: tuple[int, ...], rows: int, op: Any = ops._norm_line, **attrs: Any) -> Case:
+def _line(data: tuple[int, ...], rows: int, op: Any = ops.NormLine, **attrs: Any) -> Case:
     channel = (data[attrs["axis"]],)
     many = (rows // prod(data[1:]), *data[1:])
     return Case(
@@ -69,10 +69,10 @@ def _both(
     bias = [] if attrs.get("no_bias") else [weight[:1]]
     return {
         f"normed-{name}": Case(
-            ops._normed_convolution, attrs, [data, weight, *bias, *line], torch=_torch_convolution
+            ops.NormedConvolution, attrs, [data, weight, *bias, *line], torch=_torch_convolution
         ),
         f"normed-{name}-d-weight": Case(
-            ops._normed_convolution_d_weight, attrs, [out, data, *line], torch=_torch_d_weight
+            ops.NormedConvolutionWeightGradient, attrs, [out, data, *line], torch=_torch_d_weight
         ),
     }
 
@@ -81,7 +81,7 @@ def _sum(data: tuple[int, ...], out: tuple[int, ...], addend: str, **attrs: Any)
     more = [data, *([data[-1:]] * 2 if addend != "array" else [])]
     attrs = dict(num_filter=out[-1], no_bias=True, plus=addend) | attrs
     inputs = [out, data, *[data[-1:]] * 2, *more]
-    return Case(ops._normed_convolution_d_weight, attrs, inputs, torch=_torch_d_weight)
+    return Case(ops.NormedConvolutionWeightGradient, attrs, inputs, torch=_torch_d_weight)
 
 
 ROWS = {
@@ -89,7 +89,7 @@ ROWS = {
     "norm-line-fix-gamma": _line((9, 2, 4), 400_000, axis=-1, fix_gamma=True),
     "norm-line-global": _line((5, 2, 3), 400_000, axis=2, use_global_stats=True),
     "norm-line-planes": _line((4, 3, 2, 2), 400_000, axis=1),
-    "norm-statistics": _line((6, 2, 2, 3), 400_000, ops._norm_statistics, axis=3),
+    "norm-statistics": _line((6, 2, 2, 3), 400_000, ops.NormStatistics, axis=3),
     **_both("3x3", (2, 5, 6, 3), (2, 5, 6, 4), (4, 3, 3, 3), pad=(1, 1), no_bias=True),
     **_both("bias", (2, 5, 6, 3), (2, 3, 4, 4), (4, 3, 3, 3), relu=False),
     **_both("stride", (2, 7, 6, 2), (2, 4, 3, 4), (4, 2, 3, 2), stride=(2, 2), pad=(1, 0), no_bias=True),

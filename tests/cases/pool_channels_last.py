@@ -32,7 +32,7 @@ def _torch_pool(a: Any, data: Any) -> Any:
 def _pool(data: tuple[int, ...], *, peer: bool = True, make: Any = apart, **attrs: Any) -> Case:
     many = (max(data[0], 400_000 // prod(data[1:])), *data[1:])
     torch = _torch_pool if peer else None
-    return Case(ops._pooling_channels_last, attrs, [data], make={"data": make}, large=[many], torch=torch)
+    return Case(ops.PoolingChannelsLast, attrs, [data], make={"data": make}, large=[many], torch=torch)
 
 
 _ROWS = {
@@ -99,7 +99,7 @@ def _torch_chosen(a: Any, data: Any, index: Any) -> Any:
 def _chosen(data: tuple[int, ...], out: tuple[int, ...], **attrs: Any) -> Case:
     count, rows = prod(attrs["kernel"]), 400_000 // prod(data[1:])
     return Case(
-        ops._chosen_pooling_channels_last,
+        ops.ChosenPoolingChannelsLast,
         attrs,
         [data, out],
         dtypes={"index": "uint8"},
@@ -121,7 +121,7 @@ def _torch_extreme(a: Any, data: Any, gamma: Any) -> Any:
 def _extreme(data: tuple[int, ...], **attrs: Any) -> Case:
     large = [(400_000 // prod(data[1:]), *data[1:]), data[-1:]]
     return Case(
-        ops._extreme_pooling_channels_last, attrs, [data, data[-1:]], make={"data": apart}, large=large,
+        ops.ExtremePoolingChannelsLast, attrs, [data, data[-1:]], make={"data": apart}, large=large,
         torch=_torch_extreme, empty=False,
     )  # fmt: skip
 

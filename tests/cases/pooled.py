@@ -26,7 +26,7 @@ def _pooled(data: tuple[int, ...], weight: tuple[int, ...], *, peer: bool = True
     shapes = [data, weight, *([] if attrs.get("no_bias") else [weight[:1]])]
     # Large samples, not many: each is a call.
     large = [(data[0], 150_000 // prod((data[0], *data[2:])), *data[2:]), *shapes[1:]]
-    return Case(ops._pooled_convolution, attrs, shapes, large=large, torch=_torch if peer else None)
+    return Case(ops.PooledConvolution, attrs, shapes, large=large, torch=_torch if peer else None)
 
 
 _HALF = dict(pool_kernel=(2, 2), pool_stride=(2, 2))

@@ -25,14 +25,14 @@ _SIMPLE: dict[str, dict[str, Any]] = {"uniform": {"low": -1, "high": 2}, "normal
 
 
 def _number(name: str, attrs: dict[str, Any]) -> dict[str, Case]:
-    op = getattr(ops, f"_random_{name}")
+    op = ops.find_op(f"_random_{name}")
     # Several of the pieces in which numbers are drawn, and for the allocation check many.
     small, large = {"shape": (50, 47)}, {"shape": (500, 220)}
     return {f"_random_{name}": Case(op, attrs | small, [], mxnet=_DRAWS, large_attrs=large)}
 
 
 def _sample(name: str, count: int) -> dict[str, Case]:
-    op = getattr(ops, f"_sample_{name}")
+    op = ops.find_op(f"_sample_{name}")
     fill = {n: unit if n == "p" else positive for n in op.inputs}
     one, many = [(4, 3)] * count, [(3,)] * count
     return {
@@ -68,7 +68,7 @@ def _torch_density(name: str) -> Any:
 
 
 def _density(name: str, count: int, make: Any) -> dict[str, Case]:
-    op = getattr(ops, f"_random_pdf_{name}")
+    op = ops.find_op(f"_random_pdf_{name}")
     whole = name.endswith(("poisson", "binomial"))
     fill: dict[str, Any] = dict.fromkeys(op.inputs[1:], positive) | {
         "sample": integers(0, 6) if whole else positive
@@ -107,7 +107,7 @@ def _classes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 def _multinomial(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
     made = {"data": _classes}
-    return Case(ops._sample_multinomial, attrs, [data], make=made, mxnet=_DRAWS, large=[large])
+    return Case(ops.SampleMultinomial, attrs, [data], make=made, mxnet=_DRAWS, large=[large])
 
 
 ROWS: dict[str, Case] = {
@@ -126,7 +126,7 @@ ROWS: dict[str, Case] = {
     **{k: row for name, attrs in _NUMBERS.items() for k, row in _number(name, attrs).items()},
     **{
         f"_random_{name}_like": Case(
-            getattr(ops, f"_random_{name}_like"), attrs, [(3, 4)], mxnet=_DRAWS, large=[(60_000,)]
+            ops.find_op(f"_random_{name}_like"), attrs, [(3, 4)], mxnet=_DRAWS, large=[(60_000,)]
         )
         for name, attrs in (_NUMBERS | _SIMPLE).items()
     },
@@ -144,11 +144,9 @@ ROWS: dict[str, Case] = {
     **_density("poisson", 1, {}),
     **_density("negative_binomial", 2, {"p": unit}),
     **_density("generalized_negative_binomial", 2, {}),
-    "_random_randint": Case(
-        ops._random_randint, {"low": -3, "high": 9, "shape": (500, 220)}, [], mxnet=_DRAWS
-    ),
+    "_random_randint": Case(ops.RandomRandint, {"low": -3, "high": 9, "shape": (500, 220)}, [], mxnet=_DRAWS),
     "_random_randint-wide": Case(
-        ops._random_randint,
+        ops.RandomRandint,
         {"low": -(2**40), "high": 2**50, "shape": (165_001,), "dtype": "int64"},
         [],
         mxnet=_DRAWS,
@@ -159,9 +157,9 @@ ROWS: dict[str, Case] = {
     "_sample_multinomial-many": _multinomial((2, 3, 4), (2, 30, 4000), shape=(2, 7), dtype="float64"),
     "_sample_multinomial-log": _multinomial((4, 5), (40_000, 5), get_prob=True, dtype="float64", shape=(3,)),
     "_sample_multinomial-log-bytes": _multinomial((4, 5), (40_000, 5), get_prob=True, dtype="uint8"),
-    "_shuffle": Case(ops._shuffle, {}, [(7, 3)], mxnet=_DRAWS),
+    "_shuffle": Case(ops.Shuffle, {}, [(7, 3)], mxnet=_DRAWS),
     "_shuffle-vector": Case(
-        ops._shuffle, {}, [(9,)], dtype="int32", make={"data": integers(0, 9)}, mxnet=_DRAWS
+        ops.Shuffle, {}, [(9,)], dtype="int32", make={"data": integers(0, 9)}, mxnet=_DRAWS
     ),
-    "_shuffle-one": Case(ops._shuffle, {}, [(1, 2, 2)], mxnet=_DRAWS),
+    "_shuffle-one": Case(ops.Shuffle, {}, [(1, 2, 2)], mxnet=_DRAWS),
 }

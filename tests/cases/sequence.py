@@ -243,11 +243,11 @@ ROWS: dict[str, Case] = {
     "RNN-dropout-both-ways": _rnn((20, 70, 2), mode="lstm", num_layers=3, p=0.4, bidirectional=True),
     **{
         f"_rnn_keeping_gates-{mode}": _rnn(
-            (20, 70, 3), ops._rnn_keeping_gates, mode=mode, num_layers=2, bidirectional=mode == "gru", p=0.2
+            (20, 70, 3), ops.RnnKeepingGates, mode=mode, num_layers=2, bidirectional=mode == "gru", p=0.2
         )
         for mode in ("rnn_tanh", "lstm", "gru")
     },
-    "_rnn_wide": _rnn((20, 70, 3), ops._rnn_wide, mode="lstm", num_layers=2, p=0.2),
+    "_rnn_wide": _rnn((20, 70, 3), ops.RnnWide, mode="lstm", num_layers=2, p=0.2),
     "_rnn_param_concat": Case(ops._rnn_param_concat, {"num_args": 3, "dim": 0}, [(4,), (2,), (5,)]),
     "_rnn_param_concat-axis": Case(ops._rnn_param_concat, {"num_args": 2}, [(3, 2), (3, 4)]),
     # -- CTC

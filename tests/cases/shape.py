@@ -220,7 +220,7 @@ _ORDER = {
         ops.amp_cast, {"dtype": "float32"}, [(3, 4)], dtype="int32", make={"data": integers(-5, 6)}
     ),
     "_cast_like": Case(
-        ops._cast_like, {}, [(3, 4), (2,)], torch=lambda a, x, y: x * 1, mxnet="MXNet has no such name"
+        ops.CastLike, {}, [(3, 4), (2,)], torch=lambda a, x, y: x * 1, mxnet="MXNet has no such name"
     ),
     "amp_multicast": Case(
         ops.amp_multicast,
@@ -308,26 +308,26 @@ _PARTS = {
         ops.SliceChannel, {"num_outputs": 3, "axis": -1, "squeeze_axis": True}, [(2, 3)], torch=_channels
     ),
     "SliceChannel-one": Case(ops.SliceChannel, {"num_outputs": 1, "axis": 0}, [(2, 3)], torch=_channels),
-    "_split_v2": Case(ops._split_v2, {"indices": (0, 1, 3), "axis": 1}, [(2, 4, 3)], torch=_split),
+    "_split_v2": Case(ops.SplitV2, {"indices": (0, 1, 3), "axis": 1}, [(2, 4, 3)], torch=_split),
     "_split_v2-sections": Case(
-        ops._split_v2,
+        ops.SplitV2,
         {"indices": (), "axis": -1, "sections": 2},
         [(2, 4)],
         torch=_split,
         mxnet="MXNet's sections cannot be given without indices that say the same",
     ),
     "_split_v2-squeeze": Case(
-        ops._split_v2, {"indices": (0, 1), "axis": 1, "squeeze_axis": True}, [(3, 2)], torch=_split
+        ops.SplitV2, {"indices": (0, 1), "axis": 1, "squeeze_axis": True}, [(3, 2)], torch=_split
     ),
     "_split_v2-empty": Case(
-        ops._split_v2,
+        ops.SplitV2,
         {"indices": (1, 1, 9), "axis": 1},
         [(3, 4)],
         torch=_split,
         mxnet="MXNet wants the first place to be 0",
     ),
     "_unconcat": Case(
-        ops._unconcat,
+        ops.Unconcat,
         {"num_args": 3},
         [(2, 6), (2, 4), (2, 2)],
         grad_inputs=("arg0",),
@@ -480,29 +480,29 @@ _CONSTANTS = {
     "_full": Case(ops._full, {"value": -2.5, "shape": (500, 601), "dtype": "float64"}, []),
     "_full-whole": Case(ops._full, {"value": -2.5, "shape": (500, 601), "dtype": "int32"}, []),
     "_zeros_without_dtype": Case(ops._zeros_without_dtype, {"shape": (500, 601)}, []),
-    "_arange": Case(ops._arange, {"start": 300_001}, []),
+    "_arange": Case(ops.Arange, {"start": 300_001}, []),
     "_arange-steps": Case(
-        ops._arange, {"start": 50_000, "stop": -1, "step": -0.5, "repeat": 3, "dtype": "float64"}, []
+        ops.Arange, {"start": 50_000, "stop": -1, "step": -0.5, "repeat": 3, "dtype": "float64"}, []
     ),
-    "_linspace": Case(ops._linspace, {"start": -2, "stop": 3, "num": 300_001, "dtype": "float64"}, []),
-    "_linspace-open": Case(ops._linspace, {"start": 1, "stop": 0, "num": 300_001, "endpoint": False}, []),
-    "_linspace-whole": Case(ops._linspace, {"start": 5.5, "stop": -4, "num": 300_001, "dtype": "int32"}, []),
+    "_linspace": Case(ops.Linspace, {"start": -2, "stop": 3, "num": 300_001, "dtype": "float64"}, []),
+    "_linspace-open": Case(ops.Linspace, {"start": 1, "stop": 0, "num": 300_001, "endpoint": False}, []),
+    "_linspace-whole": Case(ops.Linspace, {"start": 5.5, "stop": -4, "num": 300_001, "dtype": "int32"}, []),
     "_eye": Case(ops._eye, {"N": 601, "M": 500, "k": -3, "dtype": "int32"}, []),
     "_eye-square": Case(ops._eye, {"N": 601, "k": 600}, []),
     "_arange-whole": Case(
-        ops._arange,
+        ops.Arange,
         {"start": 0.5, "stop": 10, "step": 1.6, "repeat": 2, "dtype": "int32"},
         [],
         large_attrs={"stop": 480_000},
     ),
     "_contrib_arange_like": Case(
-        ops._contrib_arange_like,
+        ops.ContribArangeLike,
         {"start": 0.5, "step": 1.5, "repeat": 2},
         [(3, 4)],
         torch=lambda a, x: (torch.arange(prod(x.shape)) // 2 * 1.5 + 0.5).reshape(x.shape).double(),
     ),
     "_contrib_arange_like-axis": Case(
-        ops._contrib_arange_like,
+        ops.ContribArangeLike,
         {"axis": -1},
         [(3, 4)],
         torch=lambda a, x: torch.arange(4.0).double(),
@@ -510,10 +510,10 @@ _CONSTANTS = {
     "shape_array": Case(ops.shape_array, {}, [(3, 4)], torch=lambda a, x: torch.tensor(x.shape)),
     "size_array": Case(ops.size_array, {}, [(3, 4)], torch=lambda a, x: torch.tensor([x.numel()])),
     "_contrib_index_array": Case(
-        ops._contrib_index_array, {}, [(3, 4)], torch=lambda a, x: torch.ones(3, 4).nonzero().reshape(3, 4, 2)
+        ops.ContribIndexArray, {}, [(3, 4)], torch=lambda a, x: torch.ones(3, 4).nonzero().reshape(3, 4, 2)
     ),
     "_contrib_index_array-axes": Case(
-        ops._contrib_index_array,
+        ops.ContribIndexArray,
         {"axes": (-1, 0)},
         [(3, 4)],
         torch=lambda a, x: torch.ones(3, 4).nonzero().reshape(3, 4, 2).flip(2),

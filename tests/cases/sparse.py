@@ -21,7 +21,7 @@ ROWS = {
     ),
     "_touched_columns": Case(ops._touched_columns, {}, [(4, 5)], make={"data": few}),
     "_sums_of_rows": Case(
-        ops._sums_of_rows,
+        ops.SumsOfRows,
         {},
         [(9,), (9,), (5,), (6, 7)],
         make={"lines": integers(0, 6), "ends": constant([0, 2, 2, 5, 9])},
@@ -29,7 +29,7 @@ ROWS = {
         empty=False,
     ),
     "_by_columns": Case(
-        ops._by_columns,
+        ops.ByColumns,
         {"columns": 6},
         [(9,), (9,), (5,)],
         make={"indices": integers(0, 6), "indptr": constant([0, 2, 2, 5, 9])},
@@ -39,7 +39,7 @@ ROWS = {
         large_attrs={"columns": 100_000},
     ),
     "_sums_by_columns": Case(
-        ops._sums_by_columns,
+        ops.SumsByColumns,
         {"columns": 6},
         [(9,), (9,), (5,), (4, 7)],
         make={"indices": integers(0, 5), "indptr": constant([0, 2, 2, 5, 9])},

@@ -68,17 +68,17 @@ def _pool_gradients(data: tuple[int, ...], **attrs: Any) -> dict[str, Case]:
     if kind != "max":
         return {
             f"pool-d-data-{kind}": Case(
-                ops._pooling_d_data, attrs, [out, data], large=[many_out, many], mxnet=PRIVATE
+                ops.PoolingDataGradient, attrs, [out, data], large=[many_out, many], mxnet=PRIVATE
             )
         }
     which, make = {"index": "uint8"}, {"index": integers(0, prod(attrs["kernel"]) + 1)}
     return {
         "pool-d-data-max": Case(
-            ops._max_pooling_d_data, attrs, [out, data, out], dtypes=which, make=make,
+            ops.MaxPoolingDataGradient, attrs, [out, data, out], dtypes=which, make=make,
             large=[many_out, many, many_out], mxnet=PRIVATE,
         ),
         "pool-chosen": Case(
-            ops._chosen_pooling, attrs, [data, out], dtypes=which, make=make,
+            ops.ChosenPooling, attrs, [data, out], dtypes=which, make=make,
             large=[many, many_out], mxnet=PRIVATE,
         ),
     }  # fmt: skip
@@ -258,7 +258,7 @@ RESAMPLED = {
         (2, 3, 4), sizes=(1,), axes=(-1,), mode="linear", coordinate_transformation_mode="pytorch_half_pixel"
     ),
     "resize-d-data": Case(
-        ops._resize_d_data,
+        ops.ResizeDataGradient,
         {"sizes": (7, 3), "axes": (1, 2), "mode": "linear"},
         [(3, 7, 3), (3, 4, 5)],
         mxnet=PRIVATE,
@@ -526,7 +526,7 @@ ROWS: dict[str, Case] = {
     "im2col-1d": Case(ops.im2col, {"kernel": (3,)}, [(3, 2, 6)]),
     "im2col-3d": Case(ops.im2col, {"kernel": (2, 1, 2), "pad": (0, 1, 1)}, [(3, 2, 3, 2, 2)]),
     "im2col-d-data": Case(
-        ops._im2col_d_data, {"kernel": (2, 2), "stride": (2, 1)}, [(3, 8, 8), (3, 2, 5, 5)], mxnet=PRIVATE
+        ops.Im2colDataGradient, {"kernel": (2, 2), "stride": (2, 1)}, [(3, 8, 8), (3, 2, 5, 5)], mxnet=PRIVATE
     ),
     "col2im": Case(
         ops.col2im,
@@ -553,13 +553,13 @@ ROWS: dict[str, Case] = {
     ),
     "grid-warp": Case(ops.GridGenerator, {"transform_type": "warp"}, [(3, 2, 4, 5)]),
     "grid-d-data": Case(
-        ops._grid_d_data,
+        ops.GridDataGradient,
         {"transform_type": "affine", "target_shape": (3, 4)},
         [(3, 2, 3, 4), (3, 6)],
         mxnet=PRIVATE,
     ),
     "grid-d-data-warp": Case(
-        ops._grid_d_data, {"transform_type": "warp"}, [(3, 2, 3, 4), (3, 2, 3, 4)], mxnet=PRIVATE
+        ops.GridDataGradient, {"transform_type": "warp"}, [(3, 2, 3, 4), (3, 2, 3, 4)], mxnet=PRIVATE
     ),
     "bilinear-sampler": Case(
         ops.BilinearSampler,

@@ -166,7 +166,7 @@ ROWS: dict[str, Case] = {
     "gradientmultiplier": Case(ops.find_op("_contrib_gradientmultiplier"), {"scalar": -0.5}, grad_inputs=()),
     **_unary(ops.round, fractions),
     **_unary(ops.rint, fractions),
-    **_unary(ops._copy),
+    **_unary(ops.Copy),
     **_unary(ops.zeros_like),
     **_unary(ops.ones_like),
     "clip": Case(
@@ -268,9 +268,9 @@ ROWS: dict[str, Case] = {
     },
     "batch_dot-4d": Case(ops.batch_dot, {}, [(2, 3, 2, 4), (2, 3, 4, 5)]),
     # -- random numbers
-    "_random_uniform": Case(ops._random_uniform, {"shape": (500, 601), "dtype": "float64"}, []),
-    "_random_uniform-range": Case(ops._random_uniform, {"low": -2, "high": 3, "shape": (300_001,)}, []),
-    "_random_normal": Case(ops._random_normal, {"loc": 1, "scale": 2, "shape": (300_001,)}, []),
+    "_random_uniform": Case(ops.RandomUniform, {"shape": (500, 601), "dtype": "float64"}, []),
+    "_random_uniform-range": Case(ops.RandomUniform, {"low": -2, "high": 3, "shape": (300_001,)}, []),
+    "_random_normal": Case(ops.RandomNormal, {"loc": 1, "scale": 2, "shape": (300_001,)}, []),
 }
 
 CASES: dict[str, Case] = dict(ROWS)

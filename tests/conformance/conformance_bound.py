@@ -26,20 +26,20 @@ Arrays = dict[str, Any]
 
 def _network(call: Call, mirrored: bool) -> Symbol:
     marks = {"__force_mirroring__": "True"} if mirrored else {}
-    attrs = ops._copy.Attrs()
+    attrs = ops.Copy.Attrs()
     kept = {*call.op.mutated(call.attrs), *call.op.aux}
     ins = []
     for name, dtype in zip(call.names()[0], call.dtypes[0]):
         entry = variable(name, __dtype__=str(dtype))
         if name not in kept:
-            entry = Entry(Node(ops._copy, attrs, (entry,), f"{name}_in", annotations=dict(marks)))
+            entry = Entry(Node(ops.Copy, attrs, (entry,), f"{name}_in", annotations=dict(marks)))
         ins.append(entry)
     node = Node(call.op, call.attrs, tuple(ins), "node", annotations=dict(marks))
     outs = []
     for i in range(node.num_visible_outputs):
         entry = Entry(node, i)
         if not call.op.is_loss:
-            entry = Entry(Node(ops._copy, attrs, (entry,), f"out{i}"))
+            entry = Entry(Node(ops.Copy, attrs, (entry,), f"out{i}"))
         outs.append(entry)
     return Symbol(tuple(outs))
 

@@ -15,7 +15,7 @@ import mxlite as mx
 from mxlite.backends import Backend, ChosenKernel, registry, Request, Row
 from mxlite.backends.control_flow.control import control_kernel
 from mxlite.backends.cpu.runtime import threads
-from mxlite.backends.fused.update_group import _fused_updates
+from mxlite.backends.fused.update_group import FusedUpdates
 from mxlite.backends.gpu import planning_backend
 from mxlite.engine import use_engine
 from mxlite.ops import ALL
@@ -67,7 +67,7 @@ def widening() -> dict[Any, list[Row]]:
         return replace(kernel, workspace=kernel.workspace + 4 * max(prod(s) for s in r.inputs))
 
     fused = [op for op in ALL if getattr(op, "form", "") == "fused"]
-    return {op: [row] for op in (*fused, _fused_updates)}
+    return {op: [row] for op in (*fused, FusedUpdates)}
 
 
 @contextmanager

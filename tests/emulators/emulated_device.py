@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 from mxlite.backends.gpu.runtime.checks import Check, Note, NOTHING
 from mxlite.backends.gpu.runtime.device import Arguments, Grid, Run
 from mxlite.core import OperatorError
@@ -69,7 +69,7 @@ class EmulatedDevice:
     def found(self) -> list[str]:
         return [describe(tuple(map(int, w))) for w, describe in self.slots if w[0] != NOTHING]
 
-    def function(self, source: Source, name: str) -> Any:
+    def function(self, source: KernelSource, name: str) -> Any:
         return _library(source)[name]
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
@@ -138,7 +138,7 @@ WATCHED = (
 
 
 @functools.cache
-def _library(source: Source) -> dict[str, Any]:
+def _library(source: KernelSource) -> dict[str, Any]:
     """The launchers of a source's kernels. Compiled objects are kept for later runs of the tests."""
     bounds_of = {name: threads for threads, name in KERNEL.findall(source.text)}
     names = list(bounds_of)

@@ -18,7 +18,7 @@ import numpy as np
 
 from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.compiler import nvrtc
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 from mxlite.backends.gpu.runtime import cupy_driver
 from mxlite.backends.gpu.runtime.cupy_driver import Bindings, CupyDriver
 from mxlite.backends.gpu.runtime.device import Arguments
@@ -54,7 +54,7 @@ class Cuda:
         self.fails: dict[str, FakeError] = {}
         self.driver_version, self.runtime_version = 13000, 13020
         self.capability = (9, 0)
-        self.sources: dict[bytes, Source] = {}
+        self.sources: dict[bytes, KernelSource] = {}
         self.modules: dict[int, Any] = {}
         self.arguments: weakref.WeakValueDictionary[int, Arguments] = weakref.WeakValueDictionary()
         self.own_shared = 0
@@ -205,7 +205,7 @@ def fake_cupy(devices: int = 1, **how: Any) -> Iterator[Cuda]:
     cuda = Cuda(devices, **how)
     was = cupy_driver.cubins.compiled, nvrtc.target, Arguments.__init__
 
-    def compiled(source: Source, architecture: str) -> bytes:
+    def compiled(source: KernelSource, architecture: str) -> bytes:
         image = b"\x7fELF" + str(len(cuda.sources)).encode()
         cuda.sources[image] = source
         return image

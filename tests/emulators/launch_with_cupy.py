@@ -13,7 +13,7 @@ import numpy as np
 from cupy_backends.cuda.api import driver
 
 from mxlite.backends.gpu.compiler import nvrtc
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 from mxlite.backends.gpu.runtime import cupy_driver
 from mxlite.backends.gpu.runtime.cupy_driver import Bindings, CupyDriver
 from mxlite.backends.gpu.runtime.device import Arguments
@@ -29,7 +29,7 @@ extern "C" __global__ void mixed(int *out, double a, signed char b, long long c,
 """
 
 
-def path_as_image(source: Source, architecture: str) -> bytes:
+def path_as_image(source: KernelSource, architecture: str) -> bytes:
     """The file that the emulated device's compiler made, in the place of machine code."""
     made = []
     original = emulated_device._made
@@ -49,7 +49,7 @@ cupy_driver.cubins.compiled = path_as_image
 device = CupyDriver(0, Bindings(Cuda().bindings().runtime, driver))
 assert device.activate() is None  # CuPy's own ctxGetCurrent finds it
 device.restore(0x5678)
-function = device.function(device.load(Source(TEXT)), "mixed")
+function = device.function(device.load(KernelSource(TEXT)), "mixed")
 out = np.zeros(24, np.int32)
 values = [ctypes.c_void_p(out.ctypes.data), ctypes.c_double(0.5), ctypes.c_byte(-3), ctypes.c_longlong(2**20)]
 arguments = Arguments([*values, ctypes.c_float(0.5)])

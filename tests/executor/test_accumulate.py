@@ -12,8 +12,8 @@ from mxlite.backends import backend_of, lower_graph
 from mxlite.backends.checks import guard
 from mxlite.executor.plan import accumulate, lower as lower_module
 from mxlite.graph import Entry, Graph, Node, variable
-from mxlite.graph.gradient import _grad_add
-from mxlite.ops.elementwise.unary import _copy
+from mxlite.graph.gradient import GradAdd
+from mxlite.ops.elementwise.unary import Copy
 from tests.networks.small_networks import fill
 
 OPTIONS: dict[str, Any] = dict(steps=5, layers=2, hidden=32, classes=5, features=4)
@@ -76,8 +76,8 @@ def test_guards_leave_sums_alone(monkeypatch):
 def sums(*more):
     """total = (a + b) + c, kept as the gradient of `w`, and nodes `more` that read a + b as well."""
     a, b, c = (variable(n) for n in "abc")
-    first = Entry(Node(_grad_add, _grad_add.Attrs(), (a, b), "first"))
-    total = Entry(Node(_grad_add, _grad_add.Attrs(), (first, c), "total"))
+    first = Entry(Node(GradAdd, GradAdd.Attrs(), (a, b), "first"))
+    total = Entry(Node(GradAdd, GradAdd.Attrs(), (first, c), "total"))
     others = tuple(Entry(make(first)) for make in more)
     graph = Graph((total, *others))
     shapes, dtypes = (dict.fromkeys(graph.entries(), x) for x in ((3,), np.dtype("float32")))
@@ -103,7 +103,7 @@ def test_a_sum_of_another_shape_stays_where_it_is():
 def test_a_sum_that_somebody_else_reads_stays_where_it_is():
     """The gradient is written over its first sum: who reads that afterwards would see the gradient."""
     assert sums()["first"] == ("grad", "w")
-    for op in (_grad_add, _copy):
-        reads = {_grad_add: 2, _copy: 1}[op]
+    for op in (GradAdd, Copy):
+        reads = {GradAdd: 2, Copy: 1}[op]
         found = sums(lambda e, op=op, n=reads: Node(op, op.Attrs(), (e,) * n, "other"))
         assert found["total"] == ("grad", "w") and found["first"] is None

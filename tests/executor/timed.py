@@ -10,7 +10,7 @@ import mxlite as mx
 
 calibration = sys.modules["mxlite.executor.measure.calibration"]
 trials = sys.modules["mxlite.executor.measure.trials"]
-Turns, Place, settled = calibration.Turns, calibration.Place, calibration.settled
+Turns, Place, settled = calibration.Turns, calibration.TimedPlace, calibration.settled
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from mxlite.core import bfloat16, FLAGS, FormatError
 from mxlite.formats import load_params, save_params
 from mxlite.ndarray import array, load, load_frombuffer, NDArray, save, zeros
 from mxlite.ndarray.files.container import read_container, write_container
-from mxlite.ndarray.files.stored import Source
+from mxlite.ndarray.files.stored import FileSource
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "mxnet"
 WRITTEN_BY_MXNET = (
@@ -84,7 +84,7 @@ def test_sparse_arrays_stay_sparse():
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (2, 1, 0), ()])
 def test_every_dtype_and_shape_comes_back(dtype, shape):
     values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
-    (back,), names = read_container(Source.of(written([values]), "it"))
+    (back,), names = read_container(FileSource.of(written([values]), "it"))
     assert back.dtype == values.dtype and back.shape == shape and not names
     np.testing.assert_array_equal(back, values)
 

@@ -8,7 +8,7 @@ import pytest
 from mxlite.memplan import Problem
 from mxlite.memplan.remat import beam as search, stage_loops, stages as stages_module
 from mxlite.memplan.remat.beam import Beam, beam
-from mxlite.memplan.remat.pool import Pool
+from mxlite.memplan.remat.pool import CandidatePool
 from mxlite.memplan.remat.stages import Stages
 from tests.memplan import exact_graphs as graphs
 from tests.memplan.exact_schedule import brute_force
@@ -30,7 +30,7 @@ def searched(
     problem: Problem, budgets: list[int], width: int = 50
 ) -> list[tuple[int, np.ndarray, float, float]]:
     """(budget, bytes by stage, seconds, seconds as the search counts them) of what it finds."""
-    pool = Pool(problem)
+    pool = CandidatePool(problem)
     stages = Stages(problem, pool.evaluator.profiles)
     sizes = np.array(budgets, np.int64)
     found = Beam(stages, sizes, np.full(len(sizes), NO_LIMIT), width).run()
@@ -50,7 +50,7 @@ def searched(
 @pytest.mark.parametrize("name", NETS)
 def test_what_is_found_keeps_its_budget_and_takes_no_more_than_the_seconds_counted(name):
     problem = NETS[name]()
-    keep_all = Pool(problem).evaluator.one([0] * problem.num_forward)[0]
+    keep_all = CandidatePool(problem).evaluator.one([0] * problem.num_forward)[0]
     found = searched(problem, [int(share * keep_all) for share in (0.95, 0.85, 0.75, 0.65)])
     assert found
     for budget, live, seconds, counted in found:
@@ -85,7 +85,7 @@ def test_what_is_found_is_searched_on_from(monkeypatch):
     found = []
     for rounds in (1, 2):
         monkeypatch.setattr(search, "ROUNDS", rounds)
-        pool = Pool(problem)
+        pool = CandidatePool(problem)
         pool.add("one dropped", rows)
         search.beam(pool)
         found.append({(p.live_bytes, p.seconds) for p in pool.points})
@@ -94,7 +94,7 @@ def test_what_is_found_is_searched_on_from(monkeypatch):
 
 def among(problem: Problem, budgets: list[int], width: int, known: np.ndarray | None = None) -> np.ndarray:
     """What is held in the schedules found within `budgets` (schedules, stages + 1)."""
-    stages = Stages(problem, Pool(problem).evaluator.profiles)
+    stages = Stages(problem, CandidatePool(problem).evaluator.profiles)
     sizes = np.array(budgets, np.int64)
     found = Beam(stages, sizes, np.full(len(sizes), NO_LIMIT), width, known=known).run()
     return (
@@ -104,7 +104,7 @@ def among(problem: Problem, budgets: list[int], width: int, known: np.ndarray | 
 
 def test_what_all_known_schedules_hold_is_not_dropped_and_what_none_holds_is_not_held():
     problem = graphs.step(graphs.drawn(3, 14))
-    keep_all = Pool(problem).evaluator.one([0] * problem.num_forward)[0]
+    keep_all = CandidatePool(problem).evaluator.one([0] * problem.num_forward)[0]
     high, low = (int(share * keep_all) for share in (0.9, 0.8))
     more, less = among(problem, [high, low], 50)
     (found,) = among(problem, [high], 50, less[None])
@@ -117,9 +117,9 @@ def test_few_beginnings_are_enough_among_what_known_schedules_do_not_agree_on():
     40 among what schedules of other budgets, found by as few, do not agree on.
     """
     problem = graphs.step(graphs.drawn(52, 12))
-    keep_all = Pool(problem).evaluator.one([0] * problem.num_forward)[0]
+    keep_all = CandidatePool(problem).evaluator.one([0] * problem.num_forward)[0]
     budgets = [int(share * keep_all) for share in (0.9, 0.8, 0.7, 0.6, 0.5)]
-    pool = Pool(problem)
+    pool = CandidatePool(problem)
     at = budgets.index(11468)
     known = among(problem, budgets, 4)
     second = among(problem, budgets, 4, known)
@@ -129,9 +129,9 @@ def test_few_beginnings_are_enough_among_what_known_schedules_do_not_agree_on():
 
 def test_sets_of_what_is_held_come_back():
     problem = graphs.step(graphs.u_net(3))
-    keep_all = Pool(problem).evaluator.one([0] * problem.num_forward)[0]
+    keep_all = CandidatePool(problem).evaluator.one([0] * problem.num_forward)[0]
     rows = among(problem, [int(share * keep_all) for share in (0.9, 0.8)], 20)
-    holds = Pool(problem).holds
+    holds = CandidatePool(problem).holds
     state = holds.of_sets(rows)
     again = holds.of_sets(holds.sets(state))
     assert len(rows) and (again.held == state.held).all() and (again.runs == state.runs).all()
@@ -139,7 +139,7 @@ def test_sets_of_what_is_held_come_back():
 
 def test_keeping_everything_alone_is_not_searched():
     problem = random_problem(3, 8)
-    pool = Pool(problem)
+    pool = CandidatePool(problem)
     pool.add("keep all", np.zeros((1, problem.num_forward), np.int64))
     beam(pool)
     assert len(pool.points) == 1
@@ -150,7 +150,7 @@ def test_machine_code_and_numpy_find_the_same(name, monkeypatch):
     if stage_loops.machine_code() is None:
         pytest.skip("llvmlite is not installed")
     problem = NETS[name]()
-    keep_all = Pool(problem).evaluator.one([0] * problem.num_forward)[0]
+    keep_all = CandidatePool(problem).evaluator.one([0] * problem.num_forward)[0]
     budgets, found = [int(share * keep_all) for share in (0.95, 0.85, 0.7, 0.5)], []
     for code in (stage_loops.machine_code, lambda: None):
         monkeypatch.setattr(stages_module, "machine_code", code)
@@ -164,7 +164,7 @@ def test_loops_over_sets_are_the_same_in_machine_code(seed, monkeypatch):
     if stage_loops.machine_code() is None:
         pytest.skip("llvmlite is not installed")
     problem = graphs.step(graphs.drawn(seed, 14)) if seed % 2 else random_problem(seed, 30)
-    profiles, draws = Pool(problem).evaluator.profiles, np.random.default_rng(seed)
+    profiles, draws = CandidatePool(problem).evaluator.profiles, np.random.default_rng(seed)
     fast = Stages(problem, profiles)
     monkeypatch.setattr(stages_module, "machine_code", lambda: None)
     plain = Stages(problem, profiles)

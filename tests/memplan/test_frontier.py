@@ -22,7 +22,7 @@ from mxlite.memplan.remat.evaluate import Evaluator
 from mxlite.memplan.remat.exchange import exchange
 from mxlite.memplan.remat.frontier import Frontier, frontier
 from mxlite.memplan.remat.improve import improve
-from mxlite.memplan.remat.pool import Pool
+from mxlite.memplan.remat.pool import CandidatePool
 from mxlite.memplan.remat.search import frontier_of
 from mxlite.memplan.remat.split import strides
 from tests.memplan import exact_graphs as graphs
@@ -224,7 +224,7 @@ def test_recursion_is_as_its_table_says():
 
 def test_local_search_finds_what_it_starts_without():
     problem = graphs.step(graphs.residual(3))
-    pool, cuts = Pool(problem), find_cuts(problem)
+    pool, cuts = CandidatePool(problem), find_cuts(problem)
     pool.add("drop", np.array([partial(cuts, 0, f / 16) for f in range(17)]))
     began = len(pool.points)
     improve(pool, np.array(cuts.order), 400_000)
@@ -237,16 +237,16 @@ def test_local_search_finds_what_it_starts_without():
 
 def test_the_work_of_the_local_search_is_bounded():
     problem = residual(5, 2)
-    pool = Pool(problem)
+    pool = CandidatePool(problem)
     pool.add("keep all", np.zeros((1, problem.num_forward), np.int64))
     before = pool.visits
     improve(pool, np.array(find_cuts(problem).order), 50_000)
     assert before < pool.visits <= before + 50_000 + 512 * len(problem.tasks)
 
 
-def without_moves(problem: Problem) -> Pool:
+def without_moves(problem: Problem) -> CandidatePool:
     """Where single changes end."""
-    pool, cuts = Pool(problem), find_cuts(problem)
+    pool, cuts = CandidatePool(problem), find_cuts(problem)
     pool.add("drop", np.array([partial(cuts, 0, f / 16) for f in range(17)]))
     improve(pool, np.array(cuts.order), 400_000)
     return pool

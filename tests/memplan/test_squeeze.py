@@ -40,7 +40,7 @@ def test_schedules_that_have_no_room_together_are_costed_in_parts(monkeypatch):
     """One has a bit for each pair of tasks: those of 30,000 tasks took 13 GB, of 75,000 there was no end."""
     p = problem()
     whole = frontier(p).points
-    made, most = pools.Pool.held, []
+    made, most = pools.CandidatePool.held, []
     monkeypatch.setattr(pools, "TOGETHER", 1)
 
     def held(pool, method, states):
@@ -48,7 +48,7 @@ def test_schedules_that_have_no_room_together_are_costed_in_parts(monkeypatch):
             most.append(len(states))
         return made(pool, method, states)
 
-    monkeypatch.setattr(pools.Pool, "held", held)
+    monkeypatch.setattr(pools.CandidatePool, "held", held)
     assert frontier(p).points == whole
     assert max(most) == 1 and len(most) > 20
 
@@ -94,7 +94,7 @@ def crossing():
 def test_two_changes_together_help_where_each_alone_does_harm(monkeypatch, detours, least):
     """What is joined is made again where its gradient is fullest. To hold it fills what comes before."""
     monkeypatch.setattr(squeeze, "DETOURS", detours)
-    pool = pools.Pool(crossing())
+    pool = pools.CandidatePool(crossing())
     again = {"e": (1,), "up": (4,), "cat": (4,)}
     names = [task.name.removeprefix("make ") for task in pool.problem.tasks[:8]]
     here = squeeze._spot(pool, pool.holds.of([Runs(tuple(again.get(n, ()) for n in names))]))
@@ -109,7 +109,7 @@ def test_two_changes_together_help_where_each_alone_does_harm(monkeypatch, detou
 def test_no_more_starts_are_made_ready_than_the_limit_has_visits_for(monkeypatch):
     """Of 75,000 tasks one takes half a minute."""
     p = problem()
-    pool = pools.Pool(p)
+    pool = pools.CandidatePool(p)
     monkeypatch.setattr(module, "squeeze", lambda pool, limit: None)
     pool.points = list(frontier(p).points)
     assert len(squeeze._starts(pool)) > 1

@@ -17,7 +17,7 @@ from mxlite.graph.opdef import Op
 from mxlite.ndarray import NDArray
 from mxlite.ndarray.calls.invoke import invoke
 from mxlite.ndarray.calls.plan import call_of, kept_names
-from mxlite.ndarray.gradients.tape import Step
+from mxlite.ndarray.gradients.tape import TapeStep
 from tests.conformance.cases import CASES
 
 
@@ -46,7 +46,7 @@ def kept_bytes(*heads):
     seen, blocks, todo = set(), {}, [h.origin[0] for h in heads]
     while todo:
         step = todo.pop()
-        if step in seen or not isinstance(step, Step):
+        if step in seen or not isinstance(step, TapeStep):
             continue
         seen.add(step)
         blocks |= {var: raw.nbytes for raw, var, _ in step.kept}

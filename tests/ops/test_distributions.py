@@ -165,7 +165,7 @@ SAMPLERS = {
 
 def sample(name, elements, stream=5, step=3, parameters=None):
     rng = RandomStream(np.array([7, step], np.uint64), stream)
-    source = distributions.Source(np, rng, np.empty(distributions.WORK_BYTES, np.uint8))
+    source = distributions.UniformSource(np, rng, np.empty(distributions.WORK_BYTES, np.uint8))
     of = [np.full(len(elements), float(p)) for p in parameters or SAMPLERS[name]]
     return getattr(distributions, name)(source, elements, *of)
 

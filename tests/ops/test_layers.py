@@ -287,7 +287,7 @@ LIMITS = {
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", LIMITS)
 def test_activations_have_their_limits(name, dtype):
-    layer = Layer(getattr(ops, name), dtype)
+    layer = Layer(ops.find_op(name), dtype)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         out = layer.forward(data=EXTREMES.astype(dtype))
         slopes = layer.backward(np.ones(7, dtype))["d_data"]
@@ -490,7 +490,7 @@ def test_wrong_parameters_are_named(op, attrs, text):
         (ops.softmax_cross_entropy, {}, [(2, 3, 4), None], "see cross_entropy"),
         (ops.SVMOutput, {}, [(2, 3), (3,)], r"label must be \(2,\)"),
         (
-            ops._contrib_interleaved_matmul_selfatt_qk,
+            ops.ContribInterleavedMatmulSelfattQk,
             {"heads": 4},
             [(5, 2, 18)],
             "queries_keys_values must be .* a multiple of 12",

@@ -371,7 +371,7 @@ def test_factorizations_of_larger_matrices(n):
     [
         (ops._linalg_potrf, [(2, 3)], {}, r"A must be \(\.\.\., N, N\)"),
         (ops._linalg_trsm, [(2, 2), (3, 2)], {}, "B must have 2 rows"),
-        (ops._linalg_gemm2, [(2, 3), (2, 3)], {}, "do not multiply"),
+        (ops.LinalgGemm2, [(2, 3), (2, 3)], {}, "do not multiply"),
         (ops._linalg_gelqf, [(3, 2)], {}, "M <= N"),
         (ops._linalg_maketrian, [(4,)], {}, "whole K"),
         (ops._linalg_extractdiag, [(2, 2)], {"offset": 2}, "offset 2 is outside"),
@@ -380,7 +380,7 @@ def test_factorizations_of_larger_matrices(n):
         (ops.einsum, [(2, 3)], {"num_args": 1, "subscripts": "i->i"}, "must have 1 axes"),
         (ops.broadcast_like, [(2, 3), (2, 4)], {}, "only axes of length 1"),
         (ops.cumsum, [(2, 3)], {"axis": 2}, "axis 2 is not one"),
-        (ops._spread_like, [(2,), (2, 3)], {"axis": (0,)}, r"data must be \(3,\)"),
+        (ops.SpreadLike, [(2,), (2, 3)], {"axis": (0,)}, r"data must be \(3,\)"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(op, shapes, attrs, text):

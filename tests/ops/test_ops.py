@@ -282,12 +282,10 @@ def test_positions_along_long_axes_are_numpys(op, length):
 def test_normal_numbers_have_the_moments_of_the_normal_distribution():
     from mxlite.ops.random.philox import RandomStream
 
-    attrs = parse_attrs(ops._random_normal, {"loc": 1.0, "scale": 2.0, "shape": (200_000,)})
+    attrs = parse_attrs(ops.RandomNormal, {"loc": 1.0, "scale": 2.0, "shape": (200_000,)})
     out = np.empty(200_000, np.float32)
-    work = np.empty(ops._random_normal.workspace(attrs, (), ((200_000,),), out.dtype), np.uint8)
-    ops._random_normal.forward(
-        np, attrs, out=out, rng=RandomStream(np.array([1, 0], np.uint64), 0), work=work
-    )
+    work = np.empty(ops.RandomNormal.workspace(attrs, (), ((200_000,),), out.dtype), np.uint8)
+    ops.RandomNormal.forward(np, attrs, out=out, rng=RandomStream(np.array([1, 0], np.uint64), 0), work=work)
     z = (out.astype(float) - 1) / 2
     n = len(z)
     assert abs(z.mean()) < 4 / n**0.5

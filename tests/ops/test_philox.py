@@ -126,11 +126,11 @@ def test_generated_code_fills_arrays_with_the_same_bits(dtype, threads):
 @pytest.mark.parametrize(
     "op, attrs, shapes",
     [
-        (ops._random_uniform, {"shape": (1003,), "low": -1.0}, []),
-        (ops._random_uniform_like, {}, [(5, 7)]),
-        (ops._random_normal, {"shape": (1003,)}, []),
-        (ops._random_normal_like, {}, [(5, 7)]),
-        (ops._random_randint, {"shape": (1003,), "low": 0, "high": 10}, []),
+        (ops.RandomUniform, {"shape": (1003,), "low": -1.0}, []),
+        (ops.RandomUniformLike, {}, [(5, 7)]),
+        (ops.RandomNormal, {"shape": (1003,)}, []),
+        (ops.RandomNormalLike, {}, [(5, 7)]),
+        (ops.RandomRandint, {"shape": (1003,), "low": 0, "high": 10}, []),
         (ops.scaled_dot_product_attention, {"p": 0.4}, [(2, 4, 33, 6)] * 3),
     ],
 )

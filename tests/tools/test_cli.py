@@ -18,9 +18,9 @@ import pytest
 import mxlite as mx
 from mxlite.cli import frontier, main
 from mxlite.cli.doctor import EXTRAS
-from mxlite.cli.fit_batch import _Search
+from mxlite.cli.fit_batch import _BatchSearch
 from mxlite.cli.request import Request, types_of
-from mxlite.cli.source import named_options, parse_shape, Source
+from mxlite.cli.source import ModelSource, named_options, parse_shape
 from mxlite.cli.writing import write
 from mxlite.core.table import table
 from mxlite.memplan.holders import at_peak, peak_step
@@ -149,9 +149,10 @@ def test_inference_fits_the_same_batch_wherever_it_is_asked(ask):
     at = int(re.search(r"Batch (\d+) fits", ask("fit-batch", net, "--infer", "--budget", budget)[1])[1])
     fits = [ask("plan", net, "--infer", "--budget", budget, "--batch", n)[0] for n in (at, at + 1)]
     assert fits == [0, 1]
-    plans = frontier.frontier(Request(Source("zoo:lenet"), train=False), 3)
+    plans = frontier.frontier(Request(ModelSource("zoo:lenet"), train=False), 3)
     assert (
-        min(p.peak_bytes for p in plans) == Request(Source("zoo:lenet"), train=False).plan(2**40).peak_bytes
+        min(p.peak_bytes for p in plans)
+        == Request(ModelSource("zoo:lenet"), train=False).plan(2**40).peak_bytes
     )
 
 
@@ -222,8 +223,8 @@ def test_float64_leaves_token_numbers_and_lengths_alone():
     by_name = dict(zip(net.list_arguments(), args))
     for name in ("embed_weight", "segment_embed_weight", "position_weight", "score_weight"):
         assert str(np.dtype(by_name[name])) == "float64", name
-    plan = Request(Source(named("bert_base", options)), 2, dtype="float64").plan()
-    full = Request(Source(named("bert_base", options)), 2).plan()
+    plan = Request(ModelSource(named("bert_base", options)), 2, dtype="float64").plan()
+    full = Request(ModelSource(named("bert_base", options)), 2).plan()
     assert plan.breakdown["inputs"] == full.breakdown["inputs"] + 2 * 4  # labels are as the scores
     assert plan.breakdown["arguments"] == 2 * full.breakdown["arguments"]
 
@@ -326,7 +327,7 @@ def test_a_budget_beyond_all_addresses_is_refused(ask):
 
 
 def test_frontier_costs_less_the_more_it_may_take():
-    plans = frontier.frontier(Request(Source(CHAIN), 2048, optimizer="sgd"), 6)
+    plans = frontier.frontier(Request(ModelSource(CHAIN), 2048, optimizer="sgd"), 6)
     assert len(plans) == 6
     assert all(p.peak_bytes <= p.budget_bytes for p in plans[:-1])
     assert plans[-1].extra_time == 0 < plans[0].extra_time
@@ -353,9 +354,9 @@ def test_fit_batch_finds_the_largest_batch(ask):
     batch = int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
     assert f"batch {batch}: fits" in out and f"batch {batch + 1}: does not fit" in out
     budget = mx.parse_bytes("8MiB")
-    assert Request(Source("zoo:lenet"), batch, optimizer="sgd").plan(budget).peak_bytes <= budget
+    assert Request(ModelSource("zoo:lenet"), batch, optimizer="sgd").plan(budget).peak_bytes <= budget
     with pytest.raises(mx.MemoryBudgetError):
-        Request(Source("zoo:lenet"), batch + 1, optimizer="sgd").plan(budget)
+        Request(ModelSource("zoo:lenet"), batch + 1, optimizer="sgd").plan(budget)
 
 
 def test_fit_batch_says_where_it_stops_looking(ask):
@@ -420,12 +421,12 @@ def test_the_batch_that_is_found_is_one_that_binding_finds_too(ask, monkeypatch)
         return re.search(r"^Batch \d+ fits", out, re.MULTILINE)[0]
 
     honest = found()
-    monkeypatch.setattr(_Search, "from_template", lambda _, plan: plan)  # which fits if one believes it
+    monkeypatch.setattr(_BatchSearch, "from_template", lambda _, plan: plan)  # which fits if one believes it
     assert found() == honest
 
 
 def test_explain_accounts_for_every_byte_of_the_peak():
-    plan = Request(Source("zoo:resnet20_cifar"), 8).plan()
+    plan = Request(ModelSource("zoo:resnet20_cifar"), 8).plan()
     assert sum(h.nbytes for h in at_peak(plan)) == plan.max_live_bytes == plan.live_bytes()[peak_step(plan)]
     assert {h.kind for h in at_peak(plan)} >= {"activation"}
 

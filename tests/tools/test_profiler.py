@@ -262,11 +262,11 @@ def test_the_table_adds_up(engine):
 def test_rates_and_share_of_the_peak(monkeypatch):
     """By hand: 2 GFLOP and 1 GB in half a second, on a machine of 100 GFLOP/s and 10 GB/s."""
     from mxlite.backends import Facts
-    from mxlite.profiler.recorder import Call
+    from mxlite.profiler.recorder import RecordedCall
     from mxlite.profiler.table import data_of, rows_of, table_of
 
     facts = Facts("n", "op", "onednn jit", "float32", 2e9, 10**9)
-    calls = [Call(1, 0, 500_000_000, "program", facts)]
+    calls = [RecordedCall(1, 0, 500_000_000, "program", facts)]
     found = rows_of(calls, lambda dtype, flops, nbytes: max(flops / 100e9, nbytes / 10e9))
     assert data_of(found, "total", False)[0]["OfPeak"] == pytest.approx(0.2)
     line = table_of(found, "total", False).splitlines()[-1].split()

@@ -87,7 +87,7 @@ def _make_kernel(
     np_shape: bool,
 ) -> ChosenKernel:
     graphs = typed_subgraphs(forward, attrs, inputs, dtypes)
-    made: type[_Forward | _Backward] = _Forward if op is forward else _Backward
+    made: type[_LoopForward | _LoopBackward] = _LoopForward if op is forward else _LoopBackward
     run = made(same.backend, forward, attrs, inputs, dtypes, graphs, used)
     signature = op.signature
     services = frozenset(("work", "train", "rng"))
@@ -166,7 +166,7 @@ class _Kernel:
         raise NotImplementedError
 
 
-class _Forward(_Kernel):
+class _LoopForward(_Kernel):
     def __init__(
         self,
         backend: Backend,
@@ -258,7 +258,7 @@ class _Forward(_Kernel):
         return run
 
 
-class _Backward(_Kernel):
+class _LoopBackward(_Kernel):
     """Iterations in reverse: recompute the body from the kept states, then its gradient."""
 
     def __init__(
@@ -386,7 +386,7 @@ class _Gradient:
     """The gradient of one subgraph as a part: inputs are those of the subgraph, then head gradients."""
 
     def __init__(
-        self, kernel: _Backward, graph: Graph, inputs: Sequence[Node], plugs: tuple[Plug, ...]
+        self, kernel: _LoopBackward, graph: Graph, inputs: Sequence[Node], plugs: tuple[Plug, ...]
     ) -> None:
         self.plugs = plugs
         heads = {i: variable(f"head{i}") for i, e in enumerate(graph.outputs) if is_floating(graph.dtypes[e])}

@@ -9,7 +9,7 @@ from typing import Any
 from ...core import config
 from ...graph import Entry, Graph, Node
 from ...memplan import check, Device, make_plan, Problem, reorder
-from ...ops.elementwise.unary import _copy
+from ...ops.elementwise.unary import Copy
 from ...ops.random.philox import RandomStream
 from ...ops.scratch import Piece
 from ..base import Backend
@@ -102,7 +102,7 @@ def apart(graph: Graph, outputs: tuple[Entry, ...], states: Sequence[Node]) -> G
     order, result = list(graph.nodes), []
     for e in outputs:
         if e.node in held:
-            copy = Entry(Node(_copy, _copy.Attrs(), (e,), f"{e.node.name}_copy"))
+            copy = Entry(Node(Copy, Copy.Attrs(), (e,), f"{e.node.name}_copy"))
             shapes[copy], dtypes[copy] = shapes[e], dtypes[e]
             order.append(copy.node)
             e = copy

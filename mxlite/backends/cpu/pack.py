@@ -14,18 +14,18 @@ from typing import Any
 from ...core.dtype import as_dtype
 from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...ops.elementwise.cast import Cast
-from ...ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ...ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
 from ...ops.nn.dense import FullyConnected
-from ..fused.narrowed_dense import _narrowed_dense
+from ..fused.narrowed_dense import NarrowedDense
 from ..passes.entries import request_of
 from ..passes.target import Target
 from ..rewrite import graph_pass, Stage, Step
 from .convolution.direct import Forward
 from .kernels.convolutions.conv import way_of
-from .packed import _pack_weight, _packed_convolution, PackedAttrs
+from .packed import PackedAttrs, PackedConvolution, PackWeight
 
 _BYTE = as_dtype("uint8")
-_CONVOLUTIONS = (_convolution_channels_last, _convolution_epilogue)
+_CONVOLUTIONS = (ConvolutionChannelsLast, ConvolutionEpilogue)
 
 
 @graph_pass(Stage.CONSTANTS)
@@ -44,11 +44,11 @@ def pack(step: Step, target: Target) -> Step:
             if step.in_place and is_alone and way.slabs is not None:
                 forms[packed] = way.slabs
             else:
-                packed = _added(made, _pack_weight, attrs, packed, f"{node.name}_packed")
+                packed = _added(made, PackWeight, attrs, packed, f"{node.name}_packed")
                 made.shapes[packed], made.dtypes[packed] = (way.layout.nbytes,), _BYTE
             own = (inputs[0], packed, *inputs[2:])
-            made.replace(node, Node(_packed_convolution, attrs, own, node.name, annotations=node.annotations))
-        elif node.op is _narrowed_dense and node.inputs[1] in step.constant:
+            made.replace(node, Node(PackedConvolution, attrs, own, node.name, annotations=node.annotations))
+        elif node.op is NarrowedDense and node.inputs[1] in step.constant:
             dtype = made.dtypes[inputs[0]]
             narrow = _added(made, Cast, Cast.Attrs(dtype=dtype.name), inputs[1], f"{node.name}_narrowed")
             made.shapes[narrow], made.dtypes[narrow] = made.shapes[inputs[1]], dtype

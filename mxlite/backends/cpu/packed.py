@@ -21,12 +21,13 @@ class PackedAttrs:
     out: Shape
 
 
-class _pack_weight(Op):
+class PackWeight(Op):
     """The weight of a convolution in the layout of its kernel: bytes that only that kernel can read.
 
     weight: (F, C/G, *K)  ->  out: (bytes,) uint8.
     """
 
+    op_name = "_pack_weight"
     inputs = ("weight",)
     Attrs = PackedAttrs
 
@@ -47,9 +48,10 @@ class _pack_weight(Op):
         a.way.pack(weight, out, work)()
 
 
-class _packed_convolution(Op):
+class PackedConvolution(Op):
     """A convolution with the output of `_pack_weight`; see `_convolution_epilogue`."""
 
+    op_name = "_packed_convolution"
     inputs = ("data", "packed", "factor", "bias", "addend")
     Attrs = PackedAttrs
 

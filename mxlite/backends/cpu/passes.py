@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.nn.conv_channels_last import _convolution_channels_last
-from ...ops.nn.deconv_channels_last import _deconvolution_channels_last
+from ...ops.nn.conv_channels_last import ConvolutionChannelsLast
+from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
-from ...ops.nn.pooled_convolution import _pooled_convolution
+from ...ops.nn.pooled_convolution import PooledConvolution
 from ..passes import named
 from ..passes.target import Target
 from ..rewrite import Pass, Pipeline
@@ -62,9 +62,7 @@ class CPUTarget(Target):
 
 TARGET = CPUTarget(
     table(),
-    frozenset(
-        (_convolution_channels_last, _deconvolution_channels_last, _pooled_convolution, FullyConnected)
-    ),
+    frozenset((ConvolutionChannelsLast, DeconvolutionChannelsLast, PooledConvolution, FullyConnected)),
 )
 
 

@@ -21,7 +21,7 @@ from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, threads_for
 from .compiled.random.dropout import dropped, whole_run
 from .compiled.rnn import recurrent, recurrent_code
-from .compiled.rnn.recurrent import Form
+from .compiled.rnn.recurrent import RecurrentForm
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
 from .onednn.product import Layout, Product, product
@@ -44,7 +44,7 @@ class Layers:
         self.widens = dtypes[1] != float32  # parameters
         self.drops = bool(a.p and s.L > 1 and train)
         self.lstm = a.mode == "lstm"
-        self.form = Form(a.mode, s.H, s.B, self.dtype.name, ends=a.use_sequence_length)
+        self.form = RecurrentForm(a.mode, s.H, s.B, self.dtype.name, ends=a.use_sequence_length)
         self.columns = self.form.columns * s.H
         self.gates = s.G * s.H
         self.scratch = 0

@@ -71,7 +71,7 @@ class Expression:
         return Expression(len(places), self.num_constants, steps, outputs), places
 
 
-class Value(StandIn):
+class ExpressionValue(StandIn):
     """One value in a `Writer`, with Python's arithmetic."""
 
     __slots__ = ("number", "w")
@@ -79,7 +79,7 @@ class Value(StandIn):
     def __init__(self, w: Writer, number: int) -> None:
         self.w, self.number = w, number
 
-    def step(self, name: str, *operands: Value | float) -> Value:
+    def step(self, name: str, *operands: ExpressionValue | float) -> ExpressionValue:
         return self.w(name, *operands)
 
 
@@ -88,7 +88,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._steps: list[Step] = []  # including inputs and constants, in the order of creation
-        self._known: dict[Step, Value] = {}
+        self._known: dict[Step, ExpressionValue] = {}
         self.inputs: list[int] = []
         self.constants: list[float] = []
         self._constants_at: list[int] = []
@@ -97,12 +97,12 @@ class Writer:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def input(self) -> Value:
+    def input(self) -> ExpressionValue:
         """A new input."""
         self.inputs.append(len(self._steps))
         return self._new(("input",))
 
-    def constant(self, x: float) -> Value:
+    def constant(self, x: float) -> ExpressionValue:
         """A number that is an argument of the code. It takes the type of the arrays it is combined with."""
         x = float(x)
         if self.dtype is not None and self.dtype.itemsize == 2:
@@ -115,11 +115,11 @@ class Writer:
             self._known[key] = self._new(key)
         return self._known[key]
 
-    def number(self, x: float) -> Value:
+    def number(self, x: float) -> ExpressionValue:
         """A literal in the code."""
-        return Value(self, self._number(x))
+        return ExpressionValue(self, self._number(x))
 
-    def __call__(self, name: str, *operands: Value | float) -> Value:
+    def __call__(self, name: str, *operands: ExpressionValue | float) -> ExpressionValue:
         """The value of a new step, or of an equal step before."""
         step: Step = (name, *(self._number(x) for x in operands))
         if name in _COMMUTE and step[1] > step[2]:
@@ -128,15 +128,15 @@ class Writer:
             self._known[step] = self._new(step)
         return self._known[step]
 
-    def one_where(self, how: str, a: Value | float, b: Value | float) -> Value:
+    def one_where(self, how: str, a: ExpressionValue | float, b: ExpressionValue | float) -> ExpressionValue:
         """1 where the comparison holds, else 0."""
         return self("select", self(how, a, b), 1.0, 0.0)
 
-    def zero_where(self, how: str, a: Value | float, b: Value | float) -> Value:
+    def zero_where(self, how: str, a: ExpressionValue | float, b: ExpressionValue | float) -> ExpressionValue:
         """0 where the comparison holds, else 1: also where one of them is nan."""
         return self("select", self(how, a, b), 0.0, 1.0)
 
-    def expression(self, outputs: Sequence[Value]) -> tuple[Expression, tuple[float, ...]]:
+    def expression(self, outputs: Sequence[ExpressionValue]) -> tuple[Expression, tuple[float, ...]]:
         """The expression written so far, as far as `outputs` need it, and its constants."""
         needed = {v.number for v in outputs}
         for at in range(len(self._steps) - 1, -1, -1):
@@ -152,17 +152,17 @@ class Writer:
         made = Expression(len(self.inputs), len(constants), steps, tuple(new[v.number] for v in outputs))
         return made, tuple(self.constants[i] for i in constants)
 
-    def _number(self, x: Value | float) -> int:
-        if isinstance(x, Value):
+    def _number(self, x: ExpressionValue | float) -> int:
+        if isinstance(x, ExpressionValue):
             return x.number
         key = ("number", float(x))
         if key not in self._known:
             self._known[key] = self._new(key)
         return self._known[key].number
 
-    def _new(self, step: Step) -> Value:
+    def _new(self, step: Step) -> ExpressionValue:
         self._steps.append(step)
-        return Value(self, len(self._steps) - 1)
+        return ExpressionValue(self, len(self._steps) - 1)
 
 
 def _renumbered(step: Step, new: Mapping[int, int]) -> Step:

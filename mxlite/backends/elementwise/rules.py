@@ -12,20 +12,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...graph.gradient import _grad_add, _ones_like
+from ...graph.gradient import GradAdd, OnesLike
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
 from ...ops import find_op, TABLE
-from .expression import Value, Writer
+from .expression import ExpressionValue, Writer
 
-Rule = Callable[..., "Value | Mapping[str, Value] | None"]
+Rule = Callable[..., "ExpressionValue | Mapping[str, ExpressionValue] | None"]
 
 RULES: dict[type[Op], Rule] = {}
 
 
 def write(
-    w: Writer, op: type[Op], attrs: Any, inputs: Mapping[str, Value], dtype: DType
-) -> Mapping[str, Value] | None:
+    w: Writer, op: type[Op], attrs: Any, inputs: Mapping[str, ExpressionValue], dtype: DType
+) -> Mapping[str, ExpressionValue] | None:
     """Write one call of `op`: values by output name, for possible outputs; None: no rule.
 
     `dtype` is that of the forward call's first input. Inputs of which only the shape matters are left out.
@@ -35,7 +35,7 @@ def write(
         return None
     w.dtype = dtype
     made = rule(w, attrs, **inputs)
-    return {op.output_names(attrs)[0]: made} if isinstance(made, Value) else made
+    return {op.output_names(attrs)[0]: made} if isinstance(made, ExpressionValue) else made
 
 
 def view_of(op: type[Op], attrs: Any, name: str, shape: Shape, whole: Shape) -> Shape:
@@ -59,10 +59,12 @@ def _add(names: str | Iterable[str], forward: Rule | None = None, backward: Rule
             RULES[op.grad_op] = backward
 
 
-def _to_data(slope: Callable[..., Value]) -> Rule:
+def _to_data(slope: Callable[..., ExpressionValue]) -> Rule:
     """The gradient of one input `data` from `slope(w, a, known)`, known being `out` or `data`."""
 
-    def rule(w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None) -> Mapping[str, Value]:
+    def rule(
+        w: Writer, a: Any, d_out: ExpressionValue, data: Any = None, out: Any = None
+    ) -> Mapping[str, ExpressionValue]:
         return {"d_data": d_out * slope(w, a, data if out is None else out)}
 
     return rule
@@ -72,7 +74,7 @@ def _unary(step: str) -> Rule:
     return lambda w, a, data: w(step, data)
 
 
-def _where(how: str) -> Callable[[Writer, Any, Any], Value]:
+def _where(how: str) -> Callable[[Writer, Any, Any], ExpressionValue]:
     return lambda w, x, y: w.one_where(how, x, y)
 
 
@@ -84,36 +86,36 @@ _LAMBDA = 1.0507009873554804934193349852946
 _ALPHA = 1.6732632423543772848170429916717
 
 
-def _silu_slope(w: Writer, a: Any, x: Value) -> Value:
+def _silu_slope(w: Writer, a: Any, x: ExpressionValue) -> ExpressionValue:
     s = w("sigmoid", x)
     return ((1 - s) * x + 1) * s
 
 
-def _mish_slope(w: Writer, a: Any, x: Value) -> Value:
+def _mish_slope(w: Writer, a: Any, x: ExpressionValue) -> ExpressionValue:
     t = w("tanh", w("softplus", x))
     return t + (1 - t * t) * x * w("sigmoid", x)
 
 
-def _hard_swish_slope(w: Writer, a: Any, x: Value) -> Value:
+def _hard_swish_slope(w: Writer, a: Any, x: ExpressionValue) -> ExpressionValue:
     inside = w("select", w("le", x, -3.0), 0.0, x * (1 / 3) + 0.5)
     return w("select", w("ge", x, 3.0), 1.0, inside)
 
 
-def _gelu_tanh_slope(w: Writer, a: Any, x: Value) -> Value:
+def _gelu_tanh_slope(w: Writer, a: Any, x: ExpressionValue) -> ExpressionValue:
     s = _gelu_tanh_share(w, x)
     return ((x * x * (6 * _CUBE * _ROOT) + 2 * _ROOT) * x * (1 - s) + 1) * s
 
 
-def _gelu_tanh_share(w: Writer, x: Value) -> Value:
+def _gelu_tanh_share(w: Writer, x: ExpressionValue) -> ExpressionValue:
     """(1 + tanh(y)) / 2 as sigmoid(2 y), which is accurate where tanh is near -1."""
     return w("sigmoid", (x * x * _CUBE + 1) * x * (2 * _ROOT))
 
 
-def _gelu_slope(w: Writer, a: Any, x: Value) -> Value:
+def _gelu_slope(w: Writer, a: Any, x: ExpressionValue) -> ExpressionValue:
     return w("normal", x) + w("bell", x) * (1 / math.sqrt(2 * math.pi)) * x
 
 
-_Function = Callable[[Writer, Any, Value], Value]
+_Function = Callable[[Writer, Any, ExpressionValue], ExpressionValue]
 _ACTIVATIONS: Mapping[str, tuple[_Function, _Function]] = {
     "relu": (lambda w, a, x: w("max", x, 0.0), lambda w, a, y: w("sign", y)),
     "sigmoid": (lambda w, a, x: w("sigmoid", x), lambda w, a, y: (1 - y) * y),
@@ -135,7 +137,7 @@ _ACTIVATIONS: Mapping[str, tuple[_Function, _Function]] = {
 }
 
 
-def _squared(x: Value) -> Value:
+def _squared(x: ExpressionValue) -> ExpressionValue:
     return x * x
 
 
@@ -163,7 +165,7 @@ def _gelu(a: Any) -> str:
     return "gelu" if a.approximate == "none" else "gelu_tanh"
 
 
-def _leaky(w: Writer, a: Any, data: Value, gamma: Value | None = None) -> Value:
+def _leaky(w: Writer, a: Any, data: ExpressionValue, gamma: ExpressionValue | None = None) -> ExpressionValue:
     if a.act_type == "gelu":
         return data * w("normal", data)
     if a.act_type in ("elu", "selu"):
@@ -177,11 +179,11 @@ def _leaky(w: Writer, a: Any, data: Value, gamma: Value | None = None) -> Value:
 
 
 def _leaky_gradient(
-    w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None, gamma: Any = None
-) -> Mapping[str, Value] | None:
+    w: Writer, a: Any, d_out: ExpressionValue, data: Any = None, out: Any = None, gamma: Any = None
+) -> Mapping[str, ExpressionValue] | None:
     if a.act_type == "gelu":
         return {"d_data": d_out * _gelu_slope(w, a, data)}
-    above: Value | float = 1.0
+    above: ExpressionValue | float = 1.0
     if a.act_type == "prelu":
         below = gamma
     elif a.act_type == "selu":
@@ -244,20 +246,22 @@ _add("broadcast_like _identity_with_attr_like_rhs", lambda w, a, lhs: lhs)
 _add("make_loss", lambda w, a, data: {"loss": data})
 _add("ones_like", lambda w, a: w.number(1.0))
 _add("zeros_like", lambda w, a: w.number(0.0))
-RULES[_ones_like] = lambda w, a: w.number(1.0)
+RULES[OnesLike] = lambda w, a: w.number(1.0)
 
 
 # -- an array and a scalar
 
 
-def _scalar(f: Callable[[Writer, Value, Value], Value]) -> Rule:
+def _scalar(f: Callable[[Writer, ExpressionValue, ExpressionValue], ExpressionValue]) -> Rule:
     return lambda w, a, data: f(w, data, w.constant(a.scalar))
 
 
-def _scalar_gradient(f: Callable[..., Value]) -> Rule:
+def _scalar_gradient(f: Callable[..., ExpressionValue]) -> Rule:
     """Rule of a gradient by f(w, d_out, scalar, data or out)."""
 
-    def rule(w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None) -> Mapping[str, Value]:
+    def rule(
+        w: Writer, a: Any, d_out: ExpressionValue, data: Any = None, out: Any = None
+    ) -> Mapping[str, ExpressionValue]:
         return {"d_data": f(w, d_out, w.constant(a.scalar), data if out is None else out)}
 
     return rule
@@ -281,16 +285,18 @@ for _name, _how in (("max", "lt"), ("min", "gt")):
     )
 
 
-def _power(w: Writer, a: Any, data: Value) -> Value | None:
+def _power(w: Writer, a: Any, data: ExpressionValue) -> ExpressionValue | None:
     return _to_power(w, data, a.scalar)
 
 
-def _power_gradient(w: Writer, a: Any, d_out: Value, data: Value) -> Mapping[str, Value] | None:
+def _power_gradient(
+    w: Writer, a: Any, d_out: ExpressionValue, data: ExpressionValue
+) -> Mapping[str, ExpressionValue] | None:
     below = _to_power(w, data, a.scalar - 1)
     return None if below is None else {"d_data": below * d_out * w.constant(a.scalar)}
 
 
-def _to_power(w: Writer, x: Value, n: float) -> Value | None:
+def _to_power(w: Writer, x: ExpressionValue, n: float) -> ExpressionValue | None:
     """x to a power that is a few products and roots; None for others."""
     if n < 0:
         positive = _to_power(w, x, -n)
@@ -312,21 +318,27 @@ _add(
 )
 
 
-def _huber(w: Writer, a: Any, x: Value) -> Value | None:
+def _huber(w: Writer, a: Any, x: ExpressionValue) -> ExpressionValue | None:
     if a.scalar == 0:
         return None
     cut = w("min", w("max", x * w.constant(a.scalar**2), -1.0), 1.0)
     return cut * (x - cut * w.constant(0.5 / a.scalar**2))
 
 
-def _huber_gradient(w: Writer, a: Any, d_out: Value, x: Value) -> Mapping[str, Value]:
+def _huber_gradient(
+    w: Writer, a: Any, d_out: ExpressionValue, x: ExpressionValue
+) -> Mapping[str, ExpressionValue]:
     return {"d_data": d_out * w("min", w("max", x * w.constant(a.scalar**2), -1.0), 1.0)}
 
 
 # -- binary functions
 
 
-def _add_binary(kind: str, f: Callable[[Writer, Value, Value], Value], gradient: Rule | None = None) -> None:
+def _add_binary(
+    kind: str,
+    f: Callable[[Writer, ExpressionValue, ExpressionValue], ExpressionValue],
+    gradient: Rule | None = None,
+) -> None:
     names = [n for n in (f"elemwise_{kind}", f"broadcast_{kind}") if n in TABLE]
     for name in names:
         _add(name, lambda w, a, lhs, rhs: f(w, lhs, rhs))
@@ -335,8 +347,8 @@ def _add_binary(kind: str, f: Callable[[Writer, Value, Value], Value], gradient:
 
 
 def _div_gradient(
-    w: Writer, a: Any, d_out: Value, rhs: Value, lhs: Any = None, out: Any = None
-) -> Mapping[str, Value]:
+    w: Writer, a: Any, d_out: ExpressionValue, rhs: ExpressionValue, lhs: Any = None, out: Any = None
+) -> Mapping[str, ExpressionValue]:
     by_lhs = d_out / rhs
     return {"d_lhs": by_lhs, "d_rhs": -(d_out * (lhs / rhs if out is None else out) / rhs)}
 
@@ -372,7 +384,7 @@ for _name, _how in (
     _add(f"_{_name}_scalar", _scalar(_where(_how)))
 
 
-def _sum(w: Writer, a: Any, **args: Value) -> Value:
+def _sum(w: Writer, a: Any, **args: ExpressionValue) -> ExpressionValue:
     first, *rest = args.values()
     for x in rest:
         first = first + x
@@ -380,24 +392,24 @@ def _sum(w: Writer, a: Any, **args: Value) -> Value:
 
 
 _add("add_n", _sum)
-RULES[_grad_add] = lambda w, a, lhs, rhs: lhs + rhs
+RULES[GradAdd] = lambda w, a, lhs, rhs: lhs + rhs
 
 
 # -- several types
 
 
-def _cast(w: Writer, a: Any, data: Value) -> Value | None:
+def _cast(w: Writer, a: Any, data: ExpressionValue) -> ExpressionValue | None:
     return narrowed(w, data, a.dtype)
 
 
-def narrowed(w: Writer, x: Value, dtype: str) -> Value | None:
+def narrowed(w: Writer, x: ExpressionValue, dtype: str) -> ExpressionValue | None:
     """x cast to `dtype`; None if that is no floating type."""
     if dtype in ("float16", "bfloat16"):
         return w(f"to_{dtype}", x)
     return x if dtype == "float32" else None
 
 
-def _cast_gradient(w: Writer, a: Any, d_out: Value) -> Mapping[str, Value] | None:
+def _cast_gradient(w: Writer, a: Any, d_out: ExpressionValue) -> Mapping[str, ExpressionValue] | None:
     made = narrowed(w, d_out, str(w.dtype))
     return None if made is None else {"d_data": made}
 
@@ -415,8 +427,13 @@ _add(
 
 
 def _lars(
-    w: Writer, a: Any, lrs: Value, weights_sum_sq: Value, grads_sum_sq: Value, wds: Value
-) -> Mapping[str, Value]:
+    w: Writer,
+    a: Any,
+    lrs: ExpressionValue,
+    weights_sum_sq: ExpressionValue,
+    grads_sum_sq: ExpressionValue,
+    wds: ExpressionValue,
+) -> Mapping[str, ExpressionValue]:
     weight = w("sqrt", weights_sum_sq)
     below = w("sqrt", grads_sum_sq) * w.constant(a.rescale_grad) + weight * wds + w.constant(a.eps)
     factor = weight * w.constant(a.eta) / below

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...graph.opdef import DType
 from ...ops.optim.update import Rates
-from .expression import Expression, Value, Writer
+from .expression import Expression, ExpressionValue, Writer
 from .tracer import Numpy, StandIn
 
 Form = tuple[Any, ...]
@@ -94,9 +94,9 @@ class _Pen:
         self.dtype = dtype
         self.counted: list[Form] = []
         self.numbers: list[float] = []
-        self._inputs: dict[Form, Value] = {}
+        self._inputs: dict[Form, ExpressionValue] = {}
 
-    def value(self, x: Any) -> Value:
+    def value(self, x: Any) -> ExpressionValue:
         """Value of a stand-in, or of a number in the arrays' type, as numpy passes it to a loop."""
         if isinstance(x, (_Array, _Rate)):
             assert x.value is not None, "scratch was read before it was written"
@@ -113,7 +113,7 @@ class _Pen:
         self.numbers.append(float(x))
         return ("number", len(self.numbers) - 1)
 
-    def write(self, name: str, *operands: Any, rounds: bool = True) -> Value:
+    def write(self, name: str, *operands: Any, rounds: bool = True) -> ExpressionValue:
         found = self.w(name, *(self.value(x) for x in operands))
         rounds = rounds and self.dtype.itemsize == 2 and name in _ROUNDS
         return self.w(f"to_{self.dtype.name}", found) if rounds else found
@@ -129,14 +129,14 @@ _ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt"})
 class _Array:
     """Stand-in for an array, by one of its elements; None: nothing has been written to it."""
 
-    def __init__(self, pen: _Pen, value: Value | None = None) -> None:
+    def __init__(self, pen: _Pen, value: ExpressionValue | None = None) -> None:
         self.dtype, self.value = pen.dtype, value
 
 
 class _Rate(StandIn):
     """Stand-in for a rate, in the arrays' type: a number that is known at run time."""
 
-    def __init__(self, pen: _Pen, value: Value, there: bool) -> None:
+    def __init__(self, pen: _Pen, value: ExpressionValue, there: bool) -> None:
         self.pen, self.value, self.there = pen, value, there
 
     def __bool__(self) -> bool:
@@ -168,10 +168,10 @@ class _Numpy(Numpy):
     def __init__(self, pen: _Pen) -> None:
         self.pen = pen
 
-    def step(self, name: str, *operands: Any) -> Value:
+    def step(self, name: str, *operands: Any) -> ExpressionValue:
         return self.pen.write(name, *operands)
 
-    def put(self, made: Value, out: _Array) -> _Array:
+    def put(self, made: ExpressionValue, out: _Array) -> _Array:
         out.value = made
         return out
 

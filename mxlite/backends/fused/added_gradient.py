@@ -52,7 +52,7 @@ class AddedGradientAttrs:
         return (data, weight, *bias), (d_out,)
 
 
-class _added_gradient(Op):
+class AddedGradient(Op):
     """``out = addend + gradient``, for an operator of data and weight that is linear in both.
 
     d_out: as the operator's output;  data or weight: the other factor;  addend, out: as the input whose
@@ -60,6 +60,7 @@ class _added_gradient(Op):
     gradient, and a sum.
     """
 
+    op_name = "_added_gradient"
     inputs = ("d_out", "data", "weight", "addend")
     outputs = ("out", "d_bias")
     Attrs = AddedGradientAttrs

@@ -106,7 +106,7 @@ class BandedAttrs:
         return [n for n in (min(self.each, self.count), self.count % self.each) if n]
 
 
-class _banded(Composite):
+class Banded(Composite):
     """Operators on `each` samples at a time.
 
     args: arrays with samples along their first axis, and others  ->  outs: results of the operators that
@@ -114,6 +114,7 @@ class _banded(Composite):
     one that computes it reads that input, and if that operator allows it.
     """
 
+    op_name = "_banded"
     variadic = "args"
     variadic_outputs = "outs"
     Attrs = BandedAttrs
@@ -163,9 +164,10 @@ class _banded(Composite):
         return connected(connect, nbytes, plan.name, like=cls.forward, in_place=plan.in_place)
 
 
-class _banded_gradient(_banded):
+class BandedGradient(Banded):
     """The same for gradient operators, which are not recomputed."""
 
+    op_name = "_banded_gradient"
     recomputable = False
 
 

@@ -22,12 +22,13 @@ class CastGroupAttrs:
     count: int
 
 
-class _fused_casts(Op):
+class FusedCasts(Op):
     """Casts of several arrays to another dtype.
 
     args: (...) of any shapes  ->  output0, ...: each as its input, of `dtype`.
     """
 
+    op_name = "_fused_casts"
     variadic = "args"
     variadic_outputs = "outs"
     cheap = True

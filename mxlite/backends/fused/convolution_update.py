@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.opdef import DType, Op, Shapes
-from ...ops.nn.normed_convolution import _normed_convolution_d_weight
+from ...ops.nn.normed_convolution import NormedConvolutionWeightGradient
 from ...ops.scratch import carve, Piece, scratch_bytes
 from .product_update import JoinedUpdate, step_bytes
 
@@ -39,7 +39,7 @@ class ConvolutionUpdateAttrs:
     @property
     def is_normed(self) -> bool:
         """True if data are normalized first."""
-        return self.maker is _normed_convolution_d_weight
+        return self.maker is NormedConvolutionWeightGradient
 
     @property
     def made_of(self) -> tuple[str, ...]:
@@ -47,13 +47,14 @@ class ConvolutionUpdateAttrs:
         return self.maker.input_names(self.of_maker) if self.is_normed else ("grad", "data")
 
 
-class _convolution_update(JoinedUpdate):
+class ConvolutionUpdate(JoinedUpdate):
     """An optimizer's step of the weight of a convolution without bias, channels last.
 
     grad: (N, *OS, F), data: (N, *S, C) and further inputs of the gradient;  weight, states: (F, C, *K);
     then `hyper`, as in the step. Weight and states are updated.
     """
 
+    op_name = "_convolution_update"
     Attrs = ConvolutionUpdateAttrs
 
     @classmethod

@@ -34,12 +34,13 @@ class DenseActivationAttrs(FullyConnected.Attrs):
     activation: Name = "relu"
 
 
-class _dense_activation(FullyConnected):
+class DenseActivation(FullyConnected):
     """A dense layer and its activation, ``out = activation(data @ weight.T + bias)``.
 
     Shapes and attributes are FullyConnected's. The activation's input is not stored.
     """
 
+    op_name = "_dense_activation"
     Attrs = DenseActivationAttrs
     backward = None  # type: ignore[assignment]
     derivative = None  # type: ignore[assignment]
@@ -71,13 +72,14 @@ class DenseSlopeAttrs:
     activation: Name = "relu"
 
 
-class _dense_slope(Op):
+class DenseSlope(Op):
     """The gradient through a dense layer and the activation before it: (d_out @ weight) * slope(known).
 
     d_out: (..., M);  weight: (M, K);  known: N * K numbers where d_out has N * M  ->  out: as known.
     `known` is the rectifier's output, or another activation's input. Cost: 2 * N * M * K flops.
     """
 
+    op_name = "_dense_slope"
     inputs = ("d_out", "weight", "known")
     accepts = "float"
     recomputable = False

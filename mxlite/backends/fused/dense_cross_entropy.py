@@ -58,7 +58,7 @@ class DenseLossAttrs:
     gradients: bool
 
 
-class _dense_cross_entropy(Op):
+class DenseCrossEntropy(Op):
     """``out = softmax_cross_entropy(data @ weight.T + bias, label)``, and with `gradients` d_out times its
     gradients.
 
@@ -68,6 +68,7 @@ class _dense_cross_entropy(Op):
     three times as many with gradients. A label out of range adds nothing to any of them.
     """
 
+    op_name = "_dense_cross_entropy"
     inputs = ("data", "weight", "bias", "label", "d_out")
     outputs = ("out", "d_data", "d_weight", "d_bias")
     in_place = {"d_data": "data"}

@@ -23,7 +23,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.optim.update import Rates, rest_of
 from ...ops.scratch import carve, scratch_bytes
-from .dense_cross_entropy import _dense_cross_entropy, DenseLossAttrs, reference_pieces, run_bands
+from .dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs, reference_pieces, run_bands
 from .product_update import step_bytes
 
 
@@ -49,13 +49,14 @@ class DenseLossUpdateAttrs:
         return found
 
 
-class _dense_cross_entropy_update(Op):
+class DenseCrossEntropyUpdate(Op):
     """``out, d_data, d_weight, d_bias = _dense_cross_entropy(...)`` and the step on the weight with d_weight.
 
     data, weight, bias, label, d_out and outputs: as there;  state: as weight;  hyper: as in the step. Weight
     and state are updated, and float32 if data is of 16 bits. Cost: 6 * N * M * K flops and the step's.
     """
 
+    op_name = "_dense_cross_entropy_update"
     inputs = ("data", "weight", "bias", "label", "d_out", "state", "hyper")
     outputs = ("out", "d_data", "d_bias")
     mutates = ("weight", "state")
@@ -79,22 +80,22 @@ class _dense_cross_entropy_update(Op):
     def preview(cls, node: Node) -> Node:
         a = DenseLossAttrs(node.attrs.no_bias, False)
         named = dict(zip(node.input_names, node.inputs))
-        inputs = tuple(named[n] for n in _dense_cross_entropy.input_names(a))
-        return replace(node, op=_dense_cross_entropy, attrs=a, inputs=inputs)
+        inputs = tuple(named[n] for n in DenseCrossEntropy.input_names(a))
+        return replace(node, op=DenseCrossEntropy, attrs=a, inputs=inputs)
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
-        return shapes, _without_weight(a, _dense_cross_entropy.infer_shape(a.loss, *shapes[:-2])[1])
+        return shapes, _without_weight(a, DenseCrossEntropy.infer_shape(a.loss, *shapes[:-2])[1])
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
-        return dtypes, _without_weight(a, _dense_cross_entropy.infer_type(a.loss, *dtypes[:-2])[1])
+        return dtypes, _without_weight(a, DenseCrossEntropy.infer_type(a.loss, *dtypes[:-2])[1])
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
         weight, state, hyper = inputs[1], *inputs[-2:]
         step: int = a.op.flops(a.attrs, (weight, weight, state, hyper), ())
-        return _dense_cross_entropy.flops(a.loss, inputs, outputs) + step
+        return DenseCrossEntropy.flops(a.loss, inputs, outputs) + step
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -116,5 +117,5 @@ class _dense_cross_entropy_update(Op):
 
 def _without_weight(a: DenseLossUpdateAttrs, made: Any) -> Any:
     """Values of `made`, given for the outputs of `_dense_cross_entropy`, for the outputs of the update."""
-    named = dict(zip(_dense_cross_entropy.output_names(a.loss), made))
-    return tuple(named[n] for n in _dense_cross_entropy_update.output_names(a))
+    named = dict(zip(DenseCrossEntropy.output_names(a.loss), made))
+    return tuple(named[n] for n in DenseCrossEntropyUpdate.output_names(a))

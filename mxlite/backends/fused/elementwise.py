@@ -30,7 +30,7 @@ class FusedAttrs:
     dtypes: tuple[DType, ...]
 
 
-class _fused_elementwise(Op):
+class FusedElementwise(Op):
     """Several elementwise operators in one pass over memory.
 
     args: arrays that broadcast, reshaped to `views`, to `shape`  ->  output0, ...: `shape`, of `dtypes`.
@@ -38,6 +38,7 @@ class _fused_elementwise(Op):
     results are rounded.
     """
 
+    op_name = "_fused_elementwise"
     variadic = "args"
     variadic_outputs = "outs"
     cheap = True
@@ -98,8 +99,9 @@ def _blocks(shape: Shape) -> Any:
             yield (*outer, slice(i, i + step))
 
 
-class _fused_elementwise_gradient(_fused_elementwise):
+class FusedElementwiseGradient(FusedElementwise):
     """The same as a gradient operator: never recomputed."""
 
+    op_name = "_fused_elementwise_gradient"
     recomputable = False
     cheap = False

@@ -45,12 +45,13 @@ class LoadedAttrs(FullyConnected.Attrs):
     given: Any = None
 
 
-class _loaded_dense(FullyConnected):
+class LoadedDense(FullyConnected):
     """A dense layer of a function's result, ``out = function(data) @ weight.T + bias``.
 
     Shapes and attributes are FullyConnected's.
     """
 
+    op_name = "_loaded_dense"
     Attrs = LoadedAttrs
     backward = None  # type: ignore[assignment]
     derivative = None  # type: ignore[assignment]
@@ -74,13 +75,14 @@ class _loaded_dense(FullyConnected):
         FullyConnected.forward(xp, a, made, weight, bias, out=out, work=rest)
 
 
-class _loaded_dense_gradient(Op):
+class LoadedDenseGradient(Op):
     """Gradients of a `_loaded_dense` in its data and its weight.
 
     d_out: as out of FullyConnected, N * M numbers;  weight: (M, K);  data: N * K numbers
     ->  d_data: as data;  d_weight: (M, K). Cost: 4 * N * M * K flops. `d_data` may lie over `data`.
     """
 
+    op_name = "_loaded_dense_gradient"
     inputs = ("d_out", "weight", "data")
     outputs = ("d_data", "d_weight")
     accepts = "float"
@@ -142,13 +144,14 @@ class LoadedUpdateAttrs:
     attrs: Any
 
 
-class _loaded_dense_update(JoinedUpdate):
+class LoadedDenseUpdate(JoinedUpdate):
     """A `_loaded_dense_gradient` and the optimizer's step on its weight.
 
     d_out, data: as there;  weight, states: (M, K);  then `hyper`, as in the step  ->  d_data: as data, and
     may overwrite it. Weight and states are updated. A float32 weight of 16-bit data is read as rounded.
     """
 
+    op_name = "_loaded_dense_update"
     makers = ("d_out", "data")
     outputs = ("d_data",)
     Attrs = LoadedUpdateAttrs
@@ -170,7 +173,7 @@ class _loaded_dense_update(JoinedUpdate):
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
         d_out, data, weight, *others = inputs
         step: int = a.op.flops(a.attrs, (weight, weight, *others), ())
-        own = _loaded_dense_gradient.flops(a.layer, (d_out, weight, data), (data, weight))
+        own = LoadedDenseGradient.flops(a.layer, (d_out, weight, data), (data, weight))
         return own + step
 
     @staticmethod
@@ -182,7 +185,7 @@ class _loaded_dense_update(JoinedUpdate):
         d_out, data, weight, *states, hyper = args
         gradient, rounded, rest = carve(work, _update_pieces(a, tuple(x.shape for x in args), data.dtype))
         xp.copyto(rounded, weight, casting="same_kind")
-        _loaded_dense_gradient.forward(
+        LoadedDenseGradient.forward(
             xp, a.layer, d_out, rounded, data, d_data=d_data, d_weight=gradient, work=rest
         )
         a.op.forward(xp, a.attrs, weight, gradient, *states, hyper, work=rest)
@@ -219,7 +222,7 @@ def _update_pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
     and of the step.
     """
     d_out, data, weight = inputs[:3]
-    own = _loaded_dense_gradient.workspace(a.layer, (d_out, weight, data), (data, weight), dtype)
+    own = LoadedDenseGradient.workspace(a.layer, (d_out, weight, data), (data, weight), dtype)
     nbytes = max(own, step_bytes(a, weight, dtype))
     return [(weight, accumulator(dtype)), (weight, dtype), ((nbytes,), _byte)]
 

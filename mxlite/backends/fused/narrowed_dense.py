@@ -36,12 +36,13 @@ FEWEST = 8
 _MULTIPLE = 16  # rows: whole vectors, whether or not a kernel transposes the product
 
 
-class _narrowed_dense(Op):
+class NarrowedDense(Op):
     """``out = data @ weight.T + bias``, as in FullyConnected, with the weight rounded to the type of data.
 
     data: (N, ...) read as (N, K), of 16 bits;  weight: (M, K), float32;  bias: (M,)  ->  out: (N, M).
     """
 
+    op_name = "_narrowed_dense"
     inputs = FullyConnected.inputs
     Attrs = FullyConnected.Attrs
     input_names = FullyConnected.input_names
@@ -80,12 +81,13 @@ class NarrowedGradientAttrs:
     shape: Shape
 
 
-class _narrowed_dense_d_data(Op):
+class NarrowedDenseDataGradient(Op):
     """The gradient of `_narrowed_dense` in its data, ``d_data = grad @ weight``.
 
     grad: N * M numbers read as (N, M), of 16 bits;  weight: (M, K), float32  ->  d_data: `shape`, as grad.
     """
 
+    op_name = "_narrowed_dense_d_data"
     inputs = ("grad", "weight")
     outputs = ("d_data",)
     recomputable = False

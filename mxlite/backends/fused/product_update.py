@@ -81,13 +81,14 @@ class JoinedUpdate(Op):
         return replace(a, attrs=a.op.timed_as(a.attrs))
 
 
-class _product_update(JoinedUpdate):
+class ProductUpdate(JoinedUpdate):
     """An optimizer's step, ``weight, states = step(weight, x.T @ y, states)``.
 
     x: N * R numbers read as (N, R);  y: N * C read as (N, C);  weight, states: (R, C);  then `hyper`, as in
     the step. Weight and states are updated. Cost: 2 * N * R * C flops and the step's.
     """
 
+    op_name = "_product_update"
     makers = ("x", "y")
     Attrs = ProductUpdateAttrs
 

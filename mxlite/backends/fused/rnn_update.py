@@ -26,7 +26,7 @@ import numpy as np
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.linalg.product import product, product_bytes
-from ...ops.rnn.rnn_gates import _rnn_keeping_gates
+from ...ops.rnn.rnn_gates import RnnKeepingGates
 from ...ops.rnn.rnn_gradient import backward_pieces, run_of
 from ...ops.rnn.rnn_layout import places, Sizes
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
@@ -46,7 +46,7 @@ class GateGradientsAttrs:
     heads: tuple[str, ...]
 
 
-class _rnn_gate_gradients(Op):
+class RnnGateGradients(Op):
     """Backward of `_rnn_keeping_gates` without the gradient of its parameters.
 
     Inputs: heads, those of `d_out`, `d_state_output` and `d_statecell_output` that are present; then the
@@ -56,6 +56,7 @@ class _rnn_gate_gradients(Op):
     16 bits.
     """
 
+    op_name = "_rnn_gate_gradients"
     variadic = "args"
     outputs = ("d_data", "d_state", "d_state_cell", "d_gates", "d_biases")
     recomputable = False
@@ -63,7 +64,7 @@ class _rnn_gate_gradients(Op):
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        rnn = _rnn_keeping_gates
+        rnn = RnnKeepingGates
         kept = [n for n in rnn.output_names(a.rnn) if n in ("out", "layers", "cells", "gates")]
         return (*a.heads, *rnn.input_names(a.rnn)[1:], *kept)
 
@@ -73,7 +74,7 @@ class _rnn_gate_gradients(Op):
 
     @classmethod
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        options = _rnn_keeping_gates.backward_in_place_options(a.rnn)
+        options = RnnKeepingGates.backward_in_place_options(a.rnn)
         donors = {"d_data": tuple(n for n in options.get("d_data", ()) if n in cls.input_names(a))}
         return donors | {"d_gates": ("gates",)}
 
@@ -94,7 +95,7 @@ class _rnn_gate_gradients(Op):
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return _rnn_keeping_gates.flops(a.rnn, (a.data,), ())
+        return RnnKeepingGates.flops(a.rnn, (a.data,), ())
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -111,7 +112,7 @@ class _rnn_gate_gradients(Op):
         xp: Any, a: Any, *args: Any,
         d_data: Any, d_state: Any, d_gates: Any, d_biases: Any, work: Any, d_state_cell: Any = None,
     ) -> None:  # fmt: skip
-        given = _rnn_gate_gradients.named(a, args)
+        given = RnnGateGradients.named(a, args)
         run_of(
             xp, a.rnn, Sizes.of(a.rnn, a.data), None, given["parameters"],
             (given["state"], given.get("state_cell")), None,
@@ -135,7 +136,7 @@ class RNNUpdateAttrs:
     rnn: Any
 
 
-class Part(NamedTuple):
+class ParameterPart(NamedTuple):
     """A matrix of the parameters, or some rows of it.
 
     pass_: its layer and direction. column: the first column of this part in the gates' gradients. begin: its
@@ -158,14 +159,14 @@ class Part(NamedTuple):
         return slice(self.begin, self.begin + self.rows * self.columns)
 
 
-def matrices(rnn: Any, s: Sizes) -> Iterator[Part]:
+def matrices(rnn: Any, s: Sizes) -> Iterator[ParameterPart]:
     """All matrices of the parameters. A GRU's candidate has a gradient of its own for its hidden part."""
     for number, place in enumerate(places(s)):
         rows, columns = place.x.shape
-        yield Part(number, 0, place.x.begin, rows, columns, of_hidden=False)
+        yield ParameterPart(number, 0, place.x.begin, rows, columns, of_hidden=False)
         for column, row, count in ((0, 0, 2), (3, 2, 1)) if rnn.mode == "gru" else ((0, 0, s.G),):
             begin = place.h.begin + row * s.H * s.P
-            yield Part(number, column * s.H, begin, count * s.H, s.P, of_hidden=True)
+            yield ParameterPart(number, column * s.H, begin, count * s.H, s.P, of_hidden=True)
 
 
 def biases(rnn: Any, s: Sizes) -> Iterator[tuple[int, int, slice]]:
@@ -177,7 +178,9 @@ def biases(rnn: Any, s: Sizes) -> Iterator[tuple[int, int, slice]]:
             yield number, column * s.H, slice(begin, begin + count * s.H)
 
 
-def factor_of(given: Mapping[str, Any], s: Sizes, part: Part, room: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+def factor_of(
+    given: Mapping[str, Any], s: Sizes, part: ParameterPart, room: Any
+) -> tuple[Any, list[tuple[Any, Any]]]:
     """The factor of a matrix's gradient, (T, B, columns) in the type of `room`, in whose elements it lies
     unless it can be used in place; and the copies that fill it first, (target, source).
     """
@@ -209,7 +212,7 @@ def _befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[
         yield slice(s.T - 1, s.T), state[number]
 
 
-class _rnn_update(JoinedUpdate):
+class RnnUpdate(JoinedUpdate):
     """An optimizer's step for the parameters of recurrent layers, from the gradients of their gates' sums.
 
     d_gates, d_biases: as in `_rnn_gate_gradients`;  data, state, out, layers: as in the layers, which may be
@@ -217,6 +220,7 @@ class _rnn_update(JoinedUpdate):
     Cost: as many flops as the layers forward, and the step's.
     """
 
+    op_name = "_rnn_update"
     makers = ("d_gates", "d_biases", "data", "state", "out", "layers")
     Attrs = RNNUpdateAttrs
 
@@ -229,7 +233,7 @@ class _rnn_update(JoinedUpdate):
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         _, (weight, *others) = cls.halves(a, inputs)
         step: int = a.op.flops(a.attrs, (weight, weight, *others), ())
-        return _rnn_keeping_gates.flops(a.rnn, (inputs[2],), ()) + step
+        return RnnKeepingGates.flops(a.rnn, (inputs[2],), ()) + step
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -243,7 +247,7 @@ class _rnn_update(JoinedUpdate):
 
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, work: Any) -> None:
-        given, (*own, hyper) = _rnn_update.halves(a, args)
+        given, (*own, hyper) = RnnUpdate.halves(a, args)
         data = given["data"].shape
         s = Sizes.of(a.rnn, data)
         factor, room, rest = carve(work, _pieces(a, data, given["d_gates"].dtype))

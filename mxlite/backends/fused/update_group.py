@@ -27,13 +27,14 @@ class GroupAttrs:
         return len(self.op.inputs) - 1
 
 
-class _fused_updates(Op):
+class FusedUpdates(Op):
     """Updates of several weights, in any order.
 
     args: for each weight in turn weight, gradient, states (and the copy), and at the end `hyper`; weights and
     states are updated.
     """
 
+    op_name = "_fused_updates"
     variadic = "args"
     outputs = ()
     recomputable = False

@@ -36,12 +36,13 @@ weight, or adds to its gradient."""
 _NARROW = np.dtype("float16")  # as long as any type of 16 bits
 
 
-class _wide_dense(Op):
+class WideDense(Op):
     """``out = data @ weight.T + bias``, as in FullyConnected, with data rounded to the type of the weight.
 
     data: (N, ...) read as (N, K), float32;  weight: (M, K), of 16 bits;  bias: (M,)  ->  out: (N, M).
     """
 
+    op_name = "_wide_dense"
     inputs = FullyConnected.inputs
     Attrs = FullyConnected.Attrs
     input_names = FullyConnected.input_names
@@ -81,13 +82,14 @@ class WideGradientAttrs:
     shape: Shape
 
 
-class _wide_dense_d_weight(Op):
+class WideDenseWeightGradient(Op):
     """The weight gradient of `_wide_dense`, ``d_weight = d_out.T @ data``, with data rounded.
 
     d_out: N * M numbers read as (N, M), of 16 bits;  data: N * K read as (N, K), float32  ->  d_weight:
     (M, K), float32.
     """
 
+    op_name = "_wide_dense_d_weight"
     inputs = ("d_out", "data")
     outputs = ("d_weight",)
     recomputable = False

@@ -19,7 +19,7 @@ from .handwritten.elements import convert, fill
 from .kernels import table
 from .passes import GPUTarget, low_memory, optimize
 from .remote import GPU
-from .runtime.array import DeviceArray, extent, is_dense, overlap, Part
+from .runtime.array import DeviceArray, extent, is_dense, overlap, StridedView
 from .runtime.cuda_device import CudaDevice
 from .runtime.dlpack import capsule_of, CPU as HOST, CUDA, Given
 from .runtime.host_kernel import on_host
@@ -217,7 +217,7 @@ class GPUBackend(Backend):
 
     def adopt(self, given: Given, var: Var) -> Any:
         """An array over another library's memory, whose work on it our compute stream waits for already."""
-        kind = Part(None, given.address, given.shape, given.strides, given.dtype)  # type: ignore[arg-type]
+        kind = StridedView(None, given.address, given.shape, given.strides, given.dtype)  # type: ignore[arg-type]
         low, high = extent(kind)
         memory = self.device.pool.borrow(low, high - low, given.release)
         with self.device.active():

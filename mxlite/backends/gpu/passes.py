@@ -13,12 +13,12 @@ from typing import Any
 
 from ...graph import Op
 from ...ops.nn.conv import Convolution
-from ...ops.nn.conv_channels_last import _convolution_channels_last
+from ...ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ...ops.nn.deconv import Deconvolution
-from ...ops.nn.deconv_channels_last import _deconvolution_channels_last
+from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
-from ...ops.norm.norm_act import _norm_act, NormActAttrs
-from ...ops.norm.norm_again import _norm_again
+from ...ops.norm.norm_act import NormAct, NormActAttrs
+from ...ops.norm.norm_again import NormAgain
 from ..base import Request, Row
 from ..passes import named
 from ..passes.target import Prices, Target
@@ -49,9 +49,9 @@ LOW_MEMORY: tuple[Pass, ...] = named("lightened", "divided", "late_results")
 
 APART: tuple[type[Op], ...] = (
     Convolution,
-    _convolution_channels_last,
+    ConvolutionChannelsLast,
     Deconvolution,
-    _deconvolution_channels_last,
+    DeconvolutionChannelsLast,
     FullyConnected,
 )
 """Operators whose kernels compute the gradient in data apart from that in the weight."""
@@ -73,7 +73,7 @@ class GPUTarget(Target):
     def has_kernel(self, request: Request) -> bool:
         """Whether a row answers; of a norm that is made again, with the bits of the first time: cuDNN's norms
         round in a way of their own."""
-        if request.op is _norm_again and request.attrs.plus != "behind":
+        if request.op is NormAgain and request.attrs.plus != "behind":
             first = self.kernel(_first_time(request))
             if first is not None and first.name.startswith("cudnn"):
                 return False
@@ -110,4 +110,4 @@ def _first_time(r: Request) -> Request:
     add = bool(attrs.pop("plus"))
     inputs, channels = r.inputs[:6], r.inputs[1]
     outputs = (r.inputs[0], channels, channels)
-    return replace(r, op=_norm_act, attrs=NormActAttrs(**attrs, add=add), inputs=inputs, outputs=outputs)
+    return replace(r, op=NormAct, attrs=NormActAttrs(**attrs, add=add), inputs=inputs, outputs=outputs)

@@ -25,17 +25,17 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
-from ...ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
+from ...ops.layout import ChannelsFirst, ChannelsLast, last, LayoutAttrs, moves
 from ...ops.nn.conv import Convolution
-from ...ops.nn.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from ...ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from ...ops.nn.deconv import Deconvolution
-from ...ops.nn.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
-from ...ops.nn.dropout import _dropout_channels_last
+from ...ops.nn.deconv_channels_last import ChannelsLastDeconvAttrs, DeconvolutionChannelsLast
+from ...ops.nn.dropout import DropoutChannelsLast
 from ...ops.nn.pool import Pooling
-from ...ops.nn.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
+from ...ops.nn.pool_channels_last import ChannelsLastPoolingAttrs, PoolingChannelsLast
 from ...ops.norm.lrn import LRN
-from ...ops.norm.lrn_channels_last import _lrn_channels_last
-from ...ops.norm.norm_act import _norm_act
+from ...ops.norm.lrn_channels_last import LrnChannelsLast
+from ...ops.norm.norm_act import NormAct
 from ...ops.shape.reshape import expand_dims
 from ..base import Request
 from ..rewrite import graph_pass, Stage, Step
@@ -101,7 +101,7 @@ class _Layout:
             if len(shape) < 3:
                 return self.first(old)
             attrs = LayoutAttrs(moves=moves(shape))
-            node = self.r.add(_channels_last, attrs, [self.r.of(old)], f"{old.node.name}_channels_last")
+            node = self.r.add(ChannelsLast, attrs, [self.r.of(old)], f"{old.node.name}_channels_last")
             self.lasts[old] = Entry(node)
         return self.lasts[old]
 
@@ -116,7 +116,7 @@ class _Layout:
             name, attrs = old.node.name, expand_dims.Attrs(axis=tuple(range(lacks)))
             wide = Entry(self.r.add(expand_dims, attrs, [self.first(old)], f"{name}_of_{rank}_axes"))
             move = LayoutAttrs(moves=moves(self.r.shapes[wide]))
-            node = self.r.add(_channels_last, move, [wide], f"{name}_of_{rank}_axes_channels_last")
+            node = self.r.add(ChannelsLast, move, [wide], f"{name}_of_{rank}_axes_channels_last")
             self.wider[old, rank] = Entry(node)
         return self.wider[old, rank]
 
@@ -124,7 +124,7 @@ class _Layout:
         """`old` in the usual order."""
         if old not in self.firsts:
             attrs = LayoutAttrs(moves=moves(self.r.shapes[old]))
-            node = self.r.add(_channels_first, attrs, [self.lasts[old]], f"{old.node.name}_channels_first")
+            node = self.r.add(ChannelsFirst, attrs, [self.lasts[old]], f"{old.node.name}_channels_first")
             self.r.put(old, Entry(node))
             self.firsts.add(old)
         return self.r.of(old)
@@ -161,8 +161,8 @@ def _arrays(node: Node) -> set[Entry]:
 
 
 _FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
-    Convolution: (_convolution_channels_last, ChannelsLastAttrs),
-    Deconvolution: (_deconvolution_channels_last, ChannelsLastDeconvAttrs),
+    Convolution: (ConvolutionChannelsLast, ChannelsLastAttrs),
+    Deconvolution: (DeconvolutionChannelsLast, ChannelsLastDeconvAttrs),
 }
 """Operator -> its form with channels last, and that one's attributes."""
 
@@ -214,15 +214,15 @@ def _leaky(node: Node, rank: int) -> tuple[type[Op], Any] | None:
 
 def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     """An element keeps its random number."""
-    return _dropout_channels_last, node.attrs
+    return DropoutChannelsLast, node.attrs
 
 
 def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return _pooling_channels_last, ChannelsLastPoolingAttrs(**attrs_by_name(node.attrs) | {"layout": None})
+    return PoolingChannelsLast, ChannelsLastPoolingAttrs(**attrs_by_name(node.attrs) | {"layout": None})
 
 
 def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return _lrn_channels_last, node.attrs
+    return LrnChannelsLast, node.attrs
 
 
 _ELEMENTWISE = (
@@ -241,7 +241,7 @@ def _carriers() -> dict[type[Op], Follow]:
     if not _found:
         _found.update((find_op(name), Follow(_as_it_is)) for name in _ELEMENTWISE)
         _found[find_op("BatchNorm")] = Follow(_axis("axis"), ("data",))
-        _found[_norm_act] = Follow(_axis("axis"), ("data", "addend"))
+        _found[NormAct] = Follow(_axis("axis"), ("data", "addend"))
         _found[Pooling] = Follow(_pooling, ("data",))
         _found[LRN] = Follow(_lrn, ("data",))
         _found[find_op("Concat")] = Follow(_axis("dim"))

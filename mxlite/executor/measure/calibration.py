@@ -158,15 +158,17 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
     if not rows[-1].turns:
         return {}
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
-    seen: list[list[Place]] = []
+    seen: list[list[TimedPlace]] = []
     for plan, tried in zip(of_plans, rows):
         steps = zip(plan.schedule.task, walk(plan), zip(*tried.turns))
-        seen.append([Place(keys[t], call.lost, median(of)) for t, call, of in steps if t in keys and any(of)])
+        seen.append(
+            [TimedPlace(keys[t], call.lost, median(of)) for t, call, of in steps if t in keys and any(of)]
+        )
     tasks = {key: problem.tasks[c] for c, key in keys.items()}
     return settled(seen, {key: Seconds(task.cold, task.warm) for key, task in tasks.items()})
 
 
-class Place(NamedTuple):
+class TimedPlace(NamedTuple):
     """A call in a plan's step: its key, the share of its bytes that the cache has lost, and its seconds."""
 
     key: str
@@ -174,13 +176,13 @@ class Place(NamedTuple):
     seconds: float
 
 
-def settled(plans: Sequence[Sequence[Place]], alone: Mapping[str, Seconds]) -> dict[str, Seconds]:
+def settled(plans: Sequence[Sequence[TimedPlace]], alone: Mapping[str, Seconds]) -> dict[str, Seconds]:
     """Times of calls from those in isolation, `alone`, and those of their places in the steps of two `plans`.
 
     A call's mean is that of all its places. The effect of the cache is that in isolation times one
     number for all calls, chosen so that the difference of both steps is the measured one.
     """
-    of: dict[str, list[Place]] = {}
+    of: dict[str, list[TimedPlace]] = {}
     for place in chain(*plans):
         of.setdefault(place.key, []).append(place)
     usual = {key: mean(p.seconds for p in places) for key, places in of.items()}

@@ -32,7 +32,7 @@ from .constants import constant_bytes
 from .lazy_steps import LazySteps
 from .lower import lower, Lowered
 from .metrics import with_metrics
-from .step import check_grad_req, forward_step, input_names, Step, training_step
+from .step import check_grad_req, forward_step, input_names, PlannedStep, training_step
 
 Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
 
@@ -177,10 +177,10 @@ class Candidates:
     # -- steps ---------------------------------------------------------------------------------
 
     @cached_property
-    def usual_step(self) -> Step:
+    def usual_step(self) -> PlannedStep:
         return self._step(self.simple)
 
-    def _step(self, graph: Graph) -> Step:
+    def _step(self, graph: Graph) -> PlannedStep:
         """The training step for `graph`."""
         if not self.trains:
             return forward_step(graph, self.data, train=not self.request.forward_only)
@@ -205,7 +205,7 @@ class Candidates:
         return found
 
     def _lowered(
-        self, step: Step, order: Lowered | None, light: bool, variant: Pass | None = None
+        self, step: PlannedStep, order: Lowered | None, light: bool, variant: Pass | None = None
     ) -> Lowered:
         """A step of training, with inference beside it."""
         # Constants that inference keeps take as much as the weights: not within a budget, nor where

@@ -16,13 +16,13 @@ import numpy as np
 from ...backends import Backend, rewrite
 from ...backends.rewrite import Rewrite, Stage, told
 from ...graph import Entry, Graph, Node, Shape
-from .step import Key, Step
+from .step import Key, PlannedStep
 
 CONSTANTS = "constants"
 """The name of this rewrite."""
 
 
-def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
+def hoist(step: PlannedStep, backend: Backend, in_place: bool = False) -> PlannedStep:
     """`step`, an inference pass, with its constant nodes first; itself if there are none. O(nodes).
 
     If inputs cannot be told from parameters, as for arrays given to `bind`, there are none. in_place:
@@ -72,7 +72,7 @@ def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
     )
 
 
-def constant_bytes(step: Step) -> int:
+def constant_bytes(step: PlannedStep) -> int:
     """Bytes of storage that `hoist` created, and additional bytes of parameters in another form."""
     nbytes = {key: int(np.prod(s)) * d.itemsize for key, (s, d) in step.owned.items()}
     extra = sum(form.nbytes - nbytes[key] for key, form in step.forms.items())

@@ -22,7 +22,7 @@ from ...memplan.remat.bound import forward_bound
 from .accumulate import accumulated
 from .constants import CONSTANTS, hoist
 from .preview import makes_late, PREVIEWS, with_previews
-from .step import Key, Step
+from .step import Key, PlannedStep
 
 RNG_BYTES = 16  # seed and step, uint64 each
 STAGING: Key = ("staging", 0)
@@ -39,7 +39,7 @@ class Lowered:
     `light`: True if it is one for steps without a budget.
     """
 
-    step: Step
+    step: PlannedStep
     backend: Backend
     problem: Problem
     calls: tuple[Call, ...]
@@ -67,7 +67,7 @@ class Lowered:
 
 
 def lower(
-    step: Step,
+    step: PlannedStep,
     backend: Backend,
     extra_fixed: Mapping[str, int] | None = None,
     inference: MemoryPlan | None = None,
@@ -148,7 +148,7 @@ def lower(
     )
 
 
-def _with_previews_marked(found: LoweredGraph, step: Step) -> LoweredGraph:
+def _with_previews_marked(found: LoweredGraph, step: PlannedStep) -> LoweredGraph:
     """`found` with the tasks marked that a whole step leaves out: they take none of its time."""
     tasks = (
         replace(task, preview=True, seconds=0.0) if call.node in step.previews else task
@@ -157,13 +157,13 @@ def _with_previews_marked(found: LoweredGraph, step: Step) -> LoweredGraph:
     return replace(found, tasks=tuple(tasks)) if step.previews else found
 
 
-def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:
+def _differs_in_size_only(problem: Problem, step: PlannedStep, like: Lowered) -> bool:
     if (step.num_constant, len(problem.tasks)) != (like.step.num_constant, len(like.listed.tasks)):
         return False  # the usual case, detected quickly
     return structure(problem) == structure(like.listed)
 
 
-def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
+def staged(step: PlannedStep) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """The inputs that batches are copied to from the host, with shape and dtype."""
     return {
         key[1]: step.owned[key]
@@ -172,7 +172,7 @@ def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     }
 
 
-def _with_staging(step: Step, remote: Remote) -> Step:
+def _with_staging(step: PlannedStep, remote: Remote) -> PlannedStep:
     """`step` that owns a block in which a batch waits."""
     nbytes = remote.staging_bytes(staged(step))
     if not nbytes:
@@ -188,7 +188,7 @@ def rewrites(backend: Backend) -> tuple[str, ...]:
     return (*names, *((PREVIEWS,) if makes_late(names) else ()), CONSTANTS)
 
 
-def _rewritten(step: Step, backend: Backend, light: bool, variant: Pass | None) -> Step:
+def _rewritten(step: PlannedStep, backend: Backend, light: bool, variant: Pass | None) -> PlannedStep:
     """`step` rewritten by the backend's passes."""
     made = rewrite.Step.of(step.graph, step.storage, step.num_forward, train=step.train)
     made = backend.optimize().run(Stage.STEP, made)

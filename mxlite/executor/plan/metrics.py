@@ -15,7 +15,7 @@ from typing import Any
 from ...backends import Backend
 from ...backends.base import Request
 from ...graph import Entry, Node, Op, variable
-from .step import Key, Step
+from .step import Key, PlannedStep
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def taken_key(number: int) -> Key:
     return ("var", f"_metric{number}_taken")
 
 
-def with_metrics(step: Step, metrics: Sequence[Counted], backend: Backend) -> Step:
+def with_metrics(step: PlannedStep, metrics: Sequence[Counted], backend: Backend) -> PlannedStep:
     """`step` with these metrics' sums over its batch. O(nodes).
 
     To the planner that is an update, which runs as soon as it can after the forward pass.

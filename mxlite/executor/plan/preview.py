@@ -19,7 +19,7 @@ from dataclasses import replace
 from ...backends import rewrite
 from ...backends.rewrite import Rewrite, told
 from ...graph import Entry, Node
-from .step import Step
+from .step import PlannedStep
 
 PREVIEWS = "previews"
 """The name of this rewrite."""
@@ -30,7 +30,7 @@ def makes_late(passes: Iterable[str]) -> bool:
     return "loss_updates" in passes
 
 
-def with_previews(step: Step) -> Step:
+def with_previews(step: PlannedStep) -> PlannedStep:
     """`step` with a preview of each output that is computed after the forward pass. O(inputs)."""
     graph, count = step.graph, step.num_forward
     operators = [n for n in graph.nodes if n.op is not None]

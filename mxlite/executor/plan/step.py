@@ -75,7 +75,7 @@ class _accumulate(Op):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """A training or inference step before planning.
 
     `graph.nodes` is in execution order; its first `num_forward` operator nodes are the forward pass.
@@ -153,14 +153,14 @@ def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
     return result
 
 
-def forward_step(graph: Graph, inputs: set[str], train: bool) -> Step:
+def forward_step(graph: Graph, inputs: set[str], train: bool) -> PlannedStep:
     """The forward pass alone. `graph` has all shapes and dtypes."""
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
     for entry, key in storage.items():
         owned.add(key, graph, entry, "outputs")
     count = sum(1 for n in graph.nodes if n.op is not None)
-    return Step(graph, count, train, storage, owned.shapes, owned.category)
+    return PlannedStep(graph, count, train, storage, owned.shapes, owned.category)
 
 
 def training_step(
@@ -171,7 +171,7 @@ def training_step(
     scaling: Scaling | None = None,
     count: int | None = None,
     points: Sequence[str] = (),
-) -> Step:
+) -> PlannedStep:
     """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
 
     With `scaling` too, an update that overflows is skipped. Outputs beyond the first `count` are only
@@ -216,7 +216,7 @@ def training_step(
         for weight in wanted:
             owned.add(("grad", weight.node.name), graph, weight, "gradients")
     trained, shown = _with_points_stored(trained, there, storage, owned)
-    return Step(
+    return PlannedStep(
         trained,
         num_forward,
         True,

@@ -11,9 +11,9 @@ import numpy as np
 from ...core import as_dtype, bfloat16, BindError, DTypeError
 from ...core.dtype import float32
 from ...graph import Entry, Graph, mixed_precision, Policy, Scaling, Shape
-from ...ops.elementwise.cast import _shore, Cast
+from ...ops.elementwise.cast import Cast, Shore
 from ...ops.elementwise.finite import multi_all_finite
-from ...ops.optim.scaled_update import _scaled_update
+from ...ops.optim.scaled_update import ScaledUpdate
 from ...ops.precision import precision_of, wide_inputs
 from ..plan.step import input_names
 from .infer import infer, shapes_of_variables
@@ -82,7 +82,7 @@ class LossScale:
     def in_step(self) -> Scaling:
         """Test of gradients and decision inside the step."""
         attrs = {"dynamic": self.dynamic, "window": self.window, "largest": self.largest}
-        return Scaling(multi_all_finite, _scaled_update, attrs)
+        return Scaling(multi_all_finite, ScaledUpdate, attrs)
 
 
 def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool, stored: Collection[str] = ()) -> Graph:
@@ -92,7 +92,7 @@ def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool, stored: C
     dtype = amp_dtype(amp)
     if dtype is None:
         return graph
-    policy = Policy(dtype, precision_of, wide_inputs, Cast, _shore if scaled else None)
+    policy = Policy(dtype, precision_of, wide_inputs, Cast, Shore if scaled else None)
     return mixed_precision(graph, policy, data, stored)
 
 

@@ -36,7 +36,7 @@ LOCK = forks.rlock()
 are pushed. Nothing waits for the engine inside."""
 
 
-class Form(Protocol):
+class StoredForm(Protocol):
     """A layout that takes `nbytes`: 1-D arrays of so many bytes are converted to it and back. Two
     are equal if they are the same layout.
     """
@@ -73,7 +73,7 @@ class Resident:
             self.memory.fill(0)
         del plain
         self.var = array.var
-        self.form: Form | None = None
+        self.form: StoredForm | None = None
         self._around: Callable[[], AbstractContextManager[None]] | None = None
         self._array = weakref.ref(array)
         self._loan: Callable[[], _Loan | None] = lambda: None
@@ -101,7 +101,7 @@ class Resident:
                 array.storage = lent
             return lent
 
-    def take(self, form: Form, around: Callable[[], AbstractContextManager[None]]) -> bool:
+    def take(self, form: StoredForm, around: Callable[[], AbstractContextManager[None]]) -> bool:
         """Push the conversion of the elements into `form`, if the array is not lent. Under LOCK."""
         if self.form is not None and self.form == form:
             return True
@@ -144,7 +144,7 @@ class Kept:
     def __init__(
         self,
         resident: Resident,
-        form: Form,
+        form: StoredForm,
         around: Callable[[], AbstractContextManager[None]],
         point: Callable[[np.ndarray[Any, Any]], None],
     ) -> None:

@@ -21,7 +21,7 @@ from ...symbol import Symbol, Variable
 from ...symbol.compose import call, parameter_text, typed_attrs
 from .dtypes import is_float, running_type
 from .errors import NotSupportedError
-from .value import Value
+from .value import OnnxValue
 
 LARGEST_FOLDED = 1 << 22
 """The most elements of an array computed while importing; anything larger is a node."""
@@ -57,20 +57,20 @@ class Builder:
         self.label = "onnx"  # new nodes are named after the ONNX node being converted
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
-        self._variables: dict[int, tuple[Value, Entry]] = {}  # constants that became variables, by id
+        self._variables: dict[int, tuple[OnnxValue, Entry]] = {}  # constants that became variables, by id
         self._nodes = 0
 
     # -- values ------------------------------------------------------------------------------------
 
-    def constant(self, array: Any, dtype: Any = None) -> Value:
+    def constant(self, array: Any, dtype: Any = None) -> OnnxValue:
         """A value that is known now."""
         array = np.asarray(array, dtype)
-        return Value(self, array.shape, array.dtype, array, None)
+        return OnnxValue(self, array.shape, array.dtype, array, None)
 
-    def ints(self, values: Iterable[int]) -> Value:
+    def ints(self, values: Iterable[int]) -> OnnxValue:
         return self.constant(list(values), np.int64)
 
-    def full(self, shape: Shape, number: Any, dtype: Any) -> Value:
+    def full(self, shape: Shape, number: Any, dtype: Any) -> OnnxValue:
         """An array of one number; a node if it is large."""
         dtype = np.dtype(dtype)
         if prod(shape) <= LARGEST_GROWN:
@@ -81,7 +81,7 @@ class Builder:
 
     def variable(
         self, name: str, shape: Shape, dtype: Any, array: np.ndarray | None = None, **settings: Any
-    ) -> Value:
+    ) -> OnnxValue:
         """A free input of the graph: data, or a parameter whose value is `array`."""
         running_type(dtype, f"{name!r}")
         name = self.unique(name)
@@ -89,7 +89,7 @@ class Builder:
             self.arrays[name] = array
             settings |= {"shape": shape} if shape and 0 not in shape else {}
         symbol = Variable(name, dtype=dtype, **settings)
-        return Value(self, shape, dtype, None, symbol.entries[0])
+        return OnnxValue(self, shape, dtype, None, symbol.entries[0])
 
     def unique(self, name: str) -> str:
         """`name`, with a number appended if it is taken."""
@@ -104,7 +104,7 @@ class Builder:
         self._names.add(candidate)
         return candidate
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: OnnxValue) -> Entry:
         """The graph entry of `value`; a constant becomes a variable that optimizers leave alone."""
         if value.entry is not None:
             return value.entry
@@ -118,7 +118,7 @@ class Builder:
             kept = self._variables[id(value.array)] = (value, variable.entry)  # the value keeps its id taken
         return kept[1]
 
-    def numbers(self, value: Value, what: str) -> np.ndarray:
+    def numbers(self, value: OnnxValue, what: str) -> np.ndarray:
         """The elements of a value that must be known while importing.
 
         A value that depends on constants, parameters and inputs of known value is computed here.
@@ -144,7 +144,7 @@ class Builder:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def op(self, name: str, *inputs: Value, **parameters: Any) -> Any:
+    def op(self, name: str, *inputs: OnnxValue, **parameters: Any) -> Any:
         """One call of a mxlite operator: a value, or a tuple where it has several visible outputs."""
         op = TABLE.get(name)
         if op is None:
@@ -179,7 +179,7 @@ class Builder:
                 op, name, [self.entry(v) for v in inputs], {}, parameters_given(parameters), self._name()
             )
             results = [
-                Value(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
+                OnnxValue(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
             ]
         return results[0] if visible == 1 and not op.variadic_outputs else tuple(results)
 
@@ -188,9 +188,9 @@ class Builder:
 
     # -- common operations of converters -----------------------------------------------------------
 
-    def binary(self, kind: str, left: Value, right: Any) -> Value:
+    def binary(self, kind: str, left: OnnxValue, right: Any) -> OnnxValue:
         """`left` kind `right`, broadcasting: add, sub, mul, div, power, maximum, minimum and comparisons."""
-        if not isinstance(right, Value):
+        if not isinstance(right, OnnxValue):
             return self.op(_SCALAR[kind], left, scalar=float(right))
         if left.dtype != right.dtype:
             raise FormatError(f"both sides must have one type, got {left.dtype} and {right.dtype}.")
@@ -204,17 +204,17 @@ class Builder:
             return self.op(_SAME_SHAPE[kind], left, right)
         return self.op(f"broadcast_{kind}", left, right)
 
-    def reverse(self, kind: str, right: Value, left: float) -> Value:
+    def reverse(self, kind: str, right: OnnxValue, left: float) -> OnnxValue:
         """`binary` with a Python number on the left side."""
         return self.op(_REVERSED[kind], right, scalar=float(left))
 
-    def compare(self, kind: str, left: Value, right: Any) -> Value:
+    def compare(self, kind: str, left: OnnxValue, right: Any) -> OnnxValue:
         """A comparison, as bool; MXNet's give the operands' type."""
         if left.dtype == np.bool_:
-            left, right = (self.cast(v, np.uint8) if isinstance(v, Value) else v for v in (left, right))
+            left, right = (self.cast(v, np.uint8) if isinstance(v, OnnxValue) else v for v in (left, right))
         return self.cast(self.binary(kind, left, right), np.bool_)
 
-    def cast(self, value: Value, dtype: Any) -> Value:
+    def cast(self, value: OnnxValue, dtype: Any) -> OnnxValue:
         dtype = np.dtype(dtype)
         if dtype == value.dtype:
             return value
@@ -224,7 +224,7 @@ class Builder:
         running_type(dtype, "the result")
         return self.op("Cast", value, dtype=str(dtype))
 
-    def reshape(self, value: Value, shape: Iterable[int]) -> Value:
+    def reshape(self, value: OnnxValue, shape: Iterable[int]) -> OnnxValue:
         """The value with exactly this shape, 0-d and empty ones too."""
         shape = tuple(int(d) for d in shape)
         if shape == value.shape:
@@ -233,10 +233,10 @@ class Builder:
             raise FormatError(f"{value.size} elements of shape {value.shape} do not fit shape {shape}.")
         if value.array is not None:
             return self.constant(value.array.reshape(shape))
-        result: Value = self.op("_reshape_to", value, shape=shape)
+        result: OnnxValue = self.op("_reshape_to", value, shape=shape)
         return result
 
-    def expand(self, value: Value, shape: Shape) -> Value:
+    def expand(self, value: OnnxValue, shape: Shape) -> OnnxValue:
         """The value broadcast to `shape`, which may have more axes."""
         if value.shape == shape:
             return value
@@ -247,18 +247,18 @@ class Builder:
             return self.constant(np.broadcast_to(value.array, shape))
         return self.op("broadcast_to", value, shape=shape)
 
-    def where(self, condition: Value, x: Value, y: Value) -> Value:
+    def where(self, condition: OnnxValue, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         """`x` where the condition holds, else `y`, all three broadcasting."""
         shape = broadcast_shapes(condition.shape, x.shape, y.shape)
         return self.op("where", *(self.expand(v, shape) for v in (condition, x, y)))
 
-    def transpose(self, value: Value, axes: Iterable[int]) -> Value:
+    def transpose(self, value: OnnxValue, axes: Iterable[int]) -> OnnxValue:
         axes = tuple(axes)
         if axes == tuple(range(value.rank)):
             return value
         return self.op("transpose", value, axes=axes)
 
-    def slice(self, value: Value, axis: int, begin: int, end: int, step: int = 1) -> Value:
+    def slice(self, value: OnnxValue, axis: int, begin: int, end: int, step: int = 1) -> OnnxValue:
         """Elements [begin, end) of one axis; both in range."""
         axis %= value.rank
         if (begin, end, step) == (0, value.shape[axis], 1):
@@ -276,14 +276,16 @@ class Builder:
             step=f"({','.join((*open_axes, str(step)))},)",
         )
 
-    def concat(self, values: list[Value], axis: int) -> Value:
+    def concat(self, values: list[OnnxValue], axis: int) -> OnnxValue:
         if len(values) == 1:
             return values[0]
         if all(v.array is not None for v in values):
             return self.constant(np.concatenate([v.array for v in values], axis))
         return self.op("Concat", *values, dim=axis)
 
-    def reduce(self, kind: str, value: Value, axes: Iterable[int] | None, keepdims: bool = True) -> Value:
+    def reduce(
+        self, kind: str, value: OnnxValue, axes: Iterable[int] | None, keepdims: bool = True
+    ) -> OnnxValue:
         """sum, mean, max, min or prod over `axes` (None: all), with the shape ONNX wants."""
         rank = value.rank
         chosen = tuple(range(rank)) if axes is None else tuple(sorted({self.axis(i, rank) for i in axes}))
@@ -301,7 +303,7 @@ class Builder:
             raise FormatError(f"axis {axis} is not one of {rank} axes.")
         return int(axis) % max(rank, 1)
 
-    def matmul(self, left: Value, right: Value) -> Value:
+    def matmul(self, left: OnnxValue, right: OnnxValue) -> OnnxValue:
         """numpy's matmul: matrices in the last two axes, broadcasting over the others."""
         if not left.rank or not right.rank:
             raise FormatError(f"a matrix product needs axes, got {left.shape} and {right.shape}.")
@@ -318,7 +320,7 @@ class Builder:
             shape = (*shape[: -2 if not vectors[1] else -1], *shape[len(shape) if vectors[1] else -1 :])
         return self.reshape(out, shape)
 
-    def _matmul(self, left: Value, right: Value) -> Value:
+    def _matmul(self, left: OnnxValue, right: OnnxValue) -> OnnxValue:
         if right.rank == 2:
             return self.op("dot", left, right)
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -352,7 +354,7 @@ def parameters_given(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in parameters.items() if v is not None}
 
 
-def _number(kind: str, scalar: Value, other: Value) -> float | None:
+def _number(kind: str, scalar: OnnxValue, other: OnnxValue) -> float | None:
     """The one number in a constant, if the operator with a scalar computes the same."""
     if scalar.array is None or scalar.size != 1 or scalar.rank > other.rank or other.array is not None:
         return None
@@ -364,7 +366,7 @@ def _number(kind: str, scalar: Value, other: Value) -> float | None:
     return None
 
 
-def _infer(op: type[Op], attrs: Any, inputs: tuple[Value, ...]) -> tuple[Any, Any]:
+def _infer(op: type[Op], attrs: Any, inputs: tuple[OnnxValue, ...]) -> tuple[Any, Any]:
     shapes, dtypes = [v.shape for v in inputs], [v.dtype for v in inputs]
     names = op.input_names(attrs)
     if len(names) != len(inputs):
@@ -386,7 +388,7 @@ def _infer(op: type[Op], attrs: Any, inputs: tuple[Value, ...]) -> tuple[Any, An
     return tuple(map(tuple, out_shapes)), out_dtypes
 
 
-def _run(name: str, inputs: tuple[Value, ...], parameters: Mapping[str, Any]) -> list[np.ndarray]:
+def _run(name: str, inputs: tuple[OnnxValue, ...], parameters: Mapping[str, Any]) -> list[np.ndarray]:
     arrays = [nd.array(v.array, dtype=v.dtype) for v in inputs]
     result = getattr(nd, name)(*arrays, **parameters_given(parameters))
     try:

@@ -12,7 +12,7 @@ from .errors import NotSupportedError
 
 DType = np.dtype[Any]
 
-_NAMES = (
+TYPE_NAMES = (
     "undefined float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 "
     "complex64 complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 "
     "float4_e2m1fn float8_e8m0fnu uint2 int2"
@@ -20,7 +20,7 @@ _NAMES = (
 
 NUMPY: dict[int, DType] = {
     number: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-    for number, name in enumerate(_NAMES)
+    for number, name in enumerate(TYPE_NAMES)
     if name
     in "float32 uint8 int8 uint16 int16 int32 int64 bool float16 float64 uint32 uint64 bfloat16".split()
 }
@@ -33,7 +33,7 @@ RUNS: frozenset[DType] = frozenset(FLAGS.values())
 
 def type_name(number: int) -> str:
     """The standard's name of an element type."""
-    return _NAMES[number] if 0 <= number < len(_NAMES) else f"number {number}"
+    return TYPE_NAMES[number] if 0 <= number < len(TYPE_NAMES) else f"number {number}"
 
 
 def numpy_type(number: int, what: str) -> DType:

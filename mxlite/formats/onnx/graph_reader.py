@@ -21,12 +21,12 @@ from .node import OnnxNode
 from .package import onnx_package
 from .table import CONVERTERS
 from .tensor import read_tensor
-from .value import Value
+from .value import OnnxValue
 
 DEEPEST = 24
 """The deepest nesting of subgraphs and functions."""
 
-Scope = dict[str, Value | None]
+Scope = dict[str, OnnxValue | None]
 
 _UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that a converter may raise because it trusts a node to follow the standard."""
@@ -56,7 +56,7 @@ class GraphReader:
             array = self.read(tensor, f"initializer {tensor.name!r}")
             scope[tensor.name] = self.parameter(tensor.name, array) if top else self.builder.constant(array)
 
-    def parameter(self, name: str, array: np.ndarray) -> Value:
+    def parameter(self, name: str, array: np.ndarray) -> OnnxValue:
         """A variable for an array that training may change, a constant for anything else.
 
         Whole numbers are indices and shapes; a float without axes is part of the formula, such as a scale.
@@ -79,7 +79,7 @@ class GraphReader:
                     known.add(name)
                     scope[name] = value
 
-    def subgraph(self, graph: Any, scope: Scope, inputs: list[Value]) -> list[Value]:
+    def subgraph(self, graph: Any, scope: Scope, inputs: list[OnnxValue]) -> list[OnnxValue]:
         """The outputs of a body that also sees the names around it."""
         if len(graph.input) != len(inputs):
             raise FormatError(f"its body takes {len(graph.input)} inputs, {len(inputs)} are there.")
@@ -89,7 +89,7 @@ class GraphReader:
         self._deeper(lambda: self.nodes(graph.node, inner, self._outer_attributes))
         return [self.named(inner, o.name) for o in graph.output]
 
-    def named(self, scope: Scope, name: str) -> Value:
+    def named(self, scope: Scope, name: str) -> OnnxValue:
         value = scope.get(name)
         if value is None:
             raise FormatError(f"reads {name!r}, which nothing before it makes.")
@@ -108,7 +108,7 @@ class GraphReader:
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def _node(self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None) -> list[Value | None]:
+    def _node(self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None) -> list[OnnxValue | None]:
         domain = _domain(proto.domain)
         if not isinstance(proto.op_type, str) or not isinstance(domain, str):
             raise FormatError(f"The operator {proto.op_type!r} of the domain {domain!r} is no text.")
@@ -130,8 +130,13 @@ class GraphReader:
             self.builder.label = outer
 
     def _converted(
-        self, proto: Any, domain: str, inputs: list[Value | None], scope: Scope, attributes: dict[str, Any]
-    ) -> list[Value | None]:
+        self,
+        proto: Any,
+        domain: str,
+        inputs: list[OnnxValue | None],
+        scope: Scope,
+        attributes: dict[str, Any],
+    ) -> list[OnnxValue | None]:
         function = self.functions.get((domain, proto.op_type))
         if function is not None:
             return self._call(function, inputs, attributes)
@@ -151,8 +156,8 @@ class GraphReader:
         return outputs
 
     def _call(
-        self, function: Any, inputs: list[Value | None], attributes: dict[str, Any]
-    ) -> list[Value | None]:
+        self, function: Any, inputs: list[OnnxValue | None], attributes: dict[str, Any]
+    ) -> list[OnnxValue | None]:
         """The outputs of a function's body, converted in place of the call."""
         scope: Scope = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs))
@@ -167,7 +172,12 @@ class GraphReader:
         return [scope.get(name) for name in function.output]
 
     def _definition(
-        self, proto: Any, domain: str, version: int, inputs: list[Value | None], attributes: dict[str, Any]
+        self,
+        proto: Any,
+        domain: str,
+        version: int,
+        inputs: list[OnnxValue | None],
+        attributes: dict[str, Any],
     ) -> Any:
         """The standard's function body for an operator. Raises NotSupportedError if it has none."""
         onnx = onnx_package()
@@ -204,7 +214,7 @@ class GraphReader:
         raise NotSupportedError("mxlite has no such operator")
 
 
-def _type_proto(onnx: Any, value: Value | None) -> Any:
+def _type_proto(onnx: Any, value: OnnxValue | None) -> Any:
     if value is None:
         return onnx.TypeProto()
     return onnx.helper.make_tensor_type_proto(NUMBER[value.dtype], list(value.shape))

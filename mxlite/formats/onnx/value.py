@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .builder import Builder
 
 
-class Value:
+class OnnxValue:
     """An array known while importing (`array`), or an output of the graph being made (`entry`).
 
     Shape and dtype are always known. Python's operators make nodes, broadcasting as ONNX does; between two
@@ -45,48 +45,48 @@ class Value:
         kind = "constant" if self.array is not None else "value"
         return f"<{kind} {self.dtype}{list(self.shape)}>"
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Any) -> OnnxValue:
         return self.builder.binary("add", self, other)
 
-    def __radd__(self, other: Any) -> Value:
+    def __radd__(self, other: Any) -> OnnxValue:
         return self.builder.binary("add", self, other)
 
-    def __sub__(self, other: Any) -> Value:
+    def __sub__(self, other: Any) -> OnnxValue:
         return self.builder.binary("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Value:
+    def __rsub__(self, other: Any) -> OnnxValue:
         return self.builder.reverse("sub", self, other)
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Any) -> OnnxValue:
         return self.builder.binary("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Any) -> OnnxValue:
         return self.builder.binary("mul", self, other)
 
-    def __truediv__(self, other: Any) -> Value:
+    def __truediv__(self, other: Any) -> OnnxValue:
         return self.builder.binary("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Value:
+    def __rtruediv__(self, other: Any) -> OnnxValue:
         return self.builder.reverse("div", self, other)
 
-    def __pow__(self, other: Any) -> Value:
+    def __pow__(self, other: Any) -> OnnxValue:
         return self.builder.binary("power", self, other)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> OnnxValue:
         return self.builder.op("negative", self)
 
-    def __gt__(self, other: Any) -> Value:
+    def __gt__(self, other: Any) -> OnnxValue:
         return self.builder.compare("greater", self, other)
 
-    def __ge__(self, other: Any) -> Value:
+    def __ge__(self, other: Any) -> OnnxValue:
         return self.builder.compare("greater_equal", self, other)
 
-    def __lt__(self, other: Any) -> Value:
+    def __lt__(self, other: Any) -> OnnxValue:
         return self.builder.compare("lesser", self, other)
 
-    def __le__(self, other: Any) -> Value:
+    def __le__(self, other: Any) -> OnnxValue:
         return self.builder.compare("lesser_equal", self, other)
 
-    def equals(self, other: Any) -> Value:
+    def equals(self, other: Any) -> OnnxValue:
         """Elementwise equality, as bool. (`==` keeps Python's meaning.)"""
         return self.builder.compare("equal", self, other)

@@ -23,7 +23,7 @@ from .options import Options, ReadOptions
 from .source import Records
 
 
-class Place(NamedTuple):
+class FeederPlace(NamedTuple):
     """Position of the next batch; `ended`: the epoch is over, `epoch` and `position` are of the next one."""
 
     epoch: int
@@ -38,7 +38,7 @@ class Begun(NamedTuple):
     label: np.ndarray
     pad: int
     images: list[Future[None]]
-    after: Place
+    after: FeederPlace
 
 
 class Feeder:
@@ -54,7 +54,7 @@ class Feeder:
         self._reader = ThreadPoolExecutor(1, "mxlite-records")
         self._decoders = ThreadPoolExecutor(options.preprocess_threads, "mxlite-decode")
         self._closed = False
-        self._producing = Place(0, 0, False)
+        self._producing = FeederPlace(0, 0, False)
         self._queue: deque[Future[Begun | None]] = deque()
         self.place = self._producing
 
@@ -64,7 +64,7 @@ class Feeder:
         """Continue from there; batches that were made ahead are dropped."""
         self._check_open()
         self._settle()
-        self._producing = self.place = Place(epoch, position, ended)
+        self._producing = self.place = FeederPlace(epoch, position, ended)
         if not ended:
             self._records.start(epoch, position)
             for _ in range(self.options.prefetch_buffer):
@@ -139,9 +139,9 @@ class Feeder:
         rows = self._read(epoch, position, o.batch_size)
         missing = o.batch_size - len(rows)
         if not missing:
-            self._producing = Place(epoch, position + len(rows), False)
+            self._producing = FeederPlace(epoch, position + len(rows), False)
         elif not rows:
-            self._producing = Place(epoch + 1, 0, True)
+            self._producing = FeederPlace(epoch + 1, 0, True)
             return None
         elif o.round_batch:
             # The front of the next epoch fills the batch; that epoch continues after it.
@@ -152,9 +152,9 @@ class Feeder:
                     f"{o.path_imgrec} has {o.batch_size - missing} images, fewer than batch_size "
                     f"{o.batch_size}; with round_batch they must fill a batch."
                 )
-            self._producing = Place(epoch + 1, missing, True)
+            self._producing = FeederPlace(epoch + 1, missing, True)
         else:
-            self._producing = Place(epoch + 1, 0, True)
+            self._producing = FeederPlace(epoch + 1, 0, True)
         data, label = self._data.take(), self._label.take()
         data[len(rows) :] = 0
         label[len(rows) :] = 0
@@ -175,7 +175,7 @@ class Feeder:
         return rows
 
 
-_NOTHING = Begun(np.empty(0), np.empty(0), 0, [], Place(0, 0, True))
+_NOTHING = Begun(np.empty(0), np.empty(0), 0, [], FeederPlace(0, 0, True))
 
 
 def images_mean(options: Options, records: Records, say: Callable[[int], None]) -> np.ndarray:

@@ -31,7 +31,7 @@ import numpy as np
 
 from ...core.cached import cached_property
 from ...core.remembered import Remembered
-from ..order.order import _Bytes
+from ..order.order import Bytes
 from ..placement.arena import place
 from ..placement.liveness import live_ranges, LiveRange, most_live
 from ..plan import make_plan, MemoryPlan
@@ -173,7 +173,7 @@ class Stacking:
         self.stop = [r.stop for r in ranges]
         self.stacked = plan.placed_bytes, plan.max_live_bytes
         self.order = sorted(range(len(ranges)), key=lambda b: (plan.offsets[b], ranges[b].start, b))
-        skyline = _Bytes()  # of steps: who is on top at each
+        skyline = Bytes()  # of steps: who is on top at each
         self.below: list[tuple[int, ...]] = [()] * len(ranges)
         for b in self.order:
             self.below[b] = tuple(dict.fromkeys(skyline.take(self.start[b], self.stop[b], b)))

@@ -41,7 +41,7 @@ def predecessors(
     readers: list[list[int]] = [[] for _ in schedule.value_of]
     fixed_writer: dict[int, int] = {}
     fixed_readers: dict[int, list[int]] = {}
-    occupied, hosted_by, hosted = _Bytes(), _Bytes(), hosted or {}
+    occupied, hosted_by, hosted = Bytes(), Bytes(), hosted or {}
     kinds = schedule.kinds
     # For each range the steps after whose end its bytes are free.
     last_use: list[list[int]] = [[] for _ in liveness.ranges]
@@ -106,7 +106,7 @@ def predecessors(
     return tuple(result)
 
 
-class _Bytes:
+class Bytes:
     """Last owner of each byte of the arena: half-open pieces [low, high) in order, without overlap."""
 
     def __init__(self) -> None:

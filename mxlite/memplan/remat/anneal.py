@@ -21,7 +21,7 @@ from math import prod
 
 import numpy as np
 
-from .pool import Point, Pool
+from .pool import CandidatePool, Point
 
 BUDGETS, EACH = 16, 12  # searches: budgets, and how many for each, at most
 STEPS, STEPS_EACH = (
@@ -36,7 +36,7 @@ WARM = 0.01, 0.02  # how much worse, in shares of a step, the next state may be 
 NEAR = 4  # maximum distance between the places of successive changes, half of the time
 
 
-def anneal(pool: Pool, limit: int, seed: int = 1) -> None:
+def anneal(pool: CandidatePool, limit: int, seed: int = 1) -> None:
     """Search from the points of the frontier for `limit` visits, changing what is held; do nothing if the
     limit is too small. Each `seed` gives another search.
     """
@@ -46,14 +46,16 @@ def anneal(pool: Pool, limit: int, seed: int = 1) -> None:
             _anneal(pool, points, _Spans(pool), limit, seed)
 
 
-def anneal_counts(pool: Pool, places: np.ndarray, limit: int) -> None:
+def anneal_counts(pool: CandidatePool, places: np.ndarray, limit: int) -> None:
     """As `anneal`, changing mirror counts of `places`: coarser steps, and far less work for each."""
     points = [p for p in pool.points if p.runs is None and p.array.min(initial=0) >= 0]
     if len(places) and points:
         _anneal(pool, points, _Counts(pool, np.sort(places)), limit, 1)
 
 
-def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit: int, seed: int) -> None:
+def _anneal(
+    pool: CandidatePool, points: Sequence[Point], space: _Spans | _Counts, limit: int, seed: int
+) -> None:
     rows = limit // len(pool.problem.tasks)
     least_steps = min(STEPS, STEPS_EACH * space.places)
     each = min(EACH, rows // (BUDGETS * least_steps))
@@ -102,7 +104,7 @@ def _places(steps: int, searches: int, among: int, draws: _Draws) -> np.ndarray:
 class _Counts:
     """Mirror counts of each search, and the moves open to it."""
 
-    def __init__(self, pool: Pool, tasks: np.ndarray) -> None:
+    def __init__(self, pool: CandidatePool, tasks: np.ndarray) -> None:
         self.pool, self.tasks, self.places = pool, tasks, len(tasks)
 
     def begin(self, points: Sequence[Point]) -> None:
@@ -134,7 +136,7 @@ class _Counts:
 class _Spans:
     """Tasks that each search holds from one backward task to the next, and the moves open to it."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: CandidatePool) -> None:
         self.pool, self.places = pool, len(pool.holds.free)
 
     def begin(self, points: Sequence[Point]) -> None:

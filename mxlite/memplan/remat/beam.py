@@ -34,7 +34,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .pool import Point, Pool
+from .pool import CandidatePool, Point
 from .prices import Prices
 from .stages import any_of, MOST, Stages
 
@@ -292,7 +292,7 @@ class Beam:
         return found
 
 
-def beam(pool: Pool) -> None:
+def beam(pool: CandidatePool) -> None:
     """Search for schedules that beat the points of the frontier, each within the bytes up to the next larger
     one's, and for some below the least of them.
     """
@@ -318,7 +318,11 @@ def beam(pool: Pool) -> None:
 
 
 def _search(
-    pool: Pool, stages: Stages, todo: Sequence[tuple[int, int]], forced: int, known: Array | None = None
+    pool: CandidatePool,
+    stages: Stages,
+    todo: Sequence[tuple[int, int]],
+    forced: int,
+    known: Array | None = None,
 ) -> tuple[bool, int]:
     """Run the search `todo` of `_budgets`; return True if there is anything, and the labels examined."""
     budgets, upper = np.array(todo, np.int64).T

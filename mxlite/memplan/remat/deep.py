@@ -32,7 +32,7 @@ LEVELS = 160  # of slack
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """Blocks [begin, end), whose results are all held once copy `depth` of them is computed.
 
     Results that save `price` seconds per byte are held since the pass before. `twice`: cheap ones are not
@@ -188,7 +188,7 @@ class Deep:
         return np.where(at < 0, FAR, found)
 
     def parts(
-        self, i: int, j: int, slack: float, depth: int, found: list[Part], cuts: dict[int, int]
+        self, i: int, j: int, slack: float, depth: int, found: list[ChainPart], cuts: dict[int, int]
     ) -> bool:
         """Work out [i, j] when its pass is copy `depth`: append its parts, and enter cuts with their counts.
 
@@ -200,14 +200,14 @@ class Deep:
             i, j, slack, depth = stack.pop()
             c, d = places[i], places[j]
             if self.hold[0, i, j] <= slack:
-                found.append(Part(c, d, depth, False))
+                found.append(ChainPart(c, d, depth, False))
                 continue
             best, way = FAR, (-1, deepest)
             if self.hold[1, i, j] <= slack:
                 best = float(self.again[i, j])
             if j == i + 1 and (inner := self.inner[i]) is not None:
                 if best < FAR and inner.least(0, len(inner.at) - 1, slack) >= best:
-                    found.append(Part(c, d, depth, True))
+                    found.append(ChainPart(c, d, depth, True))
                 elif not inner.parts(0, len(inner.at) - 1, slack, depth, found, cuts):
                     return False
                 continue
@@ -220,21 +220,21 @@ class Deep:
                 return False
             m, k = way
             if m < 0:
-                found.append(Part(c, d, depth, True))
+                found.append(ChainPart(c, d, depth, True))
                 continue
             cuts[places[m]] = depth
             if k == deepest:
                 stack.append((i, m, slack, depth + 1))
             else:
                 price = float(self.chain.menu[self.menu[k]])
-                found.append(Part(c, places[m], depth + 1, False, price))
+                found.append(ChainPart(c, places[m], depth + 1, False, price))
             stack.append((m, j, slack - float(self.cuts[k, i, m]), depth))
         return True
 
     def counts(self, slack: float) -> np.ndarray | None:
         """Mirror counts of the whole forward pass for an arena of `slack` bytes."""
         blocks = self.chain.blocks
-        parts: list[Part] = []
+        parts: list[ChainPart] = []
         cuts: dict[int, int] = {}
         if not self.parts(0, len(self.at) - 1, slack, 0, parts, cuts):
             return None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from .excess import above, fits
-from .pool import Point, Pool
+from .pool import CandidatePool, Point
 from .schedule import Runs
 
 REPAIRS, FILLS = 4, 4  # changes that pay for one gain, and gains that fit after that, at most
@@ -27,7 +27,7 @@ NOTHING = 1e-9  # of the largest price; smaller sums count as zero
 SPREAD = 16  # points of a frontier that are moved on from before it is examined anew
 
 
-def exchange(pool: Pool, limit: int) -> None:
+def exchange(pool: CandidatePool, limit: int) -> None:
     """Move on from the points of the frontier by sets of changes until nothing new is found, or `limit`
     visits are done.
     """
@@ -49,7 +49,7 @@ def exchange(pool: Pool, limit: int) -> None:
                 return
 
 
-def _around(pool: Pool, point: Point, more: int) -> None:
+def _around(pool: CandidatePool, point: Point, more: int) -> None:
     """Cost the single changes of a point, and sets of them for its bytes and for `more` bytes."""
     method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
     holds, state = pool.holds, pool.states([point])

@@ -23,7 +23,7 @@ from .chain import Chain, counts_of, filled, Table
 from .deep import Deep
 from .exchange import exchange
 from .improve import enumerate_all, improve
-from .pool import Point, Pool
+from .pool import CandidatePool, Point
 from .squeeze import squeeze
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
@@ -145,7 +145,7 @@ class Frontier:
 def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     """The frontier of `problem`, from recomputing nothing to the least bytes known. Deterministic."""
     whole, problem = problem, problem.leanest
-    pool = Pool(problem, strategy)
+    pool = CandidatePool(problem, strategy)
     n = problem.num_forward
     pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
     # Recomputation only adds values, so it is useless where values share no bytes.
@@ -168,7 +168,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     return Frontier(whole, strategy, tuple(pool.points))
 
 
-def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
+def _search_counts(pool: CandidatePool, droppable: np.ndarray, places: np.ndarray) -> None:
     """Search mirror counts around those of the current points."""
     number = len(pool.problem.tasks)
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
@@ -179,7 +179,7 @@ def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> Non
     anneal_counts(pool, places, min(COUNTED * number**2, max(low, min(high, MORE_COUNTED * number))))
 
 
-def _search_runs(pool: Pool) -> None:
+def _search_runs(pool: CandidatePool) -> None:
     """Search what is held, around the current points."""
     number = len(pool.problem.tasks)
     low, high = MOST_ANNEALED
@@ -193,7 +193,7 @@ def _search_runs(pool: Pool) -> None:
         beam(pool)
 
 
-def _schemes(pool: Pool, cuts: split.Cuts) -> None:
+def _schemes(pool: CandidatePool, cuts: split.Cuts) -> None:
     """Add the thesis's segments, a grid of strides and fractions, and recursion."""
     problem = pool.problem
     found: list[tuple[str, list[int]]] = [("drop cheap results", split.cheap(problem))]
@@ -211,7 +211,7 @@ def _schemes(pool: Pool, cuts: split.Cuts) -> None:
     pool.add([name for name, _ in found], np.array([counts for _, counts in found]))
 
 
-def _stretches(pool: Pool, chain: Chain) -> None:
+def _stretches(pool: CandidatePool, chain: Chain) -> None:
     """Add the chain programme's results for a ladder of budgets between the least and keeping everything."""
     most = float(pool.points[0].live_bytes)
     for limit, twice in ((most, False), (most * 0.2, True)):
@@ -228,7 +228,7 @@ def _stretches(pool: Pool, chain: Chain) -> None:
             pool.add(names, np.array(rows))
 
 
-def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
+def _levels(pool: CandidatePool, cuts: split.Cuts, chain: Chain) -> None:
     """Add the recursion's results for a ladder of budgets, down to the least it can work with."""
     most = float(pool.points[0].live_bytes)
     among = sorted(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .pool import DEEP, Pool
+from .pool import CandidatePool, DEEP
 
 AT_ONCE = 256  # candidates to be costed together, about
 MOVES = 1024  # tasks, at most, that a point is moved on from
 TWICE, THRICE = 1 << 16, 3**8  # candidates, at most, where tasks run up to twice, and up to three times
 
 
-def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> int:
+def enumerate_all(pool: CandidatePool, droppable: np.ndarray, limit: int) -> int:
     """Cost every choice of counts up to 2, or up to 1, if there are few and that is within `limit` visits.
 
     Returns the highest count up to which every choice was costed.
@@ -35,7 +35,7 @@ def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> int:
     return 0
 
 
-def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
+def improve(pool: CandidatePool, places: np.ndarray, limit: int) -> None:
     """Move on from the points of the frontier until nothing new is found, or `limit` visits are done.
 
     `places` are the tasks that may be recomputed, the least time per byte first.

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..problem import HostLink, padded, Problem
-from .pool import Point, Pool
+from .pool import CandidatePool, Point
 from .schedule import OFFLOADED
 
 VISITS = 300_000  # tasks times candidates, at most; about twenty times as expensive as those without copies
@@ -29,7 +29,7 @@ ROOMS = (1.02, 1.05, 1.1, 1.2)
 """Live bytes that copies may use to overlap, as multiples of what a point needs anyway."""
 
 
-def extend(pool: Pool, starts: Sequence[Point]) -> None:
+def extend(pool: CandidatePool, starts: Sequence[Point]) -> None:
     """Add candidates with counts of -1 to `pool`, whose problem has a link to host memory.
 
     `starts` are points of counts alone. Offloading is expressed by counts, so the search goes on from these
@@ -93,8 +93,8 @@ class _Trips:
         return fits
 
 
-def _curve(pool: Pool, starts: Sequence[Point]) -> list[Point]:
-    """Frontier of `starts` and the points of counts in the pool, ordered as in `Pool.points`."""
+def _curve(pool: CandidatePool, starts: Sequence[Point]) -> list[Point]:
+    """Frontier of `starts` and the points of counts in the pool, ordered as in `CandidatePool.points`."""
     found: list[Point] = []
     both = {p.counts: p for p in [*starts, *pool.points] if p.runs is None}
     for p in sorted(both.values(), key=lambda p: (p.seconds, p.live_bytes)):
@@ -133,7 +133,7 @@ def _moves(trips: _Trips, counts: np.ndarray) -> Iterator[np.ndarray]:
                 yield row
 
 
-def _improve(pool: Pool, starts: Sequence[Point], trips: _Trips, end: int) -> None:
+def _improve(pool: CandidatePool, starts: Sequence[Point], trips: _Trips, end: int) -> None:
     """Change one task at a time, from every point of counts, until `end` visits."""
     places = trips.places
     at = np.arange(len(places))
@@ -155,7 +155,7 @@ def _improve(pool: Pool, starts: Sequence[Point], trips: _Trips, end: int) -> No
             pool.add(_named(point.method), rows[trips.fits(rows)])
 
 
-def _widen(pool: Pool, most: int) -> None:
+def _widen(pool: CandidatePool, most: int) -> None:
     """Give copies more room, from at most `most` points of the frontier."""
     for point in _spread([p for p in pool.points if (p.array < 0).any()], set(), most):
         for share in ROOMS:

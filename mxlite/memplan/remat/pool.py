@@ -51,7 +51,7 @@ class Point:
         return np.frombuffer(self.counts, np.int8).astype(np.int64)
 
 
-class Pool:
+class CandidatePool:
     """Tries mirror counts and keeps the best: `points`, ascending in seconds and falling in bytes.
 
     `visits` is the work done, in tasks times candidates, where those that run a task more than twice count

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .holds import Changes, Held
-from .pool import Point, Pool
+from .pool import CandidatePool, Point
 
 STARTS = 8  # starting points, at most
 APART = 1.02  # ratio of their bytes, at least
@@ -31,7 +31,7 @@ DETOURS = 16  # first changes that are tried, and
 LENGTH = 4  # changes that follow each, at most
 
 
-def squeeze(pool: Pool, limit: int) -> None:
+def squeeze(pool: CandidatePool, limit: int) -> None:
     """Search below the lowest points of the frontier, from the lowest on, for about `limit` visits."""
     if not pool.evaluator.runs_by_stage or not len(pool.holds.free):
         return
@@ -44,7 +44,7 @@ def squeeze(pool: Pool, limit: int) -> None:
             here = _below(pool, here, until)
 
 
-def _starts(pool: Pool) -> list[Point]:
+def _starts(pool: CandidatePool) -> list[Point]:
     """The lowest points that offload nothing, at some distance from one another."""
     found: list[Point] = []
     for p in reversed(pool.points):
@@ -63,7 +63,7 @@ class _Spot(NamedTuple):
     live: np.ndarray
     seconds: float
 
-    def weight(self, pool: Pool, top: int) -> float:
+    def weight(self, pool: CandidatePool, top: int) -> float:
         return float(_weights(pool, self.live, np.array([self.seconds]), top)[0])
 
 
@@ -81,19 +81,19 @@ class _Around(NamedTuple):
         task, event, _ = self.changes.ways[k].tolist()
         return task, event
 
-    def spot(self, pool: Pool, k: int) -> _Spot:
+    def spot(self, pool: CandidatePool, k: int) -> _Spot:
         """The schedule after change k."""
         some = self.changes.first[k : k + 2]
         made = pool.holds.edited(self.state, np.zeros(1, np.int64), some, self.changes.spans)
         return _Spot(made, self.live[k : k + 1], float(self.seconds[k]))
 
 
-def _spot(pool: Pool, state: Held) -> _Spot:
+def _spot(pool: CandidatePool, state: Held) -> _Spot:
     live, seconds = pool.held("squeezed", state)
     return _Spot(state, live, float(seconds[0]))
 
 
-def _below(pool: Pool, here: _Spot, until: int) -> _Spot | None:
+def _below(pool: CandidatePool, here: _Spot, until: int) -> _Spot | None:
     """A schedule with less above the mark, and no stage above the peak of `here`."""
     top = int(here.live.max())
     around = _around(pool, here, top)
@@ -114,7 +114,7 @@ def _below(pool: Pool, here: _Spot, until: int) -> _Spot | None:
     return next((end for end in found if end is not None), None)
 
 
-def _detour(pool: Pool, start: _Spot, around: _Around, k: int, until: int) -> _Spot | None:
+def _detour(pool: CandidatePool, start: _Spot, around: _Around, k: int, until: int) -> _Spot | None:
     """A better schedule than `start` by way of change `k` of those around it, which may fill other stages
     above its peak. Changes made on the way are not reverted.
     """
@@ -139,13 +139,13 @@ def _detour(pool: Pool, start: _Spot, around: _Around, k: int, until: int) -> _S
     return None
 
 
-def _around(pool: Pool, here: _Spot, top: int) -> _Around | None:
+def _around(pool: CandidatePool, here: _Spot, top: int) -> _Around | None:
     """Changes of what the fullest stages hold; None if there are none."""
     fullest = np.argsort(-here.live[0], kind="stable")[:STAGES] - _ahead(pool, here)
     return _costed(pool, here, [pool.holds.changes(here.state, j) for j in fullest.tolist() if j >= 0], top)
 
 
-def _saving(pool: Pool, here: _Spot, stage: int, top: int) -> _Around | None:
+def _saving(pool: CandidatePool, here: _Spot, stage: int, top: int) -> _Around | None:
     """Changes of the tasks that run in a stage and of their readers, wherever they are held or run."""
     if stage < _ahead(pool, here):
         return None
@@ -154,12 +154,12 @@ def _saving(pool: Pool, here: _Spot, stage: int, top: int) -> _Around | None:
     return _costed(pool, here, [pool.holds.changes(here.state, tasks=tasks)] if len(tasks) else [], top)
 
 
-def _ahead(pool: Pool, here: _Spot) -> int:
+def _ahead(pool: CandidatePool, here: _Spot) -> int:
     """Number of stages of the forward pass itself, which recomputation does not change."""
     return int(here.live.shape[1]) - pool.holds.stages
 
 
-def _costed(pool: Pool, here: _Spot, found: list[Changes], top: int) -> _Around | None:
+def _costed(pool: CandidatePool, here: _Spot, found: list[Changes], top: int) -> _Around | None:
     if not any(map(len, found)):
         return None
     changes = Changes.joined(found).some(max(1, ROUND // len(pool.problem.tasks)))
@@ -167,7 +167,7 @@ def _costed(pool: Pool, here: _Spot, found: list[Changes], top: int) -> _Around 
     return _Around(here.state, changes, live, seconds, _weights(pool, live, seconds, top))
 
 
-def _weights(pool: Pool, live: np.ndarray, seconds: np.ndarray, top: int) -> np.ndarray:
+def _weights(pool: CandidatePool, live: np.ndarray, seconds: np.ndarray, top: int) -> np.ndarray:
     """Weight of each candidate: squares of what its stages hold above the mark, summed, plus its time."""
     above = np.maximum(live * PARTS // top - MARK, 0)
     squares: np.ndarray = (above * above).sum(axis=1).astype(np.float64)

@@ -11,11 +11,11 @@ import numpy
 
 from ...core.errors import RangeError, ShapeError
 from ...ops.reduce.metric_sums import (
-    _metric_chosen,
-    _metric_difference,
-    _metric_hits,
-    _metric_top,
-    _metric_total,
+    MetricChosen,
+    MetricDifference,
+    MetricHits,
+    MetricTop,
+    MetricTotal,
 )
 from .metric_base import (
     check_label_shapes as check_label_shapes,
@@ -72,7 +72,7 @@ class Accuracy(Measured):
         return bool(pred.size // pred.shape[self.axis] == label.size)
 
     def operation(self, label: Any, pred: Any) -> Operation | None:
-        return _metric_hits, {"axis": self.axis}
+        return MetricHits, {"axis": self.axis}
 
 
 @alias("top_k_accuracy", "top_k_acc")
@@ -114,7 +114,7 @@ class TopKAccuracy(Measured):
         return _has_rows(label, pred)
 
     def operation(self, label: Any, pred: Any) -> Operation | None:
-        return _metric_top, {"top_k": self.top_k}
+        return MetricTop, {"top_k": self.top_k}
 
 
 @alias("ce")
@@ -141,7 +141,7 @@ class CrossEntropy(Measured):
         return _has_rows(label, pred)
 
     def operation(self, label: Any, pred: Any) -> Operation | None:
-        return _metric_chosen, {"eps": float(self.eps)}
+        return MetricChosen, {"eps": float(self.eps)}
 
 
 @alias("nll_loss")
@@ -198,7 +198,7 @@ class Perplexity(Measured):
         if len(pred.shape) < 2 or self.axis not in (-1, len(pred.shape) - 1):
             return None
         ignore = None if self.ignore_label is None else float(self.ignore_label)
-        return _metric_chosen, {"floor": 1e-10, "ignore": ignore, "clip": True}
+        return MetricChosen, {"floor": 1e-10, "ignore": ignore, "clip": True}
 
     def _value(self, total: float, count: int) -> float:
         return math.exp(total / count) if count else math.nan
@@ -224,7 +224,7 @@ class _Difference(Measured):
 
     def _of(self, pred: Any, kind: str) -> Operation | None:
         """The operation for a batch that is not empty."""
-        return (_metric_difference, {"of": kind}) if prod(pred.shape) else None
+        return (MetricDifference, {"of": kind}) if prod(pred.shape) else None
 
 
 @register
@@ -280,7 +280,7 @@ class Loss(Measured):
         return float(pred.sum()), pred.size
 
     def operation(self, label: Any, pred: Any) -> Operation | None:
-        return _metric_total, {}
+        return MetricTotal, {}
 
     def arrays(self, label: Any, pred: Any) -> list[Any]:
         return [pred]

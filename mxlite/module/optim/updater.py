@@ -9,7 +9,7 @@ from ...core.disk import schema
 from ...core.errors import FormatError, RangeError
 from ...core.wanted import wanted
 from ...ndarray import NDArray
-from ...ndarray.files.stored import Source, StoredArray
+from ...ndarray.files.stored import FileSource, StoredArray
 from ..saved.statefile import Packed, stored_state
 from . import states as state_trees
 from .optimizer_base import Optimizer
@@ -74,10 +74,10 @@ class Updater:
         raises FormatError where it does not.
         """
         wanted("The optimizer state", states, "bytes", bytes, bytearray, memoryview)
-        self.take_states(Source.of(states, "The optimizer state"))
+        self.take_states(FileSource.of(states, "The optimizer state"))
 
     def take_states(
-        self, source: Source, into: Mapping[Any, Any] | None = None, names: Sequence[str] = ()
+        self, source: FileSource, into: Mapping[Any, Any] | None = None, names: Sequence[str] = ()
     ) -> None:
         """`set_states` of bytes in a file, which are read a piece at a time.
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...core import Context, FormatError, replacing
 from ...core.disk.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
 from ...ndarray import NDArray, random as nd_random
-from ...ndarray.files.stored import Source, StoredArray
+from ...ndarray.files.stored import FileSource, StoredArray
 from .statefile import Packed, stored_state, whole as whole_tree
 
 _WORD = text("[0-9]{1,19}", "a number of at most 19 digits as text")
@@ -58,7 +58,7 @@ class Position:
     nbatch: int
     args: dict[str, StoredArray]
     aux: dict[str, StoredArray]
-    optimizer: Source
+    optimizer: FileSource
     random: tuple[int, int]
     data: Any
     loss_scale: tuple[float, int] | None = None
@@ -103,7 +103,7 @@ def load(prefix: str) -> Position | None:
     path = f"{prefix}.resume"
     if not os.path.exists(path):
         return None
-    tree = stored_state(Source.opened(path))
+    tree = stored_state(FileSource.opened(path))
     if not isinstance(tree, dict) or tree.get("kind") != "resume":
         raise FormatError(f"{path} holds a state, but not one to resume training from.")
     _POSITION(tree, f"{path} is corrupt: its content")

@@ -29,7 +29,7 @@ from ...core.errors import ArgumentError, FormatError, StateError
 from ...core.wanted import found, wanted
 from ...ndarray import NDArray
 from ...ndarray.files.pieces import pieces
-from ...ndarray.files.stored import Source, StoredArray
+from ...ndarray.files.stored import FileSource, StoredArray
 
 _MAGIC = b"MXLSTATE"
 _VERSION = 1
@@ -125,7 +125,7 @@ def unpack_state(data: bytes, what: str = "The state") -> Any:
     FormatError says what is wrong with the bytes; `what` is its name for them.
     """
     wanted(what, data, "bytes", bytes, bytearray, memoryview)
-    return whole(stored_state(Source.of(data, what)))
+    return whole(stored_state(FileSource.of(data, what)))
 
 
 def whole(tree: Any) -> Any:
@@ -137,7 +137,7 @@ def whole(tree: Any) -> Any:
     return {k: whole(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
 
 
-def stored_state(source: Source) -> Any:
+def stored_state(source: FileSource) -> Any:
     """The tree of a file, after its checksum was verified, with its arrays left there: StoredArrays."""
     what, nbytes = source.what, source.nbytes
     head = source.read(0, _HEAD.size)
@@ -173,7 +173,7 @@ def stored_state(source: Source) -> Any:
 class _Arrays:
     """Reader of a header's arrays, with the offset of the next one."""
 
-    def __init__(self, source: Source, offset: int) -> None:
+    def __init__(self, source: FileSource, offset: int) -> None:
         self.source = source
         self.offset = offset
 

@@ -35,9 +35,9 @@ import numpy as np
 from ...core.dtype import flag_of, FLAGS, float32
 from ...core.errors import FormatError, ShapeError
 from ..memory.storage import form_of, Storage
-from ..sparse_arrays.sparse_form import CSRForm, Form, index_type, RowSparseForm
+from ..sparse_arrays.sparse_form import CSRForm, index_type, RowSparseForm, SparseForm
 from .pieces import pieces
-from .stored import sound, Source, StoredArray
+from .stored import FileSource, sound, StoredArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
@@ -50,7 +50,7 @@ _DENSE, _ROW_SPARSE, _CSR = 0, 1, 2
 
 
 def write_container(
-    file: IO[Any], arrays: Sequence[Array | Storage | Form], names: Sequence[str] = ()
+    file: IO[Any], arrays: Sequence[Array | Storage | SparseForm], names: Sequence[str] = ()
 ) -> None:
     """Write `arrays`, numpy's, NDArrays or Forms, and their `names` if there are any, at the file's position.
 
@@ -60,7 +60,7 @@ def write_container(
         raise FormatError(f"{len(arrays)} arrays need as many names or none, got {len(names)}.")
     file.write(struct.pack("<QQQ", MAGIC, 0, len(arrays)))
     for array in arrays:
-        if isinstance(array, Form):
+        if isinstance(array, SparseForm):
             _write_sparse(file, array)
             continue
         shape, dtype = form_of(array) if isinstance(array, Storage) else (array.shape, array.dtype)
@@ -79,7 +79,7 @@ def write_container(
         file.write(struct.pack("<Q", len(text)) + text)
 
 
-def _write_sparse(file: IO[Any], form: Form) -> None:
+def _write_sparse(file: IO[Any], form: SparseForm) -> None:
     form.check()
     flags = [struct.pack("<i", flag_of(index_type)) + _shape(x.shape) for x in form.places]
     stype = _CSR if isinstance(form, CSRForm) else _ROW_SPARSE
@@ -99,8 +99,8 @@ def _write_raw(file: IO[Any], array: Array | Storage) -> None:
 
 
 def read_container(
-    source: Source, allocate: Allocate | None = np.empty
-) -> tuple[list[Array | Form | StoredArray], list[str]]:
+    source: FileSource, allocate: Allocate | None = np.empty
+) -> tuple[list[Array | SparseForm | StoredArray], list[str]]:
     """Arrays and names (none, or one for each array) of a file or buffer.
 
     `allocate(shape, dtype)` gives the memory for each array; None leaves dense ones in the file. Bytes after
@@ -109,7 +109,7 @@ def read_container(
     return _Reader(source, allocate).container()
 
 
-def read_array(source: Source, allocate: Allocate) -> Array | Form:
+def read_array(source: FileSource, allocate: Allocate) -> Array | SparseForm:
     """The one array of bytes that hold no container, such as those in MXNet's pickles."""
     reader = _Reader(source, allocate)
     array = reader.array("the array")
@@ -122,7 +122,7 @@ def read_array(source: Source, allocate: Allocate) -> Array | Form:
 class _Reader:
     """A file, and the number of bytes left in it."""
 
-    def __init__(self, source: Source, allocate: Allocate | None) -> None:
+    def __init__(self, source: FileSource, allocate: Allocate | None) -> None:
         self.source = source
         self.nbytes = source.nbytes
         self.allocate = allocate
@@ -148,14 +148,14 @@ class _Reader:
         self.left -= nbytes
         return data
 
-    def container(self) -> tuple[list[Array | Form | StoredArray], list[str]]:
+    def container(self) -> tuple[list[Array | SparseForm | StoredArray], list[str]]:
         magic, _, count = self.numbers("QQQ", "the header")
         if magic != MAGIC:
             raise FormatError(
                 f"{self.source.what} is not an NDArray file: it starts with {magic:#x}, wanted {MAGIC:#x}."
             )
         self.claim(4 * count, f"a list of {count} arrays")
-        arrays: list[Array | Form | StoredArray] = []
+        arrays: list[Array | SparseForm | StoredArray] = []
         for index in range(count):
             arrays.append(self.array(f"array {index}"))
         (named,) = self.numbers("Q", "the number of names")
@@ -172,7 +172,7 @@ class _Reader:
                 raise self.error(f"name {index} is not UTF-8: {text[:40]!r}.") from None
         return arrays, names
 
-    def array(self, part: str) -> Array | Form | StoredArray:
+    def array(self, part: str) -> Array | SparseForm | StoredArray:
         (magic,) = self.numbers("I", part)
         if magic in (_V2, _V3):
             (stype,) = self.numbers("i", part)
@@ -253,7 +253,7 @@ class _Reader:
         except (ValueError, OverflowError) as error:  # an axis beyond any address, next to one of length 0
             raise self.error(f"{part} has the impossible shape {shape}: {error}") from None
 
-    def sparse(self, stype: int, part: str) -> Array | Form:
+    def sparse(self, stype: int, part: str) -> Array | SparseForm:
         stored = self.shape(f"what is stored of {part}")
         shape = self.shape(part)
         if not shape:
@@ -273,7 +273,7 @@ class _Reader:
             self.data(dims or (), kind, f"{name} of {part}").astype(index_type, copy=False)
             for name, kind, dims in kinds
         ]
-        form: Form
+        form: SparseForm
         if stype == _ROW_SPARSE:
             rows = aux[0]
             if rows.ndim == 1 and values.shape[:1] == rows.shape:  # MXNet lets a user give them in any order

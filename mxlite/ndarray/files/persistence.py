@@ -17,9 +17,9 @@ from ...core.wanted import wanted_path
 from ...engine import get_engine
 from ..ndarray import NDArray
 from ..sparse_arrays.sparse_array import sparse_array
-from ..sparse_arrays.sparse_form import Form
+from ..sparse_arrays.sparse_form import SparseForm
 from .container import read_array, read_container, write_container
-from .stored import Source, StoredArray
+from .stored import FileSource, StoredArray
 
 Arrays = list[NDArray] | dict[str, NDArray]
 Stored = NDArray | StoredArray
@@ -52,7 +52,7 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     Raises FormatError, naming file and byte, for a file that is truncated, corrupt or of another kind.
     """
     fname = wanted_path("load: fname", fname)
-    arrays: Arrays = _loaded(*read_container(Source.opened(fname), _allocate), fname)
+    arrays: Arrays = _loaded(*read_container(FileSource.opened(fname), _allocate), fname)
     return arrays
 
 
@@ -62,7 +62,7 @@ def load_stored(fname: str | os.PathLike[str]) -> list[Stored] | dict[str, Store
     It may be replaced meanwhile, as `save` does, but not be written into.
     """
     fname = wanted_path("load: fname", fname)
-    arrays: list[Stored] | dict[str, Stored] = _loaded(*read_container(Source.opened(fname), None), fname)
+    arrays: list[Stored] | dict[str, Stored] = _loaded(*read_container(FileSource.opened(fname), None), fname)
     return arrays
 
 
@@ -71,14 +71,14 @@ def load_frombuffer(buf: bytes | bytearray | memoryview) -> Arrays:
     if not isinstance(buf, (bytes, bytearray, memoryview)):
         raise ArgumentError(f"load_frombuffer takes bytes, got {type(buf).__name__}.")
     what = "the buffer"
-    arrays: Arrays = _loaded(*read_container(Source.of(buf, what), _allocate), what)
+    arrays: Arrays = _loaded(*read_container(FileSource.of(buf, what), _allocate), what)
     return arrays
 
 
 def load_raw(handle: bytes | bytearray) -> np.ndarray[Any, Any]:
     """The elements of the array in one of MXNet's pickles. FormatError where it is not a dense one."""
-    found = read_array(Source.of(handle, "the pickled array"), _allocate)
-    if isinstance(found, Form):
+    found = read_array(FileSource.of(handle, "the pickled array"), _allocate)
+    if isinstance(found, SparseForm):
         raise FormatError("the pickled array is a sparse one, and an NDArray is dense.")
     return found
 
@@ -91,7 +91,7 @@ def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, A
 def _loaded(raw: list[Any], names: list[str], what: str) -> Any:
     """Arrays with their names, if they have some."""
     arrays = [
-        a if isinstance(a, StoredArray) else sparse_array(a) if isinstance(a, Form) else NDArray(a)
+        a if isinstance(a, StoredArray) else sparse_array(a) if isinstance(a, SparseForm) else NDArray(a)
         for a in raw
     ]
     if not names:

@@ -39,7 +39,7 @@ class _File(io.BufferedReader):
         self.close()
 
 
-class Source:
+class FileSource:
     """`nbytes` bytes of a file from `start` on, by default to its end. `what` names them in errors."""
 
     def __init__(self, file: IO[bytes], what: str, start: int = 0, nbytes: int | None = None) -> None:
@@ -49,21 +49,21 @@ class Source:
         self._start = start
 
     @classmethod
-    def of(cls, data: bytes | bytearray | memoryview, what: str) -> Source:
+    def of(cls, data: bytes | bytearray | memoryview, what: str) -> FileSource:
         """A Source over memory."""
         return cls(io.BytesIO(data), what)
 
     @classmethod
-    def opened(cls, path: str) -> Source:
+    def opened(cls, path: str) -> FileSource:
         """A Source over the file `path`, which is open as long as it or an array of it exists."""
         try:
             return cls(_File(_Raw(path)), path)
         except OSError as error:
             raise file_error(error) from None
 
-    def part(self, offset: int, nbytes: int, what: str) -> Source:
+    def part(self, offset: int, nbytes: int, what: str) -> FileSource:
         """A Source over `nbytes` of these bytes from `offset` on."""
-        return Source(self.file, what, self._start + offset, nbytes)
+        return FileSource(self.file, what, self._start + offset, nbytes)
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """`nbytes` from `offset` on, fewer at the end."""
@@ -98,7 +98,7 @@ class StoredArray:
 
     stype = "default"
 
-    def __init__(self, source: Source, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, source: FileSource, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.source = source
         self.shape = shape
         self.dtype = dtype
@@ -114,7 +114,7 @@ class StoredArray:
         """Size in the file, in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def bytes(self, what: str) -> Source:
+    def bytes(self, what: str) -> FileSource:
         """A Source over its bytes, which may contain another file format."""
         return self.source.part(self._offset, self.nbytes, what)
 

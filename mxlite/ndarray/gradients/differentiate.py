@@ -27,7 +27,7 @@ from ..calls.plan import Plan
 from ..memory.storage import context_of, Shape, Storage
 from ..memory.transfer import push_fill, push_on
 from .host import PythonCall
-from .tape import Leaf, MODE, note, Origin, Step
+from .tape import Leaf, MODE, note, Origin, TapeStep
 
 
 @contextmanager
@@ -45,10 +45,10 @@ class Traced:
     """The part of the tape that computed some arrays, as a graph."""
 
     graph: Graph
-    steps: list[Step]
+    steps: list[TapeStep]
     leaves: list[Leaf]
     entry: dict[Origin, Entry]
-    step_of: dict[Node, Step]
+    step_of: dict[Node, TapeStep]
     origin: dict[Entry, Origin]
     kept: dict[Entry, tuple[Any, Var, int]] = field(default_factory=dict)
     owner: dict[Entry, tuple[str, str]] = field(default_factory=dict)  # operator and name, for errors
@@ -68,7 +68,7 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
     Constants that no gradient reads share one variable, unless `distinct`.
     """
     ends = set(stop)
-    steps: dict[Step, None] = {}
+    steps: dict[TapeStep, None] = {}
     leaves: dict[Leaf, None] = {}
     todo = [h for h in heads if h not in ends]
     while todo:
@@ -104,7 +104,7 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
     return traced
 
 
-def _node(step: Step, number: int, traced: Traced, distinct: bool) -> Node:
+def _node(step: TapeStep, number: int, traced: Traced, distinct: bool) -> Node:
     plan = step.plan
     kept = (
         set(range(len(step.inputs))) if distinct else {i for _, is_output, i in plan.keeps if not is_output}

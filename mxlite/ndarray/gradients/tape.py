@@ -81,7 +81,7 @@ class Leaf:
 _numbers = count()
 
 
-class Step:
+class TapeStep:
     """One recorded call: its plan, the origins of its inputs, and the arrays that its gradient reads.
 
     constant: True if its gradient is 0 for all inputs.
@@ -118,7 +118,7 @@ class Step:
         self.stream = self.state = None
 
 
-Origin = tuple[Step | Leaf, int]
+Origin = tuple[TapeStep | Leaf, int]
 
 
 def origin_of(array: Storage) -> Origin | None:
@@ -163,6 +163,6 @@ def note(
             kept.append((outs[i].storage, outs[i].var, outs[i].var.pushes))
         else:
             kept.append((inputs[i].storage, inputs[i].var, versions[i]))
-    step = Step(plan, origins, kept, stream, state, constant)
+    step = TapeStep(plan, origins, kept, stream, state, constant)
     for place, out in zip(plan.places, outs):
         out.origin = (step, place)

@@ -29,7 +29,7 @@ from ..memory.storage import Storage
 from ..memory.transfer import push_on, put
 from ..ndarray import NDArray
 from ..operators.creation import array
-from .sparse_form import Array, csr_of, CSRForm, empty_form, Form, index_type, row_sparse_of
+from .sparse_form import Array, csr_of, CSRForm, empty_form, index_type, row_sparse_of, SparseForm
 
 run_operator: Supplied[Callable[[Call, Any, Any], Any]] = Supplied()
 """Applies an operator to arrays some of which are sparse, see `sparse_operators.py`."""
@@ -42,7 +42,7 @@ class BaseSparseNDArray(NDArray):
     storage: Any
 
     @classmethod
-    def of(cls, form: Form, ctx: Context | None = None) -> Self:
+    def of(cls, form: SparseForm, ctx: Context | None = None) -> Self:
         """An array with this form."""
         if ctx is not None and ctx.device_type == "gpu":
             raise DeviceError(
@@ -314,12 +314,12 @@ def dense_array(values: Array, ctx: Context | None = None) -> NDArray:
     return result
 
 
-def sparse_array(form: Form, ctx: Context | None = None) -> BaseSparseNDArray:
+def sparse_array(form: SparseForm, ctx: Context | None = None) -> BaseSparseNDArray:
     """The sparse array with this form."""
     return (CSRNDArray if isinstance(form, CSRForm) else RowSparseNDArray).of(form, ctx)
 
 
-def form_of_dense(stype: str, values: Array) -> Form:
+def form_of_dense(stype: str, values: Array) -> SparseForm:
     """The sparse form of an array: its elements that are not 0. OpAttributeError for an unknown `stype`."""
     if stype not in ("csr", "row_sparse"):
         raise OpAttributeError(f"stype must be 'default', 'csr' or 'row_sparse', got {stype!r}.")

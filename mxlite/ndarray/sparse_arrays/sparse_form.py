@@ -26,7 +26,7 @@ index_type = np.dtype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class SparseForm:
     """Base of both forms. `data` are the stored elements."""
 
     shape: Shape
@@ -58,7 +58,7 @@ class Form:
         """The arrays of indices, in the order of MXNet's files."""
         raise NotImplementedError
 
-    def like(self, data: Array) -> Form:
+    def like(self, data: Array) -> SparseForm:
         """A form with other elements at the same positions."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class CSRForm(Form):
+class CSRForm(SparseForm):
     """A matrix stored by rows, as described above."""
 
     indptr: Array
@@ -176,7 +176,7 @@ class CSRForm(Form):
 
 
 @dataclass(frozen=True, eq=False)
-class RowSparseForm(Form):
+class RowSparseForm(SparseForm):
     """An array stored by rows, as described above."""
 
     stype = "row_sparse"
@@ -252,7 +252,7 @@ def starts(rows: Array, count: int) -> Array:
     return np.searchsorted(rows, np.arange(count + 1)).astype(index_type)
 
 
-def empty_form(stype: str, shape: Shape, dtype: np.dtype[Any]) -> Form:
+def empty_form(stype: str, shape: Shape, dtype: np.dtype[Any]) -> SparseForm:
     """A form that stores nothing, of an array of zeros."""
     none = np.zeros(0, index_type)
     if stype == "csr":
@@ -278,7 +278,7 @@ def stacked(parts: Sequence[CSRForm]) -> CSRForm:
 # -- sums and products -------------------------------------------------------------------------------------
 
 
-def united(a: Form, b: Form, ufunc: np.ufunc) -> Form:
+def united(a: SparseForm, b: SparseForm, ufunc: np.ufunc) -> SparseForm:
     """``ufunc(a, b)`` at every position that either stores; both are of one kind."""
     if all(np.array_equal(x, y) for x, y in zip(a.places, b.places)):
         return a.like(ufunc(a.data, b.data))

@@ -40,15 +40,15 @@ from .sparse_form import (
     Array,
     CSRForm,
     empty_form,
-    Form,
     in_both,
     index_type,
     RowSparseForm,
+    SparseForm,
     stacked,
     united,
 )
 
-Made = Form | Array | None
+Made = SparseForm | Array | None
 Rule = Callable[[Call, list[Any]], Made]
 
 
@@ -70,7 +70,7 @@ def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
         result: Any = invoke(call, [a.plain() for a in inputs])
     if made is not None:
         context = inputs[0].context
-        stored = sparse_array(made, context) if isinstance(made, Form) else dense_array(made, context)
+        stored = sparse_array(made, context) if isinstance(made, SparseForm) else dense_array(made, context)
         if on_tape:
             stored.origin = result.origin
         result = stored
@@ -95,7 +95,7 @@ def _computed(call: Call, values: Array) -> Array:
 
 def _kept(call: Call, ins: list[Any]) -> Made:
     (form,) = ins
-    result: Form = form.like(_computed(call, form.data))
+    result: SparseForm = form.like(_computed(call, form.data))
     return result
 
 
@@ -128,12 +128,12 @@ def _product_of_two(call: Call, ins: list[Any]) -> Made:
     return _by_dense(b, a, np.multiply) if isinstance(a, np.ndarray) else None
 
 
-def _by_dense(form: Any, values: Array, ufunc: np.ufunc) -> Form:
+def _by_dense(form: Any, values: Array, ufunc: np.ufunc) -> SparseForm:
     """``ufunc(form, values)`` at the positions that the form stores; `values` broadcasts."""
     values = np.broadcast_to(values, form.shape)
     where = (form.rows, form.indices) if isinstance(form, CSRForm) else form.indices
     with np.errstate(all="ignore"):
-        result: Form = form.like(ufunc(form.data, values[where]).astype(form.dtype, copy=False))
+        result: SparseForm = form.like(ufunc(form.data, values[where]).astype(form.dtype, copy=False))
     return result
 
 
@@ -142,7 +142,7 @@ def _broadcast(ufunc: np.ufunc) -> Rule:
         a, b = ins
         if (
             not isinstance(a, CSRForm)
-            or isinstance(b, Form)
+            or isinstance(b, SparseForm)
             or np.broadcast_shapes(a.shape, b.shape) != a.shape
         ):
             return None
@@ -154,7 +154,7 @@ def _broadcast(ufunc: np.ufunc) -> Rule:
 def _sum_of_many(call: Call, ins: list[Any]) -> Made:
     if not all(isinstance(x, RowSparseForm) and x.shape == ins[0].shape for x in ins):
         return None
-    total: Form = ins[0]
+    total: SparseForm = ins[0]
     for other in ins[1:]:
         total = united(total, other, np.add)
     return total
@@ -209,7 +209,7 @@ def _dot(call: Call, ins: list[Any]) -> Made:
     result: Any = None
     if isinstance(left, CSRForm) and not isinstance(right, CSRForm) and right.ndim == 2:
         left.check()
-        dense = right.dense() if isinstance(right, Form) else right
+        dense = right.dense() if isinstance(right, SparseForm) else right
         dense = dense.T if a.transpose_b else dense
         result = transposed_times_dense(left, dense) if a.transpose_a else times_dense(left, dense)
         if a.transpose_a and a.transpose_b:  # dense in MXNet
@@ -227,11 +227,13 @@ def _dot(call: Call, ins: list[Any]) -> Made:
     if result is None:
         if a.forward_stype in (None, "default"):
             return None
-        result = invoke(call_of("dot", dict(transpose_a=a.transpose_a, transpose_b=a.transpose_b)),
-                      [dense_array(x.dense() if isinstance(x, Form) else x) for x in ins]).look()  # fmt: skip
+        result = invoke(
+            call_of("dot", dict(transpose_a=a.transpose_a, transpose_b=a.transpose_b)),
+            [dense_array(x.dense() if isinstance(x, SparseForm) else x) for x in ins],
+        ).look()
     if a.forward_stype is None or a.forward_stype == getattr(result, "stype", "default"):
         return np.ascontiguousarray(result) if isinstance(result, np.ndarray) else result
-    dense = result.dense() if isinstance(result, Form) else np.ascontiguousarray(result)
+    dense = result.dense() if isinstance(result, SparseForm) else np.ascontiguousarray(result)
     return dense if a.forward_stype == "default" else form_of_dense(a.forward_stype, dense)
 
 
@@ -329,7 +331,7 @@ def _put_rows(array: NDArray, rows: Array, values: Array) -> None:
     stored: Any = array.storage
     if isinstance(stored, RowSparseForm):
         array.storage = stored.with_rows(rows, values)  # type: ignore[assignment]
-    elif isinstance(stored, Form):
+    elif isinstance(stored, SparseForm):
         raise OpAttributeError(
             f"An update by rows changes a dense or row_sparse array, not a {array.stype} one."
         )

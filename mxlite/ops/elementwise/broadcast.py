@@ -11,7 +11,7 @@ from ...graph.opdef import Op
 from ..blocks import fold, fold_bytes, power, sum_to, sum_to_bytes
 
 
-class _Broadcast(Op):
+class Broadcast(Op):
     """Two arrays whose shapes broadcast, of one dtype, to an array of the common shape."""
 
     inputs = ("lhs", "rhs")
@@ -31,7 +31,7 @@ class _Broadcast(Op):
         return (lhs, rhs), (tuple(y if x == 1 else x for x, y in pairs),)
 
 
-class _Sum(_Broadcast):
+class _Sum(Broadcast):
     """An operator whose gradient is a sum of the head gradient, with no expression to compute."""
 
     @staticmethod
@@ -39,7 +39,7 @@ class _Sum(_Broadcast):
         return max(sum_to_bytes(outputs[0], x, dtype) for x in inputs)
 
 
-class _Product(_Broadcast):
+class BroadcastProduct(Broadcast):
     """An operator whose gradient computes an expression of the output's shape before it sums."""
 
     @staticmethod
@@ -101,7 +101,7 @@ class broadcast_sub(_Sum):
         return {"lhs": w._sum_like(d, lhs), "rhs": w.negative(w._sum_like(d, rhs))}
 
 
-class broadcast_mul(_Product):
+class broadcast_mul(BroadcastProduct):
     """Product with broadcasting, ``out = lhs * rhs``.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape.
@@ -130,7 +130,7 @@ class broadcast_mul(_Product):
         }
 
 
-class broadcast_div(_Product):
+class broadcast_div(BroadcastProduct):
     """Quotient with broadcasting, ``out = lhs / rhs``; of whole numbers it is cut towards 0.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient reads `lhs` and `rhs`, which
@@ -169,7 +169,7 @@ class broadcast_div(_Product):
         }
 
 
-class broadcast_power(_Product):
+class broadcast_power(BroadcastProduct):
     """Power with broadcasting, ``out = lhs ** rhs``.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient of `rhs`,
@@ -245,7 +245,7 @@ def _to_either(w, ins, heads, to_rhs):
     }
 
 
-class broadcast_maximum(_Product):
+class broadcast_maximum(BroadcastProduct):
     """The larger of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
@@ -270,7 +270,7 @@ class broadcast_maximum(_Product):
         return _to_either(w, ins, heads, w.broadcast_lesser(ins["lhs"], ins["rhs"]))
 
 
-class broadcast_minimum(_Product):
+class broadcast_minimum(BroadcastProduct):
     """The smaller of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
@@ -295,7 +295,7 @@ class broadcast_minimum(_Product):
         return _to_either(w, ins, heads, w.broadcast_greater(ins["lhs"], ins["rhs"]))
 
 
-class broadcast_hypot(_Product):
+class broadcast_hypot(BroadcastProduct):
     """Hypotenuse with broadcasting, ``out = sqrt(lhs**2 + rhs**2)``, without overflow on the way.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients ``d_out * lhs / out`` and
@@ -330,7 +330,7 @@ class broadcast_hypot(_Product):
         }
 
 
-class arctan2(_Product):
+class arctan2(BroadcastProduct):
     """Angle of the point (rhs, lhs) in (-pi, pi], with broadcasting: atan2(lhs, rhs).
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients, with ``s = lhs**2 + rhs**2``:

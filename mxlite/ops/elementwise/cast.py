@@ -66,12 +66,13 @@ class amp_cast(Cast):
         return dtypes, (out,)
 
 
-class _cast_like(Move):
+class CastLike(Move):
     """A cast of `lhs` to the dtype of `rhs`.
 
     lhs: (...);  rhs: (...), read for its dtype only  ->  out: as `lhs`. The gradient of `lhs` is cast back.
     """
 
+    op_name = "_cast_like"
     inputs = ("lhs", "rhs")
     shape_only = ("rhs",)
 
@@ -96,13 +97,14 @@ class _cast_like(Move):
         return {"lhs": w._cast_like(heads["out"], ins["lhs"])}
 
 
-class _shore(Move):
+class Shore(Move):
     """A cast whose gradients are scaled on one side: see graph/mixed_precision.py.
 
     data: (...);  scale: (2,), float32, the scale of gradients S and 1 / S  ->  out: (...) of `dtype`.
     Gradient ``d_data = d_out / S`` if the output lies on the scaled side (`enters`), otherwise ``d_out * S``.
     """
 
+    op_name = "_shore"
     inputs = ("data", "scale")
     inferred = ("scale",)
     shape_only = ("scale",)

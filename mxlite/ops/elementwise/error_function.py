@@ -13,7 +13,7 @@ from typing import Any
 
 from ...graph.opdef import Op
 from ..blocks import pieces
-from .unary import _Real
+from .unary import Real
 
 SMALL = 1024  # elements at a time: some eight float64 temporaries of 8 KiB
 
@@ -98,7 +98,7 @@ def erfinv_values(xp: Any, y: Any, itemsize: int = 8) -> Any:
     return xp.copysign(x, y)
 
 
-class erf(_Real):
+class erf(Real):
     """Error function, ``out = 2 / sqrt(pi) * integral of exp(-t**2) from 0 to data``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * 2 / sqrt(pi) * exp(-data**2)``.
@@ -130,7 +130,7 @@ class erf(_Real):
         return {"data": w.elemwise_mul(heads["out"], bell)}
 
 
-class erfinv(_Real):
+class erfinv(Real):
     """Inverse of the error function; infinite at -1 and 1, nan outside.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sqrt(pi) / 2 * exp(out**2)``: `data`

@@ -17,7 +17,7 @@ from ...graph.opdef import Op
 from ..blocks import pieces
 from ..formula import formula
 from .error_function import SMALL
-from .unary import _Real
+from .unary import Real
 
 _ENOUGH = 12  # the least argument for Stirling's series
 _NARROW = 6, 5, 13  # for results of four bytes and two: the least argument, and terms of both series
@@ -158,7 +158,7 @@ def polygamma_values(xp: Any, n: int, x: Any) -> Any:
     return xp.where(mirrored, (-1.0) ** n * total - mirror, total)
 
 
-class _Gamma(_Real):
+class _Gamma(Real):
     """A function computed in float64, in pieces."""
 
     backward_in_place = {"d_data": ("d_out", "data")}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ...core.dtype import is_floating
 from ...core.errors import DTypeError
 from ..blocks import weak
-from .broadcast import _Broadcast
-from .scalar import _Scalar
-from .unary import _Unary
+from .broadcast import Broadcast
+from .scalar import Scalar
+from .unary import Unary
 
 
 def require_whole(dtypes, wanted):
@@ -20,13 +20,13 @@ def require_whole(dtypes, wanted):
             raise DTypeError(f"needs {wanted}, got {d}; convert with Cast (astype), to int32 for instance.")
 
 
-class _Compare(_Broadcast):
+class _Compare(Broadcast):
     """Comparison of two arrays whose shapes broadcast; the result is 0 or 1."""
 
     accepts = "any"
 
 
-class _Bits(_Broadcast):
+class _Bits(Broadcast):
     """Bitwise operation on two arrays of whole numbers."""
 
     accepts = "any"
@@ -38,7 +38,7 @@ class _Bits(_Broadcast):
         return super().infer_type(a, *dtypes)
 
 
-class _CompareScalar(_Scalar):
+class _CompareScalar(Scalar):
     """Comparison of an array and a number; the result is 0 or 1."""
 
     accepts = "any"
@@ -252,7 +252,7 @@ class _logical_xor_scalar(_CompareScalar):
         xp.logical_xor(data, weak(data, a.scalar), out=out)
 
 
-class logical_not(_Unary):
+class logical_not(Unary):
     """1 where `data` is 0, else 0, in the dtype of `data`.
 
     data: (...)  ->  out: (...). No gradient.
@@ -263,7 +263,7 @@ class logical_not(_Unary):
         xp.logical_not(data, out=out)
 
 
-class isnan(_Unary):
+class isnan(Unary):
     """1 where `data` is not a number, else 0, in the dtype of `data`, as MXNet's contrib.isnan.
 
     data: (...)  ->  out: (...). No gradient.
@@ -276,7 +276,7 @@ class isnan(_Unary):
         xp.isnan(data, out=out)
 
 
-class isinf(_Unary):
+class isinf(Unary):
     """1 where `data` is plus or minus infinity, else 0, in the dtype of `data`, as MXNet's contrib.isinf.
 
     data: (...)  ->  out: (...). No gradient.
@@ -289,7 +289,7 @@ class isinf(_Unary):
         xp.isinf(data, out=out)
 
 
-class isfinite(_Unary):
+class isfinite(Unary):
     """1 where `data` is a number and not infinite, else 0, in the dtype of `data`.
 
     data: (...)  ->  out: (...). No gradient.
@@ -367,7 +367,7 @@ class right_shift(_Bits):
         xp.right_shift(lhs, rhs, out=out)
 
 
-class bitwise_not(_Unary):
+class bitwise_not(Unary):
     """Every bit inverted; for bool the logical not.
 
     data: (...), of a whole-number type or bool  ->  out: (...). No gradient.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from ..blocks import fold, sum_to
-from .broadcast import _Product
+from .broadcast import BroadcastProduct
 
 
-class broadcast_mod(_Product):
+class broadcast_mod(BroadcastProduct):
     """Remainder of ``lhs / rhs`` with the sign of `rhs`, as Python's ``%``; 0 where `rhs` is 0.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients: `d_out` and
@@ -51,7 +51,7 @@ class broadcast_mod(_Product):
         }
 
 
-class fmod(_Product):
+class fmod(BroadcastProduct):
     """Remainder of ``lhs / rhs`` with the sign of `lhs`, as C's fmod, with broadcasting; see broadcast_mod.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients: `d_out` and

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from ..blocks import pieces
-from .unary import _Real
+from .unary import Real
 
 
-class exp(_Real):
+class exp(Real):
     """Exponential, ``out = e**data``.
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient, ``d_out * out``, does not read `data`.
@@ -29,7 +29,7 @@ class exp(_Real):
         return {"data": w.elemwise_mul(heads["out"], outs["out"])}
 
 
-class log(_Real):
+class log(Real):
     """Natural logarithm; -inf at 0, nan below.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / data``.
@@ -50,7 +50,7 @@ class log(_Real):
         return {"data": w.elemwise_div(heads["out"], ins["data"])}
 
 
-class log1p(_Real):
+class log1p(Real):
     """``out = log(1 + data)``, accurate near 0.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 + data)``.
@@ -72,7 +72,7 @@ class log1p(_Real):
         return {"data": w.elemwise_div(heads["out"], w._plus_scalar(ins["data"], scalar=1))}
 
 
-class expm1(_Real):
+class expm1(Real):
     """``out = e**data - 1``, accurate near 0.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (out + 1)``.
@@ -94,7 +94,7 @@ class expm1(_Real):
         return {"data": w.elemwise_mul(heads["out"], w._plus_scalar(outs["out"], scalar=1))}
 
 
-class sqrt(_Real):
+class sqrt(Real):
     """Square root; nan below 0.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (2 * out)``: `data` is not read.
@@ -116,7 +116,7 @@ class sqrt(_Real):
         return {"data": w._mul_scalar(w.elemwise_div(heads["out"], outs["out"]), scalar=0.5)}
 
 
-class rsqrt(_Real):
+class rsqrt(Real):
     """Inverse square root, ``out = 1 / sqrt(data)``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**3 / 2``: `data` is not read.
@@ -142,7 +142,7 @@ class rsqrt(_Real):
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], cube), scalar=-0.5)}
 
 
-class log2(_Real):
+class log2(Real):
     """Logarithm to base 2; -inf at 0, nan below.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (data * log(2))``.
@@ -165,7 +165,7 @@ class log2(_Real):
         return {"data": w._mul_scalar(slope, scalar=1 / math.log(2))}
 
 
-class log10(_Real):
+class log10(Real):
     """Logarithm to base 10; -inf at 0, nan below.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (data * log(10))``.
@@ -188,7 +188,7 @@ class log10(_Real):
         return {"data": w._mul_scalar(slope, scalar=1 / math.log(10))}
 
 
-class cbrt(_Real):
+class cbrt(Real):
     """Cube root, of negative numbers too.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (3 * out**2)``: `data` is not read.
@@ -212,7 +212,7 @@ class cbrt(_Real):
         return {"data": w.elemwise_div(heads["out"], w._mul_scalar(w.square(outs["out"]), scalar=3))}
 
 
-class rcbrt(_Real):
+class rcbrt(Real):
     """Inverse cube root, ``out = 1 / cbrt(data)``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**4 / 3``: `data` is not read.

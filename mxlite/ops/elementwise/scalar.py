@@ -26,7 +26,7 @@ def log_of(scalar):
     return math.log(scalar) if scalar > 0 else -math.inf if scalar == 0 else math.nan
 
 
-class _Scalar(Op):
+class Scalar(Op):
     """One array and the attribute `scalar` to an array of the same shape and dtype."""
 
     inputs = ("data",)
@@ -45,7 +45,7 @@ class _Scalar(Op):
         return super().infer_type(a, *dtypes)
 
 
-class _plus_scalar(_Scalar):
+class _plus_scalar(Scalar):
     """``out = data + scalar``. data: (...)  ->  out: (...). The gradient of `data` *is* that of `out`."""
 
     aliases = ("_PlusScalar",)
@@ -56,7 +56,7 @@ class _plus_scalar(_Scalar):
         xp.add(data, weak(data, a.scalar), out=out)
 
 
-class _minus_scalar(_Scalar):
+class _minus_scalar(Scalar):
     """``out = data - scalar``. data: (...)  ->  out: (...). The gradient of `data` *is* that of `out`."""
 
     aliases = ("_MinusScalar",)
@@ -67,7 +67,7 @@ class _minus_scalar(_Scalar):
         xp.subtract(data, weak(data, a.scalar), out=out)
 
 
-class _rminus_scalar(_Scalar):
+class _rminus_scalar(Scalar):
     """``out = scalar - data``. data: (...)  ->  out: (...). Gradient ``-d_out``."""
 
     aliases = ("_RMinusScalar",)
@@ -86,7 +86,7 @@ class _rminus_scalar(_Scalar):
         return {"data": w.negative(heads["out"])}
 
 
-class _mul_scalar(_Scalar):
+class _mul_scalar(Scalar):
     """``out = data * scalar``. data: (...)  ->  out: (...). Gradient ``d_out * scalar``."""
 
     aliases = ("_MulScalar",)
@@ -105,7 +105,7 @@ class _mul_scalar(_Scalar):
         return {"data": w._mul_scalar(heads["out"], scalar=a.scalar)}
 
 
-class _div_scalar(_Scalar):
+class _div_scalar(Scalar):
     """``out = data / scalar``; whole numbers are cut towards 0.
 
     data: (...)  ->  out: (...). Gradient ``d_out / scalar``.
@@ -127,7 +127,7 @@ class _div_scalar(_Scalar):
         return {"data": w._div_scalar(heads["out"], scalar=a.scalar)}
 
 
-class _rdiv_scalar(_Scalar):
+class _rdiv_scalar(Scalar):
     """``out = scalar / data``; whole numbers are cut towards 0.
 
     data: (...)  ->  out: (...). Gradient ``-d_out * scalar / data**2``.
@@ -153,7 +153,7 @@ class _rdiv_scalar(_Scalar):
         return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-class _power_scalar(_Scalar):
+class _power_scalar(Scalar):
     """``out = data ** scalar``.
 
     data: (...)  ->  out: (...). Gradient ``d_out * scalar * data**(scalar - 1)``.
@@ -181,7 +181,7 @@ class _power_scalar(_Scalar):
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], slope), scalar=a.scalar)}
 
 
-class _rpower_scalar(_Scalar):
+class _rpower_scalar(Scalar):
     """``out = scalar ** data``.
 
     data: (...)  ->  out: (...). Gradient ``d_out * out * log(scalar)``: `data` is not read.
@@ -205,7 +205,7 @@ class _rpower_scalar(_Scalar):
         return {"data": w._mul_scalar(growth, scalar=log_of(a.scalar))}
 
 
-class _maximum_scalar(_Scalar):
+class _maximum_scalar(Scalar):
     """``out = max(data, scalar)``.
 
     data: (...)  ->  out: (...). The gradient is `d_out`, but 0 where ``data < scalar``.
@@ -229,7 +229,7 @@ class _maximum_scalar(_Scalar):
         return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
-class _minimum_scalar(_Scalar):
+class _minimum_scalar(Scalar):
     """``out = min(data, scalar)``.
 
     data: (...)  ->  out: (...). The gradient is `d_out`, but 0 where ``data > scalar``.
@@ -253,7 +253,7 @@ class _minimum_scalar(_Scalar):
         return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
-class _mod_scalar(_Scalar):
+class _mod_scalar(Scalar):
     """Remainder of ``data / scalar`` with the sign of `scalar`, as Python's ``%``; 0 where `scalar` is 0.
 
     data: (...)  ->  out: (...). The gradient of `data` *is* that of `out`.
@@ -271,7 +271,7 @@ class _mod_scalar(_Scalar):
             xp.remainder(data, divisor, out=out)
 
 
-class _rmod_scalar(_Scalar):
+class _rmod_scalar(Scalar):
     """Remainder of ``scalar / data`` with the sign of `data`, as Python's ``%``; 0 where `data` is 0.
 
     data: (...)  ->  out: (...). Gradient ``-d_out * floor(scalar / data)``.
@@ -300,7 +300,7 @@ class _rmod_scalar(_Scalar):
         return {"data": w.negative(w.elemwise_mul(heads["out"], count))}
 
 
-class _hypot_scalar(_Scalar):
+class _hypot_scalar(Scalar):
     """``out = sqrt(data**2 + scalar**2)``, without overflow on the way.
 
     data: (...)  ->  out: (...). Gradient ``d_out * data / out``.
@@ -324,7 +324,7 @@ class _hypot_scalar(_Scalar):
         return {"data": w.elemwise_mul(heads["out"], w.elemwise_div(ins["data"], outs["out"]))}
 
 
-class smooth_l1(_Scalar):
+class smooth_l1(Scalar):
     """Huber's loss, quadratic near 0: ``(scalar*data)**2 / 2`` where ``|data| < 1 / scalar**2``, outside
     ``|data| - 1 / (2 * scalar**2)``.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from ..blocks import pieces
-from .unary import _Real
+from .unary import Real
 
 
-class sin(_Real):
+class sin(Real):
     """Sine of angles in radians.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cos(data)``.
@@ -30,7 +30,7 @@ class sin(_Real):
         return {"data": w.elemwise_mul(heads["out"], w.cos(ins["data"]))}
 
 
-class cos(_Real):
+class cos(Real):
     """Cosine of angles in radians.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * sin(data)``.
@@ -54,7 +54,7 @@ class cos(_Real):
         return {"data": w.negative(w.elemwise_mul(heads["out"], w.sin(ins["data"])))}
 
 
-class tan(_Real):
+class tan(Real):
     """Tangent of angles in radians.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (1 + out**2)``: `data` is not read.
@@ -78,7 +78,7 @@ class tan(_Real):
         return {"data": w.elemwise_mul(heads["out"], w._plus_scalar(w.square(outs["out"]), scalar=1))}
 
 
-class arcsin(_Real):
+class arcsin(Real):
     """Inverse sine in [-pi/2, pi/2]; nan outside [-1, 1].
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / sqrt(1 - data**2)``.
@@ -104,7 +104,7 @@ class arcsin(_Real):
         }
 
 
-class arccos(_Real):
+class arccos(Real):
     """Inverse cosine in [0, pi]; nan outside [-1, 1].
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out / sqrt(1 - data**2)``.
@@ -130,7 +130,7 @@ class arccos(_Real):
         return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-class arctan(_Real):
+class arctan(Real):
     """Inverse tangent in (-pi/2, pi/2).
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 + data**2)``.
@@ -154,7 +154,7 @@ class arctan(_Real):
         return {"data": w.elemwise_div(heads["out"], w._plus_scalar(w.square(ins["data"]), scalar=1))}
 
 
-class sinh(_Real):
+class sinh(Real):
     """Hyperbolic sine, ``out = (e**data - e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cosh(data)``.
@@ -176,7 +176,7 @@ class sinh(_Real):
         return {"data": w.elemwise_mul(heads["out"], w.cosh(ins["data"]))}
 
 
-class cosh(_Real):
+class cosh(Real):
     """Hyperbolic cosine, ``out = (e**data + e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sinh(data)``.
@@ -198,7 +198,7 @@ class cosh(_Real):
         return {"data": w.elemwise_mul(heads["out"], w.sinh(ins["data"]))}
 
 
-class arcsinh(_Real):
+class arcsinh(Real):
     """Inverse hyperbolic sine.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / sqrt(data**2 + 1)``.
@@ -220,7 +220,7 @@ class arcsinh(_Real):
         return {"data": w.elemwise_div(heads["out"], w._hypot_scalar(ins["data"], scalar=1))}
 
 
-class arccosh(_Real):
+class arccosh(Real):
     """Inverse hyperbolic cosine; nan below 1.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / sqrt(data**2 - 1)``.
@@ -246,7 +246,7 @@ class arccosh(_Real):
         }
 
 
-class arctanh(_Real):
+class arctanh(Real):
     """Inverse hyperbolic tangent; infinite at -1 and 1, nan outside.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 - data**2)``.
@@ -269,7 +269,7 @@ class arctanh(_Real):
         return {"data": w.elemwise_div(heads["out"], w._rminus_scalar(w.square(ins["data"]), scalar=1))}
 
 
-class degrees(_Real):
+class degrees(Real):
     """Angles in degrees of angles in radians, ``out = data * 180 / pi``.
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient reads no input.
@@ -290,7 +290,7 @@ class degrees(_Real):
         return {"data": w._mul_scalar(heads["out"], scalar=180 / math.pi)}
 
 
-class radians(_Real):
+class radians(Real):
     """Angles in radians of angles in degrees, ``out = data * pi / 180``.
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient reads no input.

@@ -9,7 +9,7 @@ from ...graph.opdef import Op
 from ..blocks import copy, pieces, require_finite
 
 
-class _Unary(Op):
+class Unary(Op):
     """One array to another of its shape and dtype."""
 
     inputs = ("data",)
@@ -18,13 +18,13 @@ class _Unary(Op):
     cheap = True
 
 
-class _Real(_Unary):
+class Real(Unary):
     """A function of real numbers: the dtype must be floating."""
 
     accepts = "float"
 
 
-class reciprocal(_Real):
+class reciprocal(Real):
     """``out = 1 / data``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**2``: `data` is not read.
@@ -47,7 +47,7 @@ class reciprocal(_Real):
         return {"data": w.negative(w.elemwise_mul(heads["out"], w.square(outs["out"])))}
 
 
-class square(_Unary):
+class square(Unary):
     """``out = data**2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``2 * d_out * data``.
@@ -70,7 +70,7 @@ class square(_Unary):
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], ins["data"]), scalar=2)}
 
 
-class abs(_Unary):
+class abs(Unary):
     """Absolute value.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sign(data)``, 0 at 0.
@@ -92,7 +92,7 @@ class abs(_Unary):
         return {"data": w.elemwise_mul(heads["out"], w.sign(ins["data"]))}
 
 
-class negative(_Unary):
+class negative(Unary):
     """``out = -data``.
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient reads no input.
@@ -115,7 +115,7 @@ class negative(_Unary):
         return {"data": w.negative(heads["out"])}
 
 
-class sign(_Unary):
+class sign(Unary):
     """-1, 0 or 1.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -128,7 +128,7 @@ class sign(_Unary):
         xp.sign(data, out=out)
 
 
-class floor(_Unary):
+class floor(Unary):
     """The largest whole number not above each element.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -139,7 +139,7 @@ class floor(_Unary):
         xp.floor(data, out=out, casting="unsafe")
 
 
-class ceil(_Unary):
+class ceil(Unary):
     """The smallest whole number not below each element.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -150,7 +150,7 @@ class ceil(_Unary):
         xp.ceil(data, out=out, casting="unsafe")
 
 
-class round(_Unary):
+class round(Unary):
     """The nearest whole number, halves away from zero: 0.5 gives 1, -0.5 gives -1, 2.5 gives 3.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -170,7 +170,7 @@ class round(_Unary):
             xp.add(whole, step, out=into)
 
 
-class rint(_Unary):
+class rint(Unary):
     """The nearest whole number, halves down: 0.5 gives 0, 1.5 gives 1, -0.5 gives -1.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -185,7 +185,7 @@ class rint(_Unary):
             xp.add(below, x - below > 0.5, out=into, casting="unsafe")
 
 
-class trunc(_Unary):
+class trunc(Unary):
     """The whole part: the nearest whole number towards 0.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -196,7 +196,7 @@ class trunc(_Unary):
         xp.trunc(data, out=out, casting="unsafe")
 
 
-class fix(_Unary):
+class fix(Unary):
     """The nearest whole number towards 0, as `trunc`.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -207,12 +207,13 @@ class fix(_Unary):
         xp.trunc(data, out=out, casting="unsafe")
 
 
-class _copy(_Unary):
+class Copy(Unary):
     """The same array: ``out = data``.
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient of `data` *is* that of `out`.
     """
 
+    op_name = "_copy"
     aliases = ("identity", "_copyto")
     gradient_is = {"data": "d_out"}
 
@@ -225,7 +226,7 @@ class _copy(_Unary):
         copy(xp, data, out)
 
 
-class zeros_like(_Unary):
+class zeros_like(Unary):
     """Zeros in the shape of `data`.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -238,7 +239,7 @@ class zeros_like(_Unary):
         out.fill(0)
 
 
-class ones_like(_Unary):
+class ones_like(Unary):
     """Ones in the shape of `data`.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
@@ -261,7 +262,7 @@ def _bound_in(dtype, value):
     )
 
 
-class clip(_Unary):
+class clip(Unary):
     """Each element moved into [`a_min`, `a_max`].
 
     data: (...)  ->  out: (...), same shape and dtype. The gradient is `d_out` where
@@ -301,7 +302,7 @@ class clip(_Unary):
         return {"data": w.elemwise_mul(heads["out"], w._rminus_scalar(outside, scalar=1.0))}
 
 
-class softsign(_Real):
+class softsign(Real):
     """``out = data / (1 + |data|)``, between -1 and 1.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (1 - |out|)**2``.
@@ -330,7 +331,7 @@ class softsign(_Real):
         return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-class hard_sigmoid(_Real):
+class hard_sigmoid(Real):
     """``out = max(0, min(1, alpha * data + beta))``: a sigmoid of three straight lines.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * alpha`` where
@@ -366,7 +367,7 @@ class hard_sigmoid(_Real):
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], inside), scalar=a.alpha)}
 
 
-class _contrib_quadratic(_Unary):
+class _contrib_quadratic(Unary):
     """``out = a * data**2 + b * data + c``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (2 * a * data + b)``.

@@ -91,12 +91,14 @@ class Embedding(Op):
         return {"weight": w.index_add(zeros, ins["data"], heads["out"], axis=0, mode="clip")}
 
 
-class _contrib_SparseEmbedding(Embedding):
+class ContribSparseEmbedding(Embedding):
     """Rows of a table, ``out[...] = weight[data[...]]``: `Embedding` under the name of its sparse kind.
 
     Lazy updates leave unused rows alone. `sparse_grad` and `deterministic` are read and have
     no effect: equal runs always give equal bits.
     """
+
+    op_name = "_contrib_SparseEmbedding"
 
     @record
     class Attrs:

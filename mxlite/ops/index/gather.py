@@ -196,13 +196,14 @@ class scatter_nd_update(Scatter):
         return written_derivative(w, a, ins, outs, heads, w.gather_nd(heads["out"], ins["indices"]))
 
 
-class _scatter_set_nd(Op):
+class ScatterSetNd(Op):
     """`lhs` with the slices of `rhs` written to the positions in `indices`.
 
     lhs: (D0, ..., DM-1, B...), which is `shape`;  rhs: (I..., B...);  indices: (M, I...)  ->  out: as `lhs`.
     If a position is repeated the last slice stays. (`scatter_nd_update` with MXNet's order of inputs.)
     """
 
+    op_name = "_scatter_set_nd"
     inputs = ("lhs", "rhs", "indices")
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}

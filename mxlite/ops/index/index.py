@@ -65,13 +65,14 @@ def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: f
         into[index[inside]] = on
 
 
-class _onehot_encode(Op):
+class OnehotEncode(Op):
     """1 at each index, 0 elsewhere, ``out[i, lhs[i]] = 1``.
 
     lhs: (N,) in any dtype;  rhs: (N, K), read for its shape and dtype only  ->  out: (N, K). No gradient.
     (The old form of `one_hot`.)
     """
 
+    op_name = "_onehot_encode"
     inputs = ("lhs", "rhs")
     shape_only = ("rhs",)
 

@@ -98,12 +98,13 @@ class pick(Op):
         return {"data": gradient}
 
 
-class _pick_add(Op):
+class PickAdd(Op):
     """`data` with one number added along `axis` for each index of the others: the gradient of `pick`.
 
     data: (...);  index, parameters: as in `pick`;  updates: as the result of `pick`  ->  out: as `data`.
     """
 
+    op_name = "_pick_add"
     inputs = ("data", "index", "updates")
     inferred = ("index", "updates")
     in_place = {"out": "data"}

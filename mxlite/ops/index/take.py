@@ -195,13 +195,14 @@ class batch_take(Op):
         return {"a": w._pick_add(zeros, ins["indices"], heads["out"], axis=1, mode="clip")}
 
 
-class _contrib_index_copy(Op):
+class ContribIndexCopy(Op):
     """Rows overwritten by index, ``out[index_vector[i]] = new_tensor[i]``, `old_tensor` elsewhere.
 
     old_tensor: (K, ...);  index_vector: (n,) in any dtype, in [0, K);  new_tensor: (n, ...)  ->  out: as
     `old_tensor`. If an index is repeated the last row stays, and each of them gets the whole gradient.
     """
 
+    op_name = "_contrib_index_copy"
     inputs = ("old_tensor", "index_vector", "new_tensor")
     in_place = {"out": "old_tensor"}
     backward_in_place = {"d_old_tensor": "d_out"}

@@ -22,7 +22,7 @@ from ..blocks import accumulate, accumulate_bytes
 _ALIGN = 64  # bytes
 
 
-class Part(NamedTuple):
+class Operand(NamedTuple):
     """An array or a placeholder for one, with a letter for each axis."""
 
     letters: str
@@ -42,10 +42,10 @@ class Bench:
         self.nbytes += -(-count // _ALIGN) * _ALIGN
         return None if self.work is None else self.work[begin : begin + count]
 
-    def take(self, letters: str, sizes: dict[str, int]) -> Part:
+    def take(self, letters: str, sizes: dict[str, int]) -> Operand:
         shape = tuple(sizes[x] for x in letters)
         block = self.bytes(prod(shape) * self.dtype.itemsize)
-        return Part(letters, shape, None if block is None else block.view(self.dtype).reshape(shape))
+        return Operand(letters, shape, None if block is None else block.view(self.dtype).reshape(shape))
 
 
 def parse(subscripts: str, count: int) -> tuple[list[str], str]:
@@ -102,7 +102,7 @@ class Target(NamedTuple):
     plain: bool
 
 
-def contract(xp: Any, bench: Bench, parts: list[Part], target: Target, sizes: dict[str, int]) -> None:
+def contract(xp: Any, bench: Bench, parts: list[Operand], target: Target, sizes: dict[str, int]) -> None:
     """Write the sum of the product of `parts` over the letters that `target` lacks into it.
 
     Letters of `target` that no part has are broadcast.
@@ -118,16 +118,21 @@ def contract(xp: Any, bench: Bench, parts: list[Part], target: Target, sizes: di
         xp.copyto(target.array, total.array.transpose(order)[index])
 
 
-def _place(bench: Bench, letters: str, sizes: dict[str, int], target: Target | None) -> Part:
+def _place(bench: Bench, letters: str, sizes: dict[str, int], target: Target | None) -> Operand:
     """The target itself if it can hold a result in this order of letters, else scratch."""
     if target is not None and target.plain and target.letters == letters:
-        return Part(letters, tuple(sizes[x] for x in letters), target.array)
+        return Operand(letters, tuple(sizes[x] for x in letters), target.array)
     return bench.take(letters, sizes)
 
 
 def _summed(
-    xp: Any, bench: Bench, part: Part, needed: set[str], sizes: dict[str, int], target: Target | None = None
-) -> Part:
+    xp: Any,
+    bench: Bench,
+    part: Operand,
+    needed: set[str],
+    sizes: dict[str, int],
+    target: Target | None = None,
+) -> Operand:
     """`part` summed over the letters that are not needed any more."""
     axes = tuple(i for i, x in enumerate(part.letters) if x not in needed)
     if not axes:
@@ -142,8 +147,14 @@ def _summed(
 
 
 def _pair(
-    xp: Any, bench: Bench, x: Part, y: Part, needed: set[str], sizes: dict[str, int], target: Target | None
-) -> Part:
+    xp: Any,
+    bench: Bench,
+    x: Operand,
+    y: Operand,
+    needed: set[str],
+    sizes: dict[str, int],
+    target: Target | None,
+) -> Operand:
     """The product of two parts, summed over the letters that only they have."""
     x = _summed(xp, bench, x, needed | set(y.letters), sizes)
     y = _summed(xp, bench, y, needed | set(x.letters), sizes)
@@ -166,7 +177,7 @@ def _pair(
 
 
 def _matrices(
-    xp: Any, bench: Bench, part: Part, b: str, rows: str, columns: str, sizes: dict[str, int]
+    xp: Any, bench: Bench, part: Operand, b: str, rows: str, columns: str, sizes: dict[str, int]
 ) -> Any:
     """(B, R, C) of a part, as a view if its letters' order allows one that BLAS takes, else as a copy."""
     shape = {g: prod(sizes[c] for c in g) for g in (b, rows, columns)}

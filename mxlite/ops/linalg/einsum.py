@@ -7,7 +7,7 @@ from math import prod
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from .contraction import Bench, contract, diagonal, parse, Part, sizes_of, Target
+from .contraction import Bench, contract, diagonal, Operand, parse, sizes_of, Target
 
 
 class einsum(Op):
@@ -91,7 +91,7 @@ def _run(xp, bench, terms, arrays, result, sizes, out):
     parts = []
     for term, x in zip(terms, arrays):
         letters, view = diagonal(term, x)
-        parts.append(Part(letters, tuple(sizes[c] for c in letters), view, len(letters) == len(term)))
+        parts.append(Operand(letters, tuple(sizes[c] for c in letters), view, len(letters) == len(term)))
     letters, into = diagonal(result, out)
     plain = len(letters) == len(result)
     if out is not None and not plain:

@@ -16,10 +16,10 @@ import numpy as np
 
 from ...core.errors import MXLiteError, ShapeError
 from ...core.record import record
-from .matrices import _Matrix, batch, chunks, require_matrix, transposed, turned
+from .matrices import batch, chunks, Matrix, require_matrix, transposed, turned
 
 
-class _Square(_Matrix):
+class _Square(Matrix):
     """Square matrices to square matrices."""
 
     @staticmethod
@@ -145,7 +145,7 @@ class TriangularAttrs:
     alpha: float = 1.0
 
 
-class _Triangular(_Matrix):
+class _Triangular(Matrix):
     """Base: a triangular matrix and another."""
 
     inputs = ("A", "B")
@@ -258,7 +258,7 @@ def _keep_triangle(w, matrix, lower):
     return w._linalg_maketrian(w._linalg_extracttrian(matrix, lower=lower), lower=lower)
 
 
-class _Scalars(_Matrix):
+class _Scalars(Matrix):
     """One number for each square matrix; (1,) for a single matrix."""
 
     @staticmethod
@@ -382,7 +382,7 @@ class _linalg_inverse(_Square):
         return {"A": w._linalg_gemm2(half, y, transpose_b=True)}
 
 
-class _linalg_gelqf(_Matrix):
+class _linalg_gelqf(Matrix):
     """LQ factorization, ``A = L @ Q``: the rows of Q are orthonormal, L is lower triangular.
 
     A: (..., M, N) with M <= N, of full rank  ->  Q: (..., M, N), L: (..., M, M). The signs are LAPACK's.
@@ -426,7 +426,7 @@ class _linalg_gelqf(_Matrix):
             into[...] = _solve_op(low, total, True, True)
 
 
-class _linalg_syevd(_Matrix):
+class _linalg_syevd(Matrix):
     """Eigenvectors and eigenvalues of symmetric matrices, ``U @ A = diag(L) @ U``.
 
     A: (..., N, N), of which the symmetric part is taken  ->  U: (..., N, N), orthonormal rows; L: (..., N),

@@ -93,12 +93,13 @@ class _DotGradient(Op):
         return 2 * prod(inputs[0]) * outputs[0][-1 if outputs[0] else 0]
 
 
-class _dot_to_lhs(_DotGradient):
+class DotToLhs(_DotGradient):
     """Gradient of `lhs` of a `dot`, from its head gradient and its `rhs`.
 
     data: the shape of the product;  other: `rhs`;  like: `lhs`, whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_dot_to_lhs"
     to_lhs = True
 
     @staticmethod
@@ -121,12 +122,13 @@ class _dot_to_lhs(_DotGradient):
         }
 
 
-class _dot_to_rhs(_DotGradient):
+class DotToRhs(_DotGradient):
     """Gradient of `rhs` of a `dot`, from its head gradient and its `lhs`.
 
     data: the shape of the product;  other: `lhs`;  like: `rhs`, whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_dot_to_rhs"
     to_lhs = False
 
     @staticmethod

@@ -16,7 +16,7 @@ from ..blocks import pieces
 from ..scratch import carve, scratch_bytes
 
 
-class _Matrix(Op):
+class Matrix(Op):
     """An operator on matrices: float32 and float64 only, the types of BLAS and LAPACK."""
 
     inputs: ClassVar[tuple[str, ...]] = ("A",)
@@ -145,13 +145,14 @@ def _product_flops(a, inputs, outputs):
     return 2 * prod(outputs[0]) * x[-2 if a.transpose_a else -1]
 
 
-class _linalg_gemm2(_Matrix):
+class LinalgGemm2(Matrix):
     """Product of matrices, ``out = alpha * op(A) @ op(B)``, where op transposes if asked to.
 
     A: (..., M, K);  B: (..., K, N)  ->  out: (..., M, N). The rows are along `axis`, the columns along the
     last.
     """
 
+    op_name = "_linalg_gemm2"
     aliases = ("linalg_gemm2",)
     inputs = ("A", "B")
     Attrs = Gemm2Attrs
@@ -175,13 +176,14 @@ class _linalg_gemm2(_Matrix):
         return _product_derivative(w, a, heads["out"], ins["A"], ins["B"])
 
 
-class _linalg_gemm(_Matrix):
+class LinalgGemm(Matrix):
     """Product of matrices and a sum, ``out = alpha * op(A) @ op(B) + beta * C``.
 
     A: (..., M, K);  B: (..., K, N);  C: (..., M, N)  ->  out: (..., M, N). The rows are along `axis`, the
     columns along the last.
     """
 
+    op_name = "_linalg_gemm"
     aliases = ("linalg_gemm",)
     inputs = ("A", "B", "C")
     inferred = ("C",)
@@ -212,7 +214,7 @@ class _linalg_gemm(_Matrix):
         return {**products, "C": w._mul_scalar(heads["out"], scalar=a.beta)}
 
 
-class _linalg_syrk(_Matrix):
+class _linalg_syrk(Matrix):
     """Matrix times its transposed, ``out = alpha * A @ A.T``, with `transpose` ``alpha * A.T @ A``.
 
     A: (..., M, N)  ->  out: (..., M, M), with `transpose` (..., N, N).
@@ -281,7 +283,7 @@ def _diagonal(x, offset):
     return x.reshape(len(x), n * n)[:, first : n * n - (offset * n if offset > 0 else 0) : n + 1]
 
 
-class _linalg_extractdiag(_Matrix):
+class _linalg_extractdiag(Matrix):
     """A diagonal of square matrices; `offset` counts upwards from the main one.
 
     A: (..., N, N)  ->  out: (..., N - |offset|).
@@ -312,7 +314,7 @@ class _linalg_extractdiag(_Matrix):
         return {"A": w._linalg_makediag(heads["out"], offset=a.offset)}
 
 
-class _linalg_makediag(_Matrix):
+class _linalg_makediag(Matrix):
     """Square matrices with the given diagonal, zero elsewhere; `offset` counts upwards from the main one.
 
     A: (..., L)  ->  out: (..., L + |offset|, L + |offset|).
@@ -366,7 +368,7 @@ def _move_triangle(a, matrices, vectors, extract):
             matrices[:, i, :length] = part
 
 
-class _linalg_extracttrian(_Matrix):
+class _linalg_extracttrian(Matrix):
     """A triangle of square matrices as a vector: a lower one row by row, an upper one column by column.
 
     A: (..., N, N)  ->  out: (..., K * (K + 1) / 2) with K = N - |offset|. At `offset` 0 the lower triangle,
@@ -399,7 +401,7 @@ class _linalg_extracttrian(_Matrix):
         return {"A": w._linalg_maketrian(heads["out"], offset=a.offset, lower=a.lower)}
 
 
-class _linalg_maketrian(_Matrix):
+class _linalg_maketrian(Matrix):
     """Square matrices with the given triangle, zero elsewhere: the inverse of `extracttrian`.
 
     A: (..., K * (K + 1) / 2)  ->  out: (..., N, N) with N = K + |offset|.

@@ -33,7 +33,7 @@ def require_csr(indices: Any, indptr: Any, columns: int, what: str) -> None:
     bounded(np, indices, columns, "raise", what)
 
 
-class _sums_of_rows(Op):
+class SumsOfRows(Op):
     """Sums of rows of a matrix, each times a number, ``out[i] = sum of data[k] * rhs[lines[k]] for k in
     [ends[i], ends[i + 1])``: a csr matrix times a dense one.
 
@@ -41,6 +41,7 @@ class _sums_of_rows(Op):
     out: (M, K). Generated code adds elements in their order.
     """
 
+    op_name = "_sums_of_rows"
     inputs = ("data", "lines", "ends", "rhs")
 
     @staticmethod
@@ -84,13 +85,14 @@ class _sums_of_rows(Op):
             at = upto
 
 
-class _by_columns(Op):
+class ByColumns(Op):
     """The elements of a csr matrix, column by column, those of a column in the order of rows.
 
     data: (E,);  indices: (E,) and indptr: (M + 1,) int64, as csr has them  ->  values: (E,), their rows: (E,)
     and offsets of the columns, starts: (`columns` + 1,), both int64.
     """
 
+    op_name = "_by_columns"
     inputs = ("data", "indices", "indptr")
     outputs = ("values", "rows", "starts")
 
@@ -126,7 +128,7 @@ class _by_columns(Op):
             xp.cumsum(np.bincount(indices, minlength=a.columns), out=starts[1:])
 
 
-class _sums_by_columns(Op):
+class SumsByColumns(Op):
     """A csr matrix, transposed, times a dense one, ``out[c] = sum of data[k] * rhs[i] for the elements k of
     column c, in row i``; ``touched[c]`` is 1 where there are any, else 0.
 
@@ -134,9 +136,10 @@ class _sums_by_columns(Op):
     (`columns`, K), touched: (`columns`,) uint8. Elements are added in their order.
     """
 
+    op_name = "_sums_by_columns"
     inputs = ("data", "indices", "indptr", "rhs")
     outputs = ("out", "touched")
-    Attrs = _by_columns.Attrs
+    Attrs = ByColumns.Attrs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:

@@ -83,11 +83,11 @@ class CTCLoss(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], inputs[1], dtype, 2).values())
+        return scratch_bytes(ctc_pieces(inputs[0], inputs[1], dtype, 2).values())
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], inputs[1], dtype, inputs[0][0] + 1).values())
+        return scratch_bytes(ctc_pieces(inputs[0], inputs[1], dtype, inputs[0][0] + 1).values())
 
     @staticmethod
     def forward(
@@ -96,7 +96,7 @@ class CTCLoss(Op):
     ) -> None:  # fmt: skip
         if out is None:
             return
-        paths = _Paths(xp, a, data.shape, label, data_lengths, label_lengths, work, data.dtype, 2)
+        paths = Paths(xp, a, data.shape, label, data_lengths, label_lengths, work, data.dtype, 2)
         alpha = paths.rows
         paths.begin(alpha[0])
         for t in range(len(data)):
@@ -112,7 +112,7 @@ class CTCLoss(Op):
         if d_data is None:
             return
         count = len(data) + 1
-        paths = _Paths(xp, a, data.shape, label, data_lengths, label_lengths, work, data.dtype, count)
+        paths = Paths(xp, a, data.shape, label, data_lengths, label_lengths, work, data.dtype, count)
         alpha = paths.rows
         paths.begin(alpha[0])
         for t in range(len(data)):
@@ -124,7 +124,7 @@ class CTCLoss(Op):
             paths.posterior(t, alpha[t + 1], d_out, d_data[t])
 
 
-def _pieces(data: Shape, label: Shape, dtype: DType, count: int) -> dict[str, Piece]:
+def ctc_pieces(data: Shape, label: Shape, dtype: DType, count: int) -> dict[str, Piece]:
     """Scratch; `count` rows of alpha, each with two unreachable states before the first."""
     kind, whole, yes = accumulator(dtype), np.dtype("int64"), np.dtype(bool)
     _, samples, classes = data
@@ -148,14 +148,14 @@ def _pieces(data: Shape, label: Shape, dtype: DType, count: int) -> dict[str, Pi
     }
 
 
-class _Paths:
-    """The states of all samples, and the steps through them. Arrays are scratch; see `_pieces`."""
+class Paths:
+    """The states of all samples, and the steps through them. Arrays are scratch; see `ctc_pieces`."""
 
     def __init__(
         self, xp: Any, a: Any, shape: Shape, label: Any, ends: Any, sizes: Any, work: Any, dtype: DType,
         count: int,
     ) -> None:  # fmt: skip
-        pieces = _pieces(shape, label.shape, dtype, count)
+        pieces = ctc_pieces(shape, label.shape, dtype, count)
         for name, array in zip(pieces, carve(work, pieces.values())):
             setattr(self, name, array)
         self.xp = xp

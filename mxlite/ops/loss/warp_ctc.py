@@ -10,11 +10,11 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes
 from ..scratch import carve, Piece, scratch_bytes
-from .ctc import _Paths, _pieces, CTCLoss
+from .ctc import ctc_pieces, CTCLoss, Paths
 from .softmax import softmax
 
 _CTC = CTCLoss.Attrs()
-_SOFTMAX = softmax.Attrs()
+SOFTMAX_ATTRS = softmax.Attrs()
 
 
 class WarpCTC(Op):
@@ -68,7 +68,7 @@ class WarpCTC(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax.workspace(_SOFTMAX, inputs[:1], outputs, dtype)
+        return softmax.workspace(SOFTMAX_ATTRS, inputs[:1], outputs, dtype)
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -76,7 +76,7 @@ class WarpCTC(Op):
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
-        softmax.forward(xp, _SOFTMAX, data, out=out, work=work)
+        softmax.forward(xp, SOFTMAX_ATTRS, data, out=out, work=work)
 
     @staticmethod
     def backward(xp: Any, a: Any, data: Any, label: Any, *, d_data: Any, work: Any) -> None:
@@ -87,7 +87,7 @@ class WarpCTC(Op):
         pieces = _backward_pieces(a, data.shape, data.dtype)
         head = carve(work, pieces)[-1]
         head.fill(1)
-        paths = _Paths(
+        paths = Paths(
             xp, _CTC, steps.shape, label.reshape(samples, -1), None, None, work, data.dtype, len(steps) + 1
         )
         alpha = paths.rows
@@ -105,4 +105,4 @@ def _backward_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     """CTCLoss's scratch, and its head gradient."""
     samples = data[0] // a.input_length
     shape, label = (a.input_length, samples, data[1]), (samples, a.label_length)
-    return [*_pieces(shape, label, dtype, a.input_length + 1).values(), ((samples,), dtype)]
+    return [*ctc_pieces(shape, label, dtype, a.input_length + 1).values(), ((samples,), dtype)]

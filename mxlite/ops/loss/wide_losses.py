@@ -17,12 +17,13 @@ from .loss import label_scale, rows_gradient, softmax_view, SoftmaxOutput
 _Types = tuple[tuple[DType | None, ...], tuple[DType | None, ...]]
 
 
-class _wide_softmax_output(SoftmaxOutput):
+class WideSoftmaxOutput(SoftmaxOutput):
     """SoftmaxOutput with an inlined cast: probabilities in float32 for data of 16 bits.
 
     data: (N, K);  label: (N,)  ->  out: (N, K), float32 (float64 for that). See SoftmaxOutput.
     """
 
+    op_name = "_wide_softmax_output"
     aliases = ()
     in_place = {}
     backward_in_place = {}
@@ -62,23 +63,27 @@ class _wide_softmax_output(SoftmaxOutput):
             xp.copyto(grad[rows], block, casting="unsafe")
 
 
-class _wide_softmax_cross_entropy(softmax_cross_entropy):
+class WideSoftmaxCrossEntropy(softmax_cross_entropy):
     """softmax_cross_entropy with an inlined cast: a float32 sum for data of 16 bits.
 
     data: (N, K);  label: (N,), class numbers  ->  out: (1,), float32 (float64 for that).
     """
+
+    op_name = "_wide_softmax_cross_entropy"
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
         return _types(cls, *dtypes)
 
 
-class _wide_cross_entropy(cross_entropy):
+class WideCrossEntropy(cross_entropy):
     """cross_entropy with an inlined cast: float32 losses for data of 16 bits.
 
     data: (N, C, ...);  label: (N, ...);  weight: (C,), float32, with `use_weight`  ->  out: float32 (float64
     for that), as label or (1,).
     """
+
+    op_name = "_wide_cross_entropy"
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:

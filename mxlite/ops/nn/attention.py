@@ -10,7 +10,7 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator
-from .attention_kernels import attend, attend_gradient, Plan
+from .attention_kernels import attend, attend_gradient, AttentionPlan
 
 _BOOL = as_dtype("bool")
 _INT = as_dtype("int32")
@@ -130,11 +130,11 @@ class scaled_dot_product_attention(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return Plan.of(a, inputs).nbytes(dtype, backward=False)
+        return AttentionPlan.of(a, inputs).nbytes(dtype, backward=False)
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return Plan.of(a, inputs).nbytes(dtype, backward=True)
+        return AttentionPlan.of(a, inputs).nbytes(dtype, backward=True)
 
     @staticmethod
     def forward(
@@ -152,7 +152,7 @@ class scaled_dot_product_attention(Op):
         rng: Any,
         train: bool,
     ) -> None:
-        plan = Plan.of(a, (query.shape, key.shape, value.shape))
+        plan = AttentionPlan.of(a, (query.shape, key.shape, value.shape))
         drop = a.p if train else 0.0
         attend(xp, plan, query, key, value, mask, length, out, log_sum, work, rng, drop)
 
@@ -177,7 +177,7 @@ class scaled_dot_product_attention(Op):
         rng: Any,
         train: bool,
     ) -> None:
-        plan = Plan.of(a, (query.shape, key.shape, value.shape))
+        plan = AttentionPlan.of(a, (query.shape, key.shape, value.shape))
         drop = a.p if train else 0.0
         grads = d_query, d_key, d_value, d_mask
         attend_gradient(

@@ -38,7 +38,7 @@ _BOOL, _BYTE, _INT = (as_dtype(n) for n in ("bool", "uint8", "int32"))
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttentionPlan:
     """Sizes of the call and of its blocks."""
 
     batch: int
@@ -57,7 +57,7 @@ class Plan:
     columns: int
 
     @classmethod
-    def of(cls, a: Any, shapes: Any) -> Plan:
+    def of(cls, a: Any, shapes: Any) -> AttentionPlan:
         (b, h, n, e), (_, g, s, _), (*_, v) = shapes[:3]
         rows, columns = max(1, min(n, _ROWS)), max(1, min(s, _COLUMNS))
         return cls(
@@ -129,7 +129,9 @@ class Plan:
 class _Scores:
     """The scores of a block: product, masks, and the numbers that drop weights."""
 
-    def __init__(self, xp: Any, plan: Plan, scratch: dict[str, Any], mask: Any, rng: Any, p: float) -> None:
+    def __init__(
+        self, xp: Any, plan: AttentionPlan, scratch: dict[str, Any], mask: Any, rng: Any, p: float
+    ) -> None:
         self.xp, self.plan, self.scratch, self.rng, self.p = xp, plan, scratch, rng, p
         self.mask = None
         if mask is not None:
@@ -193,7 +195,7 @@ class _Scores:
 
 def attend(
     xp: Any,
-    plan: Plan,
+    plan: AttentionPlan,
     query: Any,
     key: Any,
     value: Any,
@@ -266,7 +268,7 @@ def attend(
 
 def attend_gradient(
     xp: Any,
-    plan: Plan,
+    plan: AttentionPlan,
     d_out: Any,
     query: Any,
     key: Any,
@@ -361,7 +363,7 @@ def attend_gradient(
             xp.copyto(d_query[b, heads].swapaxes(0, 1), into, casting="unsafe")
 
 
-def _end(plan: Plan, length: Any, b: int) -> int:
+def _end(plan: AttentionPlan, length: Any, b: int) -> int:
     """Number of keys of a sample that take part."""
     return plan.keys if length is None else max(0, min(plan.keys, int(length[b])))
 

@@ -45,7 +45,7 @@ class EpilogueAttrs(ChannelsLastAttrs):
     relu: bool = False
 
 
-class _convolution_channels_last(Op):
+class ConvolutionChannelsLast(Op):
     """Convolution between channels-last arrays; see Convolution.
 
     data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
@@ -53,6 +53,7 @@ class _convolution_channels_last(Op):
     The reference kernel transposes copies: the operator exists for the backends' kernels.
     """
 
+    op_name = "_convolution_channels_last"
     inputs = ("data", "weight", "bias")
     inferred = ("weight", "bias")
     accepts = "float"
@@ -117,7 +118,7 @@ class _convolution_channels_last(Op):
         bias_gradient(xp, dy, d_bias, rest)
 
 
-class _convolution_epilogue(Op):
+class ConvolutionEpilogue(Op):
     """Convolution of channels-last arrays with a fused epilogue, for inference.
 
     ``out = relu(convolution * factor + bias + addend)``.
@@ -125,11 +126,12 @@ class _convolution_epilogue(Op):
     data: (N, *S, C);  weight: (F, C/G, *K);  factor, bias: (F,);  addend: (N, *OS, F)  ->  out: (N, *OS, F).
     """
 
+    op_name = "_convolution_epilogue"
     inputs = ("data", "weight", "factor", "bias", "addend")
     inferred = ("weight", "factor", "bias", "addend")
     accepts = "float"
     Attrs = EpilogueAttrs
-    workspace = staticmethod(_convolution_channels_last.workspace)
+    workspace = staticmethod(ConvolutionChannelsLast.workspace)
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
@@ -144,13 +146,13 @@ class _convolution_epilogue(Op):
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         own = 2 + a.scale
         more = shapes[own : own + (not a.no_bias)]
-        ins, outs = _convolution_channels_last.infer_shape(a, *shapes[:2], *more)
+        ins, outs = ConvolutionChannelsLast.infer_shape(a, *shapes[:2], *more)
         vector = outs[0][-1:]
         return (*ins[:2], *((vector,) if a.scale else ()), *ins[2:], *(outs if a.add else ())), outs
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        own = _convolution_channels_last.flops(a, inputs, outputs)
+        own = ConvolutionChannelsLast.flops(a, inputs, outputs)
         return own + prod(outputs[0]) * (a.scale + a.add + a.relu)
 
     @staticmethod

@@ -22,13 +22,14 @@ def _bytes(g: Any) -> int:
     return max(forward_bytes(g), backward_bytes(g))
 
 
-class _convolution_d_data(Op):
+class ConvolutionDataGradient(Op):
     """Gradient of a convolution in its data, from weight and the output's gradient.
 
     grad: (N, F, OH, OW);  weight: (F, C/G, KH, KW);  like: (N, C, H, W), whose shape counts  ->  out: as
     `like`.
     """
 
+    op_name = "_convolution_d_data"
     inputs = ("grad", "weight", "like")
     shape_only = ("like",)
     accepts = "float"
@@ -73,12 +74,13 @@ class _convolution_d_data(Op):
         }
 
 
-class _convolution_d_weight(Op):
+class ConvolutionWeightGradient(Op):
     """Gradient of a convolution in its weight, from data and the output's gradient.
 
     grad: (N, F, OH, OW);  data: (N, C, H, W)  ->  out: (F, C/G, KH, KW).
     """
 
+    op_name = "_convolution_d_weight"
     inputs = ("grad", "data")
     accepts = "float"
     Attrs = ConvAttrs
@@ -122,13 +124,14 @@ class _convolution_d_weight(Op):
         }
 
 
-class _deconvolution_d_data(Op):
+class DeconvolutionDataGradient(Op):
     """Gradient of a transposed convolution in its data, from weight and the output's gradient.
 
     grad: (N, F, OH, OW);  weight: (C, F/G, KH, KW);  like: (N, C, H, W), whose shape counts  ->  out: as
     `like`.
     """
 
+    op_name = "_deconvolution_d_data"
     inputs = ("grad", "weight", "like")
     shape_only = ("like",)
     accepts = "float"
@@ -171,12 +174,13 @@ class _deconvolution_d_data(Op):
         }
 
 
-class _deconvolution_d_weight(Op):
+class DeconvolutionWeightGradient(Op):
     """Gradient of a transposed convolution in its weight, from data and the output's gradient.
 
     grad: (N, F, OH, OW);  data: (N, C, H, W)  ->  out: (C, F/G, KH, KW).
     """
 
+    op_name = "_deconvolution_d_weight"
     inputs = ("grad", "data")
     accepts = "float"
     Attrs = DeconvAttrs

@@ -54,7 +54,7 @@ class _Places:
 
 
 @lru_cache(maxsize=1024)
-def _places(a: Any, data: Shape) -> _Places:
+def correlation_places(a: Any, data: Shape) -> _Places:
     padded = tuple(n + 2 * a.pad_size for n in data[2:])
     border = a.max_displacement + (a.kernel_size - 1) // 2
     out = tuple(-(-(n - 2 * border) // a.stride1) for n in padded)
@@ -102,7 +102,7 @@ class Correlation(Op):
         first, second = shapes
         if len(first) != 4 or first != second:
             raise ShapeError(f"data1 and data2 must be of one shape (N, C, H, W), got {first} and {second}.")
-        p = _places(a, first)
+        p = correlation_places(a, first)
         return shapes, ((first[0], len(p.displacements), *p.out),)
 
     @staticmethod
@@ -111,17 +111,17 @@ class Correlation(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_places(a, inputs[0]).pieces(dtype, False))
+        return scratch_bytes(correlation_places(a, inputs[0]).pieces(dtype, False))
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_places(a, inputs[0]).pieces(dtype, True))
+        return scratch_bytes(correlation_places(a, inputs[0]).pieces(dtype, True))
 
     @staticmethod
     def forward(xp: Any, a: Any, data1: Any, data2: Any, *, out: Any, work: Any) -> None:
         if out is None:
             return
-        p = _places(a, data1.shape)
+        p = correlation_places(a, data1.shape)
         first, second, part, plane = carve(work, p.pieces(data1.dtype, False))
         for n in range(len(data1)):
             _pad(xp, a, data1[n], first)
@@ -143,7 +143,7 @@ class Correlation(Op):
     def backward(
         xp: Any, a: Any, d_out: Any, data1: Any, data2: Any, *, d_data1: Any, d_data2: Any, work: Any
     ) -> None:
-        p = _places(a, data1.shape)
+        p = correlation_places(a, data1.shape)
         first, second, part, plane, d_first, d_second = carve(work, p.pieces(data1.dtype, True))
         inside = slice(None), *(slice(a.pad_size, a.pad_size + n) for n in data1.shape[2:])
         for n in range(len(data1)):

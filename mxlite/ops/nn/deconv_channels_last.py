@@ -25,7 +25,7 @@ class ChannelsLastDeconvAttrs(DeconvAttrs):
             raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
 
 
-class _deconvolution_channels_last(Op):
+class DeconvolutionChannelsLast(Op):
     """Transposed convolution between channels-last arrays; see Deconvolution.
 
     data: (N, *S, C);  weight: (C, F/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
@@ -33,6 +33,7 @@ class _deconvolution_channels_last(Op):
     The reference kernel transposes copies: the operator exists for the backends' kernels.
     """
 
+    op_name = "_deconvolution_channels_last"
     inputs = ("data", "weight", "bias")
     inferred = ("weight", "bias")
     accepts = "float"

@@ -86,13 +86,14 @@ class Dropout(Op):
             _apply(xp, a, d_out, d_data, work, rng, train)
 
 
-class _dropout_channels_last(Op):
+class DropoutChannelsLast(Op):
     """Dropout of a channels-last array, bit for bit that of Dropout in the usual order.
 
     data: (N, *S, C)  ->  out: as data. The element of sample n, channel c, position s has the number that it
     has in an array (N, C, *S). `axes` count as they do there.
     """
 
+    op_name = "_dropout_channels_last"
     inputs = ("data",)
     same_shape = True
     in_place = Dropout.in_place

@@ -60,7 +60,7 @@ class _Windows:
 
 
 @lru_cache(maxsize=4096)
-def _windows(a: Any, size: Shape) -> _Windows:
+def windows_of(a: Any, size: Shape) -> _Windows:
     rank = len(a.kernel)
     return _Windows(
         size,
@@ -103,7 +103,7 @@ def _infer(a: Any, images: Shape, what: str) -> Shape:
     rank = len(a.kernel)
     if len(images) != rank + 2:
         raise ShapeError(f"{what} must have {rank + 2} axes (N, C, ...) for kernel {a.kernel}, got {images}.")
-    w = _windows(a, images[2:])
+    w = windows_of(a, images[2:])
     return images[0], images[1] * prod(a.kernel), prod(w.out)
 
 
@@ -126,29 +126,30 @@ class im2col(Op):
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         n, c, *size = inputs[0]
-        return scratch_bytes([_windows(a, tuple(size)).piece(n * c, dtype)])
+        return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
         if out is not None:
-            _columns_of(xp, _windows(a, data.shape[2:]), data, out)
+            _columns_of(xp, windows_of(a, data.shape[2:]), data, out)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> None:
         if d_data is not None:
-            _images_of(xp, _windows(a, d_data.shape[2:]), d_out, d_data, work)
+            _images_of(xp, windows_of(a, d_data.shape[2:]), d_out, d_data, work)
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         return {"data": w._im2col_d_data(heads["out"], ins["data"], **asdict(a))}
 
 
-class _im2col_d_data(Op):
+class Im2colDataGradient(Op):
     """Gradient of `im2col` in its data.
 
     grad: (N, C * KH * KW, OH * OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_im2col_d_data"
     inputs = ("grad", "like")
     shape_only = ("like",)
     accepts = "float"
@@ -161,11 +162,11 @@ class _im2col_d_data(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         n, c, *size = outputs[0]
-        return scratch_bytes([_windows(a, tuple(size)).piece(n * c, dtype)])
+        return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
-        _images_of(xp, _windows(a, out.shape[2:]), grad, out, work)
+        _images_of(xp, windows_of(a, out.shape[2:]), grad, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any) -> None:
@@ -206,7 +207,7 @@ class col2im(Op):
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        taps, windows = prod(a.kernel), prod(_windows(a, a.output_size).out)
+        taps, windows = prod(a.kernel), prod(windows_of(a, a.output_size).out)
         if len(data) != 3 or data[1] % taps or data[2] != windows:
             raise ShapeError(f"data must be (N, C * {taps}, {windows}) for this kernel and size, got {data}.")
         return shapes, ((data[0], data[1] // taps, *a.output_size),)
@@ -214,17 +215,17 @@ class col2im(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         n, c, *size = outputs[0]
-        return scratch_bytes([_windows(a, tuple(size)).piece(n * c, dtype)])
+        return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            _images_of(xp, _windows(a, a.output_size), data, out, work)
+            _images_of(xp, windows_of(a, a.output_size), data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
         if d_data is not None:
-            _columns_of(xp, _windows(a, a.output_size), d_out, d_data)
+            _columns_of(xp, windows_of(a, a.output_size), d_out, d_data)
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:

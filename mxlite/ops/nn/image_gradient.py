@@ -30,16 +30,16 @@ from ...core.errors import DTypeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes
-from ..norm.norm_act import _norm_act, NormActAttrs
-from ..norm.norm_act_line import _line
+from ..norm.norm_act import NormAct, NormActAttrs
+from ..norm.norm_act_line import line_of_norm
 from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
-from .pool_channels_last import _pooling_channels_last
+from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
+from .pool_channels_last import PoolingChannelsLast
 from .pool_kernels import index_type
 from .pooled_convolution import bands, made_shape, PooledAttrs, pooling
 
 
-class _image_sums(Op):
+class ImageSums(Op):
     """Sums over all positions of the inputs of one output, its patch, for a convolution without bias.
 
     made: (N, *OS, F), the result for data: (N, *S, C), both channels last;  mean: (F,)
@@ -48,6 +48,7 @@ class _image_sums(Op):
     If data is of two bytes, everything but data and made is float32. There is no gradient.
     """
 
+    op_name = "_image_sums"
     inputs = ("made", "data", "mean")
     outputs = ("sums", "patches")
     accepts = "float"
@@ -57,7 +58,7 @@ class _image_sums(Op):
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data = shapes[1]
         assert data is not None
-        (_, weight), (made,) = _convolution_channels_last.infer_shape(a, data, None)
+        (_, weight), (made,) = ConvolutionChannelsLast.infer_shape(a, data, None)
         return (made, data, made[-1:]), (weight, weight[1:])
 
     @classmethod
@@ -80,7 +81,7 @@ class _image_sums(Op):
     def forward(
         xp: Any, a: Any, made: Any, data: Any, mean: Any, *, sums: Any, patches: Any, work: Any
     ) -> None:
-        weight = _convolution_channels_last.infer_shape(a, data.shape, None)[0][1]
+        weight = ConvolutionChannelsLast.infer_shape(a, data.shape, None)[0][1]
         pieces = _sums_pieces(_one(made.shape), _one(data.shape), weight, data.dtype)
         away, source, total, term = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
@@ -109,7 +110,7 @@ class ImageGradientAttrs(PooledAttrs):
     relu: bool = True
 
 
-class _image_gradient(Op):
+class ImageGradient(Op):
     """Gradients of ``max pooling of max(BatchNorm(Convolution(data)), 0)`` in weight, gamma and beta.
 
     grad, chosen, index: (N, *PS, F): the gradient in the result of pooling, the elements of the convolution's
@@ -121,6 +122,7 @@ class _image_gradient(Op):
     The statistics are those of the batch, and gamma is not fixed. Moves the moving averages.
     """
 
+    op_name = "_image_gradient"
     inputs = (
         "grad", "chosen", "gamma", "beta", "mean", "var", "moving_mean", "moving_var", "index", "data",
         "sums", "patches",
@@ -135,8 +137,8 @@ class _image_gradient(Op):
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data = shapes[9]
         assert data is not None
-        (_, weight), (made,) = _convolution_channels_last.infer_shape(a, data, None)
-        pooled = _pooling_channels_last.infer_shape(pooling(a), made)[1][0]
+        (_, weight), (made,) = ConvolutionChannelsLast.infer_shape(a, data, None)
+        pooled = PoolingChannelsLast.infer_shape(pooling(a), made)[1][0]
         if shapes[0] is not None and shapes[0] != pooled:
             raise ShapeError(f"grad must be {pooled}, as what is pooled of {made}; got {shapes[0]}.")
         channel = pooled[-1:]
@@ -159,8 +161,8 @@ class _image_gradient(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         wide = accumulator(dtype)
         made, data = made_shape(a, inputs[9]), (min(a.samples, inputs[9][0]), *inputs[9][1:])
-        pool = _pooling_channels_last.backward_workspace(pooling(a), (made,), (), wide)
-        norm = _norm_act.backward_workspace(_norm(a, inputs[0]), inputs[:1], inputs[:1], dtype)
+        pool = PoolingChannelsLast.backward_workspace(pooling(a), (made,), (), wide)
+        norm = NormAct.backward_workspace(act_attrs(a, inputs[0]), inputs[:1], inputs[:1], dtype)
         own = scratch_bytes(_gradient_pieces(a, inputs[0], data, outputs[0], dtype))
         return own + max(pool, norm, _own_bytes(a, made, data, dtype))
 
@@ -192,14 +194,14 @@ class _image_gradient(Op):
         rest = work[scratch_bytes(pieces) :]
         d_gamma = columns[0] if d_gamma is None else d_gamma
         d_beta = columns[1] if d_beta is None else d_beta
-        _norm_act.backward(
-            xp, _norm(a, grad.shape), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var, None,
+        NormAct.backward(
+            xp, act_attrs(a, grad.shape), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var, None,
             d_data=None, d_gamma=d_gamma, d_beta=d_beta, d_addend=None, work=rest, train=True,
         )  # fmt: skip
         if d_weight is None:
             return
         factor, shift = columns[2:4]
-        _line(xp, _norm(a, grad.shape), gamma, beta, mean, var, factor, shift)
+        line_of_norm(xp, act_attrs(a, grad.shape), gamma, beta, mean, var, factor, shift)
         xp.multiply(chosen, factor, out=head)
         xp.add(head, shift, out=head)
         if a.relu:  # 1 where the rectifier lets through, also at nan
@@ -213,7 +215,7 @@ class _image_gradient(Op):
         for part in bands(a, len(data)):
             n = part.stop - part.start
             xp.copyto(source[:n], data[part])
-            _pooling_channels_last.backward(
+            PoolingChannelsLast.backward(
                 xp, pooling(a), head[part], None, None, index[part], d_data=made[:n], work=rest
             )
             _add(xp, a, made[:n], source[:n], total, term, rest)
@@ -253,7 +255,7 @@ def _types(
     return wanted
 
 
-def _norm(a: Any, shape: Shape) -> NormActAttrs:
+def act_attrs(a: Any, shape: Shape) -> NormActAttrs:
     return NormActAttrs(eps=a.eps, momentum=a.momentum, fix_gamma=False, axis=len(shape) - 1, relu=a.relu)
 
 
@@ -264,7 +266,7 @@ def _one(shape: Shape) -> Shape:
 
 def _add(xp: Any, a: Any, grad: Any, data: Any, total: Any, term: Any, work: Any) -> None:
     """Add the weight gradient of a convolution of `data` to `total`."""
-    _convolution_channels_last.backward(
+    ConvolutionChannelsLast.backward(
         xp, a, grad, data, None, d_data=None, d_weight=term, d_bias=None, work=work,
         shapes=((data.shape, term.shape), (grad.shape,)),
     )  # fmt: skip
@@ -273,9 +275,9 @@ def _add(xp: Any, a: Any, grad: Any, data: Any, total: Any, term: Any, work: Any
 
 def _own_bytes(a: Any, made: Shape, data: Shape, dtype: DType) -> int:
     """Scratch of `_add`."""
-    weight = _convolution_channels_last.infer_shape(a, data, None)[0][1]
+    weight = ConvolutionChannelsLast.infer_shape(a, data, None)[0][1]
     wide = accumulator(dtype)
-    return _convolution_channels_last.backward_workspace(a, (data, weight), (made,), wide)
+    return ConvolutionChannelsLast.backward_workspace(a, (data, weight), (made,), wide)
 
 
 def _sums_pieces(made: Shape, data: Shape, weight: Shape, dtype: DType) -> list[Piece]:

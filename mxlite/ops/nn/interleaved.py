@@ -51,12 +51,13 @@ class _Interleaved(Op):
         return cls.workspace(a, inputs, outputs, dtype)
 
 
-class _contrib_interleaved_matmul_selfatt_qk(_Interleaved):
+class ContribInterleavedMatmulSelfattQk(_Interleaved):
     """Scores of self-attention, ``out = query @ key.T / sqrt(D)`` for each head.
 
     queries_keys_values: (L, B, heads * 3 * D)  ->  out: (B * heads, L, L).
     """
 
+    op_name = "_contrib_interleaved_matmul_selfatt_qk"
     inputs = ("queries_keys_values",)
 
     @staticmethod
@@ -82,12 +83,13 @@ class _contrib_interleaved_matmul_selfatt_qk(_Interleaved):
         _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
 
 
-class _contrib_interleaved_matmul_selfatt_valatt(_Interleaved):
+class ContribInterleavedMatmulSelfattValatt(_Interleaved):
     """Weighted values of self-attention, ``out = attention @ value`` for each head.
 
     queries_keys_values: (L, B, heads * 3 * D);  attention: (B * heads, L, L)  ->  out: (L, B, heads * D).
     """
 
+    op_name = "_contrib_interleaved_matmul_selfatt_valatt"
     inputs = ("queries_keys_values", "attention")
 
     @staticmethod
@@ -126,12 +128,13 @@ class _contrib_interleaved_matmul_selfatt_valatt(_Interleaved):
             _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
 
 
-class _contrib_interleaved_matmul_encdec_qk(_Interleaved):
+class ContribInterleavedMatmulEncdecQk(_Interleaved):
     """Scores of attention between two sequences, ``out = query @ key.T / sqrt(D)`` for each head.
 
     queries: (L, B, heads * D);  keys_values: (S, B, heads * 2 * D)  ->  out: (B * heads, L, S).
     """
 
+    op_name = "_contrib_interleaved_matmul_encdec_qk"
     inputs = ("queries", "keys_values")
 
     @staticmethod
@@ -169,12 +172,13 @@ class _contrib_interleaved_matmul_encdec_qk(_Interleaved):
         _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
 
 
-class _contrib_interleaved_matmul_encdec_valatt(_Interleaved):
+class ContribInterleavedMatmulEncdecValatt(_Interleaved):
     """Weighted values of attention between two sequences, ``out = attention @ value`` for each head.
 
     keys_values: (S, B, heads * 2 * D);  attention: (B * heads, L, S)  ->  out: (L, B, heads * D).
     """
 
+    op_name = "_contrib_interleaved_matmul_encdec_valatt"
     inputs = ("keys_values", "attention")
 
     @staticmethod

@@ -19,11 +19,11 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..layout import first
-from ..norm.norm import _gain, _split, BatchNorm
+from ..norm.norm import around_channels, BatchNorm, norm_gain
 from ..norm.norm_act_line import addend_names, is_lined, line as line_of
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_gradients
-from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 
 
 @record
@@ -43,7 +43,7 @@ class NormedGradientAttrs(NormedAttrs):
     wide: bool = False
 
 
-class _norm_line(Op):
+class NormLine(Op):
     """Batch normalization as an affine map for each channel, ``normalized = data * factor + shift``.
 
     data: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
@@ -53,6 +53,7 @@ class _norm_line(Op):
     BatchNorm's, whose gradient reads `mean` and `var`.
     """
 
+    op_name = "_norm_line"
     inputs = BatchNorm.inputs
     outputs = ("factor", "shift", "mean", "var")
     accepts = "float"
@@ -107,13 +108,13 @@ class _norm_line(Op):
             xp, a, data, gamma, beta, moving_mean, moving_var,
             out=None, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
         )  # fmt: skip
-        _gain(xp, a, var, gamma, factor)
+        norm_gain(xp, a, var, gamma, factor)
         if shift is not None:
             xp.multiply(mean, factor, out=shift)
             xp.subtract(beta, shift, out=shift)
 
 
-class _normed_convolution(Op):
+class NormedConvolution(Op):
     """Convolution with a norm prologue, ``out = Convolution(relu(data * factor + shift))``, channels last.
 
     data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,);  factor, shift: (C,)  ->  out: (N, *OS, F).
@@ -122,6 +123,7 @@ class _normed_convolution(Op):
     gradient in the normalized data is that of a plain convolution; see `_normed_convolution_d_weight`.
     """
 
+    op_name = "_normed_convolution"
     inputs = ("data", "weight", "bias", "factor", "shift")
     inferred = ("weight", "bias", "factor", "shift")
     accepts = "float"
@@ -133,7 +135,7 @@ class _normed_convolution(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        ins, outs = _convolution_channels_last.infer_shape(a, *shapes[:-2])
+        ins, outs = ConvolutionChannelsLast.infer_shape(a, *shapes[:-2])
         return (*ins, *(ins[0][-1:],) * 2), outs
 
     @classmethod
@@ -145,12 +147,12 @@ class _normed_convolution(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        own = _convolution_channels_last.flops(a, inputs, outputs)
+        own = ConvolutionChannelsLast.flops(a, inputs, outputs)
         return own + (2 + a.relu) * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        own = _convolution_channels_last.workspace(a, inputs, outputs, dtype)
+        own = ConvolutionChannelsLast.workspace(a, inputs, outputs, dtype)
         return scratch_bytes(_normalized(inputs[0], dtype)) + own
 
     @staticmethod
@@ -169,10 +171,10 @@ class _normed_convolution(Op):
         if out is None:
             return
         normalized, rest = _normalize(xp, a, data, factor, shift, work)
-        _convolution_channels_last.forward(xp, a, normalized, weight, bias, out=out, work=rest)
+        ConvolutionChannelsLast.forward(xp, a, normalized, weight, bias, out=out, work=rest)
 
 
-class _normed_convolution_d_weight(Op):
+class NormedConvolutionWeightGradient(Op):
     """Gradients of a convolution of ``relu(data * factor + shift + added)`` in its weight and its bias.
 
     grad: (N, *OS, F);  data, addend: (N, *S, C);  factor, shift, addend_factor, addend_shift: (C,)
@@ -182,6 +184,7 @@ class _normed_convolution_d_weight(Op):
     `_norm_act_line`.
     """
 
+    op_name = "_normed_convolution_d_weight"
     inputs = ("grad", "data", "factor", "shift", "addend", "addend_factor", "addend_shift")
     outputs = ("d_weight", "d_bias")
     inferred = ("factor", "shift", "addend_factor", "addend_shift")
@@ -199,7 +202,7 @@ class _normed_convolution_d_weight(Op):
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         grad, data = shapes[:2]
         assert grad is not None and data is not None
-        (_, weight), (out,) = _convolution_channels_last.infer_shape(a, data, None)
+        (_, weight), (out,) = ConvolutionChannelsLast.infer_shape(a, data, None)
         if grad != out:
             raise ShapeError(f"grad must be {out}, as the output for data {data}; got {grad}.")
         channel = data[-1:]
@@ -263,7 +266,7 @@ def _line_types(data: DType | None, *line: DType | None) -> tuple[DType | None, 
 
 def _columns(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     """Scratch for outputs that are not read: factor, mean and var."""
-    return [((3, _split(a, data)[1]), accumulator(dtype))]
+    return [((3, around_channels(a, data)[1]), accumulator(dtype))]
 
 
 def _normalized(data: Shape, dtype: DType, addend: str = "") -> list[Piece]:

@@ -12,7 +12,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes
 from ..scratch import carve, in_accumulator, scratch_bytes
 from .pool import check_rank, Pooling
-from .pool_gradients import _chosen_pooling
+from .pool_gradients import ChosenPooling
 from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, pool, spread, windows
 
 
@@ -26,7 +26,7 @@ class ChannelsLastPoolingAttrs(Pooling.Attrs):
             raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
 
 
-class _pooling_channels_last(Op):
+class PoolingChannelsLast(Op):
     """One number for each window of a channels-last array; see Pooling.
 
     data: (N, *S, C)  ->  out: (N, *OS, C).
@@ -36,6 +36,7 @@ class _pooling_channels_last(Op):
     nothing else.
     """
 
+    op_name = "_pooling_channels_last"
     inputs = ("data",)
     outputs = ("out", "index")
     hidden = 1
@@ -91,7 +92,7 @@ class _pooling_channels_last(Op):
         return {"data": w._channels_last(gradients["data"])}
 
 
-class _extreme_pooling_channels_last(Op):
+class ExtremePoolingChannelsLast(Op):
     """The largest element of each window of a channels-last array, or the smallest, in channels with a gamma
     below 0: a norm with that gamma turns either into the largest.
 
@@ -99,19 +100,20 @@ class _extreme_pooling_channels_last(Op):
     There is no gradient.
     """
 
+    op_name = "_extreme_pooling_channels_last"
     inputs = ("data", "gamma")
     outputs = ("out", "index")
     hidden = 1
     accepts = "float"
     Attrs = ChannelsLastPoolingAttrs
 
-    flops = _pooling_channels_last.flops
+    flops = PoolingChannelsLast.flops
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data = shapes[0]
         assert data is not None
-        return (data, data[-1:]), _pooling_channels_last.infer_shape(a, data)[1]
+        return (data, data[-1:]), PoolingChannelsLast.infer_shape(a, data)[1]
 
     @classmethod
     def infer_type(
@@ -124,7 +126,7 @@ class _extreme_pooling_channels_last(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         own = scratch_bytes([(inputs[0], dtype), (inputs[1], dtype)])
-        return own + _pooling_channels_last.workspace(a, inputs, outputs, dtype)
+        return own + PoolingChannelsLast.workspace(a, inputs, outputs, dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, index: Any, work: Any) -> None:
@@ -134,29 +136,30 @@ class _extreme_pooling_channels_last(Op):
         sign[gamma < 0] = -1
         xp.multiply(data, sign, out=turned)
         rest = work[scratch_bytes(pieces) :]
-        _pooling_channels_last.forward(xp, a, turned, out=out, index=index, work=rest)
+        PoolingChannelsLast.forward(xp, a, turned, out=out, index=index, work=rest)
         if out is not None:
             xp.multiply(out, sign, out=out)
 
 
-class _chosen_pooling_channels_last(Op):
+class ChosenPoolingChannelsLast(Op):
     """The element that `index` selects in each window of a channels-last array; 0 if it selects none. With
     the `index` of max pooling that is its result; with other data, the elements at the same positions.
 
     data: (N, *S, C);  index: (N, *OS, C)  ->  out: (N, *OS, C).
     """
 
+    op_name = "_chosen_pooling_channels_last"
     inputs = ("data", "index")
     cheap = True
     Attrs = ChannelsLastPoolingAttrs
 
-    flops = _pooling_channels_last.flops
-    workspace = _pooling_channels_last.workspace
-    infer_type = _chosen_pooling.infer_type
+    flops = PoolingChannelsLast.flops
+    workspace = PoolingChannelsLast.workspace
+    infer_type = ChosenPooling.infer_type
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (data, *_), outs = _pooling_channels_last.infer_shape(a, shapes[0])
+        (data, *_), outs = PoolingChannelsLast.infer_shape(a, shapes[0])
         return (data, outs[0]), outs[:1]
 
     @staticmethod

@@ -12,12 +12,13 @@ from .pool import Pooling
 from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, windows
 
 
-class _pooling_d_data(Op):
+class PoolingDataGradient(Op):
     """Gradient of sum or mean pooling in its data: each window's number goes to its elements.
 
     grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_pooling_d_data"
     inputs = ("grad", "like")
     shape_only = ("like",)
     accepts = "float"
@@ -51,18 +52,19 @@ class _pooling_d_data(Op):
         return {"grad": w.Pooling(heads["out"], **asdict(a))}
 
 
-class _max_pooling_d_data(Op):
+class MaxPoolingDataGradient(Op):
     """Gradient of max pooling in its data: each window's number goes to the element that `index` selects.
 
     grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts;  index: as `grad`  ->  out: as `like`.
     """
 
+    op_name = "_max_pooling_d_data"
     inputs = ("grad", "like", "index")
     shape_only = ("like",)
     Attrs = Pooling.Attrs
 
-    workspace = _pooling_d_data.workspace
-    backward_workspace = _pooling_d_data.backward_workspace
+    workspace = PoolingDataGradient.workspace
+    backward_workspace = PoolingDataGradient.backward_workspace
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
@@ -83,19 +85,20 @@ class _max_pooling_d_data(Op):
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_grad: Any, work: Any) -> None:
-        _chosen_pooling.forward(xp, a, d_out, index, out=d_grad, work=work)
+        ChosenPooling.forward(xp, a, d_out, index, out=d_grad, work=work)
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         return {"grad": w._chosen_pooling(heads["out"], ins["index"], **asdict(a))}
 
 
-class _chosen_pooling(Op):
+class ChosenPooling(Op):
     """The element that `index` selects in each window; 0 if it selects none.
 
     data: (N, C, H, W);  index: (N, C, OH, OW)  ->  out: (N, C, OH, OW).
     """
 
+    op_name = "_chosen_pooling"
     inputs = ("data", "index")
     Attrs = Pooling.Attrs
 

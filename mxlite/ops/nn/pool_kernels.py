@@ -28,7 +28,7 @@ def index_type(a: Any) -> DType:
 
 
 @dataclass(frozen=True)
-class Part:
+class PoolPart:
     """Some rows, and of the first spatial axis the inputs [begin, end) and outputs [first, stop)."""
 
     rows: slice
@@ -71,7 +71,7 @@ class Windows:
         return replace(self, rows=min(self.rows, self._step[0]))
 
     @cached_property
-    def forward_parts(self) -> list[Part]:
+    def forward_parts(self) -> list[PoolPart]:
         """Parts that cover each output once."""
         rows, at_a_time = self._step
         n, o, k, s, p = (v[0] for v in (self.size, self.out, self.kernel, self.stride, self.pad))
@@ -82,11 +82,13 @@ class Windows:
                 stop = min(o, first + step)
                 begin = min(n, max(0, first * s - p))
                 end = max(begin, min(n, (stop - 1) * s - p + k))
-                parts.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
+                parts.append(
+                    PoolPart(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop))
+                )
         return parts
 
     @cached_property
-    def backward_parts(self) -> list[Part]:
+    def backward_parts(self) -> list[PoolPart]:
         """Parts that cover each input once."""
         rows, at_a_time = self._step
         n, o, k, s, p = (v[0] for v in (self.size, self.out, self.kernel, self.stride, self.pad))
@@ -96,10 +98,12 @@ class Windows:
                 end = min(n, begin + at_a_time)
                 first = min(o, max(0, -((k - 1 - p - begin) // s)))
                 stop = max(first, min(o, (end - 1 + p) // s + 1))
-                parts.append(Part(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop)))
+                parts.append(
+                    PoolPart(slice(i, min(self.rows, i + rows)), slice(begin, end), slice(first, stop))
+                )
         return parts
 
-    def slices(self, part: Part) -> Iterator[tuple[int, Slices, Slices]]:
+    def slices(self, part: PoolPart) -> Iterator[tuple[int, Slices, Slices]]:
         """For each window element: its number, the part's inputs it reads, and the outputs it belongs to."""
         begin, first = part.inputs.start, part.outputs.start
         return window_slices(
@@ -111,7 +115,7 @@ class Windows:
             (part.outputs.stop - first, *self.out[1:]),
         )
 
-    def largest(self, parts: list[Part]) -> tuple[int, int]:
+    def largest(self, parts: list[PoolPart]) -> tuple[int, int]:
         """Elements of the largest inputs and the largest outputs of a part."""
         ins = prod(self.shape_in[2:]) * max((_length(p.rows) * _length(p.inputs) for p in parts), default=0)
         outs = prod(self.shape_out[2:]) * max(
@@ -119,10 +123,10 @@ class Windows:
         )
         return ins, outs
 
-    def of_inputs(self, x: Any, part: Part) -> Any:
+    def of_inputs(self, x: Any, part: PoolPart) -> Any:
         return x.reshape(self.shape_in)[part.rows, part.inputs]
 
-    def of_outputs(self, x: Any, part: Part) -> Any:
+    def of_outputs(self, x: Any, part: PoolPart) -> Any:
         return x.reshape(self.shape_out)[part.rows, part.outputs]
 
 
@@ -231,7 +235,7 @@ def flat_like(scratch: Any, x: Any) -> Any:
 
 
 def _max(
-    xp: Any, w: Windows, part: Part, x: Any, y: Any, index: Any, first: Any, second: Any, third: Any
+    xp: Any, w: Windows, part: PoolPart, x: Any, y: Any, index: Any, first: Any, second: Any, third: Any
 ) -> None:
     """y: the maxima; index: the first window element that equals its maximum, or is nan. Either may be
     None.
@@ -260,7 +264,7 @@ def _max(
     xp.subtract(index.dtype.type(count), index, out=index)
 
 
-def _sum(xp: Any, a: Any, w: Windows, part: Part, x: Any, y: Any, first: Any, second: Any) -> None:
+def _sum(xp: Any, a: Any, w: Windows, part: PoolPart, x: Any, y: Any, first: Any, second: Any) -> None:
     """y: the sums, means or p-norms."""
     total = flat_like(first, y)
     total.fill(0)
@@ -293,7 +297,7 @@ def counts(a: Any, w: Windows) -> list[list[int]]:
     return per_axis
 
 
-def _divide(xp: Any, a: Any, w: Windows, part: Part, x: Any) -> None:
+def _divide(xp: Any, a: Any, w: Windows, part: PoolPart, x: Any) -> None:
     """Divide by the number of elements that count in each window."""
     for axis, all_counts in enumerate(counts(a, w)):
         here = xp.array(all_counts[part.outputs] if axis == 0 else all_counts, dtype=x.dtype)

@@ -26,8 +26,8 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
-from .pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
+from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
+from .pool_channels_last import ChannelsLastPoolingAttrs, PoolingChannelsLast
 
 
 @record
@@ -69,10 +69,10 @@ def bands(a: PooledAttrs, count: int) -> Iterator[slice]:
 def made_shape(a: PooledAttrs, data: Shape) -> Shape:
     """The shape of the convolution's result for a tile of `data`: (samples, *S, F)."""
     band = (min(a.samples, data[0]), *data[1:])
-    return _convolution_channels_last.infer_shape(a, band, None, None)[1][0]
+    return ConvolutionChannelsLast.infer_shape(a, band, None, None)[1][0]
 
 
-class _pooled_convolution(Op):
+class PooledConvolution(Op):
     """``out = max pooling of Convolution(data)``, channels last.
 
     data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
@@ -81,6 +81,7 @@ class _pooled_convolution(Op):
     it, data and weight. The gradients in weight and bias are summed tile by tile.
     """
 
+    op_name = "_pooled_convolution"
     inputs = ("data", "weight", "bias")
     outputs = ("out", "index")
     hidden = 1
@@ -88,7 +89,7 @@ class _pooled_convolution(Op):
     accepts = "float"
     Attrs = PooledAttrs
 
-    input_names = _convolution_channels_last.input_names
+    input_names = ConvolutionChannelsLast.input_names
 
     @classmethod
     def num_visible_outputs(cls, a: Any) -> int:
@@ -96,28 +97,28 @@ class _pooled_convolution(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        ins, (convolved,) = _convolution_channels_last.infer_shape(a, *shapes)
-        return ins, _pooling_channels_last.infer_shape(pooling(a), convolved)[1]
+        ins, (convolved,) = ConvolutionChannelsLast.infer_shape(a, *shapes)
+        return ins, PoolingChannelsLast.infer_shape(pooling(a), convolved)[1]
 
     @classmethod
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         ins, outs = super().infer_type(a, *dtypes)
-        return ins, _pooling_channels_last.infer_type(pooling(a), outs[0])[1]
+        return ins, PoolingChannelsLast.infer_type(pooling(a), outs[0])[1]
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        (convolved,) = _convolution_channels_last.infer_shape(a, *inputs)[1]
-        own = _convolution_channels_last.flops(a, inputs, (convolved,))
-        return own + _pooling_channels_last.flops(pooling(a), (convolved,), outputs)
+        (convolved,) = ConvolutionChannelsLast.infer_shape(a, *inputs)[1]
+        own = ConvolutionChannelsLast.flops(a, inputs, (convolved,))
+        return own + PoolingChannelsLast.flops(pooling(a), (convolved,), outputs)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         def ask(ins: Shapes, made: Shape) -> int:
             return max(
-                _convolution_channels_last.workspace(a, ins, (made,), dtype),
-                _pooling_channels_last.workspace(pooling(a), (made,), outputs, dtype),
+                ConvolutionChannelsLast.workspace(a, ins, (made,), dtype),
+                PoolingChannelsLast.workspace(pooling(a), (made,), outputs, dtype),
             )
 
         return scratch_bytes([(made_shape(a, inputs[0]), dtype)]) + _of_any_band(a, inputs, ask)
@@ -126,8 +127,8 @@ class _pooled_convolution(Op):
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         def ask(ins: Shapes, made: Shape) -> int:
             return max(
-                _convolution_channels_last.backward_workspace(a, ins, (made,), dtype),
-                _pooling_channels_last.backward_workspace(pooling(a), (made,), outputs, dtype),
+                ConvolutionChannelsLast.backward_workspace(a, ins, (made,), dtype),
+                PoolingChannelsLast.backward_workspace(pooling(a), (made,), outputs, dtype),
             )
 
         return scratch_bytes(_backward_pieces(a, inputs, dtype)) + _of_any_band(a, inputs, ask)
@@ -143,9 +144,9 @@ class _pooled_convolution(Op):
         rest = work[scratch_bytes(pieces) :]
         for part in bands(a, len(data)):
             tile = band[: part.stop - part.start]
-            _convolution_channels_last.forward(xp, a, data[part], weight, bias, out=tile, work=rest)
+            ConvolutionChannelsLast.forward(xp, a, data[part], weight, bias, out=tile, work=rest)
             places = [None if x is None else x[part] for x in (out, index)]
-            _pooling_channels_last.forward(xp, pooling(a), tile, out=places[0], index=places[1], work=rest)
+            PoolingChannelsLast.forward(xp, pooling(a), tile, out=places[0], index=places[1], work=rest)
 
     @staticmethod
     def backward(
@@ -171,10 +172,10 @@ class _pooled_convolution(Op):
             total.fill(0)
         for part in bands(a, ins[0][0]):
             tile = band[: part.stop - part.start]
-            _pooling_channels_last.backward(
+            PoolingChannelsLast.backward(
                 xp, pooling(a), d_out[part], None, None, index[part], d_data=tile, work=rest
             )
-            _convolution_channels_last.backward(
+            ConvolutionChannelsLast.backward(
                 xp,
                 a,
                 tile,

@@ -31,7 +31,7 @@ def _workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
     return scratch_bytes(pieces(inputs[0], dtype))
 
 
-class _fold_norm(Op):
+class FoldNorm(Op):
     """Weight and bias of a convolution with a folded norm, ``out = weight * scale``, scale = gamma / std.
 
     weight: (F, ...);  gamma, beta, moving_mean, moving_var, bias: (F,)  ->  out: as weight;  shift: (F,).
@@ -40,6 +40,7 @@ class _fold_norm(Op):
     that), rounded once.
     """
 
+    op_name = "_fold_norm"
     inputs = ("weight", "gamma", "beta", "moving_mean", "moving_var", "bias")
     outputs = ("out", "shift")
     inferred = ("gamma", "beta", "moving_mean", "moving_var", "bias")
@@ -102,7 +103,7 @@ class _fold_norm(Op):
             )
 
 
-class _norm_factors(Op):
+class NormFactors(Op):
     """Batch normalization by the moving averages as a factor and a shift for each channel, to be applied by
     the convolution before it, ``scale = gamma / std``.
 
@@ -112,7 +113,8 @@ class _norm_factors(Op):
     that), rounded once. The weights are unchanged: no second copy of them is needed.
     """
 
-    inputs = _fold_norm.inputs[1:]
+    op_name = "_norm_factors"
+    inputs = FoldNorm.inputs[1:]
     outputs = ("scale", "shift")
     accepts = "float"
     Attrs = FoldNormAttrs

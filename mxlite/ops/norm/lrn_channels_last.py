@@ -9,12 +9,13 @@ from ...graph.opdef import DType, Op, Shapes
 from .lrn import LRN
 
 
-class _lrn_channels_last(Op):
+class LrnChannelsLast(Op):
     """Divide by a power of the squares of neighbouring channels; see LRN.
 
     data: (N, *S, C)  ->  out: as data. Each position is a sample of LRN that has no positions.
     """
 
+    op_name = "_lrn_channels_last"
     inputs = ("data",)
     accepts = "float"
     in_place = LRN.in_place

@@ -105,11 +105,11 @@ class BatchNorm(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(_split(a, inputs[0]), dtype))
+        return scratch_bytes(_pieces(around_channels(a, inputs[0]), dtype))
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(_split(a, inputs[0]), dtype))
+        return scratch_bytes(_pieces(around_channels(a, inputs[0]), dtype))
 
     @staticmethod
     def forward(
@@ -127,14 +127,14 @@ class BatchNorm(Op):
         work: Any,
         train: bool,
     ) -> None:
-        shape = _split(a, data.shape)
+        shape = around_channels(a, data.shape)
         x = data.reshape(shape)
         s = _Scratch(work, shape, x.dtype)
         spread_out = s.columns[0]
         mean = s.columns[1] if mean is None else mean
         if train and not a.use_global_stats:
             _mean_and_square(xp, x, s, mean, spread_out)
-            xp.multiply(spread_out, 1.0 / _count(shape), out=spread_out)
+            xp.multiply(spread_out, 1.0 / channel_size(shape), out=spread_out)
         else:
             xp.copyto(mean, moving_mean)
             xp.copyto(spread_out, moving_var)
@@ -146,15 +146,15 @@ class BatchNorm(Op):
         if out is None:
             return
         factor, offset = s.columns[2], s.columns[3]
-        _gain(xp, a, var, gamma, factor)
+        norm_gain(xp, a, var, gamma, factor)
         xp.multiply(mean, factor, out=offset)
         xp.subtract(beta, offset, out=offset)
         scale, shift = spread(xp, factor, s.wide[0]), spread(xp, offset, s.wide[1])
         y = out.reshape(shape)
         for where in blocks(*shape):
             target = y[where] if s.dtype == y.dtype else s.box_like(y[where])
-            xp.multiply(x[where], _at(scale, where), out=target)
-            xp.add(target, _at(shift, where), out=target)
+            xp.multiply(x[where], spread_at(scale, where), out=target)
+            xp.add(target, spread_at(shift, where), out=target)
             if s.dtype != y.dtype:
                 xp.copyto(y[where], target, casting="unsafe")
 
@@ -177,7 +177,7 @@ class BatchNorm(Op):
         train: bool,
     ) -> None:
         moves = train and not a.use_global_stats
-        shape = _split(a, data.shape)
+        shape = around_channels(a, data.shape)
         x = data.reshape(shape)
         s = _Scratch(work, shape, x.dtype)
         if d_out is None:  # a gradient arrives for a statistic alone; MXNet gives it no effect
@@ -195,19 +195,19 @@ class BatchNorm(Op):
                 xp.copyto(d_beta, d_sum)
             if d_data is not None:
                 factor = s.columns[2]
-                _gain(xp, a, var, gamma, factor)
+                norm_gain(xp, a, var, gamma, factor)
                 if moves:
                     _d_data(xp, d, x, s, mean, var, d_data.reshape(shape))
                 else:
                     scale = spread(xp, factor, s.wide[0])
                     result = d_data.reshape(shape)
                     for where in blocks(*shape):
-                        xp.multiply(d[where], _at(scale, where), out=result[where], casting="unsafe")
+                        xp.multiply(d[where], spread_at(scale, where), out=result[where], casting="unsafe")
         if moves:
             step, batch = s.columns[0], s.columns[1]
-            _move(xp, moving_mean, mean, a.momentum, step)
+            move_average(xp, moving_mean, mean, a.momentum, step)
             _variance(xp, a, var, batch)
-            _move(xp, moving_var, batch, a.momentum, step)
+            move_average(xp, moving_var, batch, a.momentum, step)
 
 
 class BatchNorm_v1(BatchNorm):
@@ -226,13 +226,15 @@ class BatchNorm_v1(BatchNorm):
         axis: ClassVar[int] = 1
 
 
-class _contrib_SyncBatchNorm(BatchNorm):
+class ContribSyncBatchNorm(BatchNorm):
     """Batch normalization over several devices; here over one: BatchNorm with the channels on axis 1.
 
     data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,). As in
     MXNet `var`, if it is an output, is the variance itself, not BatchNorm's inverse deviation. `ndev` and
     `key` have no effect: a batch on one device has nothing to wait for.
     """
+
+    op_name = "_contrib_SyncBatchNorm"
 
     @record
     class Attrs:
@@ -308,13 +310,13 @@ def _variance(xp: Any, a: Any, factor: Any, out: Any) -> None:
     xp.subtract(out, a.eps, out=out)
 
 
-def _split(a: Any, shape: Shape) -> tuple[int, int, int]:
+def around_channels(a: Any, shape: Shape) -> tuple[int, int, int]:
     """(N, C, P): elements before, at and after the channel axis."""
     axis = a.axis % len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def _count(shape: tuple[int, int, int]) -> int:
+def channel_size(shape: tuple[int, int, int]) -> int:
     """Numbers of one channel, at least 1: the mean of none is taken as 0."""
     return max(1, shape[0] * shape[2])
 
@@ -347,12 +349,12 @@ class _Scratch:
         return self.box[: x.size].reshape(x.shape)
 
 
-def _at(wide: Any, where: Block) -> Any:
+def spread_at(wide: Any, where: Block) -> Any:
     """The part of a spread vector that belongs to a box."""
     return wide[where[1:]] if wide.shape[1] > 1 else wide[where[1]]
 
 
-def _gain(xp: Any, a: Any, var: Any, gamma: Any, out: Any) -> None:
+def norm_gain(xp: Any, a: Any, var: Any, gamma: Any, out: Any) -> None:
     """out = gamma / std."""
     if a.fix_gamma:
         xp.copyto(out, var)
@@ -360,7 +362,7 @@ def _gain(xp: Any, a: Any, var: Any, gamma: Any, out: Any) -> None:
         xp.multiply(var, gamma, out=out)
 
 
-def _move(xp: Any, moving: Any, batch: Any, momentum: float, step: Any) -> None:
+def move_average(xp: Any, moving: Any, batch: Any, momentum: float, step: Any) -> None:
     xp.multiply(batch, 1.0 - momentum, out=step)
     xp.multiply(moving, momentum, out=moving)
     xp.add(moving, step, out=moving)
@@ -370,12 +372,12 @@ def _mean_and_square(xp: Any, x: Any, s: _Scratch, mean: Any, square: Any) -> No
     """mean[c] of x, and square[c], the sum of (x - mean)^2."""
     n, c, p = x.shape
     channel_sum(xp, x, s.part, mean)
-    xp.multiply(mean, 1.0 / _count(x.shape), out=mean)
+    xp.multiply(mean, 1.0 / channel_size(x.shape), out=mean)
     wide = spread(xp, mean, s.wide[0])
     square.fill(0)
     for where in blocks(n, c, p):
         centred = s.box_like(x[where])
-        xp.subtract(x[where], _at(wide, where), out=centred)
+        xp.subtract(x[where], spread_at(wide, where), out=centred)
         some = s.columns[5][where[1]]
         channel_dot(xp, centred, centred, s.part, some)
         xp.add(square[where[1]], some, out=square[where[1]])
@@ -403,7 +405,7 @@ def _gradient_sums(
     xp.multiply(xd_sum, var, out=xd_sum)
 
 
-def _gradient_line(xp: Any, columns: Any, mean: Any, var: Any, count: int) -> tuple[Any, Any, Any]:
+def gradient_line(xp: Any, columns: Any, mean: Any, var: Any, count: int) -> tuple[Any, Any, Any]:
     """factor, slope and offset of `_d_data`, the last two made of the sums in `columns`; var is 1 / std."""
     d_sum, xd_sum, factor, slope, offset, some = columns
     xp.multiply(xd_sum, var, out=slope)
@@ -422,18 +424,18 @@ def _d_data(xp: Any, d: Any, x: Any, s: _Scratch, mean: Any, var: Any, result: A
     d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
     """
     n, c, p = x.shape
-    factor, slope, offset = _gradient_line(xp, s.columns, mean, var, _count(x.shape))
+    factor, slope, offset = gradient_line(xp, s.columns, mean, var, channel_size(x.shape))
     scale, tilt, shift = (spread(xp, v, w) for v, w in zip((factor, slope, offset), s.wide))
     for where in blocks(n, c, p):
         line = s.box_like(x[where])
-        xp.multiply(x[where], _at(tilt, where), out=line)
-        xp.add(line, _at(shift, where), out=line)
+        xp.multiply(x[where], spread_at(tilt, where), out=line)
+        xp.add(line, spread_at(shift, where), out=line)
         here = result[where]
         if s.dtype == x.dtype:
-            xp.multiply(d[where], _at(scale, where), out=here)
+            xp.multiply(d[where], spread_at(scale, where), out=here)
             xp.add(here, line, out=here)
         else:
             scaled = s.other[: line.size].reshape(line.shape)
-            xp.multiply(d[where], _at(scale, where), out=scaled)
+            xp.multiply(d[where], spread_at(scale, where), out=scaled)
             xp.add(scaled, line, out=scaled)
             xp.copyto(here, scaled, casting="unsafe")

@@ -23,7 +23,7 @@ from ..reduce.channels import (
     sum_piece,
 )
 from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .norm import _at, _count, _gain, _gradient_line, _move, _split, BatchNorm
+from .norm import around_channels, BatchNorm, channel_size, gradient_line, move_average, norm_gain, spread_at
 
 
 @record
@@ -42,7 +42,7 @@ class NormActAttrs(BatchNorm.Attrs):
             raise OpAttributeError(f"slope must be in [0, 1), got {self.slope}.")
 
 
-class _norm_act(BatchNorm):
+class NormAct(BatchNorm):
     """Batch normalization, a sum and a rectifier, ``out = max(y, slope * y), y = BatchNorm(data) + addend``.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
@@ -57,6 +57,7 @@ class _norm_act(BatchNorm):
     convolution keeps anyway, while the addend might not be kept. At 0 the gradient is the slope.
     """
 
+    op_name = "_norm_act"
     inputs = (*BatchNorm.inputs, "addend")  # type: ignore[assignment]
     # d_addend first: while it takes the bytes of d_out, d_data can have those of data.
     backward_in_place = {"d_addend": "d_out", "d_data": ("d_out", "data")}
@@ -103,12 +104,12 @@ class _norm_act(BatchNorm):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        own = scratch_bytes(_forward_pieces(a, _split(a, inputs[0]), dtype))
+        own = scratch_bytes(_forward_pieces(a, around_channels(a, inputs[0]), dtype))
         return own + BatchNorm.workspace(a, inputs, outputs, dtype)
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_backward_pieces(_split(a, inputs[0]), dtype))
+        return scratch_bytes(_backward_pieces(around_channels(a, inputs[0]), dtype))
 
     @staticmethod
     def forward(
@@ -127,7 +128,7 @@ class _norm_act(BatchNorm):
         work: Any,
         train: bool,
     ) -> None:
-        shape = _split(a, data.shape)
+        shape = around_channels(a, data.shape)
         pieces = _forward_pieces(a, shape, data.dtype)
         box, columns, wide, below = carve(work, pieces)
         mean = columns[0] if mean is None else mean
@@ -142,7 +143,7 @@ class _norm_act(BatchNorm):
         x, y = data.reshape(shape), out.reshape(shape)
         plus = None if addend is None else addend.reshape(shape)
         for where in blocks(*shape):
-            line = _times_plus(xp, x[where], _at(scale, where), _at(shift, where), box)
+            line = _times_plus(xp, x[where], spread_at(scale, where), spread_at(shift, where), box)
             if plus is not None:
                 xp.add(line, plus[where], out=line)
             rectify(xp, a, line, below)
@@ -170,7 +171,7 @@ class _norm_act(BatchNorm):
         train: bool,
     ) -> None:
         moves = train and not a.use_global_stats
-        shape = _split(a, data.shape)
+        shape = around_channels(a, data.shape)
         s = _Scratch(work, shape, data.dtype)
         if d_out is None:
             for grad in (d_data, d_gamma, d_beta, d_addend):
@@ -189,15 +190,15 @@ class _norm_act(BatchNorm):
             if d_beta is not None:
                 xp.copyto(d_beta, d_sum)
             if d_data is not None:
-                _gain(xp, a, var, gamma, factor)
+                norm_gain(xp, a, var, gamma, factor)
                 _d_data(xp, head, x, s, mean, var, d_data.reshape(shape), moves)
         if moves:
             step, batch = s.columns[0], s.columns[1]
-            _move(xp, moving_mean, mean, a.momentum, step)
+            move_average(xp, moving_mean, mean, a.momentum, step)
             xp.multiply(var, var, out=batch)  # recompute the batch's variance from 1 / sqrt(var + eps)
             xp.divide(1.0, batch, out=batch)
             xp.subtract(batch, a.eps, out=batch)
-            _move(xp, moving_var, batch, a.momentum, step)
+            move_average(xp, moving_var, batch, a.momentum, step)
 
 
 class _Head:
@@ -228,7 +229,7 @@ class _Head:
             if self.out is not None:
                 xp.less_equal(self.out[where], 0, out=positive)
             else:
-                scale, shift = _at(self.scale, where), _at(self.shift, where)
+                scale, shift = spread_at(self.scale, where), spread_at(self.shift, where)
                 xp.less_equal(_times_plus(xp, self.x[where], scale, shift, self.s.head), 0, out=positive)
             xp.logical_not(positive, out=positive)  # also True at nan, which must not be hidden
             if not self.slope:
@@ -293,7 +294,7 @@ def _line(
 ) -> tuple[Any, Any]:
     """Scale and shift of the norm's affine map of the data, spread out; the same bits at each call."""
     factor, offset = columns[0], columns[1]
-    _gain(xp, a, var, gamma, factor)
+    norm_gain(xp, a, var, gamma, factor)
     xp.multiply(mean, factor, out=offset)
     xp.subtract(beta, offset, out=offset)
     return spread(xp, factor, wide[0]), spread(xp, offset, wide[1])
@@ -332,12 +333,12 @@ def _d_data(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, resu
     """
     scale = spread(xp, s.columns[2], s.wide[0])
     if moves:
-        _, slope, offset = _gradient_line(xp, s.columns, mean, var, _count(x.shape))
+        _, slope, offset = gradient_line(xp, s.columns, mean, var, channel_size(x.shape))
         tilt, shift = spread(xp, slope, s.wide[1]), spread(xp, offset, s.wide[2])
     for where in blocks(*x.shape):
         d = head[where]
-        scaled = xp.multiply(d, _at(scale, where), out=s.head[: d.size].reshape(d.shape))
+        scaled = xp.multiply(d, spread_at(scale, where), out=s.head[: d.size].reshape(d.shape))
         if moves:
-            line = _times_plus(xp, x[where], _at(tilt, where), _at(shift, where), s.line)
+            line = _times_plus(xp, x[where], spread_at(tilt, where), spread_at(shift, where), s.line)
             xp.add(scaled, line, out=scaled)
         xp.copyto(result[where], scaled, casting="unsafe")

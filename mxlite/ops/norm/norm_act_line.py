@@ -17,8 +17,8 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .norm import _gain, _split, BatchNorm
-from .norm_act import _norm_act
+from .norm import around_channels, BatchNorm, norm_gain
+from .norm_act import NormAct
 
 ADDENDS = ("", "array", "behind", "line", "relu")
 """Kinds of addends: none; the array; the array added after the rectifier (for `_norm_again` alone); an affine
@@ -49,7 +49,7 @@ class NormActLineAttrs(BatchNorm.Attrs):
     slope: float = 0.0
 
 
-class _norm_act_line(_norm_act):
+class NormActLine(NormAct):
     """`_norm_act` whose result can be recomputed, ``out = max(data * factor + shift + added, 0)``.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var, addend_factor,
@@ -61,9 +61,10 @@ class _norm_act_line(_norm_act):
     gradient in `added`**: the affine map and the rectifier before it have their own gradients.
     """
 
-    inputs = (*_norm_act.inputs, "addend_factor", "addend_shift")  # type: ignore[assignment]
-    outputs = (*_norm_act.outputs, "factor", "shift")  # type: ignore[assignment]
-    inferred = (*_norm_act.inferred, "addend_factor", "addend_shift")  # type: ignore[assignment]
+    op_name = "_norm_act_line"
+    inputs = (*NormAct.inputs, "addend_factor", "addend_shift")  # type: ignore[assignment]
+    outputs = (*NormAct.outputs, "factor", "shift")  # type: ignore[assignment]
+    inferred = (*NormAct.inferred, "addend_factor", "addend_shift")  # type: ignore[assignment]
     Attrs = NormActLineAttrs  # type: ignore[assignment]
 
     input_names = classmethod(addend_names)
@@ -88,20 +89,20 @@ class _norm_act_line(_norm_act):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return BatchNorm.flops(a, inputs, outputs) + _terms(a) * prod(inputs[0])
+        return BatchNorm.flops(a, inputs, outputs) + line_terms(a) * prod(inputs[0])
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return BatchNorm.backward_flops(a, inputs, outputs) + (2 + _terms(a)) * a.relu * prod(inputs[0])
+        return BatchNorm.backward_flops(a, inputs, outputs) + (2 + line_terms(a)) * a.relu * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[0], dtype)) + _norm_act.workspace(a, inputs, outputs, dtype)
+        return scratch_bytes(line_pieces(a, inputs[0], dtype)) + NormAct.workspace(a, inputs, outputs, dtype)
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        own = scratch_bytes(_pieces(a, inputs[0], dtype))
-        return own + _norm_act.backward_workspace(a, inputs, outputs, dtype)
+        own = scratch_bytes(line_pieces(a, inputs[0], dtype))
+        return own + NormAct.backward_workspace(a, inputs, outputs, dtype)
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -124,17 +125,17 @@ class _norm_act_line(_norm_act):
         work: Any,
         train: bool,
     ) -> None:
-        pieces = _pieces(a, data.shape, data.dtype)
+        pieces = line_pieces(a, data.shape, data.dtype)
         added, _, columns = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         made = (mean, var, factor, shift)
         mean, var, factor, shift = (own if given is None else given for given, own in zip(made, columns))
-        plus = _added(xp, a, addend, addend_factor, addend_shift, added)
-        _norm_act.forward(
+        plus = addend_of(xp, a, addend, addend_factor, addend_shift, added)
+        NormAct.forward(
             xp, a, data, gamma, beta, moving_mean, moving_var, plus,
             out=out, mean=mean, var=var, work=rest, train=train,
         )  # fmt: skip
-        _line(xp, a, gamma, beta, mean, var, factor, shift)
+        line_of_norm(xp, a, gamma, beta, mean, var, factor, shift)
 
     @staticmethod
     def backward(  # type: ignore[override]
@@ -159,16 +160,16 @@ class _norm_act_line(_norm_act):
         work: Any,
         train: bool,
     ) -> None:
-        pieces = _pieces(a, data.shape, data.dtype)
+        pieces = line_pieces(a, data.shape, data.dtype)
         added, out, columns = carve(work, pieces)
         if a.relu:
             factor, shift = columns[:2]
-            _line(xp, a, gamma, beta, mean, var, factor, shift)
-            plus = _added(xp, a, addend, addend_factor, addend_shift, added)
+            line_of_norm(xp, a, gamma, beta, mean, var, factor, shift)
+            plus = addend_of(xp, a, addend, addend_factor, addend_shift, added)
             line(xp, data, factor, shift, a.axis, out)
             if plus is not None:
                 xp.add(out, plus, out=out)
-        _norm_act.backward(
+        NormAct.backward(
             xp, a, d_out, data, gamma, beta, mean, var, moving_mean, moving_var, out,
             d_data=d_data, d_gamma=d_gamma, d_beta=d_beta, d_addend=d_addend,
             work=work[scratch_bytes(pieces) :], train=train,
@@ -183,7 +184,7 @@ def line(xp: Any, x: Any, factor: Any, shift: Any, axis: int, out: Any) -> Any:
     return xp.add(out, shift.reshape(shape), out=out)
 
 
-def _added(xp: Any, a: Any, addend: Any, factor: Any, shift: Any, scratch: Any) -> Any:
+def addend_of(xp: Any, a: Any, addend: Any, factor: Any, shift: Any, scratch: Any) -> Any:
     """The addend: None, the array, or its affine map in `scratch`."""
     if not is_lined(a.plus):
         return addend
@@ -191,19 +192,21 @@ def _added(xp: Any, a: Any, addend: Any, factor: Any, shift: Any, scratch: Any) 
     return xp.maximum(scratch, 0, out=scratch) if a.plus == "relu" else scratch
 
 
-def _line(xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, factor: Any, shift: Any) -> None:
-    _gain(xp, a, var, gamma, factor)
+def line_of_norm(
+    xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, factor: Any, shift: Any
+) -> None:
+    norm_gain(xp, a, var, gamma, factor)
     xp.multiply(mean, factor, out=shift)
     xp.subtract(beta, shift, out=shift)
 
 
-def _terms(a: Any) -> int:
+def line_terms(a: Any) -> int:
     """Operations on each number besides the norm."""
     return bool(a.plus) + a.relu + 2 * is_lined(a.plus) + (a.plus == "relu")
 
 
-def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+def line_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     """Scratch: the addend; the sum; mean, var, factor and shift."""
     wide = accumulator(dtype)
-    channels = _split(a, data)[1]
+    channels = around_channels(a, data)[1]
     return [(data if is_lined(a.plus) else (0,), wide), (data, wide), ((4, channels), wide)]

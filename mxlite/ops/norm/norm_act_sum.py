@@ -9,10 +9,10 @@ from typing import Any
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .norm_act import _norm_act, NormActAttrs
+from .norm_act import NormAct, NormActAttrs
 
 
-class _norm_act_sum(Op):
+class NormActSum(Op):
     """``out = _norm_act(data) + addend``: the normalized and rectified array is never stored.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
@@ -22,13 +22,14 @@ class _norm_act_sum(Op):
     It replaces two nodes whose gradients exist already (`backends/passes/fusion/norm_sums.py`), and has none.
     """
 
-    inputs = (*_norm_act.inputs[:5], "addend")
-    outputs = _norm_act.outputs
-    hidden = _norm_act.hidden
+    op_name = "_norm_act_sum"
+    inputs = (*NormAct.inputs[:5], "addend")
+    outputs = NormAct.outputs
+    hidden = NormAct.hidden
     accepts = "float"
     typed_by_data = True
-    aux = _norm_act.aux
-    inferred = _norm_act.inferred
+    aux = NormAct.aux
+    inferred = NormAct.inferred
     cheap = True
     Attrs = NormActAttrs
 
@@ -38,22 +39,22 @@ class _norm_act_sum(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        ins, outs = _norm_act.infer_shape(a, *shapes[:5])
+        ins, outs = NormAct.infer_shape(a, *shapes[:5])
         return (*ins, outs[0]), outs
 
     @classmethod
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        return _norm_act.infer_type(a, *dtypes)
+        return NormAct.infer_type(a, *dtypes)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return _norm_act.flops(a, inputs[:5], outputs) + prod(inputs[0])
+        return NormAct.flops(a, inputs[:5], outputs) + prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], dtype)) + _norm_act.workspace(a, inputs[:5], outputs, dtype)
+        return scratch_bytes(_pieces(inputs[0], dtype)) + NormAct.workspace(a, inputs[:5], outputs, dtype)
 
     @staticmethod
     def forward(
@@ -74,7 +75,7 @@ class _norm_act_sum(Op):
     ) -> None:
         pieces = _pieces(data.shape, data.dtype)
         (line,) = carve(work, pieces)
-        _norm_act.forward(
+        NormAct.forward(
             xp, a, data, gamma, beta, moving_mean, moving_var,
             out=line, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
         )  # fmt: skip

@@ -11,10 +11,19 @@ from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .norm import BatchNorm
 from .norm_act import rectify
-from .norm_act_line import _added, _line, _pieces, _terms, addend_first, addend_names, line, NormActLineAttrs
+from .norm_act_line import (
+    addend_first,
+    addend_names,
+    addend_of,
+    line,
+    line_of_norm,
+    line_pieces,
+    line_terms,
+    NormActLineAttrs,
+)
 
 
-class _norm_again(Op):
+class NormAgain(Op):
     """The result of `_norm_act`, its variants or `_norm_act_sum`, recomputed bit for bit from its statistics.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
@@ -22,6 +31,7 @@ class _norm_again(Op):
     standard deviation; attributes and addends are those of `_norm_act_line`. There is no gradient.
     """
 
+    op_name = "_norm_again"
     inputs = ("data", "gamma", "beta", "mean", "var", "addend", "addend_factor", "addend_shift")
     accepts = "float"
     cheap = True
@@ -48,7 +58,7 @@ class _norm_again(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return (2 + _terms(a)) * prod(inputs[0])
+        return (2 + line_terms(a)) * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -72,8 +82,8 @@ class _norm_again(Op):
     ) -> None:
         added, total, columns, below = carve(work, _all_pieces(a, data.shape, data.dtype))
         factor, shift = columns[:2]
-        _line(xp, a, gamma, beta, mean, var, factor, shift)
-        plus = _added(xp, a, addend, addend_factor, addend_shift, added)
+        line_of_norm(xp, a, gamma, beta, mean, var, factor, shift)
+        plus = addend_of(xp, a, addend, addend_factor, addend_shift, added)
         line(xp, data, factor, shift, a.axis, total)
         if plus is not None and a.plus != "behind":
             xp.add(total, plus, out=total)
@@ -85,4 +95,4 @@ class _norm_again(Op):
 
 def _all_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     """The scratch of `_norm_act_line`, and as much as data if the rectifier is leaky."""
-    return [*_pieces(a, data, dtype), ((prod(data) * bool(a.slope),), accumulator(dtype))]
+    return [*line_pieces(a, data, dtype), ((prod(data) * bool(a.slope),), accumulator(dtype))]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..nn.normed_convolution import _norm_line
+from ..nn.normed_convolution import NormLine
 
 
-class _norm_statistics(_norm_line):
+class NormStatistics(NormLine):
     """`_norm_line` that runs **once in a step**: a plan keeps its statistics and never recomputes them.
 
     data: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
@@ -14,4 +14,5 @@ class _norm_statistics(_norm_line):
     `_norm_again` computes the norm's result from `mean` and `var`, as often as a plan wants it.
     """
 
+    op_name = "_norm_statistics"
     recomputable = False

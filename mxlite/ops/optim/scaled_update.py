@@ -27,7 +27,7 @@ HISTORY = 3
 _float64 = FLAGS[1]
 
 
-class _scaled_update(Op):
+class ScaledUpdate(Op):
     """The rates of this step's updates: `hyper` if all gradients are finite, else nan.
 
     finite: (1,) float32, 0 where a gradient overflowed;  hyper: (P, R) float64;  scale: (2,) float32, the
@@ -37,6 +37,7 @@ class _scaled_update(Op):
     doubled after `window` good steps, to `largest` at most.
     """
 
+    op_name = "_scaled_update"
     inputs = ("finite", "hyper", "scale", "history")
     inferred = ("scale", "history")
     mutates = ("scale", "history")

@@ -29,12 +29,12 @@ WORK_BYTES = RandomStream.element_work_bytes(PIECE)
 """Scratch of `draw`."""
 
 _ATTEMPTS = 2048  # tags for one purpose; so many rejections in a row do not happen
-_GAMMA, _BOOST, _POISSON, _OTHER = (1 + i * _ATTEMPTS for i in range(4))
+_GAMMA, _BOOST, _POISSON, OTHER = (1 + i * _ATTEMPTS for i in range(4))
 _LOG_FACTORIALS = np.array([lgamma(k + 1) for k in range(16)])
 _SMALL = 10.0  # means below this use inversion
 
 
-class Source:
+class UniformSource:
     """Uniform numbers for elements, from one node's stream."""
 
     def __init__(self, xp: Any, rng: RandomStream, work: Any) -> None:
@@ -89,7 +89,7 @@ def draw(xp: Any, sampler: Sampler, out: Any, rng: Any, work: Any, *parameters: 
     """Fill `out`. parameters: numbers, or arrays of which each element serves as many neighbours of `out`."""
     if rng.draw(sampler, out, *parameters):
         return
-    flat, source = out.reshape(-1), Source(xp, rng, work)
+    flat, source = out.reshape(-1), UniformSource(xp, rng, work)
     arrays = [p.reshape(-1) if hasattr(p, "reshape") else None for p in parameters]
     for begin in range(0, flat.size, PIECE):
         elements = xp.arange(begin, min(begin + PIECE, flat.size))
@@ -102,35 +102,35 @@ def draw(xp: Any, sampler: Sampler, out: Any, rng: Any, work: Any, *parameters: 
         xp.copyto(flat[begin : begin + PIECE], sampler(source, elements, *of), casting="unsafe")
 
 
-def uniform(source: Source, elements: Any, low: Any, high: Any) -> Any:
+def uniform(source: UniformSource, elements: Any, low: Any, high: Any) -> Any:
     """Uniform numbers in [low, high)."""
-    return low + (high - low) * (source.uniform(elements, _OTHER)[:, 0] - 2.0**-33)
+    return low + (high - low) * (source.uniform(elements, OTHER)[:, 0] - 2.0**-33)
 
 
-def normal(source: Source, elements: Any, mean: Any, deviation: Any) -> Any:
+def normal(source: UniformSource, elements: Any, mean: Any, deviation: Any) -> Any:
     """Normal numbers by the method of Box and Muller."""
     xp = source.xp
-    return xp.where(deviation >= 0, mean + deviation * _normal(xp, source.uniform(elements, _OTHER)), xp.nan)
+    return xp.where(deviation >= 0, mean + deviation * _normal(xp, source.uniform(elements, OTHER)), xp.nan)
 
 
 def _normal(xp: Any, u: Any) -> Any:
     return xp.sqrt(-2 * xp.log(u[:, 0])) * xp.cos(2 * pi * u[:, 1])
 
 
-def exponential(source: Source, elements: Any, rate: Any) -> Any:
+def exponential(source: UniformSource, elements: Any, rate: Any) -> Any:
     """Exponential numbers, density rate * exp(-rate * x)."""
     xp = source.xp
-    return xp.where(rate > 0, -xp.log(source.uniform(elements, _OTHER)[:, 0]) / rate, xp.nan)
+    return xp.where(rate > 0, -xp.log(source.uniform(elements, OTHER)[:, 0]) / rate, xp.nan)
 
 
-def bernoulli(source: Source, elements: Any, probability: Any) -> Any:
+def bernoulli(source: UniformSource, elements: Any, probability: Any) -> Any:
     """1 with that probability, else 0."""
     xp = source.xp
     valid = (probability >= 0) & (probability <= 1)
-    return xp.where(valid, source.uniform(elements, _OTHER)[:, 0] < probability, xp.nan)
+    return xp.where(valid, source.uniform(elements, OTHER)[:, 0] < probability, xp.nan)
 
 
-def gamma(source: Source, elements: Any, shape: Any, scale: Any) -> Any:
+def gamma(source: UniformSource, elements: Any, shape: Any, scale: Any) -> Any:
     """Gamma numbers, density x^(shape-1) * exp(-x/scale); shape 0 gives 0."""
     xp = source.xp
     raised = xp.where(shape < 1, shape + 1, shape)
@@ -149,13 +149,13 @@ def _gamma(xp: Any, u: Any, shape: Any) -> tuple[Any, Any]:
     return d * v, inside & (xp.log(u[:, 2]) < 0.5 * x * x + d * (1 - v + log_v))
 
 
-def _boosted(source: Source, u: Any, value: Any, shape: Any) -> Any:
+def _boosted(source: UniformSource, u: Any, value: Any, shape: Any) -> Any:
     """A gamma number of shape a is one of shape a + 1 times u^(1/a)."""
     xp = source.xp
     return value * xp.exp(xp.log(u[:, 0]) / shape)
 
 
-def poisson(source: Source, elements: Any, mean: Any) -> Any:
+def poisson(source: UniformSource, elements: Any, mean: Any) -> Any:
     """Poisson numbers, probability mean^k * exp(-mean) / k!."""
     xp = source.xp
     value = source.accepted(_poisson, elements, _POISSON, xp.isfinite(mean) & (mean >= _SMALL), mean)
@@ -177,7 +177,7 @@ def _poisson(xp: Any, u: Any, mean: Any) -> tuple[Any, Any]:
     return k, surely | (possible & below)
 
 
-def _invert_poisson(source: Source, u: Any, _: Any, mean: Any) -> Any:
+def _invert_poisson(source: UniformSource, u: Any, _: Any, mean: Any) -> Any:
     """The smallest k whose cumulated probability exceeds u, which has 64 bits, from the first two numbers."""
     xp = source.xp
     rest, probability = u[:, 0] + (u[:, 1] - 0.5) * 2.0**-32, xp.exp(-mean)
@@ -201,7 +201,7 @@ def _log_factorial(xp: Any, k: Any) -> Any:
     return xp.where(k < 16, xp.take(_LOG_FACTORIALS, xp.minimum(k, 15).astype("int64")), large)
 
 
-def negative_binomial(source: Source, elements: Any, k: Any, p: Any) -> Any:
+def negative_binomial(source: UniformSource, elements: Any, k: Any, p: Any) -> Any:
     """Successes before `k` failures, each of probability p: a Poisson number whose mean is a gamma number."""
     xp = source.xp
     valid = (p > 0) & (p <= 1) & (k >= 0)
@@ -209,7 +209,7 @@ def negative_binomial(source: Source, elements: Any, k: Any, p: Any) -> Any:
     return xp.where(valid, poisson(source, elements, gamma(source, elements, k, (1 - safe) / safe)), xp.nan)
 
 
-def generalized_negative_binomial(source: Source, elements: Any, mean: Any, dispersion: Any) -> Any:
+def generalized_negative_binomial(source: UniformSource, elements: Any, mean: Any, dispersion: Any) -> Any:
     """Numbers with variance mean + dispersion * mean^2; dispersion 0 is Poisson's."""
     xp = source.xp
     spread = dispersion > 0

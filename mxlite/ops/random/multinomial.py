@@ -18,7 +18,7 @@ _PIECE = 1024  # samples at a time
 _ROWS = 1024  # the most distributions at a time: their number takes ten bits of a sum's 53
 
 
-class _sample_multinomial(Op):
+class SampleMultinomial(Op):
     """Random classes, class k with probability ``data[..., k]``.
 
     data: (s..., K)  ->  out: (s..., t...), where (t...) = `shape`, in `dtype`;  with `get_prob` also prob:
@@ -29,6 +29,7 @@ class _sample_multinomial(Op):
     REINFORCE (R. J. Williams, 1992).
     """
 
+    op_name = "_sample_multinomial"
     aliases = ("sample_multinomial",)
     inputs = ("data",)
     outputs = ("out", "prob")
@@ -65,14 +66,14 @@ class _sample_multinomial(Op):
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
-        return scratch_bytes(_pieces(inputs[0][-1]))
+        return scratch_bytes(multinomial_pieces(inputs[0][-1]))
 
     @staticmethod
     def forward(xp, a, data, *, out, rng, work, prob=None):
         classes = data.shape[-1]
         table = data.reshape(-1, classes)
         each = prod(a.shape)
-        cumulated, bits, own = carve(work, _pieces(classes))
+        cumulated, bits, own = carve(work, multinomial_pieces(classes))
         for begin in range(0, len(table) if each else 0, len(cumulated)):
             rows = table[begin : begin + len(cumulated)]
             sums = cumulated[: len(rows)]
@@ -112,7 +113,7 @@ class _sample_multinomial(Op):
             xp.add.at(total, (row, column), share.astype(total.dtype))
 
 
-def _pieces(classes):
+def multinomial_pieces(classes):
     rows = max(1, min(_ROWS, 8192 // classes))
     bits = np.dtype("uint32")
     return [
@@ -122,7 +123,7 @@ def _pieces(classes):
     ]
 
 
-class _shuffle(Op):
+class Shuffle(Op):
     """The rows of `data`, along its first axis, in random order, every order equally likely.
 
     data: (N, ...)  ->  out: (N, ...). No gradient, as in MXNet. Rows are sorted by random keys of 64 bits,
@@ -130,6 +131,7 @@ class _shuffle(Op):
     their order.
     """
 
+    op_name = "_shuffle"
     aliases = ("shuffle",)
     inputs = ("data",)
     same_shape = True

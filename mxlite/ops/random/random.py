@@ -55,12 +55,13 @@ class _Law(_Draw):
         draw(xp, cls.law, out, rng, work, *(getattr(a, n) for n in cls.parameters))
 
 
-class _random_uniform(_Draw):
+class RandomUniform(_Draw):
     """Independent uniform random numbers in [`low`, `high`).
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
+    op_name = "_random_uniform"
     aliases = ("uniform", "random_uniform")
 
     @record
@@ -87,7 +88,7 @@ class _random_uniform(_Draw):
             xp.add(out, a.low, out=out)
 
 
-class _random_normal(_Draw):
+class RandomNormal(_Draw):
     """Independent normal random numbers of mean `loc` and standard deviation `scale`.
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
@@ -98,6 +99,7 @@ class _random_normal(_Draw):
     `loc`.
     """
 
+    op_name = "_random_normal"
     aliases = ("normal", "random_normal")
 
     @record
@@ -135,12 +137,13 @@ class _random_normal(_Draw):
             xp.copyto(part, radius, casting="unsafe")
 
 
-class _random_exponential(_Law):
+class RandomExponential(_Law):
     """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
+    op_name = "_random_exponential"
     aliases = ("random_exponential",)
 
     law = staticmethod(distributions.exponential)
@@ -251,7 +254,7 @@ class _random_generalized_negative_binomial(_Law):
             require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
 
 
-class _random_randint(_Draw):
+class RandomRandint(_Draw):
     """Whole random numbers in [`low`, `high`), all equally likely.
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, int32 if None. `ctx` is where the array will live.
@@ -260,6 +263,7 @@ class _random_randint(_Draw):
     above 2**32, 1 + n / 2**64.
     """
 
+    op_name = "_random_randint"
     aliases = ("random_randint",)
 
     @record

@@ -8,7 +8,7 @@ from ...core.record import record
 from ...graph.opdef import Op
 from . import distributions
 from .distributions import draw, Sampler, WORK_BYTES
-from .random import _random_normal, _random_uniform, require
+from .random import RandomNormal, RandomUniform, require
 
 
 class _Like(Op):
@@ -38,48 +38,53 @@ class _LawLike(_Like):
         draw(xp, cls.law, out, rng, work, *(getattr(a, n) for n in cls.parameters))
 
 
-class _random_uniform_like(_Like):
+class RandomUniformLike(_Like):
     """Uniform random numbers in [`low`, `high`); the same as `_random_uniform` gives.
 
     data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
+
+    op_name = "_random_uniform_like"
 
     @record
     class Attrs:
         low: float = 0.0
         high: float = 1.0
 
-    workspace = _random_uniform.workspace
+    workspace = RandomUniform.workspace
 
     @staticmethod
     def forward(xp, a, data, *, out, rng, work):
-        _random_uniform.forward(xp, a, out=out, rng=rng, work=work)
+        RandomUniform.forward(xp, a, out=out, rng=rng, work=work)
 
 
-class _random_normal_like(_Like):
+class RandomNormalLike(_Like):
     """Normal random numbers of mean `loc` and standard deviation `scale`; those of `_random_normal`.
 
     data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
+
+    op_name = "_random_normal_like"
 
     @record
     class Attrs:
         loc: float = 0.0
         scale: float = 1.0
 
-    workspace = _random_normal.workspace
+    workspace = RandomNormal.workspace
 
     @staticmethod
     def forward(xp, a, data, *, out, rng, work):
-        _random_normal.forward(xp, a, out=out, rng=rng, work=work)
+        RandomNormal.forward(xp, a, out=out, rng=rng, work=work)
 
 
-class _random_exponential_like(_LawLike):
+class RandomExponentialLike(_LawLike):
     """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
 
     data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
+    op_name = "_random_exponential_like"
     law = staticmethod(distributions.exponential)
     parameters = ("lam",)
 

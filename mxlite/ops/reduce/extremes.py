@@ -119,13 +119,14 @@ def _where_chosen(xp, a, d_out, chosen, d_data):
     xp.multiply(d_data, d_out.reshape(kept_shape(a, d_data.shape)), out=d_data)
 
 
-class _bits_like(Op):
+class BitsLike(Op):
     """The bits of `data` as 0 and 1, ``out[i] = data[i // 8] >> (7 - i % 8) & 1`` of flat arrays. No
     gradient.
 
     data: (ceil(elements / 8),) uint8;  like: (...), read for its shape and type only  ->  out: as `like`.
     """
 
+    op_name = "_bits_like"
     inputs = ("data", "like")
     shape_only = ("like",)
 

@@ -10,10 +10,10 @@ from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import fold, fold_bytes, pieces
 from ..scratch import accumulator, carve, scratch_bytes
-from .reduce import _Reduce, kept_shape, NonEmpty, reduced_axes, spread
+from .reduce import kept_shape, NonEmpty, Reduce, reduced_axes, spread
 
 
-class norm(_Reduce):
+class norm(Reduce):
     """Norm over axes: ``ord=2`` root of the sum of squares, ``ord=1`` sum of absolute values.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. Over two axes it is
@@ -162,7 +162,7 @@ class moments(Op):
 
     @staticmethod
     def infer_shape(a, data):
-        (data,), (out,) = _Reduce.infer_shape(a, data)
+        (data,), (out,) = Reduce.infer_shape(a, data)
         return (data,), (out, out)
 
     @staticmethod

@@ -45,7 +45,7 @@ class _MetricSum(Op):
         arrays = shapes[2:]
         if None in arrays or not cls.suits(a, *arrays):
             raise ShapeError(
-                f"{cls.__name__}: labels and predictions of shapes {arrays} do not belong together."
+                f"{cls.op_name}: labels and predictions of shapes {arrays} do not belong together."
             )
         return ((SUMS,), (1,), *(s for s in arrays if s is not None)), ()
 
@@ -65,12 +65,14 @@ class _MetricSum(Op):
         return prod(inputs[-1])
 
 
-class _metric_hits(_MetricSum):
+class MetricHits(_MetricSum):
     """The number of predictions that equal the label, and the number of labels.
 
     label: (N, ...);  pred: (N, K, ...) of scores, the first of the largest along `axis` is the prediction, or
     classes in the label's shape.
     """
+
+    op_name = "_metric_hits"
 
     @record
     class Attrs:
@@ -98,12 +100,14 @@ class _metric_hits(_MetricSum):
         _add(sums, taken, right, label.size)
 
 
-class _metric_top(_MetricSum):
+class MetricTop(_MetricSum):
     """The number of labels among the `top_k` largest scores, and the number of labels.
 
     label: N classes in any shape;  pred: (N, K). Of equal scores those of lower classes come first; nan is
     the largest.
     """
+
+    op_name = "_metric_top"
 
     @record
     class Attrs:
@@ -124,12 +128,14 @@ class _metric_top(_MetricSum):
         _add(sums, taken, right, number.size)
 
 
-class _metric_chosen(_MetricSum):
+class MetricChosen(_MetricSum):
     """The sum of ``-log(max(pred[i, label[i]], floor) + eps)``, and the number of labels that count.
 
     label: N classes in any shape;  pred: (..., K), N rows. A label `ignore` does not count.
     A label that is no class gives nan, or with `clip` counts as the nearest one.
     """
+
+    op_name = "_metric_chosen"
 
     @record
     class Attrs:
@@ -162,9 +168,10 @@ class _metric_chosen(_MetricSum):
         _add(sums, taken, total, count)
 
 
-class _metric_total(_MetricSum):
+class MetricTotal(_MetricSum):
     """The sum of all elements, and their number. pred: (...)."""
 
+    op_name = "_metric_total"
     inputs = ("sums", "taken", "pred")  # type: ignore[assignment]
 
     @classmethod
@@ -176,12 +183,14 @@ class _metric_total(_MetricSum):
         _add(sums, taken, sum(float(x.sum(dtype="float64")) for (x,) in pieces(pred)), pred.size)
 
 
-class _metric_difference(_MetricSum):
+class MetricDifference(_MetricSum):
     """A mean difference of the batch, and 1.
 
     label, pred: (...) of one shape, not empty. `of`: "absolute" differences, their "square", or the "root" of
     the squares' mean.
     """
+
+    op_name = "_metric_difference"
 
     @record
     class Attrs:

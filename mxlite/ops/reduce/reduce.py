@@ -43,7 +43,7 @@ def kept_shape(a: Any, shape: Shape) -> Shape:
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
 
 
-class _Reduce(Op):
+class Reduce(Op):
     """One array to its reduction over axes."""
 
     inputs = ("data",)
@@ -62,7 +62,7 @@ class _Reduce(Op):
         return product(inputs[0])
 
 
-class _Accumulated(_Reduce):
+class _Accumulated(Reduce):
     """A reduction whose 16-bit floats are summed or multiplied in float32."""
 
     @staticmethod
@@ -70,7 +70,7 @@ class _Accumulated(_Reduce):
         return accumulate_bytes(outputs[0], dtype)
 
 
-class _Known(_Reduce):
+class _Known(Reduce):
     """A reduction of the elements that are not nan."""
 
     accepts = "float"
@@ -80,7 +80,7 @@ class _Known(_Reduce):
         return fold_bytes(inputs[0], (kept_shape(a, inputs[0]),), dtype)
 
 
-class NonEmpty(_Reduce):
+class NonEmpty(Reduce):
     """A reduction that needs at least one element, such as the largest or smallest."""
 
     @classmethod
@@ -229,7 +229,7 @@ class nanprod(_Known):
         return {"data": w.elemwise_mul(w.elemwise_div(total, w.where(known, x, w.ones_like(x))), known)}
 
 
-class any(_Reduce):
+class any(Reduce):
     """1 where an element over axes is not 0, else 0, in the dtype of `data`; 0 for no element.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. No gradient.
@@ -242,7 +242,7 @@ class any(_Reduce):
         _truth(xp, xp.logical_or, a, data, out)
 
 
-class all(_Reduce):
+class all(Reduce):
     """1 where no element over axes is 0, else 0, in the dtype of `data`; 1 for no element.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. No gradient.
@@ -255,7 +255,7 @@ class all(_Reduce):
         _truth(xp, xp.logical_and, a, data, out)
 
 
-class _spread_like(Op):
+class SpreadLike(Op):
     """The broadcast that undoes a reduction: `data` repeated along the axes reduced in `like`.
 
     data: `like`'s shape without the axes `axis`;  like: (...)  ->  out: `like`'s shape. With `mean` divided
@@ -263,6 +263,7 @@ class _spread_like(Op):
     read and it has no gradient.
     """
 
+    op_name = "_spread_like"
     inputs = ("data", "like")
     shape_only = ("like",)
 
@@ -275,7 +276,7 @@ class _spread_like(Op):
 
     @staticmethod
     def infer_shape(a, data, like):
-        _, (wanted,) = _Reduce.infer_shape(a, like)
+        _, (wanted,) = Reduce.infer_shape(a, like)
         if data != wanted:
             raise ShapeError(
                 f"data must be {wanted}, as like {like} is after the reduction, but it is {data}."

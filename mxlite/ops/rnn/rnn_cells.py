@@ -106,7 +106,7 @@ class Plain:
         if off is not None:
             xp.copyto(y, 0, where=off)
         xp.matmul(y, w.h, out=room.full)
-        _take(xp, dh, room.full, off)
+        take_running(xp, dh, room.full, off)
 
 
 class Lstm:
@@ -167,7 +167,7 @@ class Lstm:
 
     def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
         """Recompute gates and cell states of a block. order: its steps as computed; off: mask of a step."""
-        _add_hidden(xp, s.before, w.h, s.pre, spare)
+        add_hidden(xp, s.before, w.h, s.pre, spare)
         self._gates(xp, s.pre)
         self._states(xp, s, spare, order, off)
 
@@ -242,7 +242,7 @@ class Lstm:
             xp.copyto(dc, keep, where=off)
             xp.copyto(s.pre[j], 0, where=off)
         xp.matmul(s.pre[j], w.h, out=room.hidden)
-        _take(xp, dh, room.hidden, off)
+        take_running(xp, dh, room.hidden, off)
 
 
 class Gru:
@@ -334,7 +334,7 @@ class Gru:
         xp.copyto(room.gates[:, 2 * n :], own)
         xp.matmul(room.gates, w.h, out=a)
         xp.add(full, a, out=full)
-        _take(xp, dh, full, off)
+        take_running(xp, dh, full, off)
 
 
 CELLS: dict[str, Any] = {"rnn_relu": Plain, "rnn_tanh": Plain, "lstm": Lstm, "gru": Gru}
@@ -345,7 +345,7 @@ def cell_of(xp: Any, a: Any) -> Any:
     return getattr(xp, "cells", CELLS)[a.mode](a)
 
 
-def _take(xp: Any, target: Any, source: Any, off: Any) -> None:
+def take_running(xp: Any, target: Any, source: Any, off: Any) -> None:
     """target = source, except for samples whose sequence has ended: this step does not exist for them."""
     if off is None:
         xp.copyto(target, source)
@@ -355,7 +355,7 @@ def _take(xp: Any, target: Any, source: Any, off: Any) -> None:
         xp.logical_not(off, out=off)
 
 
-def _add_hidden(xp: Any, before: Any, weight: Any, pre: Any, spare: Any) -> None:
+def add_hidden(xp: Any, before: Any, weight: Any, pre: Any, spare: Any) -> None:
     """pre += before @ weight.T, for all steps of a block."""
     rows = before.reshape(-1, before.shape[-1])
     product = spare.reshape(-1)[: pre.size].reshape(len(rows), -1)

@@ -13,7 +13,7 @@ from .rnn_layout import Sizes
 from .rnn_run import run_forward
 
 
-class _rnn_keeping_gates(RNN):
+class RnnKeepingGates(RNN):
     """Recurrent layers as `RNN`, which also keep the values of all gates for backward.
 
     gates: (L*D, T, B, 4*H) in float32: LSTM input, forget, candidate, output; GRU reset, update, candidate,
@@ -25,6 +25,7 @@ class _rnn_keeping_gates(RNN):
     Parameters may be float32 where data is of 16 bits, and so is their gradient then.
     """
 
+    op_name = "_rnn_keeping_gates"
     outputs = (*RNN.outputs, "gates")  # type: ignore[assignment]
     backward_in_place = {"d_data": ("d_out", "data")}
 

@@ -107,7 +107,7 @@ class Sizes:
         )
 
 
-class Place(NamedTuple):
+class ParameterPlace(NamedTuple):
     """The position of a weight or bias in the vector."""
 
     begin: int
@@ -123,9 +123,9 @@ def places(s: Sizes) -> list[Weights]:
     gates = s.G * s.H
     at = 0
 
-    def take(*shape: int) -> Place:
+    def take(*shape: int) -> ParameterPlace:
         nonlocal at
-        place = Place(at, shape)
+        place = ParameterPlace(at, shape)
         at = place.end
         return place
 

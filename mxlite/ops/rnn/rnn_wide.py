@@ -13,12 +13,14 @@ from .rnn_layout import Sizes
 from .rnn_run import forward_pieces
 
 
-class _rnn_wide(RNN):
+class RnnWide(RNN):
     """Recurrent layers as `RNN`, of 16-bit data and float32 parameters, whose gradient is float32, too.
 
     RNN of 16 bits computes in float32 and makes float32 copies of its parameters for that, in forward and
     backward, and of their gradient. Here there are none. For other data this is RNN.
     """
+
+    op_name = "_rnn_wide"
 
     @classmethod
     def infer_type(

@@ -86,7 +86,7 @@ class _full(Constant):
         out.fill(weak(out, a.value))
 
 
-class _arange(Constant):
+class Arange(Constant):
     """`start`, `start` + `step`, ... as long as it is before `stop`, each `repeat` times.
 
     ->  out: (N,) of `dtype`, float32 unless given, where N = ceil((stop - start) / step) * repeat. Without
@@ -94,6 +94,8 @@ class _arange(Constant):
     need. For a whole-number `dtype`, `start` and `step` are cut towards 0. `ctx` is where the array will
     live.
     """
+
+    op_name = "_arange"
 
     @record
     class Attrs:
@@ -113,14 +115,14 @@ class _arange(Constant):
             )
         if _is_open(a):
             return (), ((UNKNOWN,),)
-        begin, end = _range(a)
+        begin, end = range_of(a)
         if not isfinite((end - begin) / a.step):
             raise OpAttributeError(f"_arange: from {begin} to {end} by {a.step} is no finite count.")
         return (), ((max(0, ceil((end - begin) / a.step)) * a.repeat,),)
 
     @staticmethod
     def forward(xp, a, *, out):
-        start, step = in_steps_of(out.dtype, _range(a)[0], a.step)
+        start, step = in_steps_of(out.dtype, range_of(a)[0], a.step)
         fill_range(xp, out, start, step, a.repeat)
 
 
@@ -128,16 +130,18 @@ def _is_open(a):
     return a.infer_range and a.stop is None
 
 
-def _range(a):
+def range_of(a):
     return (0.0, a.start) if a.stop is None and not a.infer_range else (a.start, a.stop)
 
 
-class _linspace(Constant):
+class Linspace(Constant):
     """`num` numbers from `start` to `stop`, equally far from each other.
 
     ->  out: (`num`,) of `dtype`, float32 unless given; whole ones are cut towards 0. With `endpoint`, the
     last one is `stop`, else the one after it would be. `ctx` is where the array will live.
     """
+
+    op_name = "_linspace"
 
     @record
     class Attrs:

@@ -168,13 +168,14 @@ def _corner(array):
     return (..., *(slice(0, n) for n in array.shape))
 
 
-class _contrib_arange_like(Move):
+class ContribArangeLike(Move):
     """`start`, `start` + `step`, ..., each `repeat` times, as many as `data` has elements.
 
     data: (...), read for its shape and dtype only  ->  out: the shape of `data`; (N,) with `axis`, of length
     N. No gradient. `ctx` is where the array will live.
     """
 
+    op_name = "_contrib_arange_like"
     shape_only = ("data",)
 
     @record
@@ -250,13 +251,14 @@ class size_array(Move):
         out[...] = data.size
 
 
-class _contrib_index_array(Move):
+class ContribIndexArray(Move):
     """The index of every element, as an array. No gradient.
 
     data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the
     numbers for the axes in `axes` if they are given.
     """
 
+    op_name = "_contrib_index_array"
     shape_only = ("data",)
 
     @record

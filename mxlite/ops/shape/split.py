@@ -95,7 +95,7 @@ def _together(w, a, data, outs, heads):
     return w.reshape_like(w.stack(*parts, axis=a.axis), data)
 
 
-class _split_v2(Move):
+class SplitV2(Move):
     """`data` cut along `axis`: into `sections` equal parts, or before each index in `indices`.
 
     data: (...)  ->  output0, output1, ...: with `indices` (0, 1, 3), the parts [0, 1), [1, 3) and [3, end);
@@ -103,6 +103,7 @@ class _split_v2(Move):
     long. (`split_v2` is the function that users call; it puts the 0 in front.)
     """
 
+    op_name = "_split_v2"
     variadic_outputs = "outs"
 
     @record
@@ -180,12 +181,13 @@ def _unequal_parts(a: Any, data: Any) -> Sequence[Any]:
     return [data[part_of(axis, i, j)] for i, j in pairwise(places)]
 
 
-class _unconcat(Op):
+class Unconcat(Op):
     """`arg0` cut along `dim` into parts as long as the other arrays: the gradient of `Concat`.
 
     args: (...), then `num_args` - 1 arrays read for their shapes only  ->  output0, ...: as arg1, arg2, ...
     """
 
+    op_name = "_unconcat"
     variadic = "args"
     variadic_outputs = "outs"
     cheap = True

@@ -106,12 +106,13 @@ class GridGenerator(Op):
         return {"data": w._grid_d_data(heads["out"], ins["data"], **vars(a))}
 
 
-class _grid_d_data(Op):
+class GridDataGradient(Op):
     """Gradient of GridGenerator in its data.
 
     grad: (N, 2, OH, OW);  like: as GridGenerator's data, whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_grid_d_data"
     inputs = ("grad", "like")
     shape_only = ("like",)
     accepts = "float"

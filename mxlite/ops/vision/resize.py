@@ -187,12 +187,13 @@ def _line(mode: str, size: int, out: int, scale: float) -> tuple[float, float]:
     return 1 / scale, shift
 
 
-class _resize_d_data(_Transposed):
+class ResizeDataGradient(_Transposed):
     """Gradient of `resize` in its data: the transposed map.
 
     grad: (...) as resize's output;  like: (...), whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_resize_d_data"
     Attrs = resize.Attrs
     of = resize
 
@@ -299,12 +300,13 @@ def _resized(mode: str, n: int, size: int, scale: float | None) -> int:
     return n + (1 if mode.endswith("up") else -1)
 
 
-class _BilinearResize2D_d_data(_Transposed):
+class BilinearResize2DDataGradient(_Transposed):
     """Gradient of BilinearResize2D in its data: the transposed map.
 
     grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_BilinearResize2D_d_data"
     Attrs = BilinearResize2D.Attrs
     of = BilinearResize2D
 
@@ -369,12 +371,13 @@ class AdaptiveAvgPooling2D(_Resample):
             AdaptiveAvgPooling2D.resampling(a, d_data.shape, d_out.shape).backward(xp, d_out, d_data, work)
 
 
-class _AdaptiveAvgPooling2D_d_data(_Transposed):
+class AdaptiveAvgPooling2DDataGradient(_Transposed):
     """Gradient of AdaptiveAvgPooling2D in its data: the transposed map.
 
     grad: (N, C, OH, OW);  like: (N, C, H, W), whose shape counts  ->  out: as `like`.
     """
 
+    op_name = "_AdaptiveAvgPooling2D_d_data"
     Attrs = AdaptiveAvgPooling2D.Attrs
     of = AdaptiveAvgPooling2D
 

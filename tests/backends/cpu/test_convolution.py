@@ -98,15 +98,15 @@ def test_every_direction_is_the_reference(shape, dtype, bias, part, monkeypatch)
     attrs = ChannelsLastAttrs(**given, no_bias=not bias)
     rng = np.random.default_rng(0)
     kind = _dtype(dtype)
-    _, weight, *_ = ops._convolution_channels_last.infer_shape(attrs, data, None, None)[0]
-    (out,) = ops._convolution_channels_last.infer_shape(attrs, data, None, None)[1]
+    _, weight, *_ = ops.ConvolutionChannelsLast.infer_shape(attrs, data, None, None)[0]
+    (out,) = ops.ConvolutionChannelsLast.infer_shape(attrs, data, None, None)[1]
     arrays = {
         "data": rng.standard_normal(data).astype(kind),
         "weight": (rng.standard_normal(weight) / np.prod(weight[1:]) ** 0.5).astype(kind),
     }
     if bias:
         arrays["bias"] = rng.standard_normal(attrs.num_filter).astype(kind)
-    op = ops._convolution_channels_last
+    op = ops.ConvolutionChannelsLast
     got, _ = _run(op, attrs, arrays, {"out": out}, [kind])
     want = _exact(op, attrs, arrays, {"out": out})
     _near(got, want, dtype)
@@ -139,8 +139,8 @@ def test_epilogues(add, relu, dtype):
     }
     if add:
         arrays["addend"] = rng.standard_normal((2, 6, 5, 16)).astype(kind)
-    got, _ = _run(ops._convolution_epilogue, attrs, arrays, {"out": (2, 6, 5, 16)}, [kind])
-    _near(got, _exact(ops._convolution_epilogue, attrs, arrays, {"out": (2, 6, 5, 16)}), dtype)
+    got, _ = _run(ops.ConvolutionEpilogue, attrs, arrays, {"out": (2, 6, 5, 16)}, [kind])
+    _near(got, _exact(ops.ConvolutionEpilogue, attrs, arrays, {"out": (2, 6, 5, 16)}), dtype)
 
 
 def _near(got, want, dtype):
@@ -155,7 +155,7 @@ def test_infinities_and_nans_pass():
     data[0, 2, 3, 4] = np.nan
     weight = np.ones((16, 16, 3, 3), "f")
     got, _ = _run(
-        ops._convolution_channels_last, attrs, {"data": data, "weight": weight}, {"out": (1, 8, 8, 16)},
+        ops.ConvolutionChannelsLast, attrs, {"data": data, "weight": weight}, {"out": (1, 8, 8, 16)},
         [np.dtype("float32")],
     )  # fmt: skip
     bad = np.isnan(got["out"]).any(axis=(0, 3))

@@ -10,7 +10,7 @@ from tests.backends.cpu.fast_kernels import close, heads_of, kernel_name, KINDS,
 from tests.conformance.case import Case, integers
 from tests.conformance.conformance import Call, check_in_place
 
-OPS = (ops.softmax_cross_entropy, ops._wide_softmax_cross_entropy)
+OPS = (ops.softmax_cross_entropy, ops.WideSoftmaxCrossEntropy)
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
 compiled = pytest.mark.parametrize("kinds", KINDS[1:])
 

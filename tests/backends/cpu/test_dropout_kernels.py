@@ -33,13 +33,13 @@ CASES = {
     "rows-of-any": Case(ops.Dropout, {"p": 0.4, "axes": (1,)}, [(3, 4, 37)]),
     "rows-short": Case(ops.Dropout, {"p": 0.4, "axes": (-2,)}, [(5, 4, 3)]),
     "by-turns": Case(ops.Dropout, {"p": 0.4, "axes": (0, 2, 4)}, [(2, 3, 4, 5, 6, 7)]),
-    "last": Case(ops._dropout_channels_last, {"p": 0.4}, [(3, 5, 4, 37)]),
-    "last-one-sample": Case(ops._dropout_channels_last, {"p": 0.4}, [(1, 2, 4, 16)]),
-    "last-odd": Case(ops._dropout_channels_last, {"p": 0.4}, [(2, 5, 3, 37)]),
-    "last-one-position": Case(ops._dropout_channels_last, {"p": 0.4}, [(2, 1, 1, 37)]),
-    "last-planes": Case(ops._dropout_channels_last, {"p": 0.4, "axes": (2, 3)}, [(6, 5, 4, 17)]),
-    "last-channels": Case(ops._dropout_channels_last, {"p": 0.4, "axes": (1,)}, [(6, 5, 4, 17)]),
-    "last-samples": Case(ops._dropout_channels_last, {"p": 0.4, "axes": (0,)}, [(6, 5, 4, 17)]),
+    "last": Case(ops.DropoutChannelsLast, {"p": 0.4}, [(3, 5, 4, 37)]),
+    "last-one-sample": Case(ops.DropoutChannelsLast, {"p": 0.4}, [(1, 2, 4, 16)]),
+    "last-odd": Case(ops.DropoutChannelsLast, {"p": 0.4}, [(2, 5, 3, 37)]),
+    "last-one-position": Case(ops.DropoutChannelsLast, {"p": 0.4}, [(2, 1, 1, 37)]),
+    "last-planes": Case(ops.DropoutChannelsLast, {"p": 0.4, "axes": (2, 3)}, [(6, 5, 4, 17)]),
+    "last-channels": Case(ops.DropoutChannelsLast, {"p": 0.4, "axes": (1,)}, [(6, 5, 4, 17)]),
+    "last-samples": Case(ops.DropoutChannelsLast, {"p": 0.4, "axes": (0,)}, [(6, 5, 4, 17)]),
 }  # fmt: skip
 
 

@@ -21,11 +21,11 @@ CASES = {
     "plain-few": Case(ops.LRN, {**ALEX, "nsize": 9}, [(3, 3, 5)]),
     "plain-matrix": Case(ops.LRN, {**ALEX, "nsize": 3}, [(6, 40)]),
     "plain-power": Case(ops.LRN, {**ALEX, "beta": 1.5, "knorm": 0.3, "nsize": 4}, [(2, 20, 7, 9)]),
-    "last": Case(ops._lrn_channels_last, ALEX, [(2, 5, 3, 20)]),
-    "last-vectors": Case(ops._lrn_channels_last, ALEX, [(2, 5, 3, 64)]),
-    "last-many": Case(ops._lrn_channels_last, {**ALEX, "nsize": 7}, [(3, 4, 130)]),
-    "last-few": Case(ops._lrn_channels_last, {**ALEX, "nsize": 9}, [(3, 4, 3)]),
-    "last-one": Case(ops._lrn_channels_last, {**ALEX, "nsize": 1}, [(3, 4, 17)]),
+    "last": Case(ops.LrnChannelsLast, ALEX, [(2, 5, 3, 20)]),
+    "last-vectors": Case(ops.LrnChannelsLast, ALEX, [(2, 5, 3, 64)]),
+    "last-many": Case(ops.LrnChannelsLast, {**ALEX, "nsize": 7}, [(3, 4, 130)]),
+    "last-few": Case(ops.LrnChannelsLast, {**ALEX, "nsize": 9}, [(3, 4, 3)]),
+    "last-one": Case(ops.LrnChannelsLast, {**ALEX, "nsize": 1}, [(3, 4, 17)]),
 }
 TOLERANCE = {"float32": 5e-6, "bfloat16": 1e-2, "float16": 2e-3}
 

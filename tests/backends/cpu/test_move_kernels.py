@@ -47,10 +47,10 @@ def test_channels_move_there_and_back(kind, dtype):
     lengths = (1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 50, 64, 67, 128)
     for c in lengths:
         for s in ((7, 1), (33, 1), (4, 8), (16, 16), (67, 3)):
-            data, head, out, grad = _moved(ops._channels_last, {}, (2, c, *s), dtype, kind)
+            data, head, out, grad = _moved(ops.ChannelsLast, {}, (2, c, *s), dtype, kind)
             _same(out, np.moveaxis(data, 1, -1))
             _same(grad, np.moveaxis(head, -1, 1))
-            data, head, out, grad = _moved(ops._channels_first, {}, (3, *s, c), dtype, kind)
+            data, head, out, grad = _moved(ops.ChannelsFirst, {}, (3, *s, c), dtype, kind)
             _same(out, np.moveaxis(data, -1, 1))
             _same(grad, np.moveaxis(head, 1, -1))
 
@@ -77,11 +77,11 @@ def test_exchanged_axes(kind):
 
 @pytest.mark.parametrize("kind", fast_kernels.KINDS)
 def test_the_kernels_are_chosen(kind):
-    for op, shape in ((ops._channels_last, (2, 64, 8, 8)), (ops._channels_first, (2, 16, 16, 3))):
+    for op, shape in ((ops.ChannelsLast, (2, 64, 8, 8)), (ops.ChannelsFirst, (2, 16, 16, 3))):
         call = Call.of(Case(op, {}, [shape]), dtype="float32")
         assert fast_kernels.kernel_name(call, kind).startswith(f"{kind} ")
         assert fast_kernels.kernel_name(call, kind, backward=True).startswith(f"{kind} ")
-    still = Call.of(Case(ops._channels_last, {"moves": False}, [(5, 64, 1, 1)]), dtype="float32")
+    still = Call.of(Case(ops.ChannelsLast, {"moves": False}, [(5, 64, 1, 1)]), dtype="float32")
     assert fast_kernels.kernel_name(still, kind) == "reference"
 
 

@@ -34,7 +34,7 @@ class Norm:
     def of(
         cls, shape: tuple[int, ...], axis: int, dtype: str = "float32", train: bool = True, **attrs: Any
     ) -> Norm:
-        op = ops._norm_act if attrs.get("relu") or attrs.get("add") else ops.BatchNorm
+        op = ops.NormAct if attrs.get("relu") or attrs.get("add") else ops.BatchNorm
         if op is ops.BatchNorm:
             attrs = {k: v for k, v in attrs.items() if k not in ("relu", "add")}
         return cls(
@@ -263,12 +263,12 @@ def test_a_norm_is_made_again_with_the_same_bits(shape, plus, dtype, fast):
         pytest.skip(f"generated code does not store {dtype} here")
     for more in ({}, {"relu": False, "fix_gamma": True}):
         attrs = parse_attrs(
-            ops._norm_act_line, {"axis": len(shape) - 1, "fix_gamma": False, "plus": plus, "eps": 1e-3} | more
+            ops.NormActLine, {"axis": len(shape) - 1, "fix_gamma": False, "plus": plus, "eps": 1e-3} | more
         )
-        norm = Norm(ops._norm_act_line, attrs, shape, dtype)
+        norm = Norm(ops.NormActLine, attrs, shape, dtype)
         have = norm.inputs(shift=3.0)
         want = norm.call(norm.op, have, fast)["out"]
-        op = ops._norm_again
+        op = ops.NormAgain
         names = op.input_names(attrs)
         ins = [have[n] for n in names]
         shapes = tuple(x.shape for x in ins), (shape,)

@@ -39,7 +39,7 @@ TOLERANCE = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
 
 def _case(last, shape, attrs):
     if last:
-        return Case(ops._pooling_channels_last, attrs, [shape])
+        return Case(ops.PoolingChannelsLast, attrs, [shape])
     return Case(ops.Pooling, attrs, [(shape[0], shape[-1], *shape[1:-1])])
 
 
@@ -120,7 +120,7 @@ def test_what_max_pooling_took_is_chosen_again(kind, geometry, dtype):
     found = fast_kernels.run(case, dtype, "reference", [data])
     index = found["index"]
     kinds = {"index": str(index.dtype)}
-    again = Case(ops._chosen_pooling_channels_last, case.attrs, [shape, index.shape], dtypes=kinds)
+    again = Case(ops.ChosenPoolingChannelsLast, case.attrs, [shape, index.shape], dtypes=kinds)
     got = fast_kernels.run(again, dtype, kind, [data, index])["out"]
     np.testing.assert_array_equal(got, found["out"])
     if kind != "reference":

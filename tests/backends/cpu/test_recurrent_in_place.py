@@ -20,7 +20,7 @@ HIDDEN, STEPS, BATCH = 32, 12, 5
 def layers(both=False, **attrs):
     width = 2 * HIDDEN if both else HIDDEN
     attrs = {"mode": "lstm", "state_size": HIDDEN, "bidirectional": both, **attrs}
-    return replace(_rnn((STEPS, BATCH, width), ops._rnn_keeping_gates, **attrs), dtype="float32")
+    return replace(_rnn((STEPS, BATCH, width), ops.RnnKeepingGates, **attrs), dtype="float32")
 
 
 def donors(case):

@@ -23,7 +23,7 @@ WIDE = 128  # then parameters are more than all else
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_kernels_make_what_the_references_make(mode, dtype):
-    case = _rnn((STEPS, BATCH, HIDDEN), ops._rnn_keeping_gates, mode=mode, state_size=HIDDEN, num_layers=2)
+    case = _rnn((STEPS, BATCH, HIDDEN), ops.RnnKeepingGates, mode=mode, state_size=HIDDEN, num_layers=2)
     call = Call.of(case, dtype=dtype)
     kinds = tuple(np.dtype("f") if n == "parameters" else d for n, d in zip(call.names()[0], call.dtypes[0]))
     ins, outs = case.op.infer_type(call.attrs, *kinds)

@@ -51,7 +51,7 @@ def test_sums_are_the_references_and_the_same_on_any_number_of_threads(width, dt
     data, indices, indptr = csr(307, 200, 0.05, dtype)
     rhs = np.random.default_rng(1).standard_normal((200, width)).astype(dtype)
     arrays = [data, indices, indptr, rhs]
-    case = case_of(ops._sums_of_rows, arrays)
+    case = case_of(ops.SumsOfRows, arrays)
     found = []
     for n in (1, 2, 3):
         before = threads.set_num_threads(n)
@@ -69,7 +69,7 @@ def test_sums_are_the_references_and_the_same_on_any_number_of_threads(width, dt
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_elements_are_put_in_order_of_their_columns(columns, dtype):
     arrays = list(csr(41, columns, 0.4, dtype))
-    case = case_of(ops._by_columns, arrays, columns=columns)
+    case = case_of(ops.ByColumns, arrays, columns=columns)
     got = fast_kernels.run(case, dtype, "compiled", arrays)
     fast_kernels.close(got, fast_kernels.run(case, dtype, "reference", arrays), 0)
     assert got["starts"][0] == 0 and got["starts"][-1] == len(arrays[0])
@@ -81,7 +81,7 @@ def test_sums_by_columns_are_the_references_and_the_same_on_any_number_of_thread
     data, indices, indptr = csr(107, 60, 0.3, dtype)
     rhs = np.random.default_rng(1).standard_normal((107, width)).astype(dtype)
     arrays = [data, indices, indptr, rhs]
-    case = case_of(ops._sums_by_columns, arrays, columns=60)
+    case = case_of(ops.SumsByColumns, arrays, columns=60)
     plain = dense(data, indices, indptr, 60)
     touched = np.isin(np.arange(60), indices).astype(np.uint8)
     want = {"out": plain.T @ rhs.astype(float), "touched": touched}

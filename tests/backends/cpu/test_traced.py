@@ -339,7 +339,7 @@ def test_numbers_of_many_distributions_are_the_references(name, each):
     assert np.isnan(got).any() and np.isfinite(got).any()
 
 
-@pytest.mark.parametrize("op", compiled_random._LAWS, ids=lambda op: op.__name__)
+@pytest.mark.parametrize("op", compiled_random._LAWS, ids=lambda op: op.op_name)
 def test_operators_that_draw_take_generated_code(op):
     count = samplers.LEAST
     inputs = [(count,)] * len(op.inputs)

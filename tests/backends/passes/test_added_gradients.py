@@ -7,7 +7,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends import Backend, bind_call, registry
-from mxlite.backends.fused.added_gradient import _added_gradient
+from mxlite.backends.fused.added_gradient import AddedGradient
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import GPUTarget
 from mxlite.core.dtype import as_dtype
@@ -198,13 +198,13 @@ def test_16_bits_are_rounded_once(where, dtype, of, in_place):
     addend = (addend.astype(np.float32) / 1024).astype(kind)
     first = d if of == "data" else d.T
     exact = addend.astype(np.float64) + first.astype(np.float64) @ factor.astype(np.float64)
-    a = _added_gradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=m, no_bias=True), of)
+    a = AddedGradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=m, no_bias=True), of)
     ins = (d.shape, factor.shape, addend.shape)
     there = backend() if where == "cuda" else registry._cpu()
-    kernel = there.choose(_added_gradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
+    kernel = there.choose(AddedGradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
     work = np.empty(kernel.workspace, np.uint8)
     out = addend.copy() if in_place else np.empty_like(addend)
-    assert kernel.in_place_options(_added_gradient, a) == {"out": ("addend",)}
+    assert kernel.in_place_options(AddedGradient, a) == {"out": ("addend",)}
     given = [d, factor, out if in_place else addend]
-    bind_call(kernel, np, _added_gradient, a, given, [out], work=work, shapes=(ins, ins[2:]))()
+    bind_call(kernel, np, AddedGradient, a, given, [out], work=work, shapes=(ins, ins[2:]))()
     np.testing.assert_array_equal(out, exact.astype(kind))

@@ -14,7 +14,7 @@ from mxlite.backends.base import Backend
 from mxlite.backends.call import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.fused.banded import _banded, _banded_gradient, _in_place, Array, BandedAttrs, Link
+from mxlite.backends.fused.banded import _in_place, Array, Banded, BandedAttrs, BandedGradient, Link
 from mxlite.graph import NoAttrs
 from mxlite.memplan import check
 from mxlite.ops import find_op
@@ -204,7 +204,7 @@ def test_a_16_bit_copy_of_a_weight_is_read_before_the_update(monkeypatch):
 
 
 def banded_calls(exe: Any) -> list[Any]:
-    return [c for c in exe._planned.train.calls if c.node.op in (_banded, _banded_gradient)]
+    return [c for c in exe._planned.train.calls if c.node.op in (Banded, BandedGradient)]
 
 
 def test_kernels_make_what_the_references_make_and_no_output_is_touched_twice():

@@ -16,7 +16,7 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.elementwise.expression import Writer
-from mxlite.backends.fused.elementwise import _fused_elementwise, _fused_elementwise_gradient, FusedAttrs
+from mxlite.backends.fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
 from mxlite.backends.passes.fusion import chains as fusing
 from mxlite.backends.rewrite import Stage
 from mxlite.core.machine_code import native
@@ -226,7 +226,7 @@ def test_value_that_others_read_is_an_output():
     net = sym.Group([sym.exp(h) * 2.0, sym.sum(h)])
     graph = forward_graph(net, x=SHAPE)
     made = chains(graph, graph.outputs, 4)
-    (node,) = (n for n in made.nodes if n.op is _fused_elementwise)
+    (node,) = (n for n in made.nodes if n.op is FusedElementwise)
     assert node.num_outputs == 2
 
 
@@ -335,8 +335,8 @@ def attrs(shape=(40, 300), dtype="float32"):
 def run(a, arrays, outs, kernel=None):
     dtypes = tuple(x.dtype for x in arrays)
     shapes = tuple(x.shape for x in arrays), (a.shape,) * 2
-    kernel = kernel or CPU.choose(_fused_elementwise, a, *shapes, dtypes[0], dtypes)
-    bind_call(kernel, np, _fused_elementwise, a, arrays, outs, shapes=shapes)()
+    kernel = kernel or CPU.choose(FusedElementwise, a, *shapes, dtypes[0], dtypes)
+    bind_call(kernel, np, FusedElementwise, a, arrays, outs, shapes=shapes)()
     return kernel.name
 
 
@@ -352,7 +352,7 @@ def test_generated_and_reference_kernel_agree(shape):
     a = attrs(shape)
     found, wanted = ([np.full(shape, 7, np.float32) for _ in range(2)] for _ in range(2))
     assert run(a, arrays_of(a), found).startswith("compiled")
-    reference = CPU.reference(_fused_elementwise, a, a.views, (shape,) * 2, np.dtype(np.float32))
+    reference = CPU.reference(FusedElementwise, a, a.views, (shape,) * 2, np.dtype(np.float32))
     run(a, arrays_of(a), wanted, reference)
     for x, y in zip(found, wanted):
         np.testing.assert_allclose(x, y, atol=1e-6)
@@ -362,7 +362,7 @@ def test_reference_kernel_writes_over_its_inputs():
     """As the generated one may: everything of a block is read before any of it is written."""
     a = attrs((9000, 2))
     wanted, arrays = [np.empty(a.shape, np.float32) for _ in range(2)], arrays_of(a)
-    reference = CPU.reference(_fused_elementwise, a, a.views, (a.shape,) * 2, np.dtype(np.float32))
+    reference = CPU.reference(FusedElementwise, a, a.views, (a.shape,) * 2, np.dtype(np.float32))
     run(a, arrays, wanted, reference)
     run(a, arrays, [arrays[0], arrays[1]], reference)
     np.testing.assert_array_equal(arrays[0], wanted[0])
@@ -371,9 +371,9 @@ def test_reference_kernel_writes_over_its_inputs():
 
 def test_only_inputs_of_full_size_are_given_away():
     a = attrs()
-    options = _fused_elementwise.in_place_options(a)
+    options = FusedElementwise.in_place_options(a)
     assert options == {"output0": ("arg0", "arg1"), "output1": ("arg0", "arg1")}
-    assert not _fused_elementwise_gradient.recomputable and _fused_elementwise.recomputable
+    assert not FusedElementwiseGradient.recomputable and FusedElementwise.recomputable
 
 
 def test_unwanted_output_of_a_fused_node_is_left_out():
@@ -394,7 +394,7 @@ def test_equal_values_are_stored_once():
     net = sym.Group([sym.softmax(h), sym.softmax(same), sym.tanh(h) * same])
     graph = forward_graph(net, x=SHAPE)
     made = chains(graph, graph.outputs, 6)
-    fused_nodes = [n for n in made.nodes if n.op is _fused_elementwise]
+    fused_nodes = [n for n in made.nodes if n.op is FusedElementwise]
     assert all(n.num_outputs == 1 for n in fused_nodes)
 
 

@@ -13,7 +13,7 @@ from mxlite import ops
 from mxlite.backends.call import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.fused.convolution_update import _convolution_update, ConvolutionUpdateAttrs
+from mxlite.backends.fused.convolution_update import ConvolutionUpdate, ConvolutionUpdateAttrs
 from mxlite.core.dtype import as_dtype
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
@@ -113,14 +113,14 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     size, kind = given.pop("size"), as_dtype(dtype)
     given |= dict(num_filter=128, no_bias=True)
     if plus == "plain":
-        maker, attrs = ops._convolution_channels_last, ops._convolution_channels_last.Attrs(**given)
+        maker, attrs = ops.ConvolutionChannelsLast, ops.ConvolutionChannelsLast.Attrs(**given)
     else:
-        maker = ops._normed_convolution_d_weight
+        maker = ops.NormedConvolutionWeightGradient
         attrs = maker.Attrs(**given, relu=True, plus=plus)
     op = ops._fused_sgd_mom
     step = ConvolutionUpdateAttrs(op, parse_attrs(op, {"momentum": 0.5, "row": 1}), maker, attrs)
     data, weight = (3, *size, 32), (128, 32, *given["kernel"])
-    made = ops._convolution_channels_last.infer_shape(attrs, data, weight)[1][0]
+    made = ops.ConvolutionChannelsLast.infer_shape(attrs, data, weight)[1][0]
     rng = np.random.default_rng(0)
     large = {"grad": made, "data": data, "addend": data}
     ins = [
@@ -130,15 +130,15 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     ins += [rng.standard_normal(weight).astype(np.float32) for _ in range(2)]
     ins.append(np.array([[9.0, 9.0], [0.05, 0.25]]))
     shapes, types = tuple(x.shape for x in ins), tuple(x.dtype for x in ins)
-    chosen = CPU.choose(_convolution_update, step, shapes, (), kind, types)
+    chosen = CPU.choose(ConvolutionUpdate, step, shapes, (), kind, types)
     assert "64 filters at a time" in chosen.name
     wide = [x.astype(np.float64) for x in ins]
-    reference = CPU.reference(_convolution_update, step, shapes, (), np.dtype("d"))
+    reference = CPU.reference(ConvolutionUpdate, step, shapes, (), np.dtype("d"))
     for kernel, arrays in ((chosen, ins), (reference, wide)):
         block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
         work = block[64 : 64 + kernel.workspace]
         with CPU.running(CPU.threads()):
-            run = bind_call(kernel, np, _convolution_update, step, arrays, [], work=work, shapes=(shapes, ()))
+            run = bind_call(kernel, np, ConvolutionUpdate, step, arrays, [], work=work, shapes=(shapes, ()))
             run()
             run()
         assert (block[:64] == 0xFF).all() and (block[-64:] == 0xFF).all()

@@ -195,7 +195,7 @@ def test_what_is_folded_follows_its_parameters(name, monkeypatch):
 )
 def test_an_addend_is_added_in_place_also_by_a_deep_convolution(kernel, channels, filters, size):
     """oneDNN keeps the sums of a part of the channels in the output meanwhile."""
-    op = ops._convolution_epilogue
+    op = ops.ConvolutionEpilogue
     given = {
         "kernel": (kernel, kernel),
         "pad": (kernel // 2,) * 2,

@@ -10,7 +10,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.elementwise.expression import Writer
-from mxlite.backends.fused.elementwise import _fused_elementwise
+from mxlite.backends.fused.elementwise import FusedElementwise
 from mxlite.backends.passes.remat.late_results import is_of_use, late_results
 from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry
@@ -129,7 +129,7 @@ def test_what_others_read_stays_in_the_forward_pass():
     assert is_of_use(step)
     made = late_results.run(step, None)
     after, count = made.graph, made.num_forward
-    chains = [n for n in after.nodes if n.op is _fused_elementwise]
+    chains = [n for n in after.nodes if n.op is FusedElementwise]
     first, second = (n for n in chains if "gate" in n.name or "new" in n.name)
     operators = [n for n in after.nodes if n.op is not None]
     assert operators.index(first) < count == step.num_forward <= operators.index(second)

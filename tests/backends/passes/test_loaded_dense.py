@@ -17,10 +17,10 @@ from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.kernels.products import dense_loaded
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused.loaded_dense import (
-    _loaded_dense,
-    _loaded_dense_gradient,
-    _loaded_dense_update,
     LoadedAttrs,
+    LoadedDense,
+    LoadedDenseGradient,
+    LoadedDenseUpdate,
     LoadedUpdateAttrs,
 )
 from mxlite.backends.passes import named
@@ -277,9 +277,9 @@ def test_kernels_make_what_the_references_make(size, function, dtype, two_thread
     )
     hyper = np.array([[0.5, 0.25]])
     calls = (
-        (_loaded_dense, layer, [data, weight, bias], [(n, m)]),
-        (_loaded_dense_gradient, layer, [d_out, weight, data], [(n, k), (m, k)]),
-        (_loaded_dense_update, sgd, [d_out, data, master, states, hyper], [(n, k)]),
+        (LoadedDense, layer, [data, weight, bias], [(n, m)]),
+        (LoadedDenseGradient, layer, [d_out, weight, data], [(n, k), (m, k)]),
+        (LoadedDenseUpdate, sgd, [d_out, data, master, states, hyper], [(n, k)]),
     )
     for op, attrs, ins, outs in calls:
         shapes = tuple(x.shape for x in ins), tuple(outs)
@@ -294,7 +294,7 @@ def test_kernels_make_what_the_references_make(size, function, dtype, two_thread
             results.append([*mine, *made])
         for x, y in zip(*results):
             near(x, y, dtype)
-        if op is _loaded_dense:
+        if op is LoadedDense:
             continue
         mine = [x.copy() for x in ins]  # the gradient in data over data
         place = op.input_names(attrs).index("data")
@@ -316,9 +316,9 @@ def test_sums_in_float32_are_rounded_once(dtype, two_threads):
     ins, outs = [d_out, data, weight, np.array([[1.0, 0.0]])], [np.empty((n, k), dtype)]
     shapes = tuple(x.shape for x in ins), ((n, k),)
     types = tuple(x.dtype for x in ins)
-    chosen = CPU.choose(_loaded_dense_update, sgd, *shapes, types[0], types)
+    chosen = CPU.choose(LoadedDenseUpdate, sgd, *shapes, types[0], types)
     assert "columns at a time" in chosen.name
-    run(chosen, _loaded_dense_update, sgd, ins, outs, shapes)
+    run(chosen, LoadedDenseUpdate, sgd, ins, outs, shapes)
     x = data.astype("d")
     made = (x / (1 + np.exp(-x))).astype(dtype).astype("d")
     want = -d_out.astype("d").T @ made
@@ -348,8 +348,8 @@ def test_scratch_does_not_grow_with_the_rows(two_threads):
         for n in (4096, 16384):
             shapes = ((n, 64), (n, 1024), (64, 1024), (1, 2))
             types = (kind, kind, np.dtype("f"), np.dtype("d"))
-            update = CPU.choose(_loaded_dense_update, sgd, shapes, ((n, 1024),), kind, types)
-            made = CPU.choose(_loaded_dense, layer, ((n, 1024), (64, 1024), (64,)), ((n, 64),), kind)
+            update = CPU.choose(LoadedDenseUpdate, sgd, shapes, ((n, 1024),), kind, types)
+            made = CPU.choose(LoadedDense, layer, ((n, 1024), (64, 1024), (64,)), ((n, 64),), kind)
             found.append((made.workspace, update.workspace))
         assert found[0] == found[1], dtype
 

@@ -14,10 +14,10 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused import dense_cross_entropy
-from mxlite.backends.fused.dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
+from mxlite.backends.fused.dense_cross_entropy import band_rows, DenseCrossEntropy, DenseLossAttrs
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.memplan import check
-from mxlite.ops.elementwise.unary import _copy
+from mxlite.ops.elementwise.unary import Copy
 from tests.backends.cpu.fast_kernels import KINDS, only
 from tests.backends.passes.pass_lists import alone, as_pass, left_out
 
@@ -74,23 +74,23 @@ def apart(arrays, rounded=None):
 def run(arrays, kinds, wanted=NAMES, in_place=False, gradients=True):
     """Outputs of a call; those made in NaN, in scratch of exactly the bytes that were asked for."""
     attrs = DenseLossAttrs(no_bias=len(arrays) == 4, gradients=gradients)
-    names = _dense_cross_entropy.output_names(attrs)
-    arrays = [x.copy() for x in arrays][: len(_dense_cross_entropy.input_names(attrs))]
+    names = DenseCrossEntropy.output_names(attrs)
+    arrays = [x.copy() for x in arrays][: len(DenseCrossEntropy.input_names(attrs))]
     shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
-    _, made = _dense_cross_entropy.infer_shape(attrs, *shapes)
-    _, makes = _dense_cross_entropy.infer_type(attrs, *types)
+    _, made = DenseCrossEntropy.infer_shape(attrs, *shapes)
+    _, makes = DenseCrossEntropy.infer_type(attrs, *types)
     outs = {n: np.full(s, np.nan, d) if n in wanted else None for n, s, d in zip(names, made, makes)}
     if in_place:
         outs["d_data"] = arrays[0]
-    used = frozenset((*_dense_cross_entropy.input_names(attrs), *wanted))
+    used = frozenset((*DenseCrossEntropy.input_names(attrs), *wanted))
     with only(kinds):
-        kernel = CPU.choose(_dense_cross_entropy, attrs, shapes, made, types[0], types, used)
+        kernel = CPU.choose(DenseCrossEntropy, attrs, shapes, made, types[0], types, used)
     block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
     block = block[-block.ctypes.data % 64 :]
     work = block[: kernel.workspace]
     before = [x.tobytes() for x in arrays]
     call = bind_call(
-        kernel, np, _dense_cross_entropy, attrs, arrays, list(outs.values()), work=work, shapes=(shapes, made)
+        kernel, np, DenseCrossEntropy, attrs, arrays, list(outs.values()), work=work, shapes=(shapes, made)
     )
     with CPU.running(CPU.threads()):
         call()
@@ -455,11 +455,11 @@ def test_what_others_read_is_made(monkeypatch):
         for gradient in by_loss:
             (by_dense,) = [n for n in graph.nodes if n.name == "score_backward"]
             for e in (gradient.inputs[1], Entry(gradient), Entry(by_dense, 1)):
-                copy = Node(_copy, NoAttrs(), (e,), "copy")
+                copy = Node(Copy, NoAttrs(), (e,), "copy")
                 shapes, dtypes = ({**x, Entry(copy): x[e]} for x in (graph.shapes, graph.dtypes))
                 read = replace(graph, order=(*graph.nodes, copy), shapes=shapes, dtypes=dtypes)
                 found[e.node.name, e.index] = [
-                    any(n.op is _dense_cross_entropy for n in made(g, k, step.num_forward).nodes)
+                    any(n.op is DenseCrossEntropy for n in made(g, k, step.num_forward).nodes)
                     for g, k in ((graph, kept), (read, kept), (graph, kept | {e}))
                 ]
         return step

@@ -15,7 +15,7 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu import products
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.fused.dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
+from mxlite.backends.fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLossUpdateAttrs
 from mxlite.backends.passes.updates import loss_updates
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
@@ -83,7 +83,7 @@ def run(arrays, kinds, momentum=0.9, wd=0.0, rescale=0.5, wanted=("out", "d_data
     attrs = DenseLossUpdateAttrs(len(arrays) == 4, op, step)
     arrays = [*(x.copy() for x in arrays), state.copy(), hyper]
     shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
-    cls = _dense_cross_entropy_update
+    cls = DenseCrossEntropyUpdate
     names = cls.output_names(attrs)
     sizes = zip(names, cls.infer_shape(attrs, *shapes)[1], cls.infer_type(attrs, *types)[1])
     outs = {n: np.full(s, np.nan, d) if n in wanted else None for n, s, d in sizes}

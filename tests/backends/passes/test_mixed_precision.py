@@ -229,7 +229,7 @@ def _alone(case, rounded=True):
     for name, kind in zip(call.names()[0], call.dtypes[0]):
         e = variable(name, __dtype__=str(kind))
         if name not in kept:
-            e = Entry(Node(ops._copy, ops._copy.Attrs(), (e,), f"{name}_in"))
+            e = Entry(Node(ops.Copy, ops.Copy.Attrs(), (e,), f"{name}_in"))
         ins.append(e)
     node = Node(case.op, call.attrs, tuple(ins), "node")
     arrays = dict(zip(call.names()[0], case.inputs()))
@@ -261,7 +261,7 @@ CANCELS = {
 
 @pytest.fixture
 def copies_are_narrow(monkeypatch):
-    monkeypatch.setattr(amp, "precision_of", lambda op: "narrow" if op is ops._copy else precision_of(op))
+    monkeypatch.setattr(amp, "precision_of", lambda op: "narrow" if op is ops.Copy else precision_of(op))
 
 
 @pytest.mark.parametrize("row", ROWS)

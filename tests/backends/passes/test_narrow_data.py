@@ -89,18 +89,18 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_softmax_output_is_that_of_float32_rounded_once(form):
     shape, label, given = FORMS[form]
-    attrs = parse_attrs(ops._wide_softmax_output, given)
+    attrs = parse_attrs(ops.WideSoftmaxOutput, given)
     rng = np.random.default_rng(1)
     data = rng.standard_normal(shape).astype(bfloat16)
     labels = rng.random(label) if label == shape else rng.integers(0, shape[1], label)
     labels, head = labels.astype(np.float32), rng.standard_normal(shape).astype(np.float32)
     made = {}
-    for op, x in ((ops.SoftmaxOutput, data.astype(np.float32)), (ops._wide_softmax_output, data)):
+    for op, x in ((ops.SoftmaxOutput, data.astype(np.float32)), (ops.WideSoftmaxOutput, data)):
         out, d_data = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, x.dtype)
         work = np.empty(op.workspace(attrs, (shape, label), (shape,), x.dtype), np.uint8)
         op.forward(np, attrs, x, labels, out=out, work=work)
         more = {}
-        if op is ops._wide_softmax_output:
+        if op is ops.WideSoftmaxOutput:
             more["work"] = np.empty(op.backward_workspace(attrs, (shape, label), (shape,), x.dtype), np.uint8)
         op.backward(np, attrs, head if given.get("out_grad") else None, out, labels, d_data=d_data, **more)
         made[op] = out, d_data

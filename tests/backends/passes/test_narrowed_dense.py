@@ -15,10 +15,10 @@ from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused import narrowed_dense
 from mxlite.backends.fused.narrowed_dense import (
-    _narrowed_dense,
-    _narrowed_dense_d_data,
     band_of,
     bands,
+    NarrowedDense,
+    NarrowedDenseDataGradient,
     NarrowedGradientAttrs,
 )
 from mxlite.executor.request.infer import infer
@@ -74,12 +74,12 @@ def test_a_call_makes_what_a_layer_with_a_copy_makes(count, hidden, dtype, kinds
         rng.standard_normal(s).astype(kind) for s in ((count, WIDTH), (count, hidden), hidden)
     )
     layer = FullyConnected.Attrs(num_hidden=hidden)
-    out, name = run(_narrowed_dense, layer, [data, weight, bias], kinds)
+    out, name = run(NarrowedDense, layer, [data, weight, bias], kinds)
     close(out, data.astype("float64") @ exact.T + bias.astype("float64"))
     alone = FullyConnected.Attrs(num_hidden=hidden, no_bias=True)
-    close(run(_narrowed_dense, alone, [data, weight], kinds)[0], data.astype("float64") @ exact.T)
+    close(run(NarrowedDense, alone, [data, weight], kinds)[0], data.astype("float64") @ exact.T)
     by_data = NarrowedGradientAttrs((count, 4, WIDTH // 4))
-    d_data, other = run(_narrowed_dense_d_data, by_data, [grad, weight], kinds)
+    d_data, other = run(NarrowedDenseDataGradient, by_data, [grad, weight], kinds)
     close(d_data.reshape(count, WIDTH), grad.astype("float64") @ exact)
     if kinds != "reference" and hidden > 7:
         assert "rows at a time" in name and "rows at a time" in other

@@ -93,7 +93,7 @@ def test_a_call_makes_what_the_two_operators_make(name, samples, dtype, part, mo
     attrs = PooledAttrs(**HALF | given, samples=samples)
     kind = np.zeros(0, mx.nd.zeros((1,), dtype=dtype).dtype).dtype
     rng = np.random.default_rng(0)
-    op = ops._pooled_convolution
+    op = ops.PooledConvolution
     ins, outs = op.infer_shape(attrs, data, None, None)
     arrays = {n: rng.standard_normal(s).astype(kind) for n, s in zip(op.inputs, ins)}
     index = op.infer_type(attrs, *(kind,) * 3)[1][1]
@@ -136,7 +136,7 @@ def test_infinities_and_nans_are_pooled_as_apart(kinds):
     data = np.zeros((2, 4, 4, 16), "f")
     data[0, 0, 0], data[0, 2, 2], data[1, 0, 0], data[1, 2:] = np.nan, np.inf, -np.inf, np.nan
     weight = np.eye(16, dtype="f").reshape(16, 16, 1, 1)
-    op = ops._pooled_convolution
+    op = ops.PooledConvolution
     arrays = {"data": data, "weight": weight, "bias": np.zeros(16, "f")}
     ins, outs = op.infer_shape(attrs, *(x.shape for x in arrays.values()))
     with only(kinds), np.errstate(invalid="ignore"):
@@ -145,11 +145,11 @@ def test_infinities_and_nans_are_pooled_as_apart(kinds):
             {"out": (outs[0], np.dtype("f")), "index": (outs[1], np.dtype("uint8"))},
         )  # fmt: skip
         alone, pool = np.zeros((2, 4, 4, 16), "f"), pooling(attrs)
-        convolve = ops._convolution_channels_last
+        convolve = ops.ConvolutionChannelsLast
         own = CPU.choose(convolve, attrs, ins, (alone.shape,), np.dtype("f"), (np.dtype("f"),) * 3)
         bind_call(own, np, convolve, attrs, list(arrays.values()), [alone], work=CPU.empty(own.workspace))()
         want, number = np.zeros(outs[0], "f"), np.zeros(outs[1], "uint8")
-        op = ops._pooling_channels_last
+        op = ops.PoolingChannelsLast
         own = CPU.choose(op, pool, (alone.shape,), outs, np.dtype("f"), (np.dtype("f"),))
         bind_call(own, np, op, pool, [alone], [want, number], work=CPU.empty(own.workspace))()
     np.testing.assert_array_equal(made["out"], want)
@@ -159,8 +159,8 @@ def test_infinities_and_nans_are_pooled_as_apart(kinds):
 
 def test_a_window_of_padding_alone_has_no_kernel():
     attrs = PooledAttrs(kernel=(1, 1), num_filter=16, pool_pad=(1, 1), pooling_convention="full", **HALF)
-    ins, outs = ops._pooled_convolution.infer_shape(attrs, (2, 5, 5, 16), None, None)
-    assert CPU.choose(ops._pooled_convolution, attrs, ins, outs, np.dtype("f")).is_reference
+    ins, outs = ops.PooledConvolution.infer_shape(attrs, (2, 5, 5, 16), None, None)
+    assert CPU.choose(ops.PooledConvolution, attrs, ins, outs, np.dtype("f")).is_reference
 
 
 # -- the pass ---------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_marked_nodes_stay():
 def test_a_gradient_that_is_in_the_graph_already_keeps_its_nodes():
     graph = infer(network(act=None).graph, {"data": SHAPE}, {"data": "float32"})
     known = alone("channels_last", graph, target=Willing()).graph
-    pool = next(n for n in known.nodes if n.op is ops._pooling_channels_last)
+    pool = next(n for n in known.nodes if n.op is ops.PoolingChannelsLast)
     assert alone("pooled_convolutions", known, target=Willing()).graph is not known
     conv = pool.inputs[0].node
     for node in (pool, conv):
@@ -279,7 +279,7 @@ def test_bands_are_even_and_large_enough(monkeypatch):
         for size in (8, 24, 96):
             shape, sample = (count, 3, size, size), 4 * 4 * size * size
             graph = infer(network(act=None).graph, {"data": shape}, {"data": "float32"})
-            nodes = [n for n in optimized(graph, True).nodes if n.op is ops._pooled_convolution]
+            nodes = [n for n in optimized(graph, True).nodes if n.op is ops.PooledConvolution]
             assert bool(nodes) == (2 * -(-least // sample) <= count)
             for node in nodes:
                 samples = node.attrs.samples

@@ -17,11 +17,11 @@ from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused import product_update
 from mxlite.backends.fused.product_update import (
-    _product_update,
     BAND_BYTES,
     band_rows,
     DEEP_BAND_BYTES,
     FEWEST,
+    ProductUpdate,
     ProductUpdateAttrs,
 )
 from mxlite.backends.passes.updates import product_updates
@@ -29,7 +29,7 @@ from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
-from mxlite.ops.elementwise.unary import _copy
+from mxlite.ops.elementwise.unary import Copy
 from tests.backends.cpu.fast_kernels import only
 from tests.backends.passes.pass_lists import as_pass, left_out
 
@@ -144,11 +144,11 @@ def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(bands, monke
         if not gradients:  # the inference pass
             return step
         (gradient,) = gradients
-        copy = Entry(Node(_copy, NoAttrs(), (gradient,), "copy"))
+        copy = Entry(Node(Copy, NoAttrs(), (gradient,), "copy"))
         more = replace(graph, order=(*graph.nodes, copy.node))
         for g, k in ((graph, kept), (graph, kept | {gradient}), (more, kept)):
             made = product_updates.product_updates.run(Step.of(g, k, step.num_forward), None).graph
-            found.append(sorted(n.name for n in made.effects if n.op is _product_update))
+            found.append(sorted(n.name for n in made.effects if n.op is ProductUpdate))
         return step
 
     left_out(monkeypatch, "product_updates")
@@ -245,14 +245,14 @@ def test_every_row_is_updated_once_and_nothing_else_is_written(monkeypatch, kind
     hyper = np.array([[9.0, 9.0], [0.5, 0.25]])
     arrays = [x, y, *own, hyper]
     shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
-    chosen = CPU.choose(_product_update, attrs, shapes, (), factor, types)
+    chosen = CPU.choose(ProductUpdate, attrs, shapes, (), factor, types)
     assert "rows at a time" in chosen.name
     results = []
-    for kernel in (chosen, CPU.reference(_product_update, attrs, shapes, (), factor)):
+    for kernel in (chosen, CPU.reference(ProductUpdate, attrs, shapes, (), factor)):
         block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
         mine = [a.copy() for a in arrays]
         work = block[64 : 64 + kernel.workspace]
-        run = bind_call(kernel, np, _product_update, attrs, mine, [], work=work, shapes=(shapes, ()))
+        run = bind_call(kernel, np, ProductUpdate, attrs, mine, [], work=work, shapes=(shapes, ()))
         with CPU.running(CPU.threads()):
             run()
             run()

@@ -93,9 +93,9 @@ def test_numbers_are_those_of_a_whole_gradient_in_fewer_bytes(joined, attrs, kin
     net = network(**attrs)
     if kinds == "updates by numpy":
         from mxlite.backends.cpu.backend import CPU
-        from mxlite.backends.fused.rnn_update import _rnn_gate_gradients, _rnn_update
+        from mxlite.backends.fused.rnn_update import RnnGateGradients, RnnUpdate
 
-        for op in (_rnn_gate_gradients, _rnn_update):
+        for op in (RnnGateGradients, RnnUpdate):
             monkeypatch.delitem(CPU.kernels, op)
     now, plan = trained(net, amp=amp)
     assert "_rnn_update" in operators(plan)

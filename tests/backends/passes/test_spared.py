@@ -20,7 +20,7 @@ from mxlite.backends.passes.updates import rnn_updates
 from mxlite.cli import main
 from mxlite.cli.frontier import frontier
 from mxlite.cli.request import Request
-from mxlite.cli.source import Source
+from mxlite.cli.source import ModelSource
 from mxlite.core.bytesize import format_bytes
 from mxlite.executor.plan.lazy_steps import LazySteps
 from mxlite.memplan import check, make_plan, MemoryPlan, plan_memory
@@ -139,7 +139,7 @@ def request_of_file(tmp_path):
     path = tmp_path / "lstm.json"
     network().save(str(path))
     shapes = {"data": (STEPS, "N", HIDDEN)}
-    return Request(Source(str(path), shapes), BATCH, optimizer="sgd")
+    return Request(ModelSource(str(path), shapes), BATCH, optimizer="sgd")
 
 
 @pytest.fixture

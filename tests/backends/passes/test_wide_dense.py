@@ -16,7 +16,7 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused import wide_dense
-from mxlite.backends.fused.wide_dense import _wide_dense, _wide_dense_d_weight, bands, WideGradientAttrs
+from mxlite.backends.fused.wide_dense import bands, WideDense, WideDenseWeightGradient, WideGradientAttrs
 from mxlite.backends.passes import named
 from mxlite.memplan import check
 from mxlite.ops.nn.dense import FullyConnected
@@ -70,11 +70,11 @@ def test_a_call_makes_what_a_layer_with_a_copy_makes(count, dtype, kinds):
     )
     layer = FullyConnected.Attrs(num_hidden=HIDDEN)
     made = np.full((count, HIDDEN), np.nan, kind)
-    out, name = run(_wide_dense, layer, [data, weight, bias], made, kinds)
+    out, name = run(WideDense, layer, [data, weight, bias], made, kinds)
     close(out, exact @ weight.astype("float64").T + bias.astype("float64"), 1e-2)
     attrs = WideGradientAttrs(weight.shape)
     made = np.full(weight.shape, np.nan, "f")
-    d_weight, other = run(_wide_dense_d_weight, attrs, [d_out, data], made, kinds)
+    d_weight, other = run(WideDenseWeightGradient, attrs, [d_out, data], made, kinds)
     close(d_weight, d_out.astype("float64").T @ exact, 1e-6)
     if kinds != "reference" and count > 1:
         assert "samples at a time" in name and "samples at a time" in other
@@ -213,7 +213,7 @@ def test_a_copy_that_backward_alone_reads_is_made_there(monkeypatch):
     hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=HIDDEN, name="fc")
     net = mx.sym.SoftmaxOutput(hidden, name="softmax")
     found = []
-    for more in ((), (asking("wide_dense", Willing(answer=lambda r: r.op is _wide_dense)),)):
+    for more in ((), (asking("wide_dense", Willing(answer=lambda r: r.op is WideDense)),)):
         monkeypatch.setattr(passes, "PASSES", (*named("split_gradients"), *more))
         exe = net.simple_bind(mx.cpu(), amp="bfloat16", data=(COUNT, WIDTH), softmax_label=(COUNT,))
         problem = exe.memory_plan.problem

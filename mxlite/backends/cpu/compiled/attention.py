@@ -27,10 +27,10 @@ from ....core.machine_code import native
 from ..winograd.routine import Int
 from .attention_block import (
     Attention,
+    AttentionForm,
     BATCH,
     D_OUT,
     D_VALUE,
-    Form,
     KEYS,
     pack_mask,
     weight,
@@ -42,18 +42,18 @@ from .codegen.ir import FLOAT, number, Value
 
 
 @functools.lru_cache(maxsize=256)
-def code(form: Form, backward: bool) -> native.Code:
+def code(form: AttentionForm, backward: bool) -> native.Code:
     """The code with one function, `attention`."""
-    return load((_Backward if backward else _Forward)(form).p)
+    return load((_AttentionBackward if backward else _AttentionForward)(form).p)
 
 
-class _Forward(Attention):
+class _AttentionForward(Attention):
     """out and log_sum."""
 
     def _routines(self) -> None:
         super()._routines()
         d, r = 4 * self.form.values, self.line
-        self.product("weighted", tile.Form(4, d, r, r, self.r, adds=True))
+        self.product("weighted", tile.TileForm(4, d, r, r, self.r, adds=True))
         if self.form.mask and not self.form.mask_repeats:
             pack_mask(self)
 
@@ -140,7 +140,7 @@ class _Forward(Attention):
                 f.write(f.const(0.0) if clear else f.mul(f.read(place), x), place)
 
 
-class _Backward(Attention):
+class _AttentionBackward(Attention):
     """Gradients of query, key and value; those whose address is 0 are skipped."""
 
     backward = True
@@ -148,10 +148,10 @@ class _Backward(Attention):
     def _routines(self) -> None:
         super()._routines()
         form, e, d, r = self.form, 4 * self.form.width, 4 * self.form.values, self.line
-        self.product("d_weights", tile.Form(d, 4, r, r, self.r))
-        self.product("d_queries", tile.Form(4, e, r, r, self.r, adds=True))
-        self.product("d_values", tile.Form(r, 4, 4 * self.d, d, form.values, adds=True))
-        self.product("d_keys", tile.Form(r, 4, 4 * self.e, e, form.width, adds=True))
+        self.product("d_weights", tile.TileForm(d, 4, r, r, self.r))
+        self.product("d_queries", tile.TileForm(4, e, r, r, self.r, adds=True))
+        self.product("d_values", tile.TileForm(r, 4, 4 * self.d, d, form.values, adds=True))
+        self.product("d_keys", tile.TileForm(r, 4, 4 * self.e, e, form.width, adds=True))
         self.pack("head", form.values, self.d, form.dtype)
         if form.mask and not form.mask_repeats:
             pack_mask(self)

@@ -11,14 +11,14 @@ from typing import NamedTuple
 from ..winograd.routine import Int, Program, Routine
 from .codegen import tile
 from .codegen.emitter import width
-from .codegen.functions import _less_one, _power, _reduced, _whole
+from .codegen.functions import less_one, power_of_two, reduced, whole_number
 from .codegen.ir import FLOAT, I1, I64, NULL, Value
-from .matrix.transposition import _transposed
+from .matrix.transposition import transposed
 
 KEYS = 128  # in a block
 
 
-class Form(NamedTuple):
+class AttentionForm(NamedTuple):
     """Parameters that the code depends on. `lanes`: vectors of queries in a block.
 
     mask: the dtype of a mask, or none. mask_repeats: True if all queries have the same.
@@ -66,7 +66,7 @@ def padded(n: int) -> int:
     return -(-n // width()) * width()
 
 
-def pieces(form: Form, backward: bool, keys: int) -> dict[str, int]:
+def pieces(form: AttentionForm, backward: bool, keys: int) -> dict[str, int]:
     """float32 numbers of each part of a thread's work."""
     r, e, v = form.rows, padded(form.width), padded(form.values)
     narrow, varied = int(form.narrow), int(bool(form.mask) and not form.mask_repeats)
@@ -92,7 +92,7 @@ def pieces(form: Form, backward: bool, keys: int) -> dict[str, int]:
     return made
 
 
-def work_bytes(form: Form, backward: bool, keys: int) -> int:
+def work_bytes(form: AttentionForm, backward: bool, keys: int) -> int:
     """Bytes of work of one thread."""
     return sum(4 * padded_16(n) for n in pieces(form, backward, keys).values())
 
@@ -103,8 +103,8 @@ def padded_16(n: int) -> int:
 
 def weight(f: Routine, x: Value) -> Value:
     """e^x for x that is not positive; 0 below -87."""
-    _, r, shifted = _reduced(f, x)
-    value = f.mul(f.add(_less_one(f, r), f.const(1.0)), _power(f, _whole(f, shifted)))
+    _, r, shifted = reduced(f, x)
+    value = f.mul(f.add(less_one(f, r), f.const(1.0)), power_of_two(f, whole_number(f, shifted)))
     return f.select(f.compare("olt", x, f.const(-87.0)), f.const(0.0), value)
 
 
@@ -113,7 +113,7 @@ class Attention:
 
     backward = False
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: AttentionForm) -> None:
         self.form = form
         self.p = Program()
         self.f = self.p.entry("attention")
@@ -132,12 +132,12 @@ class Attention:
 
     def _routines(self) -> None:
         e, r = 4 * self.form.width, self.line
-        self.product("scores", tile.Form(e, 4, r, r, self.r))
+        self.product("scores", tile.TileForm(e, 4, r, r, self.r))
         self.pack("query", self.form.width, self.e, self.form.dtype)
         if self.form.narrow:
             self._widen()
 
-    def product(self, name: str, form: tile.Form) -> None:
+    def product(self, name: str, form: tile.TileForm) -> None:
         tile.multiplier(self.p, name, form)
 
     def pack(self, name: str, numbers: int, padded: int, dtype: str) -> None:
@@ -175,7 +175,7 @@ class Attention:
             block = [f.read(f.at(at, k * source_row)) for k in range(n)]
             if scale is not None:
                 block = [f.mul(x, scale) for x in block]
-            turned = _transposed(f, [f.as_int(x) for x in block])
+            turned = transposed(f, [f.as_int(x) for x in block])
             into = f.at(target, f.plus(f.times(j.index, target_row), f.times(i.index, 4)))
             for k, x in enumerate(turned):
                 f.write(f.as_float(x), f.at(into, k * target_row))

@@ -16,7 +16,7 @@ from .softmax import both, row_of
 _SCORES, _LABEL, _LOSSES, _HEAD, _GRADIENT, _ROWS, _COLUMNS = range(7)
 
 
-class Form(NamedTuple):
+class CrossEntropyForm(NamedTuple):
     """The types of arrays, "" for absent ones: losses, float32 if computed, or gradients. `scores` is
     also that of gradients, `head` that of their factor.
     """
@@ -28,7 +28,7 @@ class Form(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def code(form: Form, columns: int) -> native.Code:
+def code(form: CrossEntropyForm, columns: int) -> native.Code:
     """The function "cross_entropy"; slots scores, label, losses, d_out, gradient, rows, columns.
 
     losses[n] = log(sum of exp(scores[n])) - scores[n, label[n]], and 0 for a label out of range. gradient

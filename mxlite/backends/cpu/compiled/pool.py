@@ -106,7 +106,7 @@ def arguments(s: Sizes) -> list[int]:
     return [s.rows, *s.size, *s.out, *s.kernel, *s.stride, s.channels]
 
 
-class Form(NamedTuple):
+class PoolForm(NamedTuple):
     """Parameters that the code of a function depends on.
 
     kind: "max", "sum" or, for elements selected by `index`, "chosen". index: the dtype of `index`, "" without
@@ -123,11 +123,11 @@ class Form(NamedTuple):
 
 
 @functools.cache
-def code(form: Form) -> native.Code:
+def code(form: PoolForm) -> native.Code:
     """The code with one function, `pool`."""
     module = Module()
     f = module.function("pool")
-    _Writer(f, form).write()
+    _PoolWriter(f, form).write()
     f.done()
     return load(module)
 
@@ -137,10 +137,10 @@ Place = tuple[Value, Value, Value]
 Tap = Callable[[Value, Value, Any, Sequence[Value]], Sequence[Value]]
 
 
-class _Writer:
+class _PoolWriter:
     """Writes one function."""
 
-    def __init__(self, f: Function, form: Form) -> None:
+    def __init__(self, f: Function, form: PoolForm) -> None:
         self.f, self.form, self.dtype, self.index = f, form, form.dtype, form.index
         self.data, self.out, self.places = f.pointer(_DATA), f.pointer(_OUT), f.pointer(_INDEX)
         self.table, self.weights = f.pointer(_TABLE), f.pointer(_WEIGHTS)

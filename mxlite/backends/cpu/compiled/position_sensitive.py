@@ -37,14 +37,14 @@ def code(dtype: str) -> native.Code:
     then N, D, P, G, C, H, W.
     """
     module = Module()
-    for name, kind in (("forward", _Forward), ("backward", _Backward)):
+    for name, kind in (("forward", _PoolingForward), ("backward", _PoolingBackward)):
         f = module.function(name)
         kind(f, dtype).write()
         f.done()
     return load(module)
 
 
-class _Writer:
+class _PositionWriter:
     """Base of both directions."""
 
     table: Value
@@ -82,7 +82,7 @@ class _Writer:
         self.d, self.p, self.g, self.c, self.h, self.w = (self.f.integer(first + k) for k in range(6))
 
 
-class _Forward(_Writer):
+class _PoolingForward(_PositionWriter):
     def write(self) -> None:
         f = self.f
         data, out, images, self.table, groups = (f.pointer(k) for k in range(5))
@@ -112,7 +112,7 @@ class _Forward(_Writer):
                     f.store_one(mean, out, target, self.dtype)
 
 
-class _Backward(_Writer):
+class _PoolingBackward(_PositionWriter):
     def write(self) -> None:
         f = self.f
         d_data, d_out, order, starts, self.table, parts, scratch = (f.pointer(k) for k in range(7))
@@ -179,7 +179,7 @@ def maxima(dtype: str, has_out: bool, has_index: bool) -> native.Code:
     return load(module)
 
 
-class _Maxima(_Writer):
+class _Maxima(_PositionWriter):
     def write(self, has_out: bool, has_index: bool) -> None:
         f = self.f
         data, out, index, images, table = (f.pointer(k) for k in range(5))

@@ -25,7 +25,7 @@ UNROLL = 4  # vectors that are copied in one round
 LONG = 8192  # bytes of a run for the C library
 
 
-class Part(NamedTuple):
+class RunPart(NamedTuple):
     """Addresses and steps, and the bytes of a run. source 0: zeros are written."""
 
     source: int
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     nbytes: int
 
 
-def copied(rows: int, parts: Sequence[Part], keep: object) -> Run:
+def copied(rows: int, parts: Sequence[RunPart], keep: object) -> Run:
     """The call that copies `rows` rows; `keep` are the arrays."""
     table = np.array(parts, np.int64)
     threads = threads_for(2 * rows * sum(p.nbytes for p in parts))

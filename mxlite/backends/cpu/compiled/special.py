@@ -44,7 +44,7 @@ GRADIENTS: Mapping[type[Op], tuple[tuple[str, ...], Formula]] = {
 }
 
 
-class Form(NamedTuple):
+class SpecialForm(NamedTuple):
     """Parameters that the code depends on."""
 
     op: type[Op]
@@ -58,13 +58,13 @@ class Form(NamedTuple):
         return as_dtype(self.dtype).itemsize
 
 
-def inputs_of(form: Form) -> tuple[str, ...]:
+def inputs_of(form: SpecialForm) -> tuple[str, ...]:
     """Names of the arrays that are read."""
     return (GRADIENTS if form.is_gradient else FORMULAS)[form.op][0]
 
 
 @functools.lru_cache(maxsize=256)
-def code(form: Form) -> native.Code:
+def code(form: SpecialForm) -> native.Code:
     """The code with one function, `special`. Arguments: elements, the arrays that are read, the result."""
     names, formula = (GRADIENTS if form.is_gradient else FORMULAS)[form.op]
     module = Module()

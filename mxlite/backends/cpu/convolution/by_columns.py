@@ -26,7 +26,7 @@ from ..compiled.matrix.column_sum import ColumnSum
 from ..onednn import Attr, bind, in_turn, Primitive, reorder, Run
 from ..onednn.constants import DST, SRC
 from ..onednn.product import Layout
-from .columns import blocks, Columns, Part
+from .columns import blocks, Columns, ColumnsPart
 from .pointwise import is_product
 
 LEAST_WORK = 1 << 21  # multiplications, below which an additional call takes as long
@@ -105,7 +105,7 @@ class ColumnsByWeight(Columns):
     def _turn(self) -> Primitive:
         return reorder(self.turned, self.plain, Attr().add_to_output() if self.adds else None)
 
-    def _adds(self, part: Part) -> bool:
+    def _adds(self, part: ColumnsPart) -> bool:
         return part.n0 > 0 or part.o0 > 0 or (self.adds and self.is_straight)
 
     @property

@@ -36,7 +36,7 @@ MOST_COLUMNS = 8 * COLUMNS
 _byte = np.dtype("uint8")
 
 
-class Block(NamedTuple):
+class TapBlock(NamedTuple):
     """Taps [first, last) of the windows [start, stop) of one axis; all lie within the data."""
 
     first: int
@@ -45,7 +45,7 @@ class Block(NamedTuple):
     stop: int
 
 
-class Part(NamedTuple):
+class ColumnsPart(NamedTuple):
     """Samples [n0, n1) and rows [o0, o1) of the output's first axis that are processed together."""
 
     n0: int
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 def blocks(
     size: int, out: int, kernel: int, stride: int, pad: int, start: int = 0, at_once: bool = False
-) -> Iterator[Block]:
+) -> Iterator[TapBlock]:
     """The taps of one axis that lie in the data, for windows [start, start + out), each once. `at_once`: also
     taps that lie at the same position for different windows.
     """
@@ -70,12 +70,12 @@ def blocks(
                 run = o if run is None else run
                 continue
             if run is not None:
-                yield Block(first, last, run, o)
+                yield TapBlock(first, last, run, o)
                 run = None
             if low < high:
-                yield Block(low, high, o, o + 1)
+                yield TapBlock(low, high, o, o + 1)
         if run is not None:
-            yield Block(first, last, run, start + out)
+            yield TapBlock(first, last, run, start + out)
 
 
 class Columns:
@@ -124,7 +124,7 @@ class Columns:
         """Reorder from a weight in the user's layout to the columns' order."""
         return reorder(self.plain, self.turned)
 
-    def _adds(self, part: Part) -> bool:
+    def _adds(self, part: ColumnsPart) -> bool:
         """True if this part's product is accumulated."""
         return False
 
@@ -133,11 +133,11 @@ class Columns:
         each = prod(self.g.out[1:])
         return {((p.n1 - p.n0) * (p.o1 - p.o0) * each, self._adds(p)) for p in self._parts()}
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[ColumnsPart]:
         g = self.g
         for n in range(0, g.n, self.samples):
             for o in range(0, g.out[0], self.rows):
-                yield Part(n, min(g.n, n + self.samples), o, min(g.out[0], o + self.rows))
+                yield ColumnsPart(n, min(g.n, n + self.samples), o, min(g.out[0], o + self.rows))
 
     @property
     def pieces(self) -> list[Piece]:
@@ -157,7 +157,7 @@ class Columns:
             return [], weight
         return [bind(self.turn, {SRC: (self.plain, weight), DST: (self.turned, held)}, scratch)], held
 
-    def of_part(self, part: Part, columns: Any) -> tuple[int, Any]:
+    def of_part(self, part: ColumnsPart, columns: Any) -> tuple[int, Any]:
         """(rows, columns (n, *O, *K, C) in their buffer) of a part."""
         g, out = self.g, (part.o1 - part.o0, *self.g.out[1:])
         rows = (part.n1 - part.n0) * prod(out)
@@ -167,14 +167,16 @@ class Columns:
             return rows, np.moveaxis(turned, 1 + len(out), -1)
         return rows, made.reshape(part.n1 - part.n0, *out, *g.kernel, g.c)
 
-    def blocks(self, part: Part, at_once: bool) -> list[tuple[Block, ...]]:
+    def blocks(self, part: ColumnsPart, at_once: bool) -> list[tuple[TapBlock, ...]]:
         """Blocks of taps of all axes of a part's windows."""
         g = self.g
         out, starts = (part.o1 - part.o0, *g.out[1:]), (part.o0, *(0 for _ in g.out[1:]))
         axes = zip(g.size, out, g.kernel, g.stride, g.pad, starts, (at_once,) * len(out))
         return list(every(*(blocks(*axis) for axis in axes)))
 
-    def views(self, data: Any, columns: Any, place: tuple[Block, ...], part: Part) -> tuple[Any, Any]:
+    def views(
+        self, data: Any, columns: Any, place: tuple[TapBlock, ...], part: ColumnsPart
+    ) -> tuple[Any, Any]:
         """(data, columns) of a block of taps of each axis, of one shape."""
         g, axes = self.g, len(place)
         starts = [0] * axes
@@ -191,7 +193,7 @@ class Columns:
         corner = data[(slice(None), *(slice(f, None) for f in first))]
         return as_strided(corner, taps.shape, (*strides, data.strides[-1])), taps
 
-    def copies(self, data: Any, made: Any, part: Part) -> list[Run]:
+    def copies(self, data: Any, made: Any, part: ColumnsPart) -> list[Run]:
         """The calls that copy a part's taps to `made`; 0 where they are outside the data."""
         found = [self.views(data, made, place, part) for place in self.blocks(part, True)]
         calls: list[Run] = [partial(np.copyto, taps, there) for there, taps in found]

@@ -7,10 +7,10 @@ from typing import Any
 from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.rnn.rnn import RNN
-from ....ops.rnn.rnn_gates import _rnn_keeping_gates
-from ....ops.rnn.rnn_wide import _rnn_wide
+from ....ops.rnn.rnn_gates import RnnKeepingGates
+from ....ops.rnn.rnn_wide import RnnWide
 from ...base import ChosenKernel, connected, Request
-from ...fused.rnn_update import _rnn_gate_gradients
+from ...fused.rnn_update import RnnGateGradients
 from ..compiled import storable, usable
 from ..kernel_row import GENERATED, kernel_rows
 from ..onednn import Run
@@ -35,7 +35,7 @@ def _forward(r: Request) -> ChosenKernel | None:
     a = r.attrs
     if not fits(a, r.inputs[0], r.dtype):
         return None
-    keeps = r.op is _rnn_keeping_gates and a.mode in ("lstm", "gru") and r.is_used("gates")
+    keeps = r.op is RnnKeepingGates and a.mode in ("lstm", "gru") and r.is_used("gates")
     try:
         made = ForwardLayers(a, r.inputs[0], r.dtypes, r.train, keeps)
     except Missing:
@@ -62,7 +62,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     if not fits(a, r.inputs[0], r.dtype):
         return None
     try:
-        made = BackwardLayers(a, r.inputs[0], r.dtypes, r.train, r.op is _rnn_keeping_gates.grad_op)
+        made = BackwardLayers(a, r.inputs[0], r.dtypes, r.train, r.op is RnnKeepingGates.grad_op)
     except Missing:
         return None
 
@@ -94,7 +94,7 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
         xp: Any, a: Any, *args: Any,
         d_data: Any, d_state: Any, d_gates: Any, d_biases: Any, work: Any, d_state_cell: Any = None,
     ) -> Run:  # fmt: skip
-        given = _rnn_gate_gradients.named(a, args)
+        given = RnnGateGradients.named(a, args)
         return made.connect(
             xp, None, given["parameters"], (given["state"], given.get("state_cell")), None,
             given["out"], given.get("layers"), given.get("cells"), given["gates"],
@@ -108,12 +108,12 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
 ROWS = kernel_rows(
     GENERATED,
     {
-        _rnn_gate_gradients: _gate_gradients,
+        RnnGateGradients: _gate_gradients,
         RNN: _forward,
         RNN.grad_op: _backward,
-        _rnn_keeping_gates: _forward,
-        _rnn_keeping_gates.grad_op: _backward,
-        _rnn_wide: _forward,
-        _rnn_wide.grad_op: _backward,
+        RnnKeepingGates: _forward,
+        RnnKeepingGates.grad_op: _backward,
+        RnnWide: _forward,
+        RnnWide.grad_op: _backward,
     },
 )

@@ -10,7 +10,7 @@ import numpy as np
 from ....ops.rnn.rnn_layout import Sizes
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
-from ...fused.rnn_update import _rnn_update, biases, factor_numbers, factor_of, matrices
+from ...fused.rnn_update import biases, factor_numbers, factor_of, matrices, RnnUpdate
 from ..kernel_row import BOTH, kernel_rows
 from ..onednn import in_turn, Run
 from .products.product_update import Bands, bands, step_kernel, Weight
@@ -22,7 +22,7 @@ def _update(r: Request) -> ChosenKernel | None:
     a, data = r.attrs, r.inputs[2]
     s = Sizes.of(a.rnn, data)
     count = s.T * s.B
-    kinds = r.dtypes[len(r.dtypes) - len(_rnn_update.halves(a, r.dtypes)[1]) :]
+    kinds = r.dtypes[len(r.dtypes) - len(RnnUpdate.halves(a, r.dtypes)[1]) :]
     stride = r.inputs[0][3]
     found: dict[tuple[int, tuple[int, int]], Bands] = {}
     for part in matrices(a.rnn, s):
@@ -42,7 +42,7 @@ def _update(r: Request) -> ChosenKernel | None:
     ]
 
     def connect(xp: Any, a: Any, *args: Any, work: Any) -> Run:
-        given, (*own, hyper) = _rnn_update.halves(a, args)
+        given, (*own, hyper) = RnnUpdate.halves(a, args)
         factor, *room = carve(work, pieces)
         calls: list[Run] = []
         for part in matrices(a.rnn, s):
@@ -72,4 +72,4 @@ def _parts(s: Sizes, direction: int) -> tuple[slice, ...]:
     return tuple(slice(begin * s.B, end * s.B) for begin, end in spans)
 
 
-ROWS = kernel_rows(BOTH, {_rnn_update: _update})
+ROWS = kernel_rows(BOTH, {RnnUpdate: _update})

@@ -31,7 +31,7 @@ from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
 from .routine import code_of, Int, Program
 from .taps import TAPS
-from .tiles import clear, Epilogue, input_routines, LINE, NBYTES, output_routine, Prologue, Source
+from .tiles import clear, Epilogue, input_routines, LINE, NBYTES, output_routine, Prologue, TileSource
 
 _POINTERS = ("data", "weight", "u", "factor", "bias", "out", "addend", "work", *LINE)
 SLOTS = (
@@ -96,7 +96,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
             c0 = f.times(part.index, g["cs"])
             own_line = [f.at(g[x], f.times(c0, 4)) for x in LINE] if prologue.line else []
             own_data = f.at(g["data"], f.times(c0, size))
-            images = Source(f, into, own_data, g["h"], g["w"], in_pixel, blocks, zeros, own_line)
+            images = TileSource(f, into, own_data, g["h"], g["w"], in_pixel, blocks, zeros, own_line)
             with f.when(by_item):
                 make_u(f0, c0, 0, g["cs"])
             fresh = f.flag(f.is_("eq", part.index, 0))

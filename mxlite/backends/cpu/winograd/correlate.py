@@ -26,7 +26,7 @@ from .linear import both_sides
 from .product import outer_routine
 from .routine import code_of, Program
 from .taps import TAPS, write_taps
-from .tiles import ADDEND_LINE, clear, gradient_routines, input_routines, LINE, NBYTES, Prologue, Source
+from .tiles import ADDEND_LINE, clear, gradient_routines, input_routines, LINE, NBYTES, Prologue, TileSource
 
 _POINTERS = ("data", "d_out", "d_weight", "work", "sums", *LINE, *ADDEND_LINE)
 SLOTS = (
@@ -62,7 +62,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
         f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
         own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item, g["s_size"]))
         s = f.either(one, own, shared)
-        data = Source(
+        data = TileSource(
             f,
             into,
             f.at(g["data"], f.times(c0, size)),
@@ -74,7 +74,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
             [f.at(g[x], f.times(c0, 4)) for x in prologue.lines],
             g["gap"] if prologue.addend else None,
         )
-        d_out = Source(
+        d_out = TileSource(
             f,
             into_y,
             f.at(g["d_out"], f.times(f0, size)),

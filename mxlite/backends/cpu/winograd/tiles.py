@@ -50,12 +50,12 @@ class Into(NamedTuple):
 
 
 def input_routines(p: Program, grid: Grid, dtype: str, prologue: Prologue) -> Into:
-    """Bt d B of one tile, for `Source`."""
+    """Bt d B of one tile, for `TileSource`."""
     return _into(p, "input", grid, dtype, prologue, lambda k: algorithm(grid.m, k).input)
 
 
 def gradient_routines(p: Program, grid: Grid, dtype: str) -> Into:
-    """A dY At of one tile, for `Source`."""
+    """A dY At of one tile, for `TileSource`."""
     return _into(p, "gradient", grid, dtype, Prologue(), lambda k: transposed(algorithm(grid.m, k).output))
 
 
@@ -230,7 +230,7 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
     return name
 
 
-class Source:
+class TileSource:
     """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel,
     pixels being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
     `line`: addresses of the factors and the shifts of these channels, if `into` needs any; `gap`: bytes from

@@ -12,7 +12,7 @@ import os
 
 from ....core.disk import kept
 from . import nvrtc
-from .source import Source
+from .source import KernelSource
 
 VERSION = 1  # a higher number invalidates what older ones left
 MOST_BYTES = 512 * 2**20  # on disk; the least recently used files are removed
@@ -21,7 +21,7 @@ _MAGIC = b"mxlite cubin 1\n"
 _ELF = b"\x7fELF"
 
 
-def compiled(source: Source, architecture: str) -> bytes:
+def compiled(source: KernelSource, architecture: str) -> bytes:
     """The cubin of `source`, from disk or from NVRTC. Raises CompilationError."""
     key = _key(source, architecture)
     path = _path(key)
@@ -42,7 +42,7 @@ def _keep(key: str, cubin: bytes) -> None:
         kept.make_room(os.path.dirname(path), MOST_BYTES)
 
 
-def _key(source: Source, architecture: str) -> str:
+def _key(source: KernelSource, architecture: str) -> str:
     parts = (str(VERSION), architecture, repr(nvrtc.version()), repr(source.options), source.text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

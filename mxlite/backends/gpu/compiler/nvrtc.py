@@ -18,7 +18,7 @@ from typing import Any
 
 from ....core.errors import DeviceError, MXLiteError
 from ..vendor.libraries import candidates
-from .source import Source
+from .source import KernelSource
 
 NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll")
 BUILTINS = ("libnvrtc-builtins.so.[0-9]*", "nvrtc-builtins64_[0-9]*.dll")
@@ -115,7 +115,7 @@ def target(major: int, minor: int) -> str:
     return f"sm_{known[-1]}"
 
 
-def compile(source: Source, architecture: str) -> tuple[bytes, str]:
+def compile(source: KernelSource, architecture: str) -> tuple[bytes, str]:
     """(cubin, log) of `source` for `architecture`, as "sm_90". Raises CompilationError with NVRTC's words."""
     lib = library()
     if lib is None:

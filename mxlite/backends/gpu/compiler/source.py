@@ -22,7 +22,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """`text` defines kernels (extern "C"). `options` are NVRTC's, besides the architecture.
 
     Products and sums are not contracted unless `contract` is set: without it, a generated kernel does the

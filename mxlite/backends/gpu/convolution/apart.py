@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from ....graph.gradient import _grad_add
+from ....graph.gradient import GradAdd
 from ....graph.ir import Shape
 from ....graph.opdef import DType, NoAttrs
 from ...base import Request
@@ -55,7 +55,7 @@ class Apart:
 
 @functools.lru_cache(maxsize=256)
 def _sum(device: Any, shape: Shape, dtype: DType) -> Loop:
-    r = Request(_grad_add, NoAttrs(), (shape, shape), (shape,), dtype, (dtype, dtype))
+    r = Request(GradAdd, NoAttrs(), (shape, shape), (shape,), dtype, (dtype, dtype))
     p = program(r, KNOWN, FLOATS)
     assert p is not None
     return Loop(device, p.expression, p.constants, p.views, (dtype, dtype), p.shape, (dtype,))

@@ -13,7 +13,7 @@ from typing import Any
 from ....graph.ir import Shape
 from ....ops.nn.conv_kernels import Geometry
 from ..runtime.device import Device, Run
-from ..vendor.cudnn import dense, DTYPES, LIMIT, Maker, Plan, Session, Tensor
+from ..vendor.cudnn import CudnnPlan, dense, DTYPES, LIMIT, Maker, Session, Tensor
 from .windowed import Correlate, Gather
 
 OUT, DATA, WEIGHT = "output", "data", "weight"
@@ -36,7 +36,7 @@ class Convolved:
     """One direction on cuDNN; `own` computes it if arrays are not aligned as cuDNN needs."""
 
     device: Device
-    plan: Plan
+    plan: CudnnPlan
     own: Gather | Correlate
 
     @property
@@ -82,7 +82,7 @@ def by_cudnn(
 
 def planned(
     session: Session, kind: str, g: Geometry, last: bool, tail: Tail, limit: int = LIMIT
-) -> Plan | None:
+) -> CudnnPlan | None:
     """The plan of one direction."""
     key, name = (kind, g, last, tail), f"cudnn {_NAMES[kind]}"
     return session.plan(key, name, str(g.dtype), lambda m: _graph(m, kind, g, last, tail), limit)

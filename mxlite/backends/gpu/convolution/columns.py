@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 from ..matrix import gemm
 from ..matrix.gemm import Product
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -30,7 +30,7 @@ LIMIT = 64 << 20  # bytes of columns, unless one sample has more
 
 
 @functools.lru_cache(maxsize=64)
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """The kernels "columns" and "images"."""
     head = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
     bounds = f'extern "C" __global__ void __launch_bounds__({THREADS})'
@@ -40,7 +40,7 @@ def source(dtype: str) -> Source:
         f"{bounds} images(Convolution g, const T *made, const T *addend, T *y, int64 samples) {{\n"
         "    images_of<T, C>(g, made, addend, y, samples);\n}\n"
     )
-    return Source(
+    return KernelSource(
         shared("types", "index", "convolution", "depthwise", "columns") + head + text, contract=True
     )
 

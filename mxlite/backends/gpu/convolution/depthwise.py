@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from .numbers import fits, Numbers, numbers, sides
 from .tiles import computed, MULTIPROCESSORS, THREADS
@@ -25,7 +25,7 @@ MOST_BLOCKS = 65535  # of the second and third axis of a grid
 
 
 @functools.lru_cache(maxsize=64)
-def source(dtype: str, pack: int) -> Source:
+def source(dtype: str, pack: int) -> KernelSource:
     """The kernels "depthwise_gather" and "depthwise_correlate"."""
     head = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
     bounds = f'extern "C" __global__ void __launch_bounds__({THREADS}, 4)'
@@ -36,7 +36,7 @@ def source(dtype: str, pack: int) -> Source:
         f"{bounds} depthwise_correlate(Convolution g, int lanes, const T *x, const T *y, C *sums) {{\n"
         f"    depthwise_correlated<T, C, {pack}>(g, lanes, x, y, sums);\n}}\n"
     )
-    return Source(shared("types", "index", "convolution", "depthwise") + head + text, contract=True)
+    return KernelSource(shared("types", "index", "convolution", "depthwise") + head + text, contract=True)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 
 THREADS = 256
 MULTIPROCESSORS = 132
@@ -64,7 +64,7 @@ def chosen(dtype: str, rows: int, columns: int, times: int, tensor: bool = False
 
 
 @functools.lru_cache(maxsize=256)
-def gather(dtype: str, tile: Tile, along_k: bool, pack: int) -> Source:
+def gather(dtype: str, tile: Tile, along_k: bool, pack: int) -> KernelSource:
     """The kernel "gather": output, or gradient in data."""
     form = _form(tile, along_k, f"{pack}, 1")
     parameters = ("Convolution g", "const T *x", "const T *w", "const T *bias", "const T *addend", "T *y")
@@ -72,7 +72,7 @@ def gather(dtype: str, tile: Tile, along_k: bool, pack: int) -> Source:
 
 
 @functools.lru_cache(maxsize=256)
-def correlate(dtype: str, tile: Tile, along_k: bool, pack: int, columns: int) -> Source:
+def correlate(dtype: str, tile: Tile, along_k: bool, pack: int, columns: int) -> KernelSource:
     """The kernel "correlate": parts of the gradient in the weight; `columns` of y are read at once."""
     form = _form(tile, along_k, f"{pack}, {columns}")
     parameters = ("Convolution g", "const T *x", "const T *y", "C *sums")
@@ -80,16 +80,16 @@ def correlate(dtype: str, tile: Tile, along_k: bool, pack: int, columns: int) ->
 
 
 @functools.lru_cache(maxsize=16)
-def packed_weight(dtype: str) -> Source:
+def packed_weight(dtype: str) -> KernelSource:
     """The kernel "packed_weight": a weight in the layout for tensor cores."""
     wide = "const T *w, T *to, uint32 made, uint32 summed, uint32 taps, int transposed, int64 size"
     call = "packed<T>(w, to, made, summed, taps, transposed, size);"
     text = _head(dtype) + shared("tensor", "convolution_tensor")
-    return Source(text + _kernel("packed_weight", (wide,), call, str(THREADS)))
+    return KernelSource(text + _kernel("packed_weight", (wide,), call, str(THREADS)))
 
 
 @functools.lru_cache(maxsize=64)
-def sums(dtype: str) -> Source:
+def sums(dtype: str) -> KernelSource:
     """The kernels "added_sums" of parts of a gradient, and "channel_parts" of the bias's."""
     wide = "const C *parts, T *out, int64 size, int slices"
     parts = (
@@ -101,7 +101,7 @@ def sums(dtype: str) -> Source:
         _kernel("added_sums", (wide,), "added_up<T, C>(parts, out, size, slices);", str(THREADS)),
         _kernel("channel_parts", (parts,), f"channel_sums<T, C>({names});", str(THREADS)),
     )
-    return Source(_head(dtype) + "".join(text), contract=True)
+    return KernelSource(_head(dtype) + "".join(text), contract=True)
 
 
 def computed(dtype: str) -> str:
@@ -123,12 +123,12 @@ def _head(dtype: str) -> str:
     return shared("types", "index", "convolution") + types
 
 
-def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> Source:
+def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> KernelSource:
     # Two blocks on a multiprocessor: while one waits for memory the other computes. A thread with 64 results
     # has enough work to hide latency, and too few registers left for blocks of 512 threads.
     bounds = str(THREADS) if tile.high * tile.wide == 64 else f"{THREADS}, 2"
     head = _head(dtype) + (shared("tensor", "convolution_tensor") if tile.tensor else "")
-    return Source(head + _kernel(name, parameters, call, bounds), contract=True)
+    return KernelSource(head + _kernel(name, parameters, call, bounds), contract=True)
 
 
 def _kernel(name: str, parameters: Sequence[str], call: str, bounds: str) -> str:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ....core.process import forks
-from ..compiler.source import kernel, shared, Source
+from ..compiler.source import kernel, KernelSource, shared
 from ..runtime.array import DeviceArray
 from ..runtime.cuda_device import CudaDevice
 from ..runtime.device import Arguments, Run
@@ -110,7 +110,7 @@ class RandomState:
         self._after = None
 
 
-_SOURCE = Source(
+_SOURCE = KernelSource(
     shared("types")
     + kernel("set_random_state", ["uint64 *state", "uint64 seed", "uint64 step"],
              ["state[0] = seed;", "state[1] = step;"], 1)

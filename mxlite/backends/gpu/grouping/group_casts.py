@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
-from ...fused.cast_group import _fused_casts, CastGroupAttrs
+from ...fused.cast_group import CastGroupAttrs, FusedCasts
 from ...passes.remat.ways import is_stage
 from ...passes.target import Target
 from ...rewrite import graph_pass, Stage, Step
@@ -72,4 +72,4 @@ def _joined(graph: Graph, group: list[Node]) -> Node:
     first = group[0]
     attrs = CastGroupAttrs(str(graph.dtypes[Entry(first)]), len(group))
     name = f"{first.name}_and_{len(group) - 1}_more"
-    return Node(_fused_casts, attrs, tuple(n.inputs[0] for n in group), name)
+    return Node(FusedCasts, attrs, tuple(n.inputs[0] for n in group), name)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....graph import Graph, Node
-from ...fused.update_group import _fused_updates, GroupAttrs
+from ...fused.update_group import FusedUpdates, GroupAttrs
 from ...passes.target import Target
 from ...rewrite import graph_pass, Stage, Step
 from .groups import Groups, SMALL_BYTES
@@ -56,7 +56,7 @@ def _joined(graph: Graph, groups: list[list[Node]]) -> Graph:
         attrs = GroupAttrs(first.op, replace(first.attrs, row=0), tuple(n.attrs.row for n in group))
         inputs = [e for n in group for e in n.inputs[:-1]]
         name = f"{first.name}_and_{len(group) - 1}_more"
-        made.append(Node(_fused_updates, attrs, (*inputs, first.inputs[-1]), name))
+        made.append(Node(FusedUpdates, attrs, (*inputs, first.inputs[-1]), name))
     effects = [n for n in graph.effects if n not in member]
     order = [n for n in graph.nodes if n not in member]
     return replace(graph, effects=(*effects, *made), order=(*order, *made))

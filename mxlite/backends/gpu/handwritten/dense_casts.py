@@ -14,7 +14,7 @@ from typing import Any
 
 from ....core.dtype import as_dtype
 from ..compiler.kinds import FLOATS
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, Run
 
 THREADS = 256
@@ -88,7 +88,7 @@ def pack_of(given: str, made: str) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def source_of(given: str, made: str, capacity: int) -> Source:
+def source_of(given: str, made: str, capacity: int) -> KernelSource:
     """The kernel "casts" from one dtype to another, for at most `capacity` arrays, 1 or a power of two."""
     pack, kinds = pack_of(given, made), (NAMES[given], NAMES[made])
     text = shared("types", "index") + (
@@ -117,7 +117,7 @@ def source_of(given: str, made: str, capacity: int) -> Source:
         f"    p.out[at] = {conversion(given, made, 'p.given[at]')};",
     ]
     parameters = ["const __grid_constant__ Parts parts", "int count"]
-    return Source(text + kernel("casts", parameters, body, THREADS))
+    return KernelSource(text + kernel("casts", parameters, body, THREADS))
 
 
 def conversion(given: str, made: str, x: str) -> str:

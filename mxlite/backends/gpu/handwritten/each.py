@@ -6,14 +6,14 @@ import ctypes
 import functools
 from typing import Any
 
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, nothing, pointer, Run
 
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 32
 
 
-def each(device: Device, text: Source, name: str, n: int, *values: Any) -> Run:
+def each(device: Device, text: KernelSource, name: str, n: int, *values: Any) -> Run:
     """The call of the kernel `name` for `n` work items.
 
     The kernel's parameters are `int64 n` and then `values`: arrays and None are addresses, ints `int`, floats
@@ -37,7 +37,7 @@ def _argument(device: Device, value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def typed(dtype: str, *files: str) -> Source:
+def typed(dtype: str, *files: str) -> KernelSource:
     """Files of cuda/ for arrays of T, with intermediate values of type A."""
     types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
-    return Source(shared("types", "index", "math") + types + shared(*files))
+    return KernelSource(shared("types", "index", "math") + types + shared(*files))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, nothing, pointer, Run
 from .dense_casts import cast_all, conversion, is_dense
 
@@ -36,10 +36,10 @@ def fill(device: Device, target: Any, value: float) -> Run:
 
 
 @functools.cache
-def _fill_source(width: int) -> Source:
+def _fill_source(width: int) -> KernelSource:
     word = _WORDS[width]
     body = [f"MX_EACH(at, size) out[at] = ({word})bits;"]
-    return Source(
+    return KernelSource(
         shared("types", "index")
         + kernel("fill", [f"{word} *out", "uint64 bits", "int64 size"], body, THREADS)
     )
@@ -93,7 +93,7 @@ def _steps(target: Any, source: Any) -> tuple[list[int], list[int], list[int]]:
 
 
 @functools.cache
-def _convert_source(given: str) -> Source:
+def _convert_source(given: str) -> KernelSource:
     """The kernel "convert" from one dtype to the one of NAMES whose number is `made`."""
     parameters = [f"const {NAMES[given]} *in", "void *out", "int made", "int64 size"]
     parameters += [f"int64 {name}{i}" for name in "nts" for i in range(MOST_AXES)]
@@ -108,4 +108,4 @@ def _convert_source(given: str) -> Source:
         element = conversion(given, made, "in[from_]")
         body.append(f"    case {number}: (({NAMES[made]} *)out)[to_] = {element}; break;")
     body += ["    }", "}"]
-    return Source(shared("types", "index") + kernel("convert", parameters, body, THREADS))
+    return KernelSource(shared("types", "index") + kernel("convert", parameters, body, THREADS))

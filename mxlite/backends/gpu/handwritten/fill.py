@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ..compiler.source import shared, Source
+from ..compiler.source import KernelSource, shared
 from ..runtime.device import Arguments, Device, nothing, pointer, Run
 
 THREADS = 256
@@ -25,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(256) fill_bytes(uint8 *out, uint64 
 """
 
 
-def source() -> Source:
-    return Source(shared("types", "index") + _TEXT)
+def source() -> KernelSource:
+    return KernelSource(shared("types", "index") + _TEXT)
 
 
 def filled(device: Device, array: Any, element: bytes) -> Run:

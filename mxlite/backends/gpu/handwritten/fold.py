@@ -18,7 +18,7 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ...elementwise.collapse import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, Run
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
@@ -76,12 +76,12 @@ class Parameters(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=64)
-def source(dtype: DType) -> Source:
+def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
     types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
     types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
     whole = "" if floating(dtype) else "#define WHOLE\n"
-    return Source(shared("types") + types + whole + shared("math", "index", "whole", "group", "fold"))
+    return KernelSource(shared("types") + types + whole + shared("math", "index", "whole", "group", "fold"))
 
 
 def width_of(dtype: DType) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..compiler.source import kernel, shared, Source
+from ..compiler.source import kernel, KernelSource, shared
 from ..runtime.device import Arguments, Device, nothing, pointer, Run
 from .layout import divisor
 from .trace import Move, Sheet
@@ -50,7 +50,7 @@ def axes_of(target: Sheet, source: Sheet | None) -> list[Axis]:
 
 
 @functools.lru_cache(maxsize=256)
-def single_source(unit: int, outer: int, wide: bool, fill: bool) -> Source:
+def single_source(unit: int, outer: int, wide: bool, fill: bool) -> KernelSource:
     """The kernel "single" for units of bytes, `outer` axes before the last; `wide`: more than MOST units."""
     number = "int64" if wide else "uint32"
     parameters = [f"{UNITS[unit]} *out"]
@@ -80,13 +80,13 @@ def single_source(unit: int, outer: int, wide: bool, fill: bool) -> Source:
     else:
         body.append(f"    out[{terms['out']}] = in[{terms['in']}];")
     body.append("}")
-    return Source(shared("types", "index") + kernel("single", parameters, body, THREADS))
+    return KernelSource(shared("types", "index") + kernel("single", parameters, body, THREADS))
 
 
 @functools.lru_cache(maxsize=16)
-def tiles_source(unit: int) -> Source:
+def tiles_source(unit: int) -> KernelSource:
     """The kernel "tiles" for elements of `unit` bytes; see cuda/tiles.cuh."""
-    return Source(shared("types") + f"typedef {UNITS[unit]} T;\n" + shared("tiles"))
+    return KernelSource(shared("types") + f"typedef {UNITS[unit]} T;\n" + shared("tiles"))
 
 
 def moved(device: Device, move: Move, arrays: Any) -> Run:

@@ -17,7 +17,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..compiler.source import kernel, shared, Source
+from ..compiler.source import kernel, KernelSource, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, Run
 from .layout import Divisor
 from .move import axes_of, MOST, moved, ROUNDS, THREADS, UNITS
@@ -26,7 +26,7 @@ from .trace import Move
 MOST_PARTS = 32  # in the parameters of a launch: 48 bytes each
 
 
-class Part(NamedTuple):
+class MovePart(NamedTuple):
     """`rows` rows of `nbytes`; addresses of the first ones, and row strides in bytes."""
 
     out: int
@@ -65,7 +65,7 @@ class _Parts(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=8)
-def parts_source(unit: int) -> Source:
+def parts_source(unit: int) -> KernelSource:
     """The kernel "parts" for units of so many bytes."""
     text = shared("types", "index") + f"typedef {UNITS[unit]} T;\n"
     text += "struct Part { T *out; const T *given; int64 units, out_step, given_step; Divisor width; };\n"
@@ -77,13 +77,13 @@ def parts_source(unit: int) -> Source:
         "    p.out[row * p.out_step + k] = p.given[row * p.given_step + k];",
         "}",
     ]
-    return Source(text + kernel("parts", ["Parts parts"], body, THREADS))
+    return KernelSource(text + kernel("parts", ["Parts parts"], body, THREADS))
 
 
 def all_moved(device: Device, moves: Sequence[Move], arrays: Any) -> Run:
     """The call that performs `moves`, in their order where that matters."""
     runs: list[Run] = []
-    parts: list[Part] = []
+    parts: list[MovePart] = []
     alone: list[Move] = []  # the same moves, one by one
 
     def close() -> None:
@@ -107,7 +107,7 @@ def all_moved(device: Device, moves: Sequence[Move], arrays: Any) -> Run:
     return InOrder([run for run in runs if run is not nothing])
 
 
-def _part(device: Device, move: Move, arrays: Any) -> Part | None:
+def _part(device: Device, move: Move, arrays: Any) -> MovePart | None:
     """A copy as a part of rows; None if it is none."""
     if move.source is None:
         return None
@@ -122,10 +122,10 @@ def _part(device: Device, move: Move, arrays: Any) -> Part | None:
     rows, out_step, given_step = axes[0] if len(axes) == 2 else (1, n, n)
     if out_step < n or given_step < 0 or move.target.size * item > MOST:
         return None
-    return Part(out, given, rows, n * item, out_step * item, given_step * item)
+    return MovePart(out, given, rows, n * item, out_step * item, given_step * item)
 
 
-def _are_apart(a: Part, b: Part) -> bool:
+def _are_apart(a: MovePart, b: MovePart) -> bool:
     """True if neither reads or writes a byte that the other writes."""
     (out, given), (other_out, other_given) = a.extents(), b.extents()
     if _meet(out, other_given) or _meet(other_out, given):
@@ -142,8 +142,8 @@ def _meet(a: range, b: range) -> bool:
     return a.start < b.stop and b.start < a.stop
 
 
-def _launches(device: Device, parts: Sequence[Part]) -> list[Run]:
-    by_unit: dict[int, list[Part]] = {}
+def _launches(device: Device, parts: Sequence[MovePart]) -> list[Run]:
+    by_unit: dict[int, list[MovePart]] = {}
     for part in parts:
         by_unit.setdefault(part.unit, []).append(part)
     runs = []
@@ -153,7 +153,7 @@ def _launches(device: Device, parts: Sequence[Part]) -> list[Run]:
     return runs
 
 
-def _launch(device: Device, unit: int, parts: Sequence[Part]) -> Run:
+def _launch(device: Device, unit: int, parts: Sequence[MovePart]) -> Run:
     table = _Parts()
     for made, p in zip(table.part, parts):
         made.out, made.given, made.units = p.out, p.given, p.rows * p.nbytes // unit

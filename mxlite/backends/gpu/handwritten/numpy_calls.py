@@ -20,9 +20,9 @@ import numpy as np
 
 from ....graph.opdef import DType
 from ....ops.rnn.rnn_cells import CELLS
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..matrix import column_sum, gemm
-from ..runtime.array import _Addresses
+from ..runtime.array import Addresses
 from ..runtime.device import Arguments, Device, InOrder, pointer, Run
 from .elements import blocks
 
@@ -58,12 +58,12 @@ def ghost(device: Device, x: Any) -> Any:
 
 def ghost_at(address: int, shape: tuple[int, ...], dtype: DType) -> Any:
     """A ghost at an address."""
-    flat = np.asarray(_Addresses(address, (prod(shape) * dtype.itemsize,), 1)).view(np.uint8)
+    flat = np.asarray(Addresses(address, (prod(shape) * dtype.itemsize,), 1)).view(np.uint8)
     return flat.view(dtype).reshape(shape)
 
 
 @functools.lru_cache(maxsize=64)
-def source(out: str, x: str, y: str) -> Source:
+def source(out: str, x: str, y: str) -> KernelSource:
     """The kernel "apply", out = operation(x, y) where `where` is true, for elements of these types."""
     compute = "double" if "float64" in (out, x, y) else "float"
     parameters = [f"{NAMES[out]} *out", f"const {NAMES[x]} *first", f"const {NAMES[y]} *second"]
@@ -88,7 +88,7 @@ def source(out: str, x: str, y: str) -> Source:
         f"    out[{at('o')}] = from<{NAMES[out]}>(z);",
         "}",
     ]
-    return Source(shared("types", "math", "index") + kernel("apply", parameters, body, THREADS))
+    return KernelSource(shared("types", "math", "index") + kernel("apply", parameters, body, THREADS))
 
 
 class Calls:
@@ -116,7 +116,7 @@ class Calls:
         """Counterpart of numpy.copyto."""
         self._apply("copy", value, out=target, where=where)
 
-    def launch(self, text: Source, name: str, elements: int, values: list[Any]) -> None:
+    def launch(self, text: KernelSource, name: str, elements: int, values: list[Any]) -> None:
         """Record a kernel with a thread for each of so many elements."""
         self.count += bool(elements)
         if not self.launches or not elements:
@@ -208,7 +208,7 @@ class Drops:
 
 
 @functools.cache
-def _masking(kind: str) -> Source:
+def _masking(kind: str) -> KernelSource:
     """The kernel "mask". The numbers are those of RandomStream.fill_uniform in float32."""
     c = NAMES[kind]
     parameters = [f"{c} *x", "int64 size", "const uint64 *state", "uint32 stream", "int64 start", "float p"]
@@ -222,7 +222,7 @@ def _masking(kind: str) -> Source:
         "}",
     ]
     text = kernel("mask", [*parameters, "double scale"], body, THREADS)
-    return Source(shared("types", "index", "philox") + text)
+    return KernelSource(shared("types", "index", "philox") + text)
 
 
 class _Add:
@@ -242,7 +242,7 @@ class _Add:
 
 
 @functools.lru_cache(maxsize=4)
-def _strided_sum(kind: str) -> Source:
+def _strided_sum(kind: str) -> KernelSource:
     """A kernel in which a thread adds up a column, from the first row to the last."""
     parameters = [
         f"const {NAMES[kind]} *x",
@@ -258,7 +258,7 @@ def _strided_sum(kind: str) -> Source:
         "    out[j] = sum;",
         "}",
     ]
-    return Source(shared("types", "index") + kernel("strided_column_sum", parameters, body, THREADS))
+    return KernelSource(shared("types", "index") + kernel("strided_column_sum", parameters, body, THREADS))
 
 
 def _lie(x: Any) -> tuple[bool, int]:

@@ -16,7 +16,7 @@ from ....core.dtype import as_dtype
 from ....graph.opdef import DType
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiler.kinds import computed_in, floating, kind
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from .fill import zeros
 from .fold import sum_type, width_of
@@ -55,16 +55,16 @@ class Segments(ctypes.Structure):
 
 
 @functools.cache
-def sort_source() -> Source:
-    return Source(shared("types", "index", "whole", "sort"))
+def sort_source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "sort"))
 
 
 @functools.lru_cache(maxsize=16)
-def source(dtype: DType) -> Source:
+def source(dtype: DType) -> KernelSource:
     """The kernels that add up rows of one dtype."""
     types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
     types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
-    return Source(shared("types") + types + shared("math", "group", "index", "segments"))
+    return KernelSource(shared("types") + types + shared("math", "group", "index", "segments"))
 
 
 class SortedIndices:

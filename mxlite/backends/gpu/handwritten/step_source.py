@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from ...elementwise.update import Form, Traced
-from ..compiler.source import NAMES, shared, Source
+from ..compiler.source import KernelSource, NAMES, shared
 from ..kernels.arithmetic.elementwise import step_lines
 from .weights import PACK, text, THREADS
 
@@ -21,7 +21,7 @@ from .weights import PACK, text, THREADS
 @functools.lru_cache(maxsize=1024)
 def source(
     decaying: Traced, plain: Traced, dtypes: tuple[str, ...], master: bool, rates: str, capacity: int
-) -> Source:
+) -> KernelSource:
     """The kernel "update". dtypes: of weight (and `out`), gradient, states, and with `master` the copy.
 
     rates: the dtype of rates in device memory. Only the expressions' structure counts, not their numbers.
@@ -30,7 +30,7 @@ def source(
     count, wide = len(dtypes), dtypes[-1] if master else dtypes[0]
     compute = "double" if wide == "float64" else "float"
     narrow = wide if wide in ("float16", "bfloat16") else ""
-    return Source(
+    return KernelSource(
         shared("types", "math", "index")
         + f"typedef {compute} C;\n"
         + text(count + 1, capacity, NAMES[rates])

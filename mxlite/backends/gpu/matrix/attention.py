@@ -19,8 +19,8 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ....ops.nn.attention_kernels import Plan
-from ..compiler.source import kernel, NAMES, shared, Source
+from ....ops.nn.attention_kernels import AttentionPlan
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 
 TILE = {"float": 64, "double": 32}
@@ -43,7 +43,7 @@ class Sizes(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=64)
-def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Source:
+def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> KernelSource:
     """The kernels of a `part`: "forward", "gradient" (with that of delta), "mask" or "zero".
 
     columns: those of a tile of the result. drops: True if weights are dropped.
@@ -51,7 +51,7 @@ def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Sou
     if part == "zero":
         body = ["MX_EACH(at, count) made[at] = 0;"]
         one = kernel("attention_zero", ["uint8 *made", "int64 count"], body, DELTA_THREADS)
-        return Source(shared("types", "index") + one)
+        return KernelSource(shared("types", "index") + one)
     t = NAMES[dtype]
     c = "double" if dtype == "float64" else "float"
     n, kind = TILE[c], NAMES[length]
@@ -64,7 +64,7 @@ def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Sou
         parameters = ["Sizes z", *given, *masks, "const uint64 *state", f"{t} *out", f"{c} *log_sum"]
         call = f"attend<{t}, {c}, {kind}, {n}, {columns}>("
         call += "z, query, key, value, mask, length, state, out, log_sum);"
-        return Source(
+        return KernelSource(
             text + kernel("attention", parameters, [call], threads, BLOCKS[columns] if not drops else 1),
             contract=True,
         )
@@ -74,13 +74,15 @@ def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Sou
     if part == "mask":
         parameters = ["Sizes z", f"const {t} *d_out", *given, *masks, *sums]
         call = f"attend_mask_gradient<{t}, {c}, {kind}, {n}>(z, {arguments});"
-        return Source(text + kernel("attention_mask_gradient", parameters, [call], threads), contract=True)
+        return KernelSource(
+            text + kernel("attention_mask_gradient", parameters, [call], threads), contract=True
+        )
     parameters = ["Sizes z", "int of", f"const {t} *d_out", *given, *masks, *sums]
     call = f"attend_gradient<{t}, {c}, {kind}, {n}, {columns}>(z, of, {arguments});"
     text += kernel("attention_gradient", parameters, [call], threads, BLOCKS[columns] if not drops else 1)
     parameters = [f"const {t} *d_out", f"const {t} *out", f"{c} *delta", "int64 rows", "int columns"]
     call = f"attend_delta<{t}, {c}>(d_out, out, delta, rows, columns);"
-    return Source(text + kernel("attention_delta", parameters, [call], DELTA_THREADS), contract=True)
+    return KernelSource(text + kernel("attention_delta", parameters, [call], DELTA_THREADS), contract=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Attention:
     """The calls of one operator for arrays of these types. `p` is the dropout probability of weights."""
 
     device: Device
-    plan: Plan
+    plan: AttentionPlan
     dtype: str
     mask: Shape | None
     mask_type: str
@@ -102,7 +104,7 @@ class Attention:
         mask = tuple(shapes[3]) if a.use_mask else None
         mask_type = names[3] if a.use_mask else ""
         length_type = names[-1] if a.use_length else "int32"
-        plan = Plan.of(a, shapes)
+        plan = AttentionPlan.of(a, shapes)
         made = cls(device, plan, names[0], mask, mask_type, length_type, a.p)
         z = plan
         tiles = max(z.queries, z.keys) // 32 + 1

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import config
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import Arguments, InOrder, nothing, pointer, Run
 from ..vendor.scratch import padded
 from .attention import Attention, DELTA_THREADS
@@ -32,7 +32,7 @@ PITCH = 8  # rows of scores are a multiple of so many elements: 16 bytes of two-
 
 
 @functools.lru_cache(maxsize=32)
-def source(dtype: str, length: str, drops: bool) -> Source:
+def source(dtype: str, length: str, drops: bool) -> KernelSource:
     """The kernels "attention_weights" and "attention_weights_again"."""
     t, kind = NAMES[dtype], NAMES[length]
     text = shared("types", "math", "philox", "gemm") + f"constexpr bool DROPS = {str(drops).lower()};\n"
@@ -49,7 +49,7 @@ def source(dtype: str, length: str, drops: bool) -> Source:
         "    delta, weights, d_scores);",
     ]
     text += kernel("attention_weights_again", parameters, body, DELTA_THREADS)
-    return Source(text, contract=True)
+    return KernelSource(text, contract=True)
 
 
 def _scratch(dtype: str, backward: bool) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 
 from ....core import config
 from ..runtime.device import InOrder, Run
-from ..vendor.cublaslt import Call, Choice, choices, CublasError, Library, Multiplication, SIZES
+from ..vendor.cublaslt import Choice, choices, CublasError, CublasLtCall, Library, Multiplication, SIZES
 from . import tiled_gemm
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Addresses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class GemmPlan:
     """`calls` products of one form, successive ones `steps` elements (of a, b, c) apart.
 
     `finish`: the epilogue that is left to a pass of our own.
@@ -132,7 +132,7 @@ def _choices(device: Any, form: Multiplication, limit: int) -> tuple[Choice, ...
             return ()
 
 
-def plans(device: Any, p: Product) -> list[Plan]:
+def plans(device: Any, p: Product) -> list[GemmPlan]:
     """Candidate plans, the one that should be fastest first; none if cuBLASLt cannot compute it."""
     lib: Library | None = getattr(device, "blas", None)  # only a real GPU has it, and not each of those
     if lib is None or p.dtype not in SIZES or not (p.m and p.n and p.k and p.batch[0] and p.batch[1]):
@@ -146,14 +146,14 @@ def plans(device: Any, p: Product) -> list[Plan]:
     made = (
         []
         if p.bias == "rows"
-        else [Plan(form, choice, calls, steps, None) for choice in _found(device, form)]
+        else [GemmPlan(form, choice, calls, steps, None) for choice in _found(device, form)]
     )
     finishes = bool(p.bias or p.activation or p.slope)
     if (made and not p.row_sums) or not (finishes or p.row_sums):
         return made
     # Measurements decide if sums are better fused with the product or computed apart.
     form = _form(q, fused=False)
-    return made + [Plan(form, c, calls, steps, p if finishes else None) for c in _found(device, form)]
+    return made + [GemmPlan(form, c, calls, steps, p if finishes else None) for c in _found(device, form)]
 
 
 def _found(device: Any, form: Multiplication) -> tuple[Choice, ...]:
@@ -162,7 +162,7 @@ def _found(device: Any, form: Multiplication) -> tuple[Choice, ...]:
     return _choices(device, form, min(MOST_SCRATCH, max(LEAST_SCRATCH, nbytes // SHARE)))
 
 
-def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
+def connect(device: Any, plan: GemmPlan, where: Addresses, work: int, room: int) -> Run | None:
     """The call for matrices at these addresses; `work` is `room` bytes, at least the plan's.
 
     None if they are less aligned than required, and no algorithm accepts them. Sums of rows are
@@ -192,7 +192,7 @@ def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> 
     for i in range(plan.calls):
         x, y, z = (s * i for s in plan.steps)
         addresses = (a + x * item, b + y * item, c + z * made, beside, known + z * made, added + z * made)
-        runs.append(Call(device, lib, handle, form, choice, addresses, work))
+        runs.append(CublasLtCall(device, lib, handle, form, choice, addresses, work))
     if plan.finish is not None:
         runs.append(tiled_gemm.finish(device, plan.finish, c, bias, known))
     return runs[0] if len(runs) == 1 else InOrder(runs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 
 COLUMNS, LANES = 32, 8  # of a block: threads along a row, and rows at a time
@@ -34,7 +34,7 @@ def fits(rows: int, columns: int, dtype: str) -> bool:
 
 
 @functools.lru_cache(maxsize=32)
-def source(given: str, made: str, compute: str) -> Source:
+def source(given: str, made: str, compute: str) -> KernelSource:
     """The kernel "column_sum" from elements of one C++ type to another."""
     parameters = [f"const {given} *from_", f"{made} *to_", "int rows", "int columns", "int slabs"]
     body = [
@@ -52,7 +52,7 @@ def source(given: str, made: str, compute: str) -> Source:
         f"    to_[(int64)blockIdx.y * columns + column] = from<{made}>(sum);",
         "}",
     ]
-    return Source(shared("types") + kernel("column_sum", parameters, body, COLUMNS * LANES))
+    return KernelSource(shared("types") + kernel("column_sum", parameters, body, COLUMNS * LANES))
 
 
 def launches(rows: int, columns: int) -> int:

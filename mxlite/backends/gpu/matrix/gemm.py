@@ -26,7 +26,7 @@ from ..runtime.device import Device, InOrder, Run
 from ..runtime.memory import is_capturing
 from ..vendor.cublaslt import CublasError
 from . import blas_gemm, column_sum, tiled_gemm
-from .blas_gemm import Addresses, Plan
+from .blas_gemm import Addresses, GemmPlan
 
 _log = logging.getLogger("mxlite")
 
@@ -200,7 +200,9 @@ def row_sums_workspace(p: Product) -> int:
     return column_sum.workspace(p.k, p.m, p.dtype) if p.row_sums else 0
 
 
-def _by_library(device: Any, p: Product, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
+def _by_library(
+    device: Any, p: Product, plan: GemmPlan, where: Addresses, work: int, room: int
+) -> Run | None:
     """cuBLASLt's call, followed by the epilogue it lacks; None if it cannot take these addresses."""
     run = blas_gemm.connect(device, plan, where, work, room)
     if run is None or not p.row_sums or plan.form.row_sums:
@@ -208,7 +210,7 @@ def _by_library(device: Any, p: Product, plan: Plan, where: Addresses, work: int
     return InOrder([run, row_sums(device, p, where.a, where.sums, work)])
 
 
-def _chosen(device: Device, p: Product) -> Plan | None:
+def _chosen(device: Device, p: Product) -> GemmPlan | None:
     """cuBLASLt's plan for it; None: our own kernel."""
     tf32 = config.allow_tf32() if p.tf32 is None else p.tf32
     key: Any = device
@@ -216,13 +218,13 @@ def _chosen(device: Device, p: Product) -> Plan | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
+def _choose(device: Any, p: Product, tunes: bool) -> GemmPlan | None:
     plans = blas_gemm.plans(device, p)
     if not plans:
         return None
     if not tunes or not hasattr(device, "time"):
         return plans[0]
-    ways: list[Plan | None] = [*plans, *([None] if tiled_gemm.fits(p) else [])]
+    ways: list[GemmPlan | None] = [*plans, *([None] if tiled_gemm.fits(p) else [])]
     names = ["ours" if w is None else _name(p, w) for w in ways]
     facts = (device.name, device.architecture, f"cuBLASLt {device.blas.version}")
     try:
@@ -232,7 +234,7 @@ def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
     return ways[autotune.fastest(repr((*facts, p)), names, lambda i: stage.seconds(ways[i]))]
 
 
-def _name(p: Product, plan: Plan) -> str:
+def _name(p: Product, plan: GemmPlan) -> str:
     """Name of a plan among those for one product."""
     apart = "+sums" if p.row_sums and not plan.form.row_sums else ""
     return hashlib.sha256(plan.choice.algorithm).hexdigest()[:16] + apart
@@ -261,7 +263,7 @@ class _Stage:
             raise OutOfMemoryError(f"{sum(self.nbytes)} bytes to measure a product with.")
         self.arrays: list[Any] = []
 
-    def seconds(self, way: Plan | None) -> float:
+    def seconds(self, way: GemmPlan | None) -> float:
         """Seconds of one run; infinite if it cannot be run."""
         if not self.arrays:
             self.arrays = [self.device.empty(n) for n in self.nbytes]

@@ -11,9 +11,9 @@ import ctypes
 import functools
 from typing import Any
 
-from ....ops.rnn.rnn_cells import _add_hidden, _take, CELLS, Gru, Lstm, Room, Stretch
+from ....ops.rnn.rnn_cells import add_hidden, CELLS, Gru, Lstm, Room, Stretch, take_running
 from ....ops.rnn.rnn_layout import Weights
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import pointer
 
 THREADS = 256
@@ -93,14 +93,14 @@ _KERNELS = {
 
 
 @functools.lru_cache(maxsize=4)
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """All kernels, for arrays of float32 or float64."""
     parts = [shared("types", "math", "index"), f"typedef {NAMES[dtype]} C;\n", _HEAD]
     for name, (parameters, text) in _KERNELS.items():
         lines = [line.strip() for line in text.strip().splitlines()]
         body = ["MX_EACH(e, size) {", "int64 row = e / H, column = e - row * H;", *lines, "}"]
         parts.append(kernel(name, [*parameters, "int64 size", "int64 H"], body, THREADS))
-    return Source("".join(parts))
+    return KernelSource("".join(parts))
 
 
 def _launch(xp: Any, name: str, like: Any, *arrays: Any) -> None:
@@ -128,7 +128,7 @@ class FusedLstm(Lstm):
         if self.bounds is not None:
             super().recall(xp, w, s, spare, order, off)
             return
-        _add_hidden(xp, s.before, w.h, s.pre, spare)
+        add_hidden(xp, s.before, w.h, s.pre, spare)
         self._gates(xp, s.pre)
         c = s.start
         for j in order:
@@ -163,7 +163,7 @@ class FusedLstm(Lstm):
             xp.matmul(s.pre[j], w.h, out=dh)
         else:
             xp.matmul(s.pre[j], w.h, out=room.hidden)
-            _take(xp, dh, room.hidden, off)
+            take_running(xp, dh, room.hidden, off)
 
 
 class FusedGru(Gru):
@@ -188,7 +188,7 @@ class FusedGru(Gru):
         _launch(xp, "gru_gradient", dh, s.pre[j], s.own[j], s.before[j], dh, room.gates, room.full, off)
         xp.matmul(room.gates, w.h, out=room.a)
         xp.add(room.full, room.a, out=room.full)
-        _take(xp, dh, room.full, off)
+        take_running(xp, dh, room.full, off)
 
 
 FUSED_CELLS: dict[str, Any] = {**CELLS, "lstm": FusedLstm, "gru": FusedGru}

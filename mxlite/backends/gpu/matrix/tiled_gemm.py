@@ -12,7 +12,7 @@ import ctypes
 import functools
 from typing import NamedTuple, TYPE_CHECKING
 
-from ..compiler.source import kernel, NAMES, shared, Source
+from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def source(
     step: int,
     activation: str = "",
     slope: str = "",
-) -> Source:
+) -> KernelSource:
     """The kernels "gemm" and, for the second stage of a split sum, "gemm_sum"."""
     c, t, o = COMPUTE[dtype], NAMES[dtype], NAMES[made]
     threads, applied = rows * columns // each**2, f"{ACTIVATIONS[activation]}, {SLOPES[slope]}"
@@ -209,11 +209,11 @@ def source(
     text += kernel(
         "gemm_sum", ["const C *partial", *batch, *finish, "uint32 parts", "int64 count"], adding, SUM_THREADS
     )
-    return Source(text, contract=True)
+    return KernelSource(text, contract=True)
 
 
 @functools.lru_cache(maxsize=64)
-def finish_source(made: str, activation: str, slope: str = "") -> Source:
+def finish_source(made: str, activation: str, slope: str = "") -> KernelSource:
     """The kernel "gemm_finish": a separate pass for the epilogue of a finished product."""
     o, c = NAMES[made], COMPUTE[made]
     batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c", "int64 ldc", "int64 count"]
@@ -230,7 +230,7 @@ def finish_source(made: str, activation: str, slope: str = "") -> Source:
     ]
     parameters = [f"{o} *c", f"const {o} *bias", f"const {o} *known", "int bias_at", *batch]
     text = shared("types", "math", "index", "gemm") + f"typedef {c} C;\n"
-    return Source(text + kernel("gemm_finish", parameters, body, SUM_THREADS), contract=True)
+    return KernelSource(text + kernel("gemm_finish", parameters, body, SUM_THREADS), contract=True)
 
 
 def finish(device: Device, p: Product, c: int, bias: int, known: int) -> Run:

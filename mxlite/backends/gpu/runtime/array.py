@@ -141,15 +141,15 @@ class DeviceArray:
         address = self.address + (start * self.dtype.itemsize if prod(made) else 0)
         return DeviceArray(self.memory, address, made, self.dtype)
 
-    def part(self, key: tuple[Any, ...]) -> DeviceArray | Part:
+    def part(self, key: tuple[Any, ...]) -> DeviceArray | StridedView:
         """View for a key of ints, slices, None and ...; an axis may have a step, or run backwards."""
         # numpy does the arithmetic: on an array over the same addresses whose elements are never read.
-        there = np.asarray(_Addresses(self.address, self.shape, self.dtype.itemsize))
+        there = np.asarray(Addresses(self.address, self.shape, self.dtype.itemsize))
         found = there[key if any(item is Ellipsis for item in key) else (*key, ...)]
         start = found.__array_interface__["data"][0] if found.size else self.address
         if found.flags.c_contiguous:
             return DeviceArray(self.memory, start, found.shape, self.dtype)
-        return Part(self.memory, start, found.shape, found.strides, self.dtype)
+        return StridedView(self.memory, start, found.shape, found.strides, self.dtype)
 
     def _refusal(self, what: str) -> DeviceError:
         return DeviceError(
@@ -176,7 +176,7 @@ class DeviceArray:
         return f"<DeviceArray {self.shape} {self.dtype} at {self.address:#x} on {self.device}>"
 
 
-class Part(NamedTuple):
+class StridedView(NamedTuple):
     """View of a DeviceArray that is not in C order: for `assign` and `fill`, which walk by strides."""
 
     memory: Memory
@@ -202,13 +202,13 @@ class Part(NamedTuple):
         return Flags(c_contiguous=False)
 
 
-def overlap(a: DeviceArray | Part, b: DeviceArray | Part) -> bool:
+def overlap(a: DeviceArray | StridedView, b: DeviceArray | StridedView) -> bool:
     """True if the extents of both, from first to last byte, intersect."""
     (low, high), (start, stop) = extent(a), extent(b)
     return low < stop and start < high
 
 
-def extent(array: DeviceArray | Part) -> tuple[int, int]:
+def extent(array: DeviceArray | StridedView) -> tuple[int, int]:
     """Half-open address range of its bytes; empty if it has none."""
     if not array.size:
         return 0, 0
@@ -217,7 +217,7 @@ def extent(array: DeviceArray | Part) -> tuple[int, int]:
     return low, array.address + sum(e for e in ends if e > 0) + array.dtype.itemsize
 
 
-def is_dense(array: DeviceArray | Part) -> bool:
+def is_dense(array: DeviceArray | StridedView) -> bool:
     """True if its elements are contiguous in C order."""
     step = array.dtype.itemsize
     for n, s in zip(reversed(array.shape), reversed(array.strides)):
@@ -227,7 +227,7 @@ def is_dense(array: DeviceArray | Part) -> bool:
     return True
 
 
-class _Addresses:
+class Addresses:
     """An `__array_interface__` that numpy can slice, at addresses that it never reads."""
 
     def __init__(self, address: int, shape: Shape, itemsize: int) -> None:

@@ -33,12 +33,12 @@ import numpy as np
 from ....core.errors import DeviceError, OperatorError, OutOfMemoryError
 from ....core.process import forks
 from ....core.process.collection import no_collection
-from ..compiler.source import Source
+from ..compiler.source import KernelSource
 from .array import DeviceArray
 from .checks import Check, Checks, Describe
 from .device import Arguments, Grid, Run
 from .driver import Driver, DriverError
-from .memory import Block, capturing, is_capturing, Pool, Room, when_allowed
+from .memory import capturing, is_capturing, MemoryBlock, MemoryPool, Room, when_allowed
 
 RING = 512  # events of the compute stream that are kept
 
@@ -75,9 +75,9 @@ class CudaDevice:
         self._capture = forks.lock()  # held by the thread that captures a graph
         self._captured_on: int | None = None  # the default stream for captures
         self.before_capture: list[Callable[[int], None]] = []  # called with a stream about to be captured
-        self._functions: dict[tuple[Source, str], int] = {}
-        self._modules: dict[Source, Any] = {}
-        self.pool = Pool(self, driver, limit)
+        self._functions: dict[tuple[KernelSource, str], int] = {}
+        self._modules: dict[KernelSource, Any] = {}
+        self.pool = MemoryPool(self, driver, limit)
         self.checks = Checks(self)
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class CudaDevice:
         """A 1-D uint8 array that takes exactly `nbytes` of the device. Raises OutOfMemoryError."""
         return self._array(self.pool.exactly, nbytes)
 
-    def _array(self, make: Callable[[int], Block], nbytes: int) -> DeviceArray:
+    def _array(self, make: Callable[[int], MemoryBlock], nbytes: int) -> DeviceArray:
         with self.active():
             if is_capturing():
                 raise DeviceError(f"{nbytes} bytes asked of {self} while a CUDA graph is captured.")
@@ -119,7 +119,7 @@ class CudaDevice:
 
     # -- kernels ---------------------------------------------------------------------------------------
 
-    def function(self, source: Source, name: str) -> int:
+    def function(self, source: KernelSource, name: str) -> int:
         """The kernel `name` of `source`, compiled on first use."""
         key = (source, name)
         found = self._functions.get(key)

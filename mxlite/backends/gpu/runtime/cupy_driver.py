@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ....core.errors import DeviceError
 from ..compiler import cubins, nvrtc
-from ..compiler.source import Source
+from ..compiler.source import KernelSource
 from ..vendor import cublaslt
 from .device import Arguments, Grid
 from .driver import DriverError
@@ -292,7 +292,7 @@ class CupyDriver:
     def seconds(self, first: int, second: int) -> float:
         return float(self._call(self._runtime.eventElapsedTime, first, second)) * 1e-3
 
-    def load(self, source: Source) -> Any:
+    def load(self, source: KernelSource) -> Any:
         cubin = cubins.compiled(source, self.architecture)
         try:
             return self._call(self._driver.moduleLoadData, cubin)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ....core.errors import OperatorError
-from ..compiler.source import Source
+from ..compiler.source import KernelSource
 
 Run = Callable[[], None]
 Grid = tuple[int, int, int]
@@ -36,7 +36,7 @@ class Device(Protocol):
     def address(self, array: Any) -> int:
         """Start address of an array in C order."""
 
-    def function(self, source: Source, name: str) -> Any:
+    def function(self, source: KernelSource, name: str) -> Any:
         """The kernel `name` of `source`, compiled on first use."""
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:

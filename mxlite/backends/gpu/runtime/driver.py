@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ....core.errors import DeviceError
-from ..compiler.source import Source
+from ..compiler.source import KernelSource
 from ..vendor.cublaslt import Library
 from .device import Arguments, Grid
 
@@ -106,7 +106,7 @@ class Driver(Protocol):
     def seconds(self, first: int, second: int) -> float:
         """Device time between two timed events that have occurred."""
 
-    def load(self, source: Source) -> Any:
+    def load(self, source: KernelSource) -> Any:
         """Load a module: the machine code of a source, compiled if no cache has it."""
 
     def function(self, module: Any, name: str) -> int:

@@ -18,7 +18,7 @@ CHUNK = 2 * 2**20  # bytes that are requested from the driver at once for arrays
 SMALL = 2**20
 
 
-class Block:
+class MemoryBlock:
     """A range of bytes. When it is no longer referenced, its pool may reuse it.
 
     `since` is the device's ticket at the time when the bytes were last returned: earlier work on the
@@ -64,7 +64,7 @@ class Room(NamedTuple):
         return max(0, self.total - self.free - self.held.taken)
 
 
-class Pool:
+class MemoryPool:
     """Blocks of a device. Returned blocks are cached for the next request of the same size, in order of the
     compute stream: the new owner's kernels come after the old owner's.
 
@@ -139,18 +139,18 @@ class Pool:
             gone = sum(size * n for size, n in idle.items() if size >= SMALL)
             return max(short, sum(asked) - (self._limit - self._taken + gone))
 
-    def block(self, nbytes: int) -> Block:
+    def block(self, nbytes: int) -> MemoryBlock:
         """A block of at least `nbytes`. Raises OutOfMemoryError."""
         size = _padded(nbytes)
         with self._lock:
             self._collect()
             address, since = self._take(size)
             self._arrays += size
-        block = Block(address, size, self._device, since)
+        block = MemoryBlock(address, size, self._device, since)
         weakref.finalize(block, self._give_back, address, size).atexit = False
         return block
 
-    def exactly(self, nbytes: int) -> Block:
+    def exactly(self, nbytes: int) -> MemoryBlock:
         """A block of its own from the driver, returned when it is no longer referenced: a program's arena.
 
         Idle memory is returned first: kernels that were measured for the program have left much of it.
@@ -160,7 +160,7 @@ class Pool:
             self._trim()
             address = self._ask(nbytes)
             self._arenas += nbytes
-        block = Block(address, nbytes, self._device, 0)
+        block = MemoryBlock(address, nbytes, self._device, 0)
         weakref.finalize(block, self._release, address, nbytes).atexit = False
         return block
 
@@ -178,9 +178,9 @@ class Pool:
         """Let another library see this memory: it is reused only when the whole device is idle."""
         self._abroad.add(memory.address)
 
-    def borrow(self, address: int, nbytes: int, release: Callable[[], None]) -> Block:
+    def borrow(self, address: int, nbytes: int, release: Callable[[], None]) -> MemoryBlock:
         """Another library's memory; `release` is called when it is unreferenced and the device is done."""
-        block = Block(address, nbytes, self._device, self._device.issued + 1)
+        block = MemoryBlock(address, nbytes, self._device, self._device.issued + 1)
         weakref.finalize(block, self._end_loan, release).atexit = False
         return block
 

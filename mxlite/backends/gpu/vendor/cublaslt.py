@@ -355,7 +355,7 @@ def choices(lib: Library, handle: int, x: Multiplication, workspace: int, count:
     return [Choice(bytes(h.algorithm), h.workspace) for h in good]
 
 
-class Call:
+class CublasLtCall:
     """A run of one multiplication on the device's current stream: a single call of cublasLtMatmul."""
 
     def __init__(

@@ -133,7 +133,7 @@ class Maker:
         return getattr(self.cudnn.data_type, _TYPES[dtype])
 
 
-class Plan:
+class CudnnPlan:
     """A graph that can run. `names`: of its arrays, `samples`: of one call, as set by its maker."""
 
     names: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ class Session:
             self._handle = None if place else cudnn.create_handle()
         self._set: int | None = None  # the stream that the handle was told of
         self._place = dict(place or {"handle": self._handle})
-        self._plans: dict[Any, Plan | None] = {}
+        self._plans: dict[Any, CudnnPlan | None] = {}
 
     def plan(
         self,
@@ -199,7 +199,7 @@ class Session:
         build: Build,
         limit: int = LIMIT,
         names: tuple[str, ...] = (),
-    ) -> Plan | None:
+    ) -> CudnnPlan | None:
         """The plan of the graph of `build`; None if cuDNN has none. Equal keys mean equal graphs."""
         tf32 = config.allow_tf32()
         key = (key, dtype, limit, tf32)
@@ -212,7 +212,7 @@ class Session:
                 self._plans[key] = made
             return self._plans[key]
 
-    def _made(self, name: str, dtype: str, build: Build, limit: int, tf32: bool) -> Plan | None:
+    def _made(self, name: str, dtype: str, build: Build, limit: int, tf32: bool) -> CudnnPlan | None:
         cudnn, notes = self.cudnn, self.cudnn.numerical_note
         struck = [notes.NONDETERMINISTIC]
         if dtype == "float32" and not tf32:
@@ -235,7 +235,7 @@ class Session:
             graph.deselect_workspace_greater_than(limit)
             graph.check_support()
             graph.build_plans()
-            made = Plan(self, graph, name)
+            made = CudnnPlan(self, graph, name)
         except (cudnn.cudnnGraphNotSupportedError, NotImplementedError):
             return None  # cuDNN's signal that it has no engine for this
         except Exception as error:  # any kind is raised on failure, or after changes

@@ -17,17 +17,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from ....graph import Entry, Graph, Node, Op, Rewriter
-from ....graph.gradient import _grad_add
+from ....graph.gradient import GradAdd
 from ....ops.elementwise.cast import Cast
 from ...base import Request
 from ...elementwise.rules import RULES
-from ...fused.added_gradient import _added_gradient, AddedGradientAttrs
+from ...fused.added_gradient import AddedGradient, AddedGradientAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
 from ..entries import inputs_by_name, output, request_of
 from ..target import Target
 
-_APART: tuple[type[Op] | None, ...] = (_grad_add, Cast.grad_op)
+_APART: tuple[type[Op] | None, ...] = (GradAdd, Cast.grad_op)
 """Beside these there is no chain: sums are added as well, and an update may read 16 bits as they are."""
 
 _FACTORS = {"d_data": "weight", "d_weight": "data"}
@@ -59,7 +59,7 @@ def added_gradients(step: Step, target: Target) -> Step:
             total, made = sum_of[node]
             attrs = _attrs(made)
             inputs = result.all_of(_inputs(total, made))
-            new = Node(_added_gradient, attrs, inputs, total.name, annotations=dict(total.annotations))
+            new = Node(AddedGradient, attrs, inputs, total.name, annotations=dict(total.annotations))
             result.put(Entry(total), Entry(new))
             if attrs.has_bias:
                 result.put(output(node, "d_bias"), output(new, "d_bias"))
@@ -72,7 +72,7 @@ def added_gradients(step: Step, target: Target) -> Step:
 
 def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:
     """Of a sum of two gradients, the one that is made last."""
-    if node.op is not _grad_add:
+    if node.op is not GradAdd:
         return None
     return max(node.inputs, key=lambda e: number.get(e.node, -1))
 
@@ -115,5 +115,5 @@ def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
 def _request(graph: Graph, node: Node, made: Entry) -> Request:
     """The question for a kernel for both."""
     entries, attrs = _inputs(node, made), _attrs(made)
-    outputs = _added_gradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
-    return request_of(graph, _added_gradient, attrs, entries, outputs)
+    outputs = AddedGradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
+    return request_of(graph, AddedGradient, attrs, entries, outputs)

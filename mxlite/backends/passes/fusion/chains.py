@@ -24,10 +24,10 @@ from typing import Any
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.ir import Shape
 from ...base import Request
-from ...elementwise.expression import Value, Writer
+from ...elementwise.expression import ExpressionValue, Writer
 from ...elementwise.program import program
 from ...elementwise.rules import RULES, view_of, write
-from ...fused.elementwise import _fused_elementwise, _fused_elementwise_gradient, FusedAttrs
+from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 
@@ -248,12 +248,12 @@ def _fused(
     """The node that replaces a group, and the index of its output for each entry."""
     shape: Shape = group.key[0]
     w = Writer()
-    values: dict[Entry, Value] = {}  # results of members
-    inputs: dict[tuple[Entry, Shape], Value] = {}  # their inputs, under each shape in use
+    values: dict[Entry, ExpressionValue] = {}  # results of members
+    inputs: dict[tuple[Entry, Shape], ExpressionValue] = {}  # their inputs, under each shape in use
     for node in group.members:
         assert node.op is not None
         ignored = node.op.shape_only_names(node.attrs)
-        given: dict[str, Value] = {}
+        given: dict[str, ExpressionValue] = {}
         for name, e in zip(node.input_names, node.inputs):
             if name in ignored:
                 continue
@@ -287,7 +287,7 @@ def _fused(
         expression, constants, tuple(v for _, v in inputs), shape, tuple(graph.dtypes[e] for e in outputs)
     )
     first, end = group.members[0], group.members[-1]
-    op = _fused_elementwise if group.key[1] else _fused_elementwise_gradient
+    op = FusedElementwise if group.key[1] else FusedElementwiseGradient
     node = Node(
         op,
         attrs,

@@ -17,7 +17,7 @@ from ....graph import Entry, Node, Op, Rewriter
 from ....ops.elementwise.activation import Activation, gelu, relu
 from ....ops.elementwise.leaky import LeakyReLU
 from ....ops.nn.dense import FullyConnected
-from ...fused.dense_activation import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
+from ...fused.dense_activation import DenseActivation, DenseActivationAttrs, DenseSlope, DenseSlopeAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
 from ..target import Target
@@ -83,8 +83,8 @@ def _joined(node: Node, end: Node) -> tuple[type[Op], Any, tuple[Entry, ...]]:
         a = node.attrs
         name: Any = activation_of(end)
         attrs = DenseActivationAttrs(a.num_hidden, no_bias=a.no_bias, flatten=a.flatten, activation=name)
-        return _dense_activation, attrs, node.inputs
+        return DenseActivation, attrs, node.inputs
     name = activation_of(end.forward)
     named, product = inputs_by_name(end), inputs_by_name(node)
     known = named["out" if name == "relu" else "data"]
-    return _dense_slope, DenseSlopeAttrs(name), (product["d_out"], product["weight"], known)
+    return DenseSlope, DenseSlopeAttrs(name), (product["d_out"], product["weight"], known)

@@ -19,8 +19,8 @@ from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.attrs import attrs_by_name
 from ....ops.nn.conv import Convolution
-from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
-from ....ops.norm.fold_norm import _fold_norm, _norm_factors, FoldNormAttrs
+from ....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue, EpilogueAttrs
+from ....ops.norm.fold_norm import FoldNorm, FoldNormAttrs, NormFactors
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
@@ -49,7 +49,7 @@ class _Chain:
     def ways(self, with_norm: _Chain) -> Iterator[_Chain]:
         """How it may be computed, the best first; `with_norm` is the part up to the norm."""
         for chain in dict.fromkeys((self, with_norm)):
-            if chain.norm is not None and chain.convolution.op is _convolution_channels_last:
+            if chain.norm is not None and chain.convolution.op is ConvolutionChannelsLast:
                 yield replace(chain, scaled=True)
             yield chain
 
@@ -66,7 +66,7 @@ def fold(step: Step, target: Target) -> Step:
     chains: dict[Node, _Chain] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
-        if node.op is Convolution or node.op is _convolution_channels_last:
+        if node.op is Convolution or node.op is ConvolutionChannelsLast:
             chain = _chain(graph, step.readers, taken, node, asked)
             if chain.inner:
                 chains[chain.end] = chain
@@ -97,7 +97,7 @@ def _chain(
             if chain.norm or chain.has_epilogue or not _folds(graph, readers, node, reader):
                 break
             chain = with_norm = replace(after, norm=reader)
-        elif node.op is not _convolution_channels_last:
+        elif node.op is not ConvolutionChannelsLast:
             break
         elif is_sum(reader) and not chain.has_epilogue:
             (addend,) = (e for e in reader.inputs if e != at)
@@ -137,7 +137,7 @@ def _request(graph: Graph, chain: _Chain) -> Request:
     if chain.addend is not None:
         shapes.append(out)
     kinds = (*(graph.dtypes[e] for e in node.inputs[:2]), *(kind for _ in shapes[2:]))
-    return Request(_convolution_epilogue, attrs, tuple(shapes), (out,), kind, kinds, None, False)
+    return Request(ConvolutionEpilogue, attrs, tuple(shapes), (out,), kind, kinds, None, False)
 
 
 def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
@@ -155,15 +155,15 @@ def _fold(r: Rewriter, chain: _Chain) -> None:
         folding = FoldNormAttrs(norm.attrs.eps, norm.attrs.fix_gamma, node.attrs.no_bias)
         ins = [*(r.of(e) for e in norm.inputs[1:]), *bias]
         if chain.scaled:
-            made = r.add(_norm_factors, folding, ins, f"{norm.name}_factors")
+            made = r.add(NormFactors, folding, ins, f"{norm.name}_factors")
             bias = [Entry(made), Entry(made, 1)]
         else:
-            made = r.add(_fold_norm, folding, [weight, *ins], f"{norm.name}_fold")
+            made = r.add(FoldNorm, folding, [weight, *ins], f"{norm.name}_fold")
             weight, bias = Entry(made), [Entry(made, 1)]
         attrs = replace(attrs, no_bias=False)
     op = node.op
     assert op is not None
     if chain.has_epilogue or chain.scaled:
-        op, attrs = _convolution_epilogue, _epilogue_attrs(chain)
+        op, attrs = ConvolutionEpilogue, _epilogue_attrs(chain)
     ins = [data, weight, *bias, *(() if chain.addend is None else (r.of(chain.addend),))]
     r.put(Entry(end), Entry(r.add(op, attrs, ins, end.name, end.annotations)))

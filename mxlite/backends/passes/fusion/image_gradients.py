@@ -23,14 +23,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
-from ....ops.nn.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
-from ....ops.nn.image_gradient import _image_gradient, _image_sums, ImageGradientAttrs
-from ....ops.nn.normed_convolution import _norm_line
-from ....ops.nn.pool_channels_last import _extreme_pooling_channels_last, _pooling_channels_last
+from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
+from ....ops.nn.image_gradient import ImageGradient, ImageGradientAttrs, ImageSums
+from ....ops.nn.normed_convolution import NormLine
+from ....ops.nn.pool_channels_last import ExtremePoolingChannelsLast, PoolingChannelsLast
 from ....ops.norm.norm import BatchNorm
-from ....ops.norm.norm_act import _norm_act
+from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLineAttrs
-from ....ops.norm.norm_again import _norm_again
+from ....ops.norm.norm_again import NormAgain
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
@@ -54,12 +54,12 @@ class _Found(NamedTuple):
 @graph_pass(Stage.STEP, after=("split_gradients",))
 def image_gradients(step: Step, target: Target) -> Step:
     """`_image_gradient` for the first layers of a network for images. O(nodes)."""
-    pools = [n for n in step.forward if n.op is _pooling_channels_last and _is_windowed_max(n.attrs)]
+    pools = [n for n in step.forward if n.op is PoolingChannelsLast and _is_windowed_max(n.attrs)]
     if not pools or not step.has_backward:
         return step
     found = [f for pool in pools if (f := _found(step, pool)) is not None]
     found = [f for f in found if all(map(target.has_kernel, _requests(step.graph, f)))]
-    return _Rewrite(step, found).result() if found else step
+    return _ImageRewrite(step, found).result() if found else step
 
 
 def _found(step: Step, pool: Node) -> _Found | None:
@@ -69,7 +69,7 @@ def _found(step: Step, pool: Node) -> _Found | None:
     if not _is_plain(norm) or norm.attrs.axis % len(step.graph.shapes[Entry(norm)]) != 3:
         return None
     conv = norm.inputs[0].node
-    if conv.op is not _convolution_channels_last or not conv.attrs.no_bias:
+    if conv.op is not ConvolutionChannelsLast or not conv.attrs.no_bias:
         return None
     backward = []
     for node, name in ((pool, "index"), (norm, "mean")):
@@ -104,7 +104,7 @@ def _is_windowed_max(a: Any) -> bool:
 
 def _is_plain(norm: Node) -> bool:
     """Whether it is a norm by the batch's statistics over its last axis; with a rectifier, if not leaky."""
-    if not (is_norm(norm) or norm.op is _norm_act) or norm.absent or len(norm.inputs) != 5:
+    if not (is_norm(norm) or norm.op is NormAct) or norm.absent or len(norm.inputs) != 5:
         return False
     a = norm.attrs
     return not (a.fix_gamma or a.use_global_stats or getattr(a, "slope", 0.0))
@@ -120,22 +120,22 @@ def _requests(graph: Graph, found: _Found) -> list[Request]:
     ask = partial(request_of, graph)
     of_weight, of_channel = graph.shapes[weight], graph.shapes[channel]
     pooled = (small, small, *(channel,) * 6, index, data)
-    request = ask(_image_gradient, _attrs(found), pooled, (of_weight, of_channel, of_channel))
+    request = ask(ImageGradient, _attrs(found), pooled, (of_weight, of_channel, of_channel))
     request = replace(
         request,
         inputs=(*request.inputs, of_weight, of_weight[1:]),
         dtypes=(*request.dtypes, *(graph.dtypes[channel],) * 2),
     )
     return [
-        ask(_image_sums, _own(conv), (Entry(conv), data, channel), (of_weight, of_weight[1:])),
-        ask(_norm_line, _line(norm), norm.inputs, (of_channel,) * 4),
-        ask(_extreme_pooling_channels_last, pool.attrs, (Entry(conv), channel), (graph.shapes[small],) * 2),
-        ask(_norm_again, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
+        ask(ImageSums, _own(conv), (Entry(conv), data, channel), (of_weight, of_weight[1:])),
+        ask(NormLine, _line(norm), norm.inputs, (of_channel,) * 4),
+        ask(ExtremePoolingChannelsLast, pool.attrs, (Entry(conv), channel), (graph.shapes[small],) * 2),
+        ask(NormAgain, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
         request,
     ]
 
 
-class _Rewrite:
+class _ImageRewrite:
     """The step with the first layers `found`."""
 
     def __init__(self, step: Step, found: list[_Found]) -> None:
@@ -162,7 +162,7 @@ class _Rewrite:
     def _norm(self, found: _Found) -> None:
         """Only what the norm finds."""
         norm = found.norm
-        new = Node(_norm_line, _line(norm), self.made.inputs(norm), f"{norm.name}_line")
+        new = Node(NormLine, _line(norm), self.made.inputs(norm), f"{norm.name}_line")
         self.made.order.append(new)
         for i, name in enumerate(new.output_names):
             self._is_like(Entry(new, i), output(norm, "mean"))
@@ -176,9 +176,9 @@ class _Rewrite:
         x, gamma, beta = made.inputs(norm)[:3]
         mean, var = (made.moved[output(norm, n)] for n in ("mean", "var"))
         data, weight = made.inputs(conv)
-        chosen = Node(_extreme_pooling_channels_last, pool.attrs, (x, gamma), pool.name)
-        again = Node(_norm_again, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
-        sums = Node(_image_sums, _own(conv), (x, data, mean), f"{conv.name}_sums")
+        chosen = Node(ExtremePoolingChannelsLast, pool.attrs, (x, gamma), pool.name)
+        again = Node(NormAgain, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
+        sums = Node(ImageSums, _own(conv), (x, data, mean), f"{conv.name}_sums")
         made.order += [chosen, again, sums]
         self._is_like(Entry(chosen), Entry(pool))
         self._is_like(Entry(chosen, 1), output(pool, "index"))
@@ -197,7 +197,7 @@ class _Rewrite:
         chosen, index, *sums = self.kept[found]
         grad, data = made.all_of((head, data))
         inputs = (grad, chosen, gamma, beta, *statistics, *moving, index, data, *sums)
-        new = Node(_image_gradient, _attrs(found), inputs, found.d_convolution.name)
+        new = Node(ImageGradient, _attrs(found), inputs, found.d_convolution.name)
         made.order.append(new)
         for node in (found.d_norm, found.d_convolution):
             for name in set(node.output_names).intersection(new.output_names):
@@ -227,7 +227,7 @@ def _again(norm: Node) -> NormActLineAttrs:
 
 
 def _rectifies(norm: Node) -> bool:
-    return bool(norm.op is _norm_act and norm.attrs.relu)
+    return bool(norm.op is NormAct and norm.attrs.relu)
 
 
 def _attrs(found: _Found) -> ImageGradientAttrs:

@@ -20,7 +20,7 @@ from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.attrs import attrs_by_name
 from ....ops.nn.dense import FullyConnected
 from ...base import Request
-from ...fused.loaded_dense import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
+from ...fused.loaded_dense import loadable, LoadedAttrs, LoadedDense, LoadedDenseGradient
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
 from ..target import Target
@@ -28,7 +28,7 @@ from ..target import Target
 _STAGE = "__mirror_stage__"
 
 
-class _Match(NamedTuple):
+class _LoadedDenseMatch(NamedTuple):
     """An activation, the layer behind it, and the nodes that make their gradients.
 
     by_weight makes d_weight and perhaps d_bias, by_data d_data, slope the gradient in what `activation` is
@@ -77,13 +77,13 @@ def loaded_dense(step: Step, target: Target) -> Step:
         if node in of_layer:
             m = of_layer[node]
             ins = made.inputs(m.activation) + inputs[1:]
-            made.replace(node, replace(node, op=_loaded_dense, attrs=_attrs(m), inputs=ins))
+            made.replace(node, replace(node, op=LoadedDense, attrs=_attrs(m), inputs=ins))
         else:
             made.keep(node)
     return step.rewritten(made)
 
 
-def _matches(step: Step) -> list[_Match]:
+def _matches(step: Step) -> list[_LoadedDenseMatch]:
     """What can change, in the order of the activations."""
     graph, readers = step.graph, step.readers
     backward_of: dict[Node, list[Node]] = {}
@@ -115,30 +115,30 @@ def _matches(step: Step) -> list[_Match]:
             continue
         if not readers.wants(output(by_weight, "d_weight")):
             continue
-        matches.append(_Match(node, layer, by_weight, by_data[0], slope))
+        matches.append(_LoadedDenseMatch(node, layer, by_weight, by_data[0], slope))
     return matches
 
 
-def _attrs(m: _Match) -> LoadedAttrs:
+def _attrs(m: _LoadedDenseMatch) -> LoadedAttrs:
     assert m.activation.op is not None
     return LoadedAttrs(**attrs_by_name(m.layer.attrs), function=m.activation.op, given=m.activation.attrs)
 
 
-def _gradient(m: _Match, made: Rewriter) -> Node:
+def _gradient(m: _LoadedDenseMatch, made: Rewriter) -> Node:
     """The node that makes the gradients in data and weight."""
     named = inputs_by_name(m.by_data)
     inputs = (named["d_out"], named["weight"], m.activation.inputs[0])
     name = f"{m.layer.name}_backward_data"
-    return Node(_loaded_dense_gradient, _attrs(m), made.all_of(inputs), name)
+    return Node(LoadedDenseGradient, _attrs(m), made.all_of(inputs), name)
 
 
-def _requests(graph: Graph, m: _Match) -> tuple[Request, Request]:
+def _requests(graph: Graph, m: _LoadedDenseMatch) -> tuple[Request, Request]:
     """The questions for kernels."""
     data = m.activation.inputs[0]
     ins, attrs, shapes = (data, *m.layer.inputs[1:]), _attrs(m), graph.shapes
     named = inputs_by_name(m.by_data)
     back = (named["d_out"], named["weight"], data)
     return (
-        request_of(graph, _loaded_dense, attrs, ins, (shapes[Entry(m.layer)],)),
-        request_of(graph, _loaded_dense_gradient, attrs, back, (shapes[data], shapes[named["weight"]])),
+        request_of(graph, LoadedDense, attrs, ins, (shapes[Entry(m.layer)],)),
+        request_of(graph, LoadedDenseGradient, attrs, back, (shapes[data], shapes[named["weight"]])),
     )

@@ -18,15 +18,15 @@ from ....ops.elementwise.activation import Activation, relu
 from ....ops.elementwise.broadcast import broadcast_add
 from ....ops.elementwise.elemwise import elemwise_add
 from ....ops.elementwise.leaky import LeakyReLU
-from ....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from ....ops.norm.norm_act import _norm_act, NormActAttrs
+from ....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
+from ....ops.norm.norm_act import NormAct, NormActAttrs
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
 from ..entries import request_of
 from ..target import Target
 
-_NORMS = (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm)
+_NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm)
 _SUMS = (elemwise_add, broadcast_add)
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -55,7 +55,7 @@ def norm_act(step: Step, target: Target) -> Step:
             norm, _, addend = found[node]
             ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
             attrs = _attrs(norm, addend is not None, slope_of(node))
-            r.put(Entry(node), Entry(r.add(_norm_act, attrs, ins, node.name, node.annotations)))
+            r.put(Entry(node), Entry(r.add(NormAct, attrs, ins, node.name, node.annotations)))
         elif node not in taken:
             r.keep(node)
     return step.rewritten(r)
@@ -129,8 +129,8 @@ def _has_kernel(
     """Whether the backend has kernels for a norm with what follows it, backwards too where it is trained."""
     entries = [*norm.inputs, *(() if addend is None else (addend,))]
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    r = request_of(graph, _norm_act, _attrs(norm, addend is not None, slope), entries, made, train=train)
-    grad_op = _norm_act.grad_op
+    r = request_of(graph, NormAct, _attrs(norm, addend is not None, slope), entries, made, train=train)
+    grad_op = NormAct.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
 

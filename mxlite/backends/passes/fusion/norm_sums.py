@@ -10,8 +10,8 @@ rectifier let through. So this comes after gradients are there. The new node sta
 from __future__ import annotations
 
 from ....graph import Entry, Graph, Node, Rewriter
-from ....ops.norm.norm_act import _norm_act
-from ....ops.norm.norm_act_sum import _norm_act_sum
+from ....ops.norm.norm_act import NormAct
+from ....ops.norm.norm_act_sum import NormActSum
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import request_of
@@ -38,7 +38,7 @@ def norm_sums(step: Step, target: Target) -> Step:
         if node in norm_of:
             norm = norm_of[node]
             inputs = made.all_of((*norm.inputs, _addend(norm, node)))
-            new = Node(_norm_act_sum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
+            new = Node(NormActSum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
             made.node_of |= {norm: new, node: new}
             made.order.append(new)
             was = [Entry(node), *(Entry(norm, i) for i in range(1, norm.num_outputs))]
@@ -51,7 +51,7 @@ def norm_sums(step: Step, target: Target) -> Step:
 
 def _sum_behind(step: Step, node: Node) -> Node | None:
     """The sum that `node`, a norm with a rectifier, may take along."""
-    if node.op is not _norm_act or node.attrs.add or node.absent:
+    if node.op is not NormAct or node.attrs.add or node.absent:
         return None
     graph, made = step.graph, Entry(node)
     end = step.readers.only(made)
@@ -71,4 +71,4 @@ def _addend(norm: Node, end: Node) -> Entry:
 def _request(graph: Graph, norm: Node, end: Node) -> Request:
     """The question for a kernel for both."""
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    return request_of(graph, _norm_act_sum, norm.attrs, (*norm.inputs, _addend(norm, end)), made)
+    return request_of(graph, NormActSum, norm.attrs, (*norm.inputs, _addend(norm, end)), made)

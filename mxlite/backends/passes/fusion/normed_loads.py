@@ -30,17 +30,17 @@ from typing import Any, NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.attrs import attrs_by_name
-from ....ops.nn.conv_channels_last import _convolution_channels_last
+from ....ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ....ops.nn.normed_convolution import (
-    _norm_line,
-    _normed_convolution,
-    _normed_convolution_d_weight,
     NormedAttrs,
+    NormedConvolution,
+    NormedConvolutionWeightGradient,
     NormedGradientAttrs,
+    NormLine,
 )
 from ....ops.norm.norm import BatchNorm
-from ....ops.norm.norm_act import _norm_act
-from ....ops.norm.norm_act_line import _norm_act_line, is_lined, NormActLineAttrs
+from ....ops.norm.norm_act import NormAct
+from ....ops.norm.norm_act_line import is_lined, NormActLine, NormActLineAttrs
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
@@ -69,14 +69,14 @@ def normed_loads(step: Step, target: Target) -> Step:
     """
     if not step.has_backward:
         return step
-    search = _Search(step, target)
+    search = _NormedLoadsSearch(step, target)
     for node in step.graph.nodes:
         if _is_last_axis(step.graph, node):
             search.visit(node)
-    return _Rewrite(step, search.found, search.norm_of).result() if search.found else step
+    return _NormedLoadsRewrite(step, search.found, search.norm_of).result() if search.found else step
 
 
-class _Search:
+class _NormedLoadsSearch:
     """Which norms change, and for each reader that does, by which norm."""
 
     def __init__(self, step: Step, target: Target) -> None:
@@ -96,7 +96,7 @@ class _Search:
         is_free = y not in self.step.shown and is_there and all(self._makes(n, norm, addend) for n in later)
         if is_free and not addend and self._is_unmade(norm, readers):
             self.found[norm] = _Found(made=False)
-            self.norm_of |= dict.fromkeys([n for n in readers if n.op is not _norm_act], norm)
+            self.norm_of |= dict.fromkeys([n for n in readers if n.op is not NormAct], norm)
         elif is_free and self.backward.intersection(readers) and self._has_line(norm, addend):
             self.found[norm] = _Found(True, addend)
             self.norm_of |= dict.fromkeys(later, norm)
@@ -126,7 +126,7 @@ class _Search:
 
     def _takes(self, node: Node, norm: Node) -> bool:
         """Whether `node` of the forward pass can read the line of `norm`."""
-        if node.op is _norm_act:
+        if node.op is NormAct:
             return self._takes_line(node, norm)
         return _convolves(node, Entry(norm)) and self.has_kernel(_convolution_request(self.graph, node, norm))
 
@@ -146,12 +146,12 @@ class _Search:
     def _has_line(self, norm: Node, addend: str) -> bool:
         """Whether there are kernels for `norm` as a `_norm_act_line`."""
         r = _norm_request(self.graph, norm, addend)
-        grad_op = _norm_act_line.grad_op
+        grad_op = NormActLine.grad_op
         assert grad_op is not None
         return self.has_kernel(r) and self.has_kernel(replace(r, op=grad_op))
 
 
-class _Rewrite:
+class _NormedLoadsRewrite:
     """The step with the norms of `found`, and the readers in `norm_of`."""
 
     def __init__(self, step: Step, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
@@ -181,11 +181,11 @@ class _Rewrite:
         found = self.found[norm]
         notes = {k: v for k, v in norm.annotations.items() if k != _MIRROR or found.kept}
         if not found.made:
-            return Node(_norm_line, _line_attrs(norm), inputs, f"{norm.name}_line", annotations=notes)
+            return Node(NormLine, _line_attrs(norm), inputs, f"{norm.name}_line", annotations=notes)
         if is_lined(found.addend):
             inputs = (*inputs[:5], *self._line(_addend_of(norm).node))
         attrs = _norm_attrs(norm, found.addend)
-        return Node(_norm_act_line, attrs, inputs, norm.name, annotations=notes)
+        return Node(NormActLine, attrs, inputs, norm.name, annotations=notes)
 
     def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
         """What `norm` reads, its factor and its shift."""
@@ -195,17 +195,17 @@ class _Rewrite:
     def _reader(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
         named = dict(zip(node.input_names, inputs))
         x, *line = self._line(norm)
-        if node.op is _convolution_channels_last:
+        if node.op is ConvolutionChannelsLast:
             ins = (*(named | {"data": x}).values(), *line)
-            return replace(node, op=_normed_convolution, attrs=_attrs(node, norm), inputs=ins)
+            return replace(node, op=NormedConvolution, attrs=_attrs(node, norm), inputs=ins)
         addend = self.found[norm].addend
         added = self.made.node_of[norm].inputs[5:]
         attrs = _gradient_attrs(node, norm, addend)
-        return Node(_normed_convolution_d_weight, attrs, (named["d_out"], x, *line, *added), node.name)
+        return Node(NormedConvolutionWeightGradient, attrs, (named["d_out"], x, *line, *added), node.name)
 
     def _gradient(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
         """The gradient of `norm`, a `_norm_act_line`."""
-        op = _norm_act_line.grad_op
+        op = NormActLine.grad_op
         assert op is not None
         have = dict(zip(norm.input_names, norm.inputs)) | dict(zip(node.input_names, inputs))
         have |= dict(zip(norm.input_names[5:], norm.inputs[5:]))
@@ -217,14 +217,14 @@ class _Rewrite:
 
 def _is_last_axis(graph: Graph, node: Node) -> bool:
     """Whether `node` is a norm over its last axis, behind it a sum and a rectifier at most, not leaky."""
-    if not (is_norm(node) or node.op is _norm_act) or node.absent or bool(getattr(node.attrs, "slope", 0.0)):
+    if not (is_norm(node) or node.op is NormAct) or node.absent or bool(getattr(node.attrs, "slope", 0.0)):
         return False
     rank = len(graph.shapes[Entry(node)])
     return bool(node.attrs.axis % rank == rank - 1 > 0) and _STAGE not in node.annotations
 
 
 def _adds(norm: Node) -> bool:
-    return bool(norm.op is _norm_act and norm.attrs.add)
+    return bool(norm.op is NormAct and norm.attrs.add)
 
 
 def _addend_of(norm: Node) -> Entry:
@@ -232,7 +232,7 @@ def _addend_of(norm: Node) -> Entry:
 
 
 def _has_relu(norm: Node) -> bool:
-    return bool(norm.op is _norm_act and norm.attrs.relu)
+    return bool(norm.op is NormAct and norm.attrs.relu)
 
 
 def _kind(norm: Node) -> str:
@@ -242,12 +242,12 @@ def _kind(norm: Node) -> str:
 
 def _convolves(node: Node, y: Entry) -> bool:
     """Whether `node` is a convolution of `y`."""
-    return node.op is _convolution_channels_last and _reads_as_data(node, y)
+    return node.op is ConvolutionChannelsLast and _reads_as_data(node, y)
 
 
 def _correlates(node: Node, y: Entry) -> bool:
     """Whether `node` is the gradient in the weight of a convolution of `y`."""
-    is_gradient = node.op is _convolution_channels_last.grad_op and "weight" in node.absent
+    is_gradient = node.op is ConvolutionChannelsLast.grad_op and "weight" in node.absent
     return is_gradient and _reads_as_data(node, y)
 
 
@@ -259,12 +259,12 @@ def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:
     """The question for a kernel for the convolution `node` of what `norm` reads."""
     like = (*node.inputs, *[output(norm, "mean")] * 2)
     out = (graph.shapes[Entry(node)],)
-    return request_of(graph, _normed_convolution, _attrs(node, norm), like, out)
+    return request_of(graph, NormedConvolution, _attrs(node, norm), like, out)
 
 
 def _gradient_request(step: Step, node: Node, norm: Node, addend: str) -> Request:
     """The question for a kernel for the gradient `node` in the weight, of what `norm` reads."""
-    graph, forward, op = step.graph, node.forward, _normed_convolution_d_weight
+    graph, forward, op = step.graph, node.forward, NormedConvolutionWeightGradient
     assert forward is not None
     attrs = _gradient_attrs(node, norm, addend)
     y, line = Entry(norm), output(norm, "mean")
@@ -277,7 +277,7 @@ def _gradient_request(step: Step, node: Node, norm: Node, addend: str) -> Reques
 def _line_request(graph: Graph, norm: Node) -> Request:
     """The question for a kernel for the line of a norm."""
     outs = (graph.shapes[output(norm, "mean")],) * 4
-    return request_of(graph, _norm_line, _line_attrs(norm), norm.inputs, outs)
+    return request_of(graph, NormLine, _line_attrs(norm), norm.inputs, outs)
 
 
 def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
@@ -285,7 +285,7 @@ def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
     line = output(norm, "mean")
     like = (*norm.inputs, *([line] * 2 if is_lined(addend) else []))
     outs = (graph.shapes[Entry(norm)], *[graph.shapes[line]] * 4)
-    return request_of(graph, _norm_act_line, _norm_attrs(norm, addend), like, outs)
+    return request_of(graph, NormActLine, _norm_attrs(norm, addend), like, outs)
 
 
 def _line_attrs(norm: Node) -> BatchNorm.Attrs:

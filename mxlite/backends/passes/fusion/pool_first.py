@@ -15,7 +15,7 @@ from __future__ import annotations
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.activation import Activation
 from ....ops.nn.pool import Pooling
-from ....ops.nn.pool_channels_last import _pooling_channels_last
+from ....ops.nn.pool_channels_last import PoolingChannelsLast
 from ....ops.nn.pool_kernels import windows
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
@@ -65,9 +65,9 @@ def _is_rising(node: Node) -> bool:
 
 def _is_whole_max_pool(graph: Graph, node: Node) -> bool:
     """Whether it is max pooling whose windows all hold some data: of none at all, the maximum is -inf."""
-    if node.op not in (Pooling, _pooling_channels_last) or node.attrs.pool_type != "max":
+    if node.op not in (Pooling, PoolingChannelsLast) or node.attrs.pool_type != "max":
         return False
-    w = windows(node.attrs, graph.shapes[node.inputs[0]], node.op is _pooling_channels_last)
+    w = windows(node.attrs, graph.shapes[node.inputs[0]], node.op is PoolingChannelsLast)
     return all(
         p < k and (o - 1) * s - p < n for n, k, s, p, o in zip(w.size, w.kernel, w.stride, w.pad, w.out)
     )

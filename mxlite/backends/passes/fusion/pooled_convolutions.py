@@ -15,10 +15,10 @@ from dataclasses import fields, replace
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.activation import Activation
-from ....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue, ChannelsLastAttrs
-from ....ops.nn.pool_channels_last import _pooling_channels_last
-from ....ops.nn.pooled_convolution import _pooled_convolution, PooledAttrs
-from ....ops.norm.norm_act import _norm_act
+from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast, ConvolutionEpilogue
+from ....ops.nn.pool_channels_last import PoolingChannelsLast
+from ....ops.nn.pooled_convolution import PooledAttrs, PooledConvolution
+from ....ops.norm.norm_act import NormAct
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
@@ -41,7 +41,7 @@ def pooled_convolutions(step: Step, target: Target) -> Step:
     The new node has the name of the convolution. Nodes that are annotated stay as they are.
     """
     graph = step.graph
-    pools = [n for n in graph.nodes if n.op is _pooling_channels_last and n.attrs.pool_type == "max"]
+    pools = [n for n in graph.nodes if n.op is PoolingChannelsLast and n.attrs.pool_type == "max"]
     if not pools:
         return step
     differentiated = {n.forward for n in graph.nodes if n.forward is not None}
@@ -59,7 +59,7 @@ def pooled_convolutions(step: Step, target: Target) -> Step:
         if node in found:
             conv = node.inputs[0].node
             ins = [r.of(e) for e in conv.inputs]
-            made = r.add(_pooled_convolution, found[node], ins, conv.name)
+            made = r.add(PooledConvolution, found[node], ins, conv.name)
             if _rectifies(conv):
                 made = r.add(Activation, Activation.Attrs(act_type="relu"), [Entry(made)], node.name)
             r.put(Entry(node), Entry(made))
@@ -71,17 +71,17 @@ def pooled_convolutions(step: Step, target: Target) -> Step:
 def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) -> bool:
     """Whether a pooling and what it reads are a convolution and its pooling that nobody else looks into."""
     conv = pool.inputs[0].node
-    is_alone = conv.op is _convolution_channels_last or (_rectifies(conv) and not _has_more(conv))
+    is_alone = conv.op is ConvolutionChannelsLast or (_rectifies(conv) and not _has_more(conv))
     if not is_alone or readers.only(pool.inputs[0]) is not pool or readers.wants(Entry(pool, 1)):
         return False
     if conv.annotations or pool.annotations or not differentiated.isdisjoint((conv, pool)):
         return False
     data = conv.inputs[0].node
-    return not (is_norm(data) or data.op is _norm_act)  # such data need not be there; see normed_loads.py
+    return not (is_norm(data) or data.op is NormAct)  # such data need not be there; see normed_loads.py
 
 
 def _rectifies(conv: Node) -> bool:
-    return conv.op is _convolution_epilogue and conv.attrs.relu
+    return conv.op is ConvolutionEpilogue and conv.attrs.relu
 
 
 def _has_more(conv: Node) -> bool:
@@ -115,7 +115,7 @@ def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
 def _has_kernel(step: Step, pool: Node, attrs: PooledAttrs, has_kernel: Callable[[Request], bool]) -> bool:
     conv, train = pool.inputs[0].node, step.train
     outs = tuple(step.graph.shapes[Entry(pool, i)] for i in range(2))
-    r = request_of(step.graph, _pooled_convolution, attrs, conv.inputs, outs, train=train)
-    grad_op = _pooled_convolution.grad_op
+    r = request_of(step.graph, PooledConvolution, attrs, conv.inputs, outs, train=train)
+    grad_op = PooledConvolution.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))

@@ -19,14 +19,14 @@ from ....ops.elementwise.cast import Cast
 from ....ops.loss.cross_entropy import cross_entropy, softmax_cross_entropy
 from ....ops.loss.loss import SoftmaxOutput
 from ....ops.loss.softmax import log_softmax, softmax, softmin
-from ....ops.loss.wide_losses import _wide_cross_entropy, _wide_softmax_cross_entropy, _wide_softmax_output
+from ....ops.loss.wide_losses import WideCrossEntropy, WideSoftmaxCrossEntropy, WideSoftmaxOutput
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 
 _WIDE: dict[type[Op], type[Op]] = {
-    SoftmaxOutput: _wide_softmax_output,
-    softmax_cross_entropy: _wide_softmax_cross_entropy,
-    cross_entropy: _wide_cross_entropy,
+    SoftmaxOutput: WideSoftmaxOutput,
+    softmax_cross_entropy: WideSoftmaxCrossEntropy,
+    cross_entropy: WideCrossEntropy,
 }
 _SOFTMAX = (softmax, softmin, log_softmax)
 """They can be told the type of their result."""

@@ -18,7 +18,7 @@ from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ....ops.nn.dense import FullyConnected
 from ...base import Request
-from ...fused.narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, NarrowedGradientAttrs
+from ...fused.narrowed_dense import NarrowedDense, NarrowedDenseDataGradient, NarrowedGradientAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
 from ..target import Target
@@ -94,6 +94,6 @@ def _narrowed(graph: Graph, node: Node, inputs: tuple[Entry, ...], weight: Entry
     """What does the same as `node`, on `inputs`, with the wide weight."""
     named = dict(zip(node.input_names, inputs)) | {"weight": weight}
     if node.op is FullyConnected:
-        return replace(node, op=_narrowed_dense, inputs=tuple(named[n] for n in node.input_names))
+        return replace(node, op=NarrowedDense, inputs=tuple(named[n] for n in node.input_names))
     attrs = NarrowedGradientAttrs(graph.shapes[output(node, "d_data")])
-    return Node(_narrowed_dense_d_data, attrs, (named["d_out"], weight), node.name)
+    return Node(NarrowedDenseDataGradient, attrs, (named["d_out"], weight), node.name)

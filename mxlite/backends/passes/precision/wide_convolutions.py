@@ -22,20 +22,20 @@ from ....core.dtype import float32
 from ....graph import Entry, Node, Rewriter
 from ....graph.opdef import DType
 from ....ops.elementwise.cast import Cast
-from ....ops.nn.conv_channels_last import _convolution_channels_last
-from ....ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
+from ....ops.nn.conv_channels_last import ConvolutionChannelsLast
+from ....ops.nn.normed_convolution import NormedConvolution, NormedConvolutionWeightGradient
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output
 from ..target import Target
 
-_FORWARD = (_convolution_channels_last, _normed_convolution)
+_FORWARD = (ConvolutionChannelsLast, NormedConvolution)
 
 
 @graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "normed_loads"))
 def wide_convolutions(step: Step, target: Target) -> Step:
     """Convolutions that read float32 weights. O(inputs)."""
-    search = _Search(step, cache(target.workspace))
+    search = _WideConvolutionSearch(step, cache(target.workspace))
     if not search.casts:
         return step
     narrow = {Entry(cast): cast.inputs[0] for cast in search.casts}
@@ -63,7 +63,7 @@ def wide_convolutions(step: Step, target: Target) -> Step:
         elif node in search.changed or node in widening:
             inputs = tuple(narrow[e] if e in alone else made.of(e) for e in node.inputs)
             new = replace(node, inputs=inputs)
-            if node.op is _normed_convolution_d_weight:
+            if node.op is NormedConvolutionWeightGradient:
                 new = replace(new, attrs=replace(node.attrs, wide=True))
             elif node.forward is not None:
                 new = replace(new, forward=wide(node.forward))
@@ -83,7 +83,7 @@ def wide_convolutions(step: Step, target: Target) -> Step:
     return step.rewritten(made)
 
 
-class _Search:
+class _WideConvolutionSearch:
     """casts: of weights and biases, that convolutions do without; changed: these, and gradients in data."""
 
     def __init__(self, step: Step, scratch_of: Callable[[Request], int | None]) -> None:
@@ -115,7 +115,7 @@ class _Search:
             return False
         if node.op in _FORWARD:
             return self._scratch(node, node, float32) is not None
-        if node.op is not _convolution_channels_last.grad_op or "data" not in node.absent:
+        if node.op is not ConvolutionChannelsLast.grad_op or "data" not in node.absent:
             return False
         return node.forward is not None and self._scratch(node, node.forward, float32) is not None
 
@@ -124,9 +124,9 @@ class _Search:
         found = {}
         layers = {n.forward or n for n in self.changed}
         for node in self.graph.nodes:
-            is_normed = node.op is _normed_convolution_d_weight
+            is_normed = node.op is NormedConvolutionWeightGradient
             if not is_normed and not (
-                node.op is _convolution_channels_last.grad_op
+                node.op is ConvolutionChannelsLast.grad_op
                 and "weight" in node.absent
                 and node.forward in layers
             ):
@@ -162,7 +162,7 @@ class _Search:
         assert node.op is not None
         names = forward.input_names
         dtypes = [graph.dtypes[e] for e in forward.inputs]
-        if weight is not None and node.op is _normed_convolution_d_weight:
+        if weight is not None and node.op is NormedConvolutionWeightGradient:
             attrs = replace(attrs, wide=True)
         elif weight is not None:
             dtypes = [weight if n in ("weight", "bias") else d for n, d in zip(names, dtypes)]

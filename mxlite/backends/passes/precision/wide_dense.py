@@ -23,7 +23,7 @@ from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ....ops.nn.dense import FullyConnected
-from ...fused.wide_dense import _wide_dense, _wide_dense_d_weight, WideGradientAttrs
+from ...fused.wide_dense import WideDense, WideDenseWeightGradient, WideGradientAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
 from ..target import Target
@@ -35,7 +35,7 @@ LEAST_BYTES, LEAST_SAMPLES = 256 * 1024, 512
 @graph_pass(Stage.STEP, after=("split_gradients",))
 def wide_dense(step: Step, target: Target) -> Step:
     """Dense layers that narrow their data, where code can be generated for that. O(inputs)."""
-    search = _Search(step, target)
+    search = _WideDenseSearch(step, target)
     changed = search.changed() if target.storable() else {}
     if not changed:
         return step
@@ -60,7 +60,7 @@ def wide_dense(step: Step, target: Target) -> Step:
             continue
         named = dict(zip(node.input_names, result.inputs(node))) | {"data": changed[node].inputs[0]}
         if node.op is FullyConnected:
-            wide = replace(node, op=_wide_dense, inputs=tuple(named[n] for n in node.input_names))
+            wide = replace(node, op=WideDense, inputs=tuple(named[n] for n in node.input_names))
             result.replace(node, wide)
             continue
         new = _gradient(graph, node, named)
@@ -71,7 +71,7 @@ def wide_dense(step: Step, target: Target) -> Step:
     return step.rewritten(result)
 
 
-class _Search:
+class _WideDenseSearch:
     """What can change. widening: the cast of each gradient in a weight, if that alone reads it."""
 
     def __init__(self, step: Step, target: Target) -> None:
@@ -114,7 +114,7 @@ class _Search:
         if node.op is FullyConnected:
             outs = (graph.shapes[Entry(node)],)
             ins = (cast.inputs[0], *node.inputs[1:])
-            return prod(outs[0][:-1]) >= LEAST_SAMPLES and self._has(_wide_dense, node.attrs, ins, outs)
+            return prod(outs[0][:-1]) >= LEAST_SAMPLES and self._has(WideDense, node.attrs, ins, outs)
         if node.op is not FullyConnected.grad_op or node.absent != {"weight"} or "d_out" not in named:
             return False
         d_weight = output(node, "d_weight")
@@ -127,7 +127,7 @@ class _Search:
             return False
         self.widening[node] = cast_of
         ins = (named["d_out"], cast.inputs[0])
-        return self._has(_wide_dense_d_weight, WideGradientAttrs(weight), ins, (weight,))
+        return self._has(WideDenseWeightGradient, WideGradientAttrs(weight), ins, (weight,))
 
     def _has(self, op: Any, attrs: Any, ins: Sequence[Entry], outs: tuple[tuple[int, ...], ...]) -> bool:
         return self.has_kernel(request_of(self.graph, op, attrs, ins, outs))
@@ -136,4 +136,4 @@ class _Search:
 def _gradient(graph: Graph, node: Node, named: Mapping[str, Entry]) -> Node:
     """The node that makes the gradient in the weight, as `node` does."""
     attrs = WideGradientAttrs(graph.shapes[output(node, "d_weight")])
-    return Node(_wide_dense_d_weight, attrs, (named["d_out"], named["data"]), node.name)
+    return Node(WideDenseWeightGradient, attrs, (named["d_out"], named["data"]), node.name)

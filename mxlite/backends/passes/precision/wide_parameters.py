@@ -12,7 +12,7 @@ from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ....ops.rnn.rnn import RNN
-from ....ops.rnn.rnn_wide import _rnn_wide
+from ....ops.rnn.rnn_wide import RnnWide
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 
@@ -31,7 +31,7 @@ def wide_parameters(step: Step, target: Target) -> Step:
             continue
         data, _, *rest = (r.of(e) for e in node.inputs)
         ins = [data, r.of(found[node]), *rest]
-        new = r.add(_rnn_wide, node.attrs, ins, node.name, node.annotations)
+        new = r.add(RnnWide, node.attrs, ins, node.name, node.annotations)
         for i in range(node.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
     return step.rewritten(r, ordered=False)

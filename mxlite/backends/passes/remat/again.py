@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from ....graph import Entry, Graph, Node
-from ....ops.nn.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
-from ....ops.norm.norm_act import _norm_act
-from ....ops.norm.norm_act_line import _norm_act_line, NormActLineAttrs
-from ....ops.norm.norm_act_sum import _norm_act_sum
-from ....ops.norm.norm_again import _norm_again
+from ....ops.nn.pool_channels_last import ChosenPoolingChannelsLast, PoolingChannelsLast
+from ....ops.norm.norm_act import NormAct
+from ....ops.norm.norm_act_line import NormActLine, NormActLineAttrs
+from ....ops.norm.norm_act_sum import NormActSum
+from ....ops.norm.norm_again import NormAgain
 from ...base import Request
 from ..entries import output, request_of
 from .ways import is_stage, renamed, rerun
@@ -35,13 +35,13 @@ def again(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tu
     if _is_norm(node):
         found = normalized(node, node.inputs[0])
         return (found,) if has_kernel(request_like(graph, found, Entry(node))) else ()
-    if node.op is _pooling_channels_last and node.attrs.pool_type == "max":
+    if node.op is PoolingChannelsLast and node.attrs.pool_type == "max":
         return _pooled(graph, node, has_kernel)
     return rerun(graph, node)
 
 
 def _is_norm(node: Node) -> bool:
-    return node.op in (_norm_act, _norm_act_line, _norm_act_sum) and not node.absent
+    return node.op in (NormAct, NormActLine, NormActSum) and not node.absent
 
 
 def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
@@ -50,7 +50,7 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
     # Of a channel the norm makes each number alike, so that it does not matter which are taken first.
     is_alone = _is_norm(norm) and len(norm.inputs) == 5 and norm.attrs.axis % rank == rank - 1
     source = norm.inputs[0] if is_alone else node.inputs[0]
-    op = _chosen_pooling_channels_last
+    op = ChosenPoolingChannelsLast
     chosen = replace(renamed(node), op=op, inputs=(source, output(node, "index")))
     found = (chosen, normalized(norm, Entry(chosen))) if is_alone else (chosen,)
     return found if all(has_kernel(request_like(graph, n, Entry(node))) for n in found) else ()
@@ -59,15 +59,15 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
 def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
     """`norm` of `data`, by the statistics that it, or the node `by`, has found."""
     a = norm.attrs
-    if norm.op is _norm_act_sum:
+    if norm.op is NormActSum:
         plus = "behind"
     else:
-        plus = "array" if norm.op is _norm_act and a.add else getattr(a, "plus", "")
+        plus = "array" if norm.op is NormAct and a.add else getattr(a, "plus", "")
     attrs = {"relu": False} | asdict(a) | {"plus": plus}
     attrs.pop("add", None)
     mean, var = (output(by or norm, name) for name in ("mean", "var"))
     inputs = (data, *norm.inputs[1:3], mean, var, *norm.inputs[5:])
-    return replace(renamed(norm), op=_norm_again, attrs=NormActLineAttrs(**attrs), inputs=inputs)
+    return replace(renamed(norm), op=NormAgain, attrs=NormActLineAttrs(**attrs), inputs=inputs)
 
 
 def request_like(graph: Graph, node: Node, like: Entry) -> Request:

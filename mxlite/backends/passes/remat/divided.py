@@ -20,10 +20,10 @@ from math import prod
 
 from ....graph import Entry, Node, Rewriter
 from ....ops.norm.norm import BatchNorm
-from ....ops.norm.norm_act import _norm_act
-from ....ops.norm.norm_act_line import _norm_act_line
-from ....ops.norm.norm_act_sum import _norm_act_sum
-from ....ops.norm.norm_statistics import _norm_statistics
+from ....ops.norm.norm_act import NormAct
+from ....ops.norm.norm_act_line import NormActLine
+from ....ops.norm.norm_act_sum import NormActSum
+from ....ops.norm.norm_statistics import NormStatistics
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
@@ -33,7 +33,7 @@ from .again import normalized, request_like
 LEAST_COUNT = 512
 """Numbers of a channel: both statistics, and the two numbers of a line, are 1 / 128 of the data at most."""
 
-_NORMS = (BatchNorm, _norm_act, _norm_act_line, _norm_act_sum)
+_NORMS = (BatchNorm, NormAct, NormActLine, NormActSum)
 
 
 @graph_pass(Stage.BOUNDED)
@@ -44,12 +44,12 @@ def divided(step: Step, target: Target) -> Step:
     """
     if not step.has_backward:
         return step
-    search = _Search(step, cache(target.has_kernel))
+    search = _DividedSearch(step, cache(target.has_kernel))
     found = frozenset(filter(search.is_divided, step.forward))
-    return _Rewrite(step, found).result() if found else step
+    return _DividedRewrite(step, found).result() if found else step
 
 
-class _Search:
+class _DividedSearch:
     """Which norms are divided."""
 
     def __init__(self, step: Step, has_kernel: Callable[[Request], bool]) -> None:
@@ -83,7 +83,7 @@ class _Search:
         return replace(found, outputs=(channel,) * len(new.output_names), used=used)
 
 
-class _Rewrite:
+class _DividedRewrite:
     """The step with the norms `found` in two."""
 
     def __init__(self, step: Step, found: Set[Node]) -> None:
@@ -114,4 +114,4 @@ def _statistics(norm: Node) -> Node:
     """The node that finds the statistics of `norm`."""
     a = norm.attrs
     attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
-    return Node(_norm_statistics, attrs, norm.inputs[:5], f"{norm.name}_statistics")
+    return Node(NormStatistics, attrs, norm.inputs[:5], f"{norm.name}_statistics")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....graph import Entry, Rewriter
 from ....ops.rnn.rnn import RNN
-from ....ops.rnn.rnn_gates import _rnn_keeping_gates
-from ....ops.rnn.rnn_wide import _rnn_wide
+from ....ops.rnn.rnn_gates import RnnKeepingGates
+from ....ops.rnn.rnn_wide import RnnWide
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 
@@ -13,7 +13,7 @@ from ..target import Target
 @graph_pass(Stage.FORWARD_VARIANT, after=("keep_gates",), instead="gates computed again")
 def forget_gates(step: Step, target: Target) -> Step:
     """RNN in place of each `_rnn_keeping_gates`. O(nodes)."""
-    forgotten = {n for n in step.operators if n.op is _rnn_keeping_gates}
+    forgotten = {n for n in step.operators if n.op is RnnKeepingGates}
     if not forgotten:
         return step
     r = Rewriter(step.graph)
@@ -22,7 +22,7 @@ def forget_gates(step: Step, target: Target) -> Step:
             r.keep(node)
             continue
         data, parameters = (step.graph.dtypes[e] for e in node.inputs[:2])
-        op = RNN if data == parameters else _rnn_wide
+        op = RNN if data == parameters else RnnWide
         new = r.add(op, node.attrs, r.inputs(node), node.name, node.annotations)
         for i in range(new.num_outputs):
             r.put(Entry(node, i), Entry(new, i))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.opdef import known_shape
 from ....ops.rnn.rnn import RNN
-from ....ops.rnn.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn.rnn_gates import RnnKeepingGates
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import request_of
 from ..precision.wide_parameters import widest
@@ -27,7 +27,7 @@ def keep_gates(step: Step, target: Target) -> Step:
             r.keep(node)
             continue
         ins = r.all_of(_inputs(graph, node))
-        new = r.add(_rnn_keeping_gates, node.attrs, ins, node.name, node.annotations)
+        new = r.add(RnnKeepingGates, node.attrs, ins, node.name, node.annotations)
         for i in range(node.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
     return step.rewritten(r, ordered=False)
@@ -43,4 +43,4 @@ def _keeps(graph: Graph, node: Node, target: Target) -> bool:
     """Whether an RNN has gates, and there is a kernel that keeps them."""
     if node.attrs.mode not in ("lstm", "gru") or not known_shape(graph.shapes[node.inputs[0]]):
         return False
-    return target.has_kernel(request_of(graph, _rnn_keeping_gates, node.attrs, _inputs(graph, node)))
+    return target.has_kernel(request_of(graph, RnnKeepingGates, node.attrs, _inputs(graph, node)))

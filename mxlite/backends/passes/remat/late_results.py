@@ -21,7 +21,7 @@ from dataclasses import replace
 from math import inf
 
 from ....graph import Entry, Node, Rewriter
-from ...fused.elementwise import _fused_elementwise, FusedAttrs
+from ...fused.elementwise import FusedAttrs, FusedElementwise
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 from .ways import is_stage, Reads
@@ -73,7 +73,7 @@ def _late(reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
     """Chains of the forward pass with the outputs that only backward reads, if they have others too."""
     found: dict[Node, list[int]] = {}
     for node in reads.forward:
-        if node.op is not _fused_elementwise or is_stage(node):
+        if node.op is not FusedElementwise or is_stage(node):
             continue
         outs = [Entry(node, i) for i in range(node.num_outputs)]
         late = [i for i, e in enumerate(outs) if e in reads.first and e not in reads.early and e not in shown]
@@ -95,4 +95,4 @@ def _part(node: Node, inputs: Sequence[Entry], outputs: Sequence[int]) -> Node:
         views=tuple(a.views[i] for i in places),
         dtypes=tuple(a.dtypes[i] for i in outputs),
     )
-    return Node(_fused_elementwise, attrs, tuple(inputs[i] for i in places), node.name)
+    return Node(FusedElementwise, attrs, tuple(inputs[i] for i in places), node.name)

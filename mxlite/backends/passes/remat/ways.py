@@ -17,7 +17,7 @@ from math import inf
 from typing import NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
-from ....ops.layout import _channels_first, _channels_last
+from ....ops.layout import ChannelsFirst, ChannelsLast
 from ...facts import flops_of
 from ...rewrite import Step
 
@@ -168,7 +168,7 @@ def _cost(graph: Graph, node: Node, like: Mapping[Entry, Entry]) -> float:
         return 0  # the same bytes under another shape
     if graph.shapes[ins[0]][-1:] == graph.shapes[made][-1:]:
         return nbytes
-    return (TILED if op in (_channels_last, _channels_first) else SCATTERED) * nbytes
+    return (TILED if op in (ChannelsLast, ChannelsFirst) else SCATTERED) * nbytes
 
 
 def work_of(graph: Graph, reads: Reads, node: Node) -> float:
@@ -183,10 +183,10 @@ def work_of(graph: Graph, reads: Reads, node: Node) -> float:
 
 def with_ways(step: Step, reads: Reads, ways: Mapping[Entry, Way], chosen: Collection[Entry]) -> Step:
     """The step in which the arrays `chosen` are made again. O(inputs)."""
-    return _Rewrite(step, reads, {e: ways[e] for e in chosen}).result()
+    return _WaysRewrite(step, reads, {e: ways[e] for e in chosen}).result()
 
 
-class _Rewrite:
+class _WaysRewrite:
     """The step in which what has a way in `ways` is made again."""
 
     def __init__(self, step: Step, reads: Reads, ways: Mapping[Entry, Way]) -> None:

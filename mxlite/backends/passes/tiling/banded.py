@@ -24,15 +24,15 @@ from math import inf
 from typing import Any
 
 from ....graph import Entry, Graph, Node, Op, Rewriter, Shape
-from ....graph.gradient import _grad_add
+from ....graph.gradient import GradAdd
 from ....ops import find_op
 from ....ops.elementwise.cast import Cast
 from ....ops.nn.dense import FullyConnected
-from ....ops.nn.pooled_convolution import _pooled_convolution
+from ....ops.nn.pooled_convolution import PooledConvolution
 from ....ops.norm.layer_norm import LayerNorm, RMSNorm
 from ....ops.reduce.reduce import reduced_axes
 from ...elementwise.rules import RULES
-from ...fused.banded import _banded, _banded_gradient, Array, BandedAttrs, Link
+from ...fused.banded import Array, Banded, BandedAttrs, BandedGradient, Link
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name
 from ..remat.ways import is_stage, Reads, rerun
@@ -52,7 +52,7 @@ MOST = 4  # operators
 Samples = tuple[tuple[bool, ...], tuple[bool, ...]]
 """Of an operator's inputs and outputs, forwards: whether they have samples along their first axis."""
 
-_PRODUCTS = (FullyConnected, _pooled_convolution)
+_PRODUCTS = (FullyConnected, PooledConvolution)
 
 
 @graph_pass(
@@ -63,7 +63,7 @@ def banded(step: Step, target: Target) -> Step:
     """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
     if not step.has_backward:
         return step
-    search = _Search(step)
+    search = _TilingSearch(step)
     found = search.rows()
     if not found:
         return step
@@ -76,7 +76,7 @@ def banded(step: Step, target: Target) -> Step:
         if node in row_of:
             row = row_of[node]
             attrs, inputs, made = _joined(step.graph, row, step.read)
-            op = _banded if all(n.forward is None for n in row) else _banded_gradient
+            op = Banded if all(n.forward is None for n in row) else BandedGradient
             name = "+".join(n.name for n in row)
             result.order.append(new := Node(op, attrs, result.all_of(inputs), name))
             for i, was in enumerate(made):
@@ -86,7 +86,7 @@ def banded(step: Step, target: Target) -> Step:
     return step.rewritten(result)
 
 
-class _Search:
+class _TilingSearch:
     """Rows of operators that can become one."""
 
     def __init__(self, step: Step) -> None:
@@ -225,7 +225,7 @@ def _joined(
         )
         kinds = tuple(graph.dtypes[e] for e in forward.inputs)
         own_attrs = node.attrs
-        if node.op is _pooled_convolution.grad_op:  # it takes some at a time itself
+        if node.op is PooledConvolution.grad_op:  # it takes some at a time itself
             own_attrs = replace(own_attrs, samples=min(own_attrs.samples, each))
         links.append(Link(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, samples))
     numbers = tuple(number[e] for e in made)
@@ -339,10 +339,10 @@ def _rules() -> Mapping[type[Op], Rule]:
     """The operators that work on each sample by itself."""
     if not _found:
         _found[FullyConnected] = _first(1)
-        _found[_pooled_convolution] = _first(2)
+        _found[PooledConvolution] = _first(2)
         _found[LayerNorm], _found[RMSNorm] = _norm(3), _norm(1)
         _found.update((find_op(n), _reduced) for n in ("mean", "sum"))
         names = ("Activation", "relu", "sigmoid", "tanh", "gelu", "silu", "elemwise_add")
         _found.update((find_op(n), _elementwise) for n in names)
-        _found.update(dict.fromkeys((Cast, _grad_add), _elementwise))
+        _found.update(dict.fromkeys((Cast, GradAdd), _elementwise))
     return _found

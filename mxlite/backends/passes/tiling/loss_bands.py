@@ -25,22 +25,22 @@ from dataclasses import dataclass, field
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ....ops.loss.cross_entropy import softmax_cross_entropy
-from ....ops.loss.wide_losses import _wide_softmax_cross_entropy
+from ....ops.loss.wide_losses import WideSoftmaxCrossEntropy
 from ....ops.nn.dense import FullyConnected
 from ....ops.scratch import accumulator
 from ...fused import dense_cross_entropy
-from ...fused.dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
+from ...fused.dense_cross_entropy import band_rows, DenseCrossEntropy, DenseLossAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
 from ..entries import inputs_by_name, output
 from ..target import Target
 from ..updates.loss_updates import updated_losses
 
-_LOSSES = (softmax_cross_entropy, _wide_softmax_cross_entropy)
+_LOSSES = (softmax_cross_entropy, WideSoftmaxCrossEntropy)
 
 
 @dataclass(frozen=True)
-class _Match:
+class _LossMatch:
     """A loss, the classifier before it, the gradients of both, and the nodes that make d_loss, in order.
 
     `casts` widen gradients of the classifier, by their names. pays: whether it does with a gradient in the
@@ -83,7 +83,7 @@ def loss_bands(step: Step, target: Target) -> Step:
     return made if len(those) == len(found) else _joined_all(step, those)[0]
 
 
-def _joined_all(step: Step, found: list[_Match]) -> tuple[Step, Mapping[Entry, Entry]]:
+def _joined_all(step: Step, found: list[_LossMatch]) -> tuple[Step, Mapping[Entry, Entry]]:
     """The step with a node for each of `found`, and what stands for its entries now."""
     if not found:
         return step, {}
@@ -118,7 +118,7 @@ def _joined_all(step: Step, found: list[_Match]) -> tuple[Step, Mapping[Entry, E
     return step.became(made.graph(), made.moved, len(fore) - len(graph.variables)), made.moved
 
 
-def _matches(step: Step, narrow: Set[str]) -> list[_Match]:
+def _matches(step: Step, narrow: Set[str]) -> list[_LossMatch]:
     """What can change; `narrow` are the types of 16 bits that bands are made of."""
     graph, readers, hidden = step.graph, step.readers, step.shown
     found = []
@@ -133,7 +133,7 @@ def _matches(step: Step, narrow: Set[str]) -> list[_Match]:
             continue  # a sum of 16 bits
         of_loss = [n for n in readers.all(scores) if n is not loss]
         if not of_loss:
-            found.append(_Match(loss, dense))
+            found.append(_LossMatch(loss, dense))
             continue
         if len(of_loss) > 1 or of_loss[0].forward is not loss:
             continue
@@ -150,7 +150,7 @@ def _matches(step: Step, narrow: Set[str]) -> list[_Match]:
         head = inputs_by_name(by_loss)["d_out"]
         sources = _sources(step, head)
         if sources is not None:
-            found.append(_Match(loss, dense, (by_loss, by_dense), head, sources, casts, pays))
+            found.append(_LossMatch(loss, dense, (by_loss, by_dense), head, sources, casts, pays))
     return found
 
 
@@ -212,7 +212,7 @@ def _outputs(node: Node) -> list[Entry]:
     return [Entry(node, i) for i in range(node.num_outputs)]
 
 
-def _early_updates(graph: Graph, found: list[_Match]) -> set[Node]:
+def _early_updates(graph: Graph, found: list[_LossMatch]) -> set[Node]:
     """Updates of which all but the gradient is there, and whose weight nobody else reads."""
     made = {e for m in found for e in m.gradients}
     gone = {n for m in found for n in m.gone}
@@ -232,12 +232,12 @@ def _early_updates(graph: Graph, found: list[_Match]) -> set[Node]:
     }
 
 
-def _joined(m: _Match, made: Rewriter) -> tuple[Node, dict[Entry, str]]:
+def _joined(m: _LossMatch, made: Rewriter) -> tuple[Node, dict[Entry, str]]:
     """The node for both, and which of its outputs stands for what."""
     named = inputs_by_name(m.dense) | {"label": m.loss.inputs[1]}
     if m.head is not None:
         named["d_out"] = m.head
     attrs = DenseLossAttrs(m.dense.attrs.no_bias, m.head is not None)
-    inputs = made.all_of([named[n] for n in _dense_cross_entropy.input_names(attrs)])
+    inputs = made.all_of([named[n] for n in DenseCrossEntropy.input_names(attrs)])
     places = {Entry(m.loss): "out"} | m.gradients
-    return Node(_dense_cross_entropy, attrs, inputs, m.loss.name), places
+    return Node(DenseCrossEntropy, attrs, inputs, m.loss.name), places

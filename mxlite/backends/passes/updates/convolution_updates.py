@@ -11,9 +11,9 @@ keeps both as they are.
 from __future__ import annotations
 
 from ....graph import Entry, Node, Rewriter
-from ....ops.nn.conv_channels_last import _convolution_channels_last
-from ....ops.nn.normed_convolution import _normed_convolution_d_weight
-from ...fused.convolution_update import _convolution_update, ConvolutionUpdateAttrs
+from ....ops.nn.conv_channels_last import ConvolutionChannelsLast
+from ....ops.nn.normed_convolution import NormedConvolutionWeightGradient
+from ...fused.convolution_update import ConvolutionUpdate, ConvolutionUpdateAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, request_of
 from ..target import Target
@@ -38,7 +38,7 @@ def convolution_updates(step: Step, target: Target) -> Step:
         if not _is_maker(made) or any(map(step.readers.wants, others)):
             continue
         new = _joined(made, update)
-        if target.has_kernel(request_of(graph, _convolution_update, new.attrs, new.inputs)):
+        if target.has_kernel(request_of(graph, ConvolutionUpdate, new.attrs, new.inputs)):
             joined[made] = gone[update] = new
     if not joined:
         return step
@@ -51,17 +51,17 @@ def convolution_updates(step: Step, target: Target) -> Step:
 
 def _is_maker(node: Node) -> bool:
     """Whether a node makes a gradient in the weight of a convolution, and none in data."""
-    if node.op is _normed_convolution_d_weight:
+    if node.op is NormedConvolutionWeightGradient:
         return True
-    return node.op is _convolution_channels_last.grad_op and "weight" in node.absent
+    return node.op is ConvolutionChannelsLast.grad_op and "weight" in node.absent
 
 
 def _joined(made: Node, update: Node) -> Node:
     assert made.op is not None and update.op is not None
     named = inputs_by_name(made)
-    is_normed = made.op is _normed_convolution_d_weight
-    maker = made.op if is_normed else _convolution_channels_last
+    is_normed = made.op is NormedConvolutionWeightGradient
+    maker = made.op if is_normed else ConvolutionChannelsLast
     attrs = ConvolutionUpdateAttrs(update.op, update.attrs, maker, made.attrs)
     inputs = made.inputs if is_normed else (named["d_out"], named["data"])
     weight, _, *others = update.inputs
-    return Node(_convolution_update, attrs, (*inputs, weight, *others), update.name)
+    return Node(ConvolutionUpdate, attrs, (*inputs, weight, *others), update.name)

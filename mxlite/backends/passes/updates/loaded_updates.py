@@ -16,7 +16,7 @@ from __future__ import annotations
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ...base import Request
-from ...fused.loaded_dense import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
+from ...fused.loaded_dense import LoadedDenseGradient, LoadedDenseUpdate, LoadedUpdateAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import request_of
 from ..target import Target
@@ -38,7 +38,7 @@ def loaded_updates(step: Step, target: Target) -> Step:
             continue
         if node in found:
             update = found[node]
-            new = Node(_loaded_dense_update, _attrs(update), made.all_of(_inputs(update)), update.name)
+            new = Node(LoadedDenseUpdate, _attrs(update), made.all_of(_inputs(update)), update.name)
             made.node_of |= {update: new, node: new}
             made.order.append(new)
             made.put(Entry(node), Entry(new))
@@ -49,13 +49,13 @@ def loaded_updates(step: Step, target: Target) -> Step:
 
 def _updates(step: Step) -> list[Node]:
     """The updates that can be made in bands."""
-    if not any(n.op is _loaded_dense_gradient for n in step.operators):
+    if not any(n.op is LoadedDenseGradient for n in step.operators):
         return []
     found = []
     for update in joinable(step):
         weight, gradient = update.inputs[:2]
         made = gradient.node
-        if made.op is _loaded_dense_gradient and gradient.index == 1 and _origin(made.inputs[1]) == weight:
+        if made.op is LoadedDenseGradient and gradient.index == 1 and _origin(made.inputs[1]) == weight:
             found.append(update)
     return found
 
@@ -78,4 +78,4 @@ def _attrs(update: Node) -> LoadedUpdateAttrs:
 def _request(graph: Graph, update: Node) -> Request:
     """The question for a kernel for what `update` becomes."""
     ins = _inputs(update)
-    return request_of(graph, _loaded_dense_update, _attrs(update), ins, (graph.shapes[ins[1]],))
+    return request_of(graph, LoadedDenseUpdate, _attrs(update), ins, (graph.shapes[ins[1]],))

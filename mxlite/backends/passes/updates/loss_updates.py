@@ -26,8 +26,8 @@ from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ....ops.shape.reshape import Reshape
-from ...fused.dense_cross_entropy import _dense_cross_entropy
-from ...fused.dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
+from ...fused.dense_cross_entropy import DenseCrossEntropy
+from ...fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLossUpdateAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
@@ -41,7 +41,7 @@ _FEW_BYTES = 1024
 """Of all that follows from a loss, at most: it is made twice where forward and backward are called apart."""
 
 
-class _Match(NamedTuple):
+class _LossUpdateMatch(NamedTuple):
     """A loss with its classifier, and the update of the classifier's weight."""
 
     loss: Node
@@ -87,11 +87,11 @@ def updated_losses(step: Step) -> set[Node]:
     return {m.loss for m in _matches(step)[0]}
 
 
-def _matches(step: Step) -> tuple[list[_Match], set[Node]]:
+def _matches(step: Step) -> tuple[list[_LossUpdateMatch], set[Node]]:
     """What is joined, and the nodes of the forward pass that are made later for that."""
     graph, kept, forward = step.graph, step.kept, step.forward
-    losses = [n for n in forward if n.op is _dense_cross_entropy and n.attrs.gradients]
-    found: list[_Match] = []
+    losses = [n for n in forward if n.op is DenseCrossEntropy and n.attrs.gradients]
+    found: list[_LossUpdateMatch] = []
     late: set[Node] = set()
     uses = graph.uses() if losses else {}
     for loss in losses:
@@ -102,7 +102,7 @@ def _matches(step: Step) -> tuple[list[_Match], set[Node]]:
         (update,) = updates
         followers = _followers(graph, loss, forward)
         if loss.inputs[1] not in kept and _suits(graph, loss, update, uses) and _is_little(graph, followers):
-            found.append(_Match(loss, update))
+            found.append(_LossUpdateMatch(loss, update))
             late |= {loss, *followers}
     return found, late | _shapers(step, late)
 
@@ -157,10 +157,10 @@ def _shapers(step: Step, late: set[Node]) -> set[Node]:
     return found
 
 
-def _joined(m: _Match, inputs: tuple[Entry, ...]) -> Node:
+def _joined(m: _LossUpdateMatch, inputs: tuple[Entry, ...]) -> Node:
     """The loss that updates the weight."""
     assert m.update.op is not None
     attrs = DenseLossUpdateAttrs(m.loss.attrs.no_bias, m.update.op, m.update.attrs)
     weight, _, *others = m.update.inputs
     data, _, *rest = inputs
-    return Node(_dense_cross_entropy_update, attrs, (data, weight, *rest, *others), m.loss.name)
+    return Node(DenseCrossEntropyUpdate, attrs, (data, weight, *rest, *others), m.loss.name)

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.nn.dense import FullyConnected
 from ...fused.product_update import (
-    _product_update,
     BAND_BYTES,
     DEEP,
     DEEP_BAND_BYTES,
     depth,
+    ProductUpdate,
     ProductUpdateAttrs,
 )
 from ...rewrite import graph_pass, Stage, Step
@@ -36,7 +36,7 @@ whole; one of a deep product, in bands, takes a few percent longer, which is to 
 bytes."""
 
 
-class _Match(NamedTuple):
+class _UpdateMatch(NamedTuple):
     """An update and the node that makes its gradient.
 
     moves: whether both in one read nothing of the forward pass, nor what another update changes, so that a
@@ -74,7 +74,7 @@ def product_updates(step: Step, target: Target) -> Step:
     return step.rewritten(made)
 
 
-def _matches(step: Step) -> list[_Match]:
+def _matches(step: Step) -> list[_UpdateMatch]:
     """The updates that can make their gradient, in the order of `effects`."""
     graph, forward = step.graph, step.forward
     changed = {e for n in graph.effects for e in _changed(n)}
@@ -92,7 +92,7 @@ def _matches(step: Step) -> list[_Match]:
             continue
         read = (named["d_out"], named["data"])
         moves = all(e.node not in forward and e not in changed for e in read)
-        found.append(_Match(update, made, moves))
+        found.append(_UpdateMatch(update, made, moves))
     return found
 
 
@@ -140,10 +140,10 @@ def is_elementwise(op: Any) -> bool:
     return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
 
 
-def _joined(m: _Match, made: Rewriter) -> Node:
+def _joined(m: _UpdateMatch, made: Rewriter) -> Node:
     """The update that makes its gradient."""
     named = inputs_by_name(m.gradient)
     weight, _, *others = m.update.inputs
     inputs = made.all_of((named["d_out"], named["data"], weight, *others))
     assert m.update.op is not None
-    return Node(_product_update, ProductUpdateAttrs(m.update.op, m.update.attrs), inputs, m.update.name)
+    return Node(ProductUpdate, ProductUpdateAttrs(m.update.op, m.update.attrs), inputs, m.update.name)

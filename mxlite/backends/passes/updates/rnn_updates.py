@@ -12,8 +12,8 @@ from __future__ import annotations
 from ....core.dtype import float32
 from ....graph import Graph, Node, Rewriter
 from ....ops.rnn.rnn import RNN
-from ....ops.rnn.rnn_gates import _rnn_keeping_gates
-from ...fused.rnn_update import _rnn_gate_gradients, _rnn_update, GateGradientsAttrs, RNNUpdateAttrs
+from ....ops.rnn.rnn_gates import RnnKeepingGates
+from ...fused.rnn_update import GateGradientsAttrs, RnnGateGradients, RnnUpdate, RNNUpdateAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output
 from ..target import Target
@@ -45,8 +45,8 @@ def rnn_updates(step: Step, target: Target) -> Step:
         named = dict(zip(node.input_names, made.inputs(node)))
         data = graph.shapes[node.inputs[node.input_names.index("data")]]
         attrs = GateGradientsAttrs(node.attrs, data, tuple(n for n in _HEADS if n in named))
-        ins = tuple(named[n] for n in _rnn_gate_gradients.input_names(attrs))
-        gradients = made.replace(node, Node(_rnn_gate_gradients, attrs, ins, node.name))
+        ins = tuple(named[n] for n in RnnGateGradients.input_names(attrs))
+        gradients = made.replace(node, Node(RnnGateGradients, attrs, ins, node.name))
         gates, sums = (output(gradients, n) for n in ("d_gates", "d_biases"))
         count, _, _, width = made.shapes[gates] = made.shapes[named["gates"]]
         made.shapes[sums] = (count, width)
@@ -56,15 +56,15 @@ def rnn_updates(step: Step, target: Target) -> Step:
         weight, _, *others = made.inputs(update)
         assert update.op is not None
         how = RNNUpdateAttrs(update.op, update.attrs, node.attrs)
-        makers = tuple(named[n] for n in _rnn_update.makers if n in named)
-        made.replace(update, Node(_rnn_update, how, (*makers, weight, *others), update.name))
+        makers = tuple(named[n] for n in RnnUpdate.makers if n in named)
+        made.replace(update, Node(RnnUpdate, how, (*makers, weight, *others), update.name))
     return step.rewritten(made)
 
 
 def _suits(graph: Graph, update: Node) -> bool:
     gradient = update.inputs[1]
     made = gradient.node
-    if made.op is not _rnn_keeping_gates.grad_op or gradient != output(made, "d_parameters"):
+    if made.op is not RnnKeepingGates.grad_op or gradient != output(made, "d_parameters"):
         return False
     a = made.attrs
     if RNN.draws(a, True) or a.use_sequence_length or graph.nbytes(gradient) < LEAST_BYTES:

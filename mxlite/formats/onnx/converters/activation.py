@@ -10,40 +10,40 @@ import numpy as np
 from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 
-def relu(n: OnnxNode) -> Value:
+def relu(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     return b.op("relu", x) if x.dtype.kind == "f" else b.binary("maximum", x, 0)
 
 
-def leaky_relu(n: OnnxNode) -> Value:
-    result: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01))
+def leaky_relu(n: OnnxNode) -> OnnxValue:
+    result: OnnxValue = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01))
     return result
 
 
-def elu(n: OnnxNode) -> Value:
-    result: Value = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0))
+def elu(n: OnnxNode) -> OnnxValue:
+    result: OnnxValue = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0))
     return result
 
 
-def _negative_part(x: Value) -> Value:
+def _negative_part(x: OnnxValue) -> OnnxValue:
     return x.builder.binary("minimum", x, 0)
 
 
-def _positive_part(x: Value) -> Value:
-    result: Value = x.builder.op("relu", x)
+def _positive_part(x: OnnxValue) -> OnnxValue:
+    result: OnnxValue = x.builder.op("relu", x)
     return result
 
 
-def celu(n: OnnxNode) -> Value:
+def celu(n: OnnxNode) -> OnnxValue:
     x, alpha = n[0], n.real("alpha", 1.0)
     below = n.builder.op("expm1", _negative_part(x) * (1 / alpha)) * alpha
     return _positive_part(x) + below
 
 
-def selu(n: OnnxNode) -> Value:
+def selu(n: OnnxNode) -> OnnxValue:
     x, alpha, gamma = (
         n[0],
         n.real("alpha", 1.67326319217681884765625),
@@ -53,7 +53,7 @@ def selu(n: OnnxNode) -> Value:
     return (_positive_part(x) + below) * gamma
 
 
-def prelu(n: OnnxNode) -> Value:
+def prelu(n: OnnxNode) -> OnnxValue:
     """The slope broadcasts to the data from the right; for (C, 1, 1) there is an operator."""
     b, x, slope = n.builder, n[0], n[1]
     if n.version < 7 and slope.rank == 1 and x.rank > 1:  # then a slope was one for each channel
@@ -66,45 +66,47 @@ def prelu(n: OnnxNode) -> Value:
     return _positive_part(x) + b.binary("mul", _negative_part(x), slope)
 
 
-def thresholded_relu(n: OnnxNode) -> Value:
+def thresholded_relu(n: OnnxNode) -> OnnxValue:
     x = n[0]
     return x * n.builder.cast(x > n.real("alpha", 1.0), x.dtype)
 
 
-def shrink(n: OnnxNode) -> Value:
+def shrink(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     bias, limit = n.real("bias", 0.0), n.real("lambd", 0.5)
     zero = b.full((), 0, x.dtype)
     return b.where(x < -limit, x + bias, b.where(x > limit, x - bias, zero))
 
 
-def hard_sigmoid(n: OnnxNode) -> Value:
-    result: Value = n.builder.op("hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5))
+def hard_sigmoid(n: OnnxNode) -> OnnxValue:
+    result: OnnxValue = n.builder.op(
+        "hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5)
+    )
     return result
 
 
-def gelu(n: OnnxNode) -> Value:
-    result: Value = n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh"))
+def gelu(n: OnnxNode) -> OnnxValue:
+    result: OnnxValue = n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh"))
     return result
 
 
-def swish(n: OnnxNode) -> Value:
+def swish(n: OnnxNode) -> OnnxValue:
     x, alpha = n[0], n.real("alpha", 1.0)
     if alpha == 1:
-        result: Value = n.builder.op("silu", x)
+        result: OnnxValue = n.builder.op("silu", x)
         return result
     return x * n.builder.op("sigmoid", x * alpha)
 
 
-def _unary(name: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
-        result: Value = n.builder.op(name, n[0])
+def _unary(name: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
+        result: OnnxValue = n.builder.op(name, n[0])
         return result
 
     return convert
 
 
-def _rows(n: OnnxNode, apply: Callable[[Value, int], Value]) -> Value:
+def _rows(n: OnnxNode, apply: Callable[[OnnxValue, int], OnnxValue]) -> OnnxValue:
     """Along an axis since opset 13; before, along all axes from `axis` on, seen as one."""
     b, x = n.builder, n[0]
     axis = n.whole("axis", -1 if n.version >= 13 else 1)
@@ -117,40 +119,40 @@ def _rows(n: OnnxNode, apply: Callable[[Value, int], Value]) -> Value:
     return b.reshape(apply(b.reshape(x, (rows, x.size // max(rows, 1))), 1), x.shape)
 
 
-def softmax(n: OnnxNode) -> Value:
+def softmax(n: OnnxNode) -> OnnxValue:
     return _rows(n, _softmax)
 
 
-def _softmax(x: Value, axis: int) -> Value:
+def _softmax(x: OnnxValue, axis: int) -> OnnxValue:
     b = x.builder
     if x.dtype == np.float16 and x.size:
         # Rounded after each step, as the standard's definition is: the results then agree to the last digit.
         powers = b.op("exp", b.binary("sub", x, b.reduce("max", x, [axis])))
         return b.binary("div", powers, b.reduce("sum", powers, [axis]))
-    result: Value = b.op("softmax", x, axis=axis)
+    result: OnnxValue = b.op("softmax", x, axis=axis)
     return result
 
 
-def log_softmax(n: OnnxNode) -> Value:
+def log_softmax(n: OnnxNode) -> OnnxValue:
     return _rows(n, lambda x, axis: log_softmax_along(x, axis))
 
 
-def log_softmax_along(x: Value, axis: int) -> Value:
-    result: Value = x.builder.op("log_softmax", x, axis=axis)
+def log_softmax_along(x: OnnxValue, axis: int) -> OnnxValue:
+    result: OnnxValue = x.builder.op("log_softmax", x, axis=axis)
     return result
 
 
-def hardmax(n: OnnxNode) -> Value:
+def hardmax(n: OnnxNode) -> OnnxValue:
     return _rows(n, _hardmax)
 
 
-def _hardmax(x: Value, axis: int) -> Value:
+def _hardmax(x: OnnxValue, axis: int) -> OnnxValue:
     b = x.builder
     places = b.op("argmax", b.cast(x, np.float32), axis=axis, keepdims=True)
     return b.cast(b.op("broadcast_equal", _positions(x, axis, places.dtype), places), x.dtype)
 
 
-def _positions(x: Value, axis: int, dtype: Any) -> Value:
+def _positions(x: OnnxValue, axis: int, dtype: Any) -> OnnxValue:
     count = x.shape[axis]
     return x.builder.constant(np.arange(count, dtype=dtype).reshape(count, *(1,) * (x.rank - 1 - axis)))
 

@@ -10,16 +10,16 @@ import numpy as np
 from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 from .shape import padded
 from .windows import Windows
 
 
-def conv(n: OnnxNode) -> Value:
+def conv(n: OnnxNode) -> OnnxValue:
     return convolved(n, n[0], n[1], n.get(2))
 
 
-def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value:
+def convolved(n: OnnxNode, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
     """Convolution with the node's attributes; unequal pads are put on beforehand."""
     b = n.builder
     rank = x.rank - 2
@@ -33,7 +33,7 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
     if any(p != q for p, q in w.pads):
         x, pads = padded(x, [(0, 0), (0, 0), *w.pads]), (0,) * rank
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    result: Value = b.op(
+    result: OnnxValue = b.op(
         "Convolution",
         *inputs,
         kernel=kernel,
@@ -47,7 +47,7 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
     return result
 
 
-def conv_transpose(n: OnnxNode) -> Value:
+def conv_transpose(n: OnnxNode) -> OnnxValue:
     """The whole transposed convolution, then `pads` cut off, or zeros added where the output is larger."""
     b, x, weight, bias = n.builder, n[0], n[1], n.get(2)
     rank, group = x.rank - 2, n.whole("group", 1)
@@ -77,7 +77,7 @@ def conv_transpose(n: OnnxNode) -> Value:
     # The end that `pads` cut off may lie in output_padding, which the operator does not know: it is zeros.
     same = all(p == q and p >= 0 for p, q in sides) and not any(extra)
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    out: Value = b.op(
+    out: OnnxValue = b.op(
         "Deconvolution",
         *(inputs if same else inputs[:2]),
         kernel=kernel,
@@ -96,7 +96,7 @@ def conv_transpose(n: OnnxNode) -> Value:
     return out
 
 
-def conv_integer(n: OnnxNode) -> Value:
+def conv_integer(n: OnnxNode) -> OnnxValue:
     """Whole numbers less their zero points, in int32; computed in float64, where they are exact."""
     b = n.builder
     x, weight = b.cast(n[0], np.float64), b.cast(n[1], np.float64)
@@ -108,7 +108,7 @@ def conv_integer(n: OnnxNode) -> Value:
     return b.cast(convolved(n, x, weight, None), np.int32)
 
 
-def col2im(n: OnnxNode) -> Value:
+def col2im(n: OnnxNode) -> OnnxValue:
     """Columns added up into the padded image, whose border is cut off."""
     b, x = n.builder, n[0]
     image, kernel = n.known_ints(1, "image_shape") or (), n.known_ints(2, "block_shape") or ()

@@ -12,7 +12,7 @@ from ....core import FormatError
 from ..dtypes import is_float, numpy_type
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 _UNARY = {
     "Abs": "abs", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh",
@@ -28,23 +28,23 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def _unary(name: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
-        result: Value = n.builder.op(name, n[0])
+def _unary(name: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
+        result: OnnxValue = n.builder.op(name, n[0])
         return result
 
     return convert
 
 
-def _binary(kind: str) -> Callable[[OnnxNode], Value]:
+def _binary(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     return lambda n: n.builder.binary(kind, *_legacy_broadcast(n))
 
 
-def _compare(kind: str) -> Callable[[OnnxNode], Value]:
+def _compare(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     return lambda n: n.builder.compare(kind, *_legacy_broadcast(n))
 
 
-def _legacy_broadcast(n: OnnxNode) -> tuple[Value, Value]:
+def _legacy_broadcast(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
     """Before opset 7 the second operand was placed at an axis of the first, when asked to broadcast."""
     left, right = n[0], n[1]
     if n.version < 7 and n.whole("axis", None) is not None:
@@ -53,12 +53,12 @@ def _legacy_broadcast(n: OnnxNode) -> tuple[Value, Value]:
     return left, right
 
 
-def div(n: OnnxNode) -> Value:
+def div(n: OnnxNode) -> OnnxValue:
     left, right = _legacy_broadcast(n)
     return n.builder.binary("div", left, right)
 
 
-def power(n: OnnxNode) -> Value:
+def power(n: OnnxNode) -> OnnxValue:
     """The exponent may be of another type; the result has the base's."""
     b, (base, exponent) = n.builder, _legacy_broadcast(n)
     if base.dtype == exponent.dtype:
@@ -69,11 +69,11 @@ def power(n: OnnxNode) -> Value:
     return b.binary("power", base, b.cast(exponent, base.dtype))
 
 
-def modulo(n: OnnxNode) -> Value:
+def modulo(n: OnnxNode) -> OnnxValue:
     """`fmod=1` takes the sign of the dividend, as C does; else that of the divisor."""
     b, left, right = n.builder, n[0], n[1]
     if not n.whole("fmod", 0):
-        rest: Value = b.op("broadcast_mod", left, right)
+        rest: OnnxValue = b.op("broadcast_mod", left, right)
         if is_float(left.dtype) and (right.array is None or not right.array.all()):
             return b.where(right.equals(0), b.full((), np.nan, left.dtype), rest)
         return rest
@@ -83,32 +83,32 @@ def modulo(n: OnnxNode) -> Value:
     return b.constant(np.fmod(left.array, right.array))
 
 
-def _many(kind: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
+def _many(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
         b, values = n.builder, n.present()
         return reduce(lambda x, y: b.binary(kind, x, y), values) if len(values) > 1 else copy(n)
 
     return convert
 
 
-def add_all(n: OnnxNode) -> Value:
+def add_all(n: OnnxNode) -> OnnxValue:
     b, values = n.builder, n.present()
     if len(values) > 2 and all(v.shape == values[0].shape for v in values):
-        result: Value = b.op("add_n", *values)
+        result: OnnxValue = b.op("add_n", *values)
         return result
     return _many("add")(n)
 
 
-def mean(n: OnnxNode) -> Value:
+def mean(n: OnnxNode) -> OnnxValue:
     return add_all(n) * (1 / len(n)) if len(n) > 1 else copy(n)
 
 
-def copy(n: OnnxNode) -> Value:
+def copy(n: OnnxNode) -> OnnxValue:
     return n[0]
 
 
-def _logic(kind: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
+def _logic(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
         b = n.builder
         left, right = (b.cast(v, np.uint8) for v in _legacy_broadcast(n))
         if kind == "and":
@@ -122,15 +122,15 @@ def _logic(kind: str) -> Callable[[OnnxNode], Value]:
     return convert
 
 
-def negation(n: OnnxNode) -> Value:
+def negation(n: OnnxNode) -> OnnxValue:
     return n.builder.cast(n[0], np.uint8).equals(0)
 
 
-def round_even(n: OnnxNode) -> Value:
+def round_even(n: OnnxNode) -> OnnxValue:
     return rounded(n[0])
 
 
-def rounded(x: Value) -> Value:
+def rounded(x: OnnxValue) -> OnnxValue:
     """The nearest whole numbers; halves go to the even one. (MXNet's rint takes them down.)"""
     b = x.builder
     low = b.op("rint", x)
@@ -138,11 +138,11 @@ def rounded(x: Value) -> Value:
     return b.where(b.binary("sub", x, low).equals(0.5), b.binary("add", low, odd), low)
 
 
-def is_nan(n: OnnxNode) -> Value:
+def is_nan(n: OnnxNode) -> OnnxValue:
     return n.builder.compare("not_equal", n[0], n[0])
 
 
-def is_inf(n: OnnxNode) -> Value:
+def is_inf(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     positive, negative = n.whole("detect_positive", 1), n.whole("detect_negative", 1)
     if not positive and not negative:
@@ -152,7 +152,7 @@ def is_inf(n: OnnxNode) -> Value:
     return x.equals(float("inf") if positive else float("-inf"))
 
 
-def clip(n: OnnxNode) -> Value:
+def clip(n: OnnxNode) -> OnnxValue:
     """Limits are attributes before opset 11, inputs since; either may be missing."""
     b, x = n.builder, n[0]
     low, high = n.get(1), n.get(2)
@@ -165,33 +165,33 @@ def clip(n: OnnxNode) -> Value:
     return x
 
 
-def cast(n: OnnxNode) -> Value:
+def cast(n: OnnxNode) -> OnnxValue:
     return _cast(n, n.whole("to") if n.version >= 6 else _old_type(n.text("to")))
 
 
-def cast_like(n: OnnxNode) -> Value:
+def cast_like(n: OnnxNode) -> OnnxValue:
     return n.builder.cast(n[0], n[1].dtype)
 
 
-def _cast(n: OnnxNode, to: int) -> Value:
+def _cast(n: OnnxNode, to: int) -> OnnxValue:
     return n.builder.cast(n[0], numpy_type(to, "the result"))
 
 
 def _old_type(name: str) -> int:
-    from ..dtypes import _NAMES
+    from ..dtypes import TYPE_NAMES
 
     known = {"FLOAT": "float32", "DOUBLE": "float64"}
     name = known.get(name.upper(), name.lower())
-    if name not in _NAMES:
+    if name not in TYPE_NAMES:
         raise FormatError(f"attribute 'to' is {name!r}, which is no type.")
-    return _NAMES.index(name)
+    return TYPE_NAMES.index(name)
 
 
-def where(n: OnnxNode) -> Value:
+def where(n: OnnxNode) -> OnnxValue:
     return n.builder.where(n[0], n[1], n[2])
 
 
-def shift(n: OnnxNode) -> Value:
+def shift(n: OnnxNode) -> OnnxValue:
     """Shifts; by the type's width or more, or a negative number, all bits are shifted out, the sign stays."""
     b, x, by = n.builder, n[0], n[1]
     width = min(8 * x.dtype.itemsize, 62)
@@ -205,15 +205,15 @@ def shift(n: OnnxNode) -> Value:
     return b.cast(b.binary("div", b.binary("sub", wide, rest), factor), x.dtype)
 
 
-def _bits(kind: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
-        result: Value = n.builder.op(f"broadcast_bitwise_{kind}", n[0], n[1])
+def _bits(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
+        result: OnnxValue = n.builder.op(f"broadcast_bitwise_{kind}", n[0], n[1])
         return result
 
     return convert
 
 
-def bit_cast(n: OnnxNode) -> Value:
+def bit_cast(n: OnnxNode) -> OnnxValue:
     to = numpy_type(n.whole("to"), "the result")
     array = n[0].array
     if array is None:

@@ -14,7 +14,7 @@ import numpy as np
 from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
@@ -22,17 +22,17 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def _counted(indices: Value, length: int) -> Value:
+def _counted(indices: OnnxValue, length: int) -> OnnxValue:
     """Indices counted from the front, as int64."""
     b = indices.builder
     whole = b.cast(indices, np.int64)
     if whole.array is not None:
         return b.constant(whole.array % max(length, 1))
-    result: Value = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
+    result: OnnxValue = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
     return result
 
 
-def gather(n: OnnxNode) -> Value:
+def gather(n: OnnxNode) -> OnnxValue:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
     length = data.shape[axis]
@@ -48,37 +48,37 @@ def gather(n: OnnxNode) -> Value:
         if not indices.rank:
             part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
             return b.reshape(part, (*data.shape[:axis], *data.shape[axis + 1 :]))
-        result: Value = b.op("take", data, indices, axis=axis)
+        result: OnnxValue = b.op("take", data, indices, axis=axis)
         return result
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
 
 
-def gather_elements(n: OnnxNode) -> Value:
+def gather_elements(n: OnnxNode) -> OnnxValue:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
-    result: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
+    result: OnnxValue = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
     return result
 
 
-def scatter_elements(n: OnnxNode) -> Value:
+def scatter_elements(n: OnnxNode) -> OnnxValue:
     b, data = n.builder, n[0]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     axis = b.axis(n.whole("axis", 0), data.rank)
-    result: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
+    result: OnnxValue = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
     return result
 
 
-def scatter_nd(n: OnnxNode) -> Value:
+def scatter_nd(n: OnnxNode) -> OnnxValue:
     """The operator wants the axis of index vectors first."""
     b, data, indices = n.builder, n[0], n[1]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     turned = b.transpose(indices, (indices.rank - 1, *range(indices.rank - 1)))
-    result: Value = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
+    result: OnnxValue = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
     return result
 
 
-def tensor_scatter(n: OnnxNode) -> Value:
+def tensor_scatter(n: OnnxNode) -> OnnxValue:
     """Each sample's update is written into its cache at its own position along one axis."""
     b, cache, update, first = n.builder, n[0], n[1], n.get(2)
     axis = b.axis(n.whole("axis", -2), cache.rank)
@@ -88,11 +88,11 @@ def tensor_scatter(n: OnnxNode) -> Value:
         places = b.binary("add", b.reshape(first, (first.size, *(1,) * (cache.rank - 1))), steps)
     if n.choice("mode", "linear", "circular") == "circular":
         places = b.op("_mod_scalar", places, scalar=float(cache.shape[axis]))
-    result: Value = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
+    result: OnnxValue = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
     return result
 
 
-def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int = 0) -> Value:
+def _flat_rows(n: OnnxNode, indices: OnnxValue, shape: tuple[int, ...], batch: int = 0) -> OnnxValue:
     """The row numbers that index vectors denote, in an array whose indexed axes are flattened."""
     b = n.builder
     depth = indices.shape[-1]
@@ -110,7 +110,7 @@ def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int =
     return total
 
 
-def gather_nd(n: OnnxNode) -> Value:
+def gather_nd(n: OnnxNode) -> OnnxValue:
     b, data, indices = n.builder, n[0], n[1]
     batch = n.whole("batch_dims", 0)
     depth = indices.shape[-1]
@@ -120,7 +120,7 @@ def gather_nd(n: OnnxNode) -> Value:
     return b.reshape(b.op("take", table, rows), (*indices.shape[:-1], *rest))
 
 
-def one_hot(n: OnnxNode) -> Value:
+def one_hot(n: OnnxNode) -> OnnxValue:
     """Indices from -depth on count from the end; any other out of range gives a row of `off`."""
     b, indices = n.builder, n[0]
     depth = int(n.known_number(1, "depth"))
@@ -136,7 +136,7 @@ def one_hot(n: OnnxNode) -> Value:
     return b.transpose(rows, order)
 
 
-def top_k(n: OnnxNode) -> tuple[Value, Value]:
+def top_k(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
     b, x = n.builder, n[0]
     k = n.whole("k") if n.version < 10 else int(n.known_number(1, "k"))
     axis = b.axis(n.whole("axis", -1), x.rank)
@@ -155,12 +155,12 @@ def _constant_only(n: OnnxNode, *places: int) -> list[np.ndarray]:
     return arrays  # type: ignore[return-value]
 
 
-def non_zero(n: OnnxNode) -> Value:
+def non_zero(n: OnnxNode) -> OnnxValue:
     (x,) = _constant_only(n, 0)
     return n.builder.constant(np.array(np.nonzero(x), np.int64))
 
 
-def compress(n: OnnxNode) -> Value:
+def compress(n: OnnxNode) -> OnnxValue:
     x, chosen = n[0], n.array(1, "condition")
     b = n.builder
     if n[1].array is None or n[1].entry is not None:
@@ -168,11 +168,13 @@ def compress(n: OnnxNode) -> Value:
     axis = n.whole("axis", None)
     if axis is None:
         x, axis = b.reshape(x, (x.size,)), 0
-    result: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
+    result: OnnxValue = b.op(
+        "take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank)
+    )
     return result
 
 
-def unique(n: OnnxNode) -> tuple[Value, ...]:
+def unique(n: OnnxNode) -> tuple[OnnxValue, ...]:
     (x,) = _constant_only(n, 0)
     axis = n.whole("axis", None)
     parts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
@@ -186,7 +188,7 @@ def unique(n: OnnxNode) -> tuple[Value, ...]:
     return b.constant(values), *(b.constant(a.reshape(-1), np.int64) for a in (first, inverse, counts))
 
 
-def reverse_sequence(n: OnnxNode) -> Value:
+def reverse_sequence(n: OnnxNode) -> OnnxValue:
     """The first `lengths[i]` elements of each sequence in reverse order, by places that are constants."""
     b, x = n.builder, n[0]
     time, batch = n.whole("time_axis", 0), n.whole("batch_axis", 1)

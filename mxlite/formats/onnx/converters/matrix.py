@@ -10,14 +10,14 @@ import numpy as np
 
 from ....core import FormatError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 
-def matmul(n: OnnxNode) -> Value:
+def matmul(n: OnnxNode) -> OnnxValue:
     return n.builder.matmul(n[0], n[1])
 
 
-def gemm(n: OnnxNode) -> Value:
+def gemm(n: OnnxNode) -> OnnxValue:
     """alpha * A' B' + beta * C; the affine map of a layer is FullyConnected."""
     b, left, right, more = n.builder, n[0], n[1], n.get(2)
     alpha, beta = n.real("alpha", 1.0), n.real("beta", 1.0)
@@ -31,9 +31,9 @@ def gemm(n: OnnxNode) -> Value:
         and (more is None or (beta == 1 and more.shape == right.shape[:1]))
     ):
         inputs = [left, right] if more is None else [left, right, more]
-        result: Value = b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
+        result: OnnxValue = b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
         return result
-    out: Value = b.op("dot", left, right, transpose_a=over_a, transpose_b=over_b)
+    out: OnnxValue = b.op("dot", left, right, transpose_a=over_a, transpose_b=over_b)
     if alpha != 1:
         out = out * alpha
     if more is not None and beta:
@@ -41,7 +41,7 @@ def gemm(n: OnnxNode) -> Value:
     return out
 
 
-def einsum(n: OnnxNode) -> Value:
+def einsum(n: OnnxNode) -> OnnxValue:
     """Axes of an ellipsis get their own letters; an equation without an arrow gets its right side."""
     b, values = n.builder, n.present()
     left, arrow, right = n.text("equation").replace(" ", "").partition("->")
@@ -69,23 +69,23 @@ def einsum(n: OnnxNode) -> Value:
         raise FormatError(
             f"the right side of equation {left!r} -> {right!r} names an axis that no input has."
         )
-    out: Value = b.op("einsum", *values, subscripts=f"{','.join(terms)}->{right}")
+    out: OnnxValue = b.op("einsum", *values, subscripts=f"{','.join(terms)}->{right}")
     return b.reshape(out, (lengths[c] for c in right))
 
 
-def det(n: OnnxNode) -> Value:
+def det(n: OnnxNode) -> OnnxValue:
     x = n[0]
     return n.builder.reshape(n.builder.op("_linalg_det", x), x.shape[:-2])
 
 
-def matmul_integer(n: OnnxNode) -> Value:
+def matmul_integer(n: OnnxNode) -> OnnxValue:
     """Whole numbers less their zero points, in int32."""
     b = n.builder
     left, right = _less_zero(n, 0, 2, -2), _less_zero(n, 1, 3, -1)
     return b.cast(b.matmul(left, right), np.int32)
 
 
-def _less_zero(n: OnnxNode, place: int, zero_place: int, axis: int) -> Value:
+def _less_zero(n: OnnxNode, place: int, zero_place: int, axis: int) -> OnnxValue:
     """Input less its zero point, one number or one a row (axis -2) or column (-1); in float64, exact."""
     b, x, zero = n.builder, n[place], n.get(zero_place)
     x = b.cast(x, np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 from .shape import padded
 
 
@@ -32,7 +32,7 @@ def batch_normalization(n: OnnxNode) -> Any:
         raise NotSupportedError("batch normalization with more than one output outside training")
     own = all(v.entry is not None and v.entry.node.op is None for v in (mean, var))
     if own and eps > 0 and x.rank > 1 and scale.dtype == mean.dtype == np.promote_types(x.dtype, np.float32):
-        result: Value = b.op(
+        result: OnnxValue = b.op(
             "BatchNorm", x, scale, bias, mean, var, eps=eps, momentum=momentum, fix_gamma=False
         )
         return result
@@ -41,14 +41,16 @@ def batch_normalization(n: OnnxNode) -> Any:
     return _normalized(x, wide[2], wide[3], eps, wide[0], wide[1])
 
 
-def _normalized(x: Value, mean: Value, var: Value, eps: float, scale: Value, bias: Value | None) -> Value:
+def _normalized(
+    x: OnnxValue, mean: OnnxValue, var: OnnxValue, eps: float, scale: OnnxValue, bias: OnnxValue | None
+) -> OnnxValue:
     b = x.builder
     factor = b.binary("mul", b.op("rsqrt", var + eps), scale)
     out = b.binary("mul", b.binary("sub", x, mean), factor)
     return out if bias is None else b.binary("add", out, bias)
 
 
-def moments(x: Value, axes: Any) -> tuple[Value, Value]:
+def moments(x: OnnxValue, axes: Any) -> tuple[OnnxValue, OnnxValue]:
     """Mean and biased variance over `axes`, which stay as axes of length 1."""
     b = x.builder
     mean = b.reduce("mean", x, axes)
@@ -56,24 +58,24 @@ def moments(x: Value, axes: Any) -> tuple[Value, Value]:
     return mean, b.reduce("mean", centred * centred, axes)
 
 
-def _trained(n: OnnxNode, shape: tuple[int, ...], eps: float, momentum: float) -> tuple[Value, ...]:
+def _trained(n: OnnxNode, shape: tuple[int, ...], eps: float, momentum: float) -> tuple[OnnxValue, ...]:
     b, x = n.builder, n[0]
     mean, var = moments(x, [i for i in range(x.rank) if i != 1])
     out = _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
 
-    def moved(old: Value, batch: Value) -> Value:
+    def moved(old: OnnxValue, batch: OnnxValue) -> OnnxValue:
         batch = b.cast(b.reshape(batch, old.shape), old.dtype)
         return old * momentum + batch * (1 - momentum)
 
     return out, moved(n[3], mean), moved(n[4], var)
 
 
-def instance_normalization(n: OnnxNode) -> Value:
+def instance_normalization(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     shape = (x.shape[1], *(1,) * (x.rank - 2))
     eps = n.real("epsilon", 1e-5)
     if eps > 0 and x.rank > 2:
-        result: Value = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
+        result: OnnxValue = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
         return result
     mean, var = moments(x, range(2, x.rank))
     return _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
@@ -85,12 +87,12 @@ def layer_normalization(n: OnnxNode) -> Any:
     axis, eps = b.axis(n.whole("axis", -1), x.rank), n.real("epsilon", 1e-5)
     last = axis == x.rank - 1 and scale.shape == x.shape[-1:]
     if last and bias is not None and not n.wants(1) and not n.wants(2) and eps > 0:
-        result: Value = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
+        result: OnnxValue = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
         return result
     dtype = x.dtype
     wide = b.cast(x, np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.float32)
     mean, var = moments(wide, range(axis, x.rank))
-    inverse: Value = b.op("rsqrt", var + eps)
+    inverse: OnnxValue = b.op("rsqrt", var + eps)
     normal = b.cast(b.binary("mul", b.binary("sub", wide, mean), inverse), dtype)
     out = b.binary("mul", normal, scale)
     return (out if bias is None else b.binary("add", out, bias)), mean, inverse
@@ -112,7 +114,7 @@ def group_normalization(n: OnnxNode) -> Any:
     return n.builder.op("GroupNorm", n[0], n[1], n[2], num_groups=n.whole("num_groups"), eps=eps)
 
 
-def local_response(n: OnnxNode) -> Value:
+def local_response(n: OnnxNode) -> OnnxValue:
     """x / (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     b, x, size = n.builder, n[0], n.whole("size")
     alpha, beta, bias = n.real("alpha", 1e-4), n.real("beta", 0.75), n.real("bias", 1.0)
@@ -125,7 +127,7 @@ def local_response(n: OnnxNode) -> Value:
     return b.binary("mul", x, b.op("_power_scalar", total * (alpha / size) + bias, scalar=-beta))
 
 
-def lp_normalization(n: OnnxNode) -> Value:
+def lp_normalization(n: OnnxNode) -> OnnxValue:
     """Divided by the norm along an axis; zeros stay zeros."""
     b, x = n.builder, n[0]
     axis, p = b.axis(n.whole("axis", -1), x.rank), n.whole("p", 2)

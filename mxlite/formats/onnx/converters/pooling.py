@@ -12,7 +12,7 @@ import numpy as np
 from ....core import FormatError
 from ..dtypes import is_float
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 from .shape import padded, take_range
 from .windows import Windows
 
@@ -24,14 +24,14 @@ def _windows(n: OnnxNode) -> Windows:
     return Windows.of(n, x.shape[2:], kernel)
 
 
-def _pooling(x: Value, w: Windows, kind: str, pads: tuple[int, ...], **parameters: Any) -> Value:
-    result: Value = x.builder.op(
+def _pooling(x: OnnxValue, w: Windows, kind: str, pads: tuple[int, ...], **parameters: Any) -> OnnxValue:
+    result: OnnxValue = x.builder.op(
         "Pooling", x, kernel=w.kernel, stride=w.stride, pad=pads, pool_type=kind, **parameters
     )
     return result
 
 
-def _parts(x: Value, w: Windows) -> list[Value]:
+def _parts(x: OnnxValue, w: Windows) -> list[OnnxValue]:
     """The data under each element of the window, one array an element; `x` is padded already."""
     parts = []
     for first in w.elements():
@@ -58,7 +58,7 @@ def max_pool(n: OnnxNode) -> Any:
     return (out, _places(n, parts, w)) if n.wants(1) else out
 
 
-def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
+def _places(n: OnnxNode, parts: list[OnnxValue], w: Windows) -> OnnxValue:
     """Positions of the maxima in the data, flattened with its samples and channels."""
     b, shape = n.builder, n[0].shape
     rank = len(w.size)
@@ -76,7 +76,7 @@ def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
     return b.binary("add", b.op("take", b.constant(inside), chosen), b.constant(base))
 
 
-def max_unpool(n: OnnxNode) -> Value:
+def max_unpool(n: OnnxNode) -> OnnxValue:
     """Each element at the position its index names in the data that was pooled, zeros elsewhere."""
     b, x, indices = n.builder, n[0], n[1]
     kernel = n.wholes("kernel_shape")
@@ -95,7 +95,7 @@ def max_unpool(n: OnnxNode) -> Value:
     return out if wanted is None else padded(out, [(0, w - d) for d, w in zip(shape, wanted, strict=True)])
 
 
-def average_pool(n: OnnxNode) -> Value:
+def average_pool(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     w = _windows(n)
     whole = n.flag("count_include_pad")
@@ -112,17 +112,17 @@ def average_pool(n: OnnxNode) -> Value:
     return b.binary("mul", total, b.constant(1 / np.maximum(counts, 1), x.dtype))
 
 
-def sum_pool(x: Value, w: Windows) -> Value:
+def sum_pool(x: OnnxValue, w: Windows) -> OnnxValue:
     """The sum over each window, pads being zeros."""
     x = padded(x, [(0, 0), (0, 0), *w.reach])
     if len(w.size) <= 3 and all(d == 1 for d in w.dilate):
         return _pooling(x, w, "sum", (0,) * len(w.size))
     parts = _parts(x, w)
-    result: Value = x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
+    result: OnnxValue = x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
     return result
 
 
-def lp_pool(n: OnnxNode) -> Value:
+def lp_pool(n: OnnxNode) -> OnnxValue:
     b, x, p = n.builder, n[0], n.whole("p", 2) if n.version > 1 else n.real("p", 2.0)
     size = b.op("abs", x) if p % 2 else x
     powers = size if p == 1 else b.op("_power_scalar", size, scalar=float(p))
@@ -130,21 +130,23 @@ def lp_pool(n: OnnxNode) -> Value:
     return total if p == 1 else b.op("_power_scalar", total, scalar=1 / p)
 
 
-def _global(kind: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
+def _global(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
         b, x = n.builder, n[0]
         if 3 <= x.rank <= 5 and x.size:
-            result: Value = b.op("Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True)
+            result: OnnxValue = b.op(
+                "Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True
+            )
             return result
         return b.reduce("mean" if kind == "avg" else kind, x, range(2, x.rank))
 
     return convert
 
 
-def global_lp_pool(n: OnnxNode) -> Value:
+def global_lp_pool(n: OnnxNode) -> OnnxValue:
     b, x, p = n.builder, n[0], float(n.whole("p", 2) if n.version > 1 else n.real("p", 2.0))
     total = b.reduce("sum", b.op("_power_scalar", b.op("abs", x), scalar=p), range(2, x.rank))
-    result: Value = b.op("_power_scalar", total, scalar=1 / p)
+    result: OnnxValue = b.op("_power_scalar", total, scalar=1 / p)
     return result
 
 

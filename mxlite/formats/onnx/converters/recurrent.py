@@ -9,7 +9,7 @@ from typing import Any
 from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -30,18 +30,18 @@ class _Cell:
 
     kind: str
     size: int
-    functions: list[Callable[[Value], Value]]
-    x_weight: Value  # (G*H, I)
-    h_weight: Value  # (G*H, H)
-    x_bias: Value | None  # (G*H,)
-    h_bias: Value | None
-    peephole: list[Value] | None  # i, o, f: (H,)
+    functions: list[Callable[[OnnxValue], OnnxValue]]
+    x_weight: OnnxValue  # (G*H, I)
+    h_weight: OnnxValue  # (G*H, H)
+    x_bias: OnnxValue | None  # (G*H,)
+    h_bias: OnnxValue | None
+    peephole: list[OnnxValue] | None  # i, o, f: (H,)
     after_reset: bool
     forget_is_rest: bool
     limit: float | None
 
 
-def recurrent(n: OnnxNode) -> tuple[Value, ...]:
+def recurrent(n: OnnxNode) -> tuple[OnnxValue, ...]:
     b, x, kind = n.builder, n[0], n.op
     batch_first = n.flag("layout")
     if batch_first:
@@ -80,7 +80,7 @@ def recurrent(n: OnnxNode) -> tuple[Value, ...]:
 def _cell(n: OnnxNode, d: int, size: int, names: list[str]) -> _Cell:
     b, kind = n.builder, n.op
 
-    def part(value: Value | None) -> Value | None:
+    def part(value: OnnxValue | None) -> OnnxValue | None:
         return None if value is None else b.reshape(b.slice(value, 0, d, d + 1), value.shape[1:])
 
     bias, peephole = part(n.get(3)), part(n.get(7)) if kind == "LSTM" else None
@@ -102,7 +102,7 @@ def _cell(n: OnnxNode, d: int, size: int, names: list[str]) -> _Cell:
     )
 
 
-def _function(name: str) -> Callable[[Value], Value]:
+def _function(name: str) -> Callable[[OnnxValue], OnnxValue]:
     act = _PLAIN.get(name.lower())
     if act is None:
         raise NotSupportedError(f"the activation {name!r}")
@@ -122,15 +122,15 @@ def _fits(n: OnnxNode, names: list[str], count: int, direction: str) -> bool:
 
 
 def _whole(
-    n: OnnxNode, x: Value, cells: list[_Cell], states: list[Value], direction: str
-) -> tuple[Value, ...]:
+    n: OnnxNode, x: OnnxValue, cells: list[_Cell], states: list[OnnxValue], direction: str
+) -> tuple[OnnxValue, ...]:
     """All steps in one operator."""
     b, size = n.builder, cells[0].size
     back = direction == "reverse"
     steps, batch = x.shape[:2]
     order = _ORDER[n.op]
 
-    def gates(value: Value | None, shape: tuple[int, ...]) -> Value:
+    def gates(value: OnnxValue | None, shape: tuple[int, ...]) -> OnnxValue:
         if value is None:
             return b.full((len(order) * size,), 0, x.dtype)
         parts = [b.slice(value, 0, g * size, (g + 1) * size) for g in order] if len(order) > 1 else [value]
@@ -160,16 +160,18 @@ def _whole(
     return out, *last
 
 
-def _unrolled(x: Value, cells: list[_Cell], states: list[Value], direction: str) -> tuple[Value, ...]:
+def _unrolled(
+    x: OnnxValue, cells: list[_Cell], states: list[OnnxValue], direction: str
+) -> tuple[OnnxValue, ...]:
     b, steps = x.builder, x.shape[0]
     if steps > _MOST_STEPS:
         raise NotSupportedError(f"{steps} steps with a cell that mxlite's RNN does not have")
-    outs: list[Value] = []
-    finals: list[list[Value]] = [[] for _ in states]
+    outs: list[OnnxValue] = []
+    finals: list[list[OnnxValue]] = [[] for _ in states]
     for d, cell in enumerate(cells):
         backwards = direction == "reverse" or d == 1
         own = [b.reshape(b.slice(s, 0, d, d + 1), s.shape[1:]) for s in states]
-        outputs: list[Value] = [own[0]] * steps
+        outputs: list[OnnxValue] = [own[0]] * steps
         for t in range(steps)[::-1] if backwards else range(steps):
             own = _step(cell, b.reshape(b.slice(x, 0, t, t + 1), x.shape[1:]), own)
             outputs[t] = own[0]
@@ -180,20 +182,20 @@ def _unrolled(x: Value, cells: list[_Cell], states: list[Value], direction: str)
     return b.concat(outs, 1), *(b.concat(f, 0) for f in finals)
 
 
-def _step(c: _Cell, x: Value, states: list[Value]) -> list[Value]:
+def _step(c: _Cell, x: OnnxValue, states: list[OnnxValue]) -> list[OnnxValue]:
     """One step: the new states, the hidden one first."""
     b, h = x.builder, states[0]
 
-    def affine(value: Value, weight: Value, bias: Value | None) -> list[Value]:
+    def affine(value: OnnxValue, weight: OnnxValue, bias: OnnxValue | None) -> list[OnnxValue]:
         count = weight.shape[0]
         inputs = [value, weight] if bias is None else [value, weight, bias]
         out = b.op("FullyConnected", *inputs, num_hidden=count, no_bias=bias is None)
         return [b.slice(out, 1, i, i + c.size) for i in range(0, count, c.size)]
 
-    def plus(left: Value, right: Value) -> Value:
+    def plus(left: OnnxValue, right: OnnxValue) -> OnnxValue:
         return b.binary("add", left, right)
 
-    def bounded(value: Value) -> Value:
+    def bounded(value: OnnxValue) -> OnnxValue:
         return value if c.limit is None else b.op("clip", value, a_min=-c.limit, a_max=c.limit)
 
     f = c.functions

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import is_float
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 
 def _over(n: OnnxNode) -> tuple[tuple[int, ...] | None, bool]:
@@ -21,9 +21,11 @@ def _over(n: OnnxNode) -> tuple[tuple[int, ...] | None, bool]:
 
 
 def _reduction(
-    kind: str, before: Callable[[Value], Value] | None = None, after: Callable[[Value], Value] | None = None
-) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
+    kind: str,
+    before: Callable[[OnnxValue], OnnxValue] | None = None,
+    after: Callable[[OnnxValue], OnnxValue] | None = None,
+) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
         axes, keepdims = _over(n)
         x = before(n[0]) if before else n[0]
         x = reduced(kind, x, axes, keepdims)
@@ -32,7 +34,7 @@ def _reduction(
     return convert
 
 
-def reduced(kind: str, x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value:
+def reduced(kind: str, x: OnnxValue, axes: tuple[int, ...] | None, keepdims: bool) -> OnnxValue:
     """`Builder.reduce`, also of empty arrays and of types that mxlite's reductions do not take."""
     b = x.builder
     chosen = range(x.rank) if axes is None else [b.axis(i, x.rank) for i in axes]
@@ -56,28 +58,28 @@ def _of_nothing(kind: str, dtype: Any) -> Any:
     return {"sum": 0, "prod": 1, "mean": np.nan}[kind]
 
 
-def _square(x: Value) -> Value:
+def _square(x: OnnxValue) -> OnnxValue:
     return x * x
 
 
-def _abs(x: Value) -> Value:
-    result: Value = x.builder.op("abs", x)
+def _abs(x: OnnxValue) -> OnnxValue:
+    result: OnnxValue = x.builder.op("abs", x)
     return result
 
 
-def _root(x: Value) -> Value:
+def _root(x: OnnxValue) -> OnnxValue:
     if is_float(x.dtype):
-        result: Value = x.builder.op("sqrt", x)
+        result: OnnxValue = x.builder.op("sqrt", x)
         return result
     return x.builder.cast(x.builder.op("sqrt", x.builder.cast(x, np.float64)), x.dtype)
 
 
-def _log(x: Value) -> Value:
-    result: Value = x.builder.op("log", x)
+def _log(x: OnnxValue) -> OnnxValue:
+    result: OnnxValue = x.builder.op("log", x)
     return result
 
 
-def log_sum_exp(n: OnnxNode) -> Value:
+def log_sum_exp(n: OnnxNode) -> OnnxValue:
     """The largest is taken out first, so that nothing overflows."""
     b, x = n.builder, n[0]
     axes, keepdims = _over(n)
@@ -90,8 +92,8 @@ def log_sum_exp(n: OnnxNode) -> Value:
     return b.reshape(total, shape)
 
 
-def _arg(kind: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
+def _arg(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
         b, x = n.builder, n[0]
         axis, keepdims = b.axis(n.whole("axis", 0), x.rank), n.flag("keepdims", True)
         last = n.version >= 12 and n.flag("select_last_index")
@@ -107,11 +109,11 @@ def _arg(kind: str) -> Callable[[OnnxNode], Value]:
     return convert
 
 
-def _cumulative(kind: str) -> Callable[[OnnxNode], Value]:
-    def convert(n: OnnxNode) -> Value:
+def _cumulative(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+    def convert(n: OnnxNode) -> OnnxValue:
         b, x = n.builder, n[0]
         axis = b.axis(int(n.known_number(1, "axis")), x.rank)
-        result: Value = b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+        result: OnnxValue = b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
         return result
 
     return convert

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....core import FormatError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 from .linear import along_axis
 
 _COORDINATES = (
@@ -23,7 +23,7 @@ _COORDINATES = (
 )  # fmt: skip
 
 
-def resize(n: OnnxNode) -> Value:
+def resize(n: OnnxNode) -> OnnxValue:
     """Scales or sizes, of all axes or of `axes`; before opset 11 as Upsample."""
     if n.version < 11:
         return upsample(n)
@@ -52,7 +52,7 @@ def resize(n: OnnxNode) -> Value:
     return _resized(n, x, plans)
 
 
-def upsample(n: OnnxNode) -> Value:
+def upsample(n: OnnxNode) -> OnnxValue:
     """The older operators: nearest takes the lower neighbour, linear starts at the first element."""
     x = n[0]
     if n.version < 9 and n.has("scales"):
@@ -65,11 +65,11 @@ def upsample(n: OnnxNode) -> Value:
 
 def _resized(
     n: OnnxNode,
-    x: Value,
+    x: OnnxValue,
     plans: dict[int, tuple[int, float, tuple[float, float]]],
     coordinates: str | None = None,
     rounding: str | None = None,
-) -> Value:
+) -> OnnxValue:
     b = n.builder
     mode = n.choice("mode", "nearest", "linear", "cubic", "bilinear")
     mode = "linear" if mode == "bilinear" else mode
@@ -88,7 +88,7 @@ def _resized(
     if coordinates == "align_corners":  # the operator counts from whole lengths, the standard from real ones
         known = known and all(x.shape[i] * factor == length for i, (length, factor, _) in plans.items())
     if known and plans and x.array is None:
-        result: Value = b.op(
+        result: OnnxValue = b.op(
             "resize",
             x,
             axes=tuple(plans),

@@ -15,7 +15,7 @@ import numpy as np
 from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 from .elementwise import rounded
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -24,23 +24,23 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 class Image:
     """Data (N, C, spatial...) as a table with one row for each position of each sample."""
 
-    def __init__(self, x: Value) -> None:
+    def __init__(self, x: OnnxValue) -> None:
         b = x.builder
         self.size, self.channels, self.batch = x.shape[2:], x.shape[1], x.shape[0]
         turned = b.transpose(x, (0, *range(2, x.rank), 1))
         self.table = b.reshape(turned, (self.batch * prod(self.size), self.channels))
 
-    def rows(self, places: list[Value], samples: Value) -> Value:
+    def rows(self, places: list[OnnxValue], samples: OnnxValue) -> OnnxValue:
         """(..., C): the elements at whole places, one value for each axis, all in range."""
         b = self.table.builder
         flat = samples * prod(self.size)
         for i, place in enumerate(places):
             flat = b.binary("add", flat, place * prod(self.size[i + 1 :]))
-        result: Value = b.op("take", self.table, flat)
+        result: OnnxValue = b.op("take", self.table, flat)
         return result
 
 
-def grid_sample(n: OnnxNode) -> Value:
+def grid_sample(n: OnnxNode) -> OnnxValue:
     b, x, grid = n.builder, n[0], n[1]
     mode = n.text("mode", "linear")
     mode = _MODES.get(mode, mode)
@@ -73,7 +73,7 @@ def grid_sample(n: OnnxNode) -> Value:
     return b.transpose(total, (0, rank + 1, *range(1, rank + 1)))
 
 
-def _taps(at: Value, mode: str) -> list[tuple[Value, Value | None]]:
+def _taps(at: OnnxValue, mode: str) -> list[tuple[OnnxValue, OnnxValue | None]]:
     """The whole-number positions around a coordinate, and their weights."""
     b = at.builder
     if mode == "nearest":
@@ -85,7 +85,7 @@ def _taps(at: Value, mode: str) -> list[tuple[Value, Value | None]]:
     return [(first + i, _cubic(part, i)) for i in (-1, 0, 1, 2)]
 
 
-def _cubic(part: Value, i: int, a: float = -0.75) -> Value:
+def _cubic(part: OnnxValue, i: int, a: float = -0.75) -> OnnxValue:
     """Weight of the tap at i for a coordinate at `part` in [0, 1). R. Keys, 1981, cubic convolution."""
     b = part.builder
     d = b.op("abs", part - float(i))
@@ -96,8 +96,8 @@ def _cubic(part: Value, i: int, a: float = -0.75) -> Value:
 
 
 def _inside(
-    place: Value, weight: Value | None, length: int, padding: str, align: bool
-) -> tuple[Value, Value | None]:
+    place: OnnxValue, weight: OnnxValue | None, length: int, padding: str, align: bool
+) -> tuple[OnnxValue, OnnxValue | None]:
     """A position clipped to [0, length); with zero padding positions outside have weight 0."""
     b = place.builder
     if padding == "reflection":
@@ -112,13 +112,13 @@ def _inside(
     return bounded, weight
 
 
-def roi_align(n: OnnxNode) -> Value:
+def roi_align(n: OnnxNode) -> OnnxValue:
     b, rois, samples = n.builder, n[1], n[2]
     if n.choice("mode", "avg", "max") == "max":
         raise NotSupportedError("mode 'max'")
     default = "half_pixel" if n.version >= 16 else "output_half_pixel"
     aligned = n.text("coordinate_transformation_mode", default) == "half_pixel"
-    result: Value = b.op(
+    result: OnnxValue = b.op(
         "_contrib_ROIAlign",
         n[0],
         b.concat([b.cast(b.reshape(samples, (samples.size, 1)), rois.dtype), rois], 1),

@@ -13,10 +13,10 @@ from ..builder import broadcast_shapes, LARGEST_FOLDED
 from ..dtypes import numpy_type
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 
 
-def constant(n: OnnxNode) -> Value:
+def constant(n: OnnxNode) -> OnnxValue:
     b = n.builder
     makers: dict[str, Callable[[], Any]] = {
         "value": lambda: n.tensor("value"),
@@ -31,7 +31,7 @@ def constant(n: OnnxNode) -> Value:
     raise NotSupportedError(f"constants given as {sorted(n.attributes)}")
 
 
-def constant_of_shape(n: OnnxNode) -> Value:
+def constant_of_shape(n: OnnxNode) -> OnnxValue:
     shape = _lengths(n.known_ints(0, "shape") or ())
     value = n.tensor("value") if n.has("value") else np.zeros(1, np.float32)
     if value.size != 1:
@@ -45,16 +45,16 @@ def _lengths(values: tuple[int, ...]) -> tuple[int, ...]:
     return values
 
 
-def shape_of(n: OnnxNode) -> Value:
+def shape_of(n: OnnxNode) -> OnnxValue:
     dims = n[0].shape
     return n.builder.ints(dims[slice(n.whole("start", 0), n.whole("end", None))])
 
 
-def size_of(n: OnnxNode) -> Value:
+def size_of(n: OnnxNode) -> OnnxValue:
     return n.builder.constant(np.int64(n[0].size))
 
 
-def reshape(n: OnnxNode) -> Value:
+def reshape(n: OnnxNode) -> OnnxValue:
     """Reshape: 0 keeps a length unless `allowzero`, -1 is inferred."""
     b, x = n.builder, n[0]
     codes = n.wholes("shape") if n.version < 5 else n.known_ints(1, "shape")
@@ -76,17 +76,17 @@ def _followed(codes: tuple[int, ...], dims: tuple[int, ...], zero_is_zero: bool)
     return out
 
 
-def flatten(n: OnnxNode) -> Value:
+def flatten(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     axis = n.whole("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1 and x.rank > 1 and x.entry is not None and x.size:
-        result: Value = b.op("Flatten", x)
+        result: OnnxValue = b.op("Flatten", x)
         return result
     return b.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def squeeze(n: OnnxNode) -> Value:
+def squeeze(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     axes = n.axes(1)
     gone = {i for i, d in enumerate(x.shape) if d == 1} if axes is None else {b.axis(i, x.rank) for i in axes}
@@ -95,7 +95,7 @@ def squeeze(n: OnnxNode) -> Value:
     return b.reshape(x, (d for i, d in enumerate(x.shape) if i not in gone))
 
 
-def unsqueeze(n: OnnxNode) -> Value:
+def unsqueeze(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     axes = n.axes(1) or ()
     rank = x.rank + len(axes)
@@ -106,7 +106,7 @@ def unsqueeze(n: OnnxNode) -> Value:
     return b.reshape(x, [1 if i in places else next(dims) for i in range(rank)])
 
 
-def transpose(n: OnnxNode) -> Value:
+def transpose(n: OnnxNode) -> OnnxValue:
     x = n[0]
     axes = n.wholes("perm", None) or tuple(range(x.rank))[::-1]
     if sorted(axes) != list(range(x.rank)):
@@ -114,14 +114,14 @@ def transpose(n: OnnxNode) -> Value:
     return n.builder.transpose(x, axes)
 
 
-def concat(n: OnnxNode) -> Value:
+def concat(n: OnnxNode) -> OnnxValue:
     b, values = n.builder, n.present()
     if n.version < 4:
         return b.concat(values, n.whole("axis", 1))
     return b.concat(values, b.axis(n.whole("axis"), values[0].rank))
 
 
-def split(n: OnnxNode) -> tuple[Value, ...]:
+def split(n: OnnxNode) -> tuple[OnnxValue, ...]:
     b, x = n.builder, n[0]
     axis = b.axis(n.whole("axis", 0), x.rank)
     sizes = n.axes(1, "split")
@@ -134,13 +134,13 @@ def split(n: OnnxNode) -> tuple[Value, ...]:
     if sum(sizes) != length or len(sizes) != count or min(sizes, default=0) < 0:
         raise FormatError(f"axis {axis} of length {length} does not split into {sizes} for {count} outputs.")
     if count > 1 and len(set(sizes)) == 1 and sizes[0]:
-        parts: tuple[Value, ...] = b.op("SliceChannel", x, num_outputs=count, axis=axis)
+        parts: tuple[OnnxValue, ...] = b.op("SliceChannel", x, num_outputs=count, axis=axis)
         return parts
     ends = np.cumsum(sizes).tolist()
     return tuple(b.slice(x, axis, end - size, end) for end, size in zip(ends, sizes))
 
 
-def cut(n: OnnxNode) -> Value:
+def cut(n: OnnxNode) -> OnnxValue:
     """Slice: attributes before opset 10, inputs since; numbers out of range are clipped."""
     x = n[0]
     if n.version < 10:
@@ -159,7 +159,7 @@ def cut(n: OnnxNode) -> Value:
     return x
 
 
-def take_range(x: Value, axis: int, where: range) -> Value:
+def take_range(x: OnnxValue, axis: int, where: range) -> OnnxValue:
     """The elements of one axis at the places of a range."""
     b = x.builder
     if not len(where):
@@ -168,7 +168,7 @@ def take_range(x: Value, axis: int, where: range) -> Value:
     if where.step > 0:
         return b.slice(x, axis, where.start, where[-1] + 1, where.step)
     if where.step == -1 and len(where) == x.shape[axis]:
-        result: Value = b.op("reverse", x, axis=(axis,))
+        result: OnnxValue = b.op("reverse", x, axis=(axis,))
         return result
     return take_range(b.op("reverse", x, axis=(axis,)), axis, _mirrored(where, x.shape[axis]))
 
@@ -178,12 +178,12 @@ def _mirrored(where: range, length: int) -> range:
     return range(length - 1 - where.start, length - where[-1], -where.step)
 
 
-def expand(n: OnnxNode) -> Value:
+def expand(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     return b.expand(x, broadcast_shapes(x.shape, n.known_ints(1, "shape") or ()))
 
 
-def tile(n: OnnxNode) -> Value:
+def tile(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     reps = n.known_ints(1, "repeats") or ()
     if n.version < 6:
@@ -193,11 +193,11 @@ def tile(n: OnnxNode) -> Value:
         raise FormatError(f"repeats {reps} must be one number for each of {x.rank} axes.")
     if 0 in reps:
         return b.full(tuple(d * r for d, r in zip(x.shape, reps)), 0, x.dtype)
-    result: Value = b.op("tile", x, reps=reps) if reps else x
+    result: OnnxValue = b.op("tile", x, reps=reps) if reps else x
     return result
 
 
-def pad(n: OnnxNode) -> Value:
+def pad(n: OnnxNode) -> OnnxValue:
     """Attributes before opset 11, inputs since; axes since 18. Negative numbers cut off."""
     x = n[0]
     mode = n.choice("mode", "constant", "edge", "reflect", "wrap")
@@ -217,7 +217,7 @@ def pad(n: OnnxNode) -> Value:
     return padded(x, sides, mode, fill)
 
 
-def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill: float = 0) -> Value:
+def padded(x: OnnxValue, sides: list[tuple[int, int]], mode: str = "constant", fill: float = 0) -> OnnxValue:
     """`x` with (before, after) elements added to each axis, or cut off where negative."""
     b = x.builder
     for axis, (before, after) in enumerate(sides):
@@ -233,7 +233,7 @@ def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill:
     short = any(max(pair) >= d for pair, d in zip(sides, x.shape) if any(pair))
     if mode in ("constant", "edge") or (mode == "reflect" and not short):
         widths = tuple(w for pair in sides for w in pair)
-        result: Value = b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
+        result: OnnxValue = b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
         return result
     for axis, (before, after) in enumerate(sides):
         if before or after:
@@ -242,7 +242,7 @@ def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill:
     return x
 
 
-def center_crop_pad(n: OnnxNode) -> Value:
+def center_crop_pad(n: OnnxNode) -> OnnxValue:
     """Each axis cropped or padded in the middle; an odd element goes to the end."""
     x = n[0]
     wanted = n.known_ints(1, "shape") or ()
@@ -256,7 +256,7 @@ def center_crop_pad(n: OnnxNode) -> Value:
     return padded(x, sides)
 
 
-def range_of(n: OnnxNode) -> Value:
+def range_of(n: OnnxNode) -> OnnxValue:
     start, limit, delta = (n.array(i, w) for i, w in enumerate(("start", "limit", "delta")))
     dtype = start.dtype
     first, last, step = (a.reshape(()).item() for a in (start, limit, delta))
@@ -268,7 +268,7 @@ def range_of(n: OnnxNode) -> Value:
     return n.builder.constant((np.arange(count) * step + first).astype(dtype))
 
 
-def eye_like(n: OnnxNode) -> Value:
+def eye_like(n: OnnxNode) -> OnnxValue:
     x = n[0]
     if x.rank != 2 or x.size > LARGEST_FOLDED:
         raise FormatError(f"needs a matrix, got shape {x.shape}.")
@@ -276,7 +276,7 @@ def eye_like(n: OnnxNode) -> Value:
     return n.builder.constant(np.eye(x.shape[0], x.shape[1], n.whole("k", 0), dtype))
 
 
-def trilu(n: OnnxNode) -> Value:
+def trilu(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     k, upper = int(n.known_number(1, "k", 0)), n.flag("upper", True)
     if x.rank < 2:
@@ -285,11 +285,11 @@ def trilu(n: OnnxNode) -> Value:
     if not x.size:
         return x
     # k may be any int64; beyond the matrix it says no more.
-    result: Value = b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
+    result: OnnxValue = b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
     return result
 
 
-def depth_to_space(n: OnnxNode) -> Value:
+def depth_to_space(n: OnnxNode) -> OnnxValue:
     b, x, size = n.builder, n[0], n.whole("blocksize")
     batch, channels, height, width = x.shape
     if n.choice("mode", "DCR", "CRD") == "DCR":
@@ -301,7 +301,7 @@ def depth_to_space(n: OnnxNode) -> Value:
     return b.reshape(x, (batch, channels // size**2, height * size, width * size))
 
 
-def space_to_depth(n: OnnxNode) -> Value:
+def space_to_depth(n: OnnxNode) -> OnnxValue:
     b, x, size = n.builder, n[0], n.whole("blocksize")
     batch, channels, height, width = x.shape
     x = b.reshape(x, (batch, channels, height // size, size, width // size, size))

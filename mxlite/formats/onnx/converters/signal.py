@@ -11,7 +11,7 @@ from ....core import FormatError
 from ..builder import LARGEST_FOLDED
 from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import Value
+from ..value import OnnxValue
 from .linear import along_axis
 from .shape import padded
 
@@ -24,7 +24,7 @@ def _waves(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.cos(angle), np.sin(angle)
 
 
-def _parts(x: Value) -> tuple[Value, Value | None]:
+def _parts(x: OnnxValue) -> tuple[OnnxValue, OnnxValue | None]:
     """Real and imaginary part of an array whose last axis has one or both, that axis dropped."""
     b, shape = x.builder, x.shape[:-1]
     if x.shape[-1] == 1:
@@ -34,15 +34,15 @@ def _parts(x: Value) -> tuple[Value, Value | None]:
     return b.reshape(b.slice(x, -1, 0, 1), shape), b.reshape(b.slice(x, -1, 1, 2), shape)
 
 
-def _joined(real: Value, imaginary: Value) -> Value:
+def _joined(real: OnnxValue, imaginary: OnnxValue) -> OnnxValue:
     b, shape = real.builder, (*real.shape, 1)
     return b.concat([b.reshape(real, shape), b.reshape(imaginary, shape)], real.rank)
 
 
-Complex = tuple[Value, Value | None]
+Complex = tuple[OnnxValue, OnnxValue | None]
 
 
-def _times(x: Complex, cos: Any, sin: Any, product: Callable[[Value, Any], Value]) -> Complex:
+def _times(x: Complex, cos: Any, sin: Any, product: Callable[[OnnxValue, Any], OnnxValue]) -> Complex:
     """x * (cos + i sin) in the sense of `product`."""
     b, (real, imaginary) = x[0].builder, x
     out_real, out_imaginary = product(real, cos), product(real, sin)
@@ -89,7 +89,9 @@ def _fourier(x: Complex, sign: int) -> Complex:
     return tuple(b.reshape(b.transpose(v, order), shape) for v in (real, imaginary))  # type: ignore[return-value]
 
 
-def _transform(real: Value, imaginary: Value | None, axis: int, count: int, sign: int) -> tuple[Value, Value]:
+def _transform(
+    real: OnnxValue, imaginary: OnnxValue | None, axis: int, count: int, sign: int
+) -> tuple[OnnxValue, OnnxValue]:
     """(re, im) of the first `count` frequencies along an axis."""
     b = real.builder
     order = [i for i in range(real.rank) if i != axis] + [axis]
@@ -102,7 +104,7 @@ def _transform(real: Value, imaginary: Value | None, axis: int, count: int, sign
     return out[0], out[1]
 
 
-def dft(n: OnnxNode) -> Value:
+def dft(n: OnnxNode) -> OnnxValue:
     b, x = n.builder, n[0]
     default = -2 if n.version >= 20 else 1
     axis = int(n.known_number(2, "axis", default)) if n.version >= 20 else n.whole("axis", default)
@@ -124,7 +126,7 @@ def dft(n: OnnxNode) -> Value:
     return out * (1 / length) if inverse else out
 
 
-def _real_inverse(real: Value, imaginary: Value | None, axis: int, length: int) -> Value:
+def _real_inverse(real: OnnxValue, imaginary: OnnxValue | None, axis: int, length: int) -> OnnxValue:
     """From the first half of a spectrum, whose other half mirrors it; the result is real."""
     b = real.builder
     cos, sin = _waves(length, length)
@@ -139,7 +141,7 @@ def _real_inverse(real: Value, imaginary: Value | None, axis: int, length: int) 
     return b.reshape(out, (*out.shape, 1))
 
 
-def stft(n: OnnxNode) -> Value:
+def stft(n: OnnxNode) -> OnnxValue:
     """Frames of the signal, each times the window, each transformed."""
     b, x, window = n.builder, n[0], n.get(2)
     step = int(n.known_number(1, "frame_step"))

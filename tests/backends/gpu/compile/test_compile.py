@@ -6,7 +6,7 @@ import pytest
 
 from mxlite.backends.elementwise.expression import NUMPY, Writer
 from mxlite.backends.gpu.compiler import nvrtc
-from mxlite.backends.gpu.compiler.source import NAMES, Source
+from mxlite.backends.gpu.compiler.source import KernelSource, NAMES
 from mxlite.backends.gpu.kernels.arithmetic import elementwise
 from tests.backends.gpu.machine_code import ARCHITECTURES, compiled
 
@@ -54,7 +54,7 @@ def test_the_usual_chain_spills_nothing(architecture):
 
 def test_wrong_text_is_answered_with_the_compilers_words():
     with pytest.raises(nvrtc.CompilationError, match=r"sm_90[^\n]*\n(.|\n)*nonsense"):
-        nvrtc.compile(Source('extern "C" __global__ void f() { nonsense; }'), "sm_90")
+        nvrtc.compile(KernelSource('extern "C" __global__ void f() { nonsense; }'), "sm_90")
 
 
 def test_usage_is_read_from_the_log():

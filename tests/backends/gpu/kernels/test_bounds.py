@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from mxlite.backends.gpu.compiler.source import shared, Source
+from mxlite.backends.gpu.compiler.source import KernelSource, shared
 from mxlite.backends.gpu.runtime.device import Arguments, pointer
 from mxlite.backends.gpu.runtime.driver import DriverError
 from tests.emulators.emulated_device import compiler, EmulatedDevice, refusal
@@ -45,7 +45,7 @@ extern "C" __global__ void leaves_shared(const float *x, float *y, int at) {
     y[blockIdx.x] = room[3];
 }
 """
-SOURCE = Source(shared("types") + TEXT)
+SOURCE = KernelSource(shared("types") + TEXT)
 
 
 def test_a_launch_with_more_arguments_than_cuda_takes_is_refused():
@@ -61,7 +61,7 @@ def test_a_launch_with_more_arguments_than_cuda_takes_is_refused():
         driver.launch(driver.function(driver.load(SOURCE), "reads"), one, one, 0, 0, too_many)
 
 
-LIMITED = Source(
+LIMITED = KernelSource(
     "enum { ROWS = 64 };\n"
     'extern "C" __global__ void __launch_bounds__(ROWS, 2) named(int n) {}\n'
     'extern "C" __global__ void __launch_bounds__(128) numbered(int n) {}\n'
@@ -192,7 +192,7 @@ def test_the_driver_allows_what_is_allocated_when_a_kernel_runs():
         write(0)
 
 
-RACES = Source("""
+RACES = KernelSource("""
 extern "C" __global__ void __launch_bounds__(64) from_before(float *y) {
     __shared__ float room[64];
     room[threadIdx.x] = threadIdx.x;
@@ -228,7 +228,7 @@ def test_a_barrier_that_is_missing_shows_in_one_block_or_the_other(name):
     assert right.count(True) == (2 if name == "with_barriers" else 1)
 
 
-MEETINGS = Source(
+MEETINGS = KernelSource(
     shared("types", "math")
     + """
 #define LARGER(a, b) ((b) != (b) ? (b) : mx_max(a, b))

@@ -77,7 +77,7 @@ def compare(op: Any, data: Any, dtype: Any = "float32", **attrs: Any) -> None:
         assert y.tobytes() == alone.tobytes(), name
 
 
-LAST, FIRST = ops._convolution_channels_last, ops.Convolution
+LAST, FIRST = ops.ConvolutionChannelsLast, ops.Convolution
 
 
 TILES = [(LAST, t) for t in tiles.TILES] + [(FIRST, t) for t in (tiles.TILES[0], tiles.TILES[-1])]
@@ -181,7 +181,7 @@ def test_columns_of_some_samples_at_a_time(dtype, limit, add):
 
 
 def test_an_epilogue_may_write_over_its_addend():
-    op = ops._convolution_epilogue
+    op = ops.ConvolutionEpilogue
     a = op.Attrs(kernel=(3, 3), num_filter=8, pad=(1, 1), add=True, relu=True)
     ins, outs = op.infer_shape(a, (2, 5, 6, 4), None, None, None)
     inputs = arrays(ins, "float32")

@@ -95,7 +95,7 @@ def test_geometry(name):
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["float16", BFLOAT16], ids=str)
 def test_bias_addend_and_rectifier(dtype):
-    op = ops._convolution_epilogue
+    op = ops.ConvolutionEpilogue
     attrs = dict(kernel=(3, 3), num_filter=24, pad=(1, 1), add=True, relu=True)
     a = op.Attrs(**attrs)
     ins, outs = op.infer_shape(a, (2, 5, 6, 8), None, None, None)
@@ -107,7 +107,7 @@ def test_bias_addend_and_rectifier(dtype):
 
 @needs_compiler
 def test_transposed_convolutions():
-    op = ops._deconvolution_channels_last
+    op = ops.DeconvolutionChannelsLast
     a = op.Attrs(kernel=(4, 4), stride=(2, 2), pad=(1, 1), num_filter=16)
     ins, outs = op.infer_shape(a, (2, 5, 4, 8), None)
     inputs = arrays(ins, "float16")

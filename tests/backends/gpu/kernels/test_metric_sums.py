@@ -31,7 +31,7 @@ def test_several_blocks_find_what_one_does(name, monkeypatch):
 )
 def test_metrics_of_every_pixel_stay_on_the_gpu_and_take_no_memory(op, attrs):
     """A number of scratch for each pixel would be 16 MiB here."""
-    op, pred = getattr(ops, op), (16, 3, 512, 512)
+    op, pred = ops.find_op(op), (16, 3, 512, 512)
     label = (16, 512, 512) if "axis" in attrs else pred
     kinds = tuple(map(np.dtype, ("float64", "float32", "float32", "float32")))
     backend = Backend("emulated", np, table(EmulatedDevice()))

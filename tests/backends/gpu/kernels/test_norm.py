@@ -29,7 +29,7 @@ def norm_act(data, axis, narrow=False, **attrs):
     shapes = [data, *[channel] * 4, *([data] if attrs.get("add") else [])]
     attrs = {"fix_gamma": False, "axis": axis} | attrs
     wide = dict.fromkeys(ops.BatchNorm.inputs[1:], "float32") if narrow else {}
-    return Case(ops._norm_act, attrs, shapes, make={"moving_var": positive}, dtypes=wide)
+    return Case(ops.NormAct, attrs, shapes, make={"moving_var": positive}, dtypes=wide)
 
 
 @pytest.mark.parametrize(

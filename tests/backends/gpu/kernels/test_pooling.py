@@ -21,7 +21,7 @@ SQUARE = dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1))
 def test_packs_of_channels(kind, dtype):
     """Whole packs of 16 bytes, at sizes where blocks go round."""
     data = (3, 19, 22, 32)
-    case = Case(ops._pooling_channels_last, SQUARE | {"pool_type": kind}, [data], make={"data": apart})
+    case = Case(ops.PoolingChannelsLast, SQUARE | {"pool_type": kind}, [data], make={"data": apart})
     if kind == "max" and dtype == "bfloat16":  # many ties after rounding: the first one counts in both
         case.make["data"] = lambda rng, shape: rng.integers(0, 9, shape).astype(float)  # type: ignore[index]
     agree(case, dtype)
@@ -32,7 +32,7 @@ def test_numbers_that_are_none_and_infinite():
     x = np.random.default_rng(0).standard_normal((2, 7, 8, 4)).astype(np.float32)
     x[0, 3, 3, 1] = np.nan
     x[1, :4] = -np.inf
-    case = Case(ops._pooling_channels_last, SQUARE, [x.shape])
+    case = Case(ops.PoolingChannelsLast, SQUARE, [x.shape])
     call = Call.of(case, dtype="float32")
     want, _ = call.execute(case.op, {"data": x})
     d = {"d_out": np.ones_like(want["out"]), "index": want["index"]}

@@ -40,7 +40,7 @@ def test_dropout_keeps_the_same_elements(axes, shape, dtype):
 )
 def test_dropout_with_channels_last_keeps_the_same_elements(axes, shape, dtype):
     """As on the CPU, and as in an array with its channels behind the batch."""
-    last = Case(ops._dropout_channels_last, {"p": 0.3, "axes": axes}, [shape])
+    last = Case(ops.DropoutChannelsLast, {"p": 0.3, "axes": axes}, [shape])
     for name, got, want in both(last, dtype):
         same_bits(got, want, name)
     usual = Case(ops.Dropout, {"p": 0.3, "axes": axes}, [(shape[0], shape[-1], *shape[1:-1])])
@@ -54,7 +54,7 @@ def test_dropout_with_channels_last_keeps_the_same_elements(axes, shape, dtype):
 
 @pytest.mark.parametrize("classes", [1023, 1024, 2500])
 def test_classes_beyond_one_stretch_are_the_references(classes):
-    op = ops._sample_multinomial
+    op = ops.SampleMultinomial
     x = np.random.default_rng(0).random((3, classes)).astype(np.float32)
     case = Case(op, {"shape": (40,)}, [x.shape], dtypes={"data": "float32"})
     call = Call.of(case)
@@ -73,7 +73,7 @@ def test_dropout_of_everything():
 def test_uniform_numbers(dtype):
     for low, high in ((0.0, 1.0), (-1.0, 2.0), (0.1, 0.2)):
         attrs = {"shape": (1023,), "low": low, "high": high, "dtype": dtype}
-        for name, got, want in both(Case(ops._random_uniform, attrs, [])):
+        for name, got, want in both(Case(ops.RandomUniform, attrs, [])):
             same_bits(got, want, name)
 
 
@@ -82,14 +82,14 @@ def test_whole_numbers(dtype):
     spans = [(-7, 90), (0, 2)] + ([(-(2**40), 2**45 + 1)] if dtype == "int64" else [])
     for low, high in spans:
         attrs = {"shape": (517,), "low": low, "high": high, "dtype": dtype}
-        for name, got, want in both(Case(ops._random_randint, attrs, [])):
+        for name, got, want in both(Case(ops.RandomRandint, attrs, [])):
             same_bits(got, want, name)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", ["normal", "exponential"])
 def test_numbers_of_other_laws_are_the_same_but_for_rounding(name, dtype):
-    op = getattr(ops, f"_random_{name}")
+    op = ops.find_op(f"_random_{name}")
     for _, got, want in both(Case(op, {"shape": (3001,), "dtype": dtype}, [])):
         np.testing.assert_allclose(
             got.astype(np.float64), want.astype(np.float64), rtol=2 * np.finfo(dtype).eps, atol=1e-15

@@ -9,13 +9,13 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends import Backend
-from mxlite.backends.fused.update_group import _fused_updates
+from mxlite.backends.fused.update_group import FusedUpdates
 from mxlite.backends.gpu.graphs.joining import join
 from mxlite.backends.gpu.grouping.group_updates import group_updates
 from mxlite.backends.gpu.grouping.groups import GROUP_BYTES, SMALL_BYTES
 from mxlite.backends.gpu.handwritten.weights import CHUNK
 from mxlite.backends.gpu.kernels.optim import gradients, lamb, update
-from mxlite.backends.gpu.kernels.optim.update import Step
+from mxlite.backends.gpu.kernels.optim.update import UpdateStep
 from mxlite.backends.rewrite import Pipeline
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
@@ -143,7 +143,7 @@ def test_neighbours_in_a_schedule_are_one_launch_unless_they_share_an_array():
     device = EmulatedDevice()
     float32 = np.dtype("float32")
     attrs = parse_attrs(sgd_mom_update, {"lr": 0.1, "momentum": 0.9})
-    step = Step(device, sgd_mom_update, attrs, (float32,) * 3, False, "float64")
+    step = UpdateStep(device, sgd_mom_update, attrs, (float32,) * 3, False, "float64")
     rng = np.random.default_rng(0)
 
     def call(size, shared=None):
@@ -171,6 +171,6 @@ def test_neighbours_in_a_schedule_are_one_launch_unless_they_share_an_array():
 
 
 def test_a_group_says_what_it_changes():
-    attrs = _fused_updates.Attrs(mx.ops._fused_adam, parse_attrs(mx.ops._fused_adam, {"row": 0}), (2, 5))
-    assert _fused_updates.input_names(attrs)[-1] == "arg8"
-    assert _fused_updates.mutated(attrs) == ("arg0", "arg2", "arg3", "arg4", "arg6", "arg7")
+    attrs = FusedUpdates.Attrs(mx.ops._fused_adam, parse_attrs(mx.ops._fused_adam, {"row": 0}), (2, 5))
+    assert FusedUpdates.input_names(attrs)[-1] == "arg8"
+    assert FusedUpdates.mutated(attrs) == ("arg0", "arg2", "arg3", "arg4", "arg6", "arg7")

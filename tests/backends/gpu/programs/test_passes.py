@@ -10,7 +10,7 @@ from mxlite.backends import Backend, registry
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import GPUTarget, optimize
 from mxlite.executor.request.infer import infer
-from mxlite.ops.norm.norm_act import _norm_act
+from mxlite.ops.norm.norm_act import NormAct
 from tests.backends.passes.pass_lists import optimized, with_gpu_passes
 from tests.emulators.emulated_device import compiler, EmulatedDevice
 
@@ -45,7 +45,7 @@ def test_training_has_its_channels_last_and_norms_with_what_follows():
     assert names.count("_convolution_channels_last") == 2 and "Convolution" not in names
     assert names.count("_channels_last") == 1
     assert "_pooling_channels_last" in names
-    if _norm_act in KERNELS:
+    if NormAct in KERNELS:
         assert names.count("_norm_act") == 2 and "BatchNorm" not in names
 
 

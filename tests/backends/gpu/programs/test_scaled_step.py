@@ -65,17 +65,17 @@ def test_a_captured_step_decides_as_the_cpu_does():
 def test_the_shores_divide_on_one_side_and_multiply_on_the_other(enters):
     device = EmulatedDevice()
     backend = Backend("emulated", np, precision.rows(device))
-    attrs = ops._shore.Attrs("float16", enters)
+    attrs = ops.Shore.Attrs("float16", enters)
     float32, float16 = np.dtype("float32"), np.dtype("float16")
     shapes = ((37,), (2,)), ((37,),)
-    kernel = backend.choose(ops._shore.grad_op, attrs, *shapes, float32, (float32, float32))
+    kernel = backend.choose(ops.Shore.grad_op, attrs, *shapes, float32, (float32, float32))
     assert kernel.name == "cuda scaled cast"
     d_out, scale = np.arange(37).astype(float16), np.array([8, 1 / 8], float32)
     made = np.full(37, np.nan, float32)
-    names = ops._shore.grad_op.input_names(attrs)
+    names = ops.Shore.grad_op.input_names(attrs)
     given = {"d_out": d_out, "scale": scale}
     run = bind_call(
-        kernel, np, ops._shore.grad_op, attrs, [given.get(n) for n in names], [made], shapes=shapes
+        kernel, np, ops.Shore.grad_op, attrs, [given.get(n) for n in names], [made], shapes=shapes
     )
     run()
     np.testing.assert_array_equal(made, np.arange(37) / 8 if enters else np.arange(37) * 8)

@@ -10,7 +10,7 @@ import pytest
 from mxlite.backends.gpu.matrix import gemm
 from mxlite.backends.gpu.matrix.gemm import kernel_name, Product
 from mxlite.backends.gpu.runtime import autotune
-from mxlite.backends.gpu.vendor.cublaslt import Call, CublasError
+from mxlite.backends.gpu.vendor.cublaslt import CublasError, CublasLtCall
 from mxlite.core import MXLiteError
 from mxlite.core.disk import kept
 from tests.backends.gpu.kernels.test_gemm import check
@@ -169,7 +169,7 @@ def test_a_product_that_the_library_refuses_to_run_is_ours(lib, monkeypatch, cap
         asked.append(call)
         raise CublasError("cublasLtMatmul failed with status 15: not supported.")
 
-    monkeypatch.setattr(Call, "__call__", refuse)
+    monkeypatch.setattr(CublasLtCall, "__call__", refuse)
     timed = TimedDevice(lib, "0")
     check(p, device=timed)
     assert len(asked) == 1 and runs(timed) == [] and "is made by mxlite's own kernel" in caplog.text

@@ -258,7 +258,7 @@ def scratch_in_an_arena(device, nbytes, place):
 @pytest.mark.parametrize("kernel, dtype", [((1, 1), "float32"), ((3, 3), "bfloat16")])
 def test_scratch_of_convolutions_begins_where_the_library_wants_it(device, place, kernel, dtype):
     """As a product, and as columns and products."""
-    op, kind = ops._convolution_channels_last, as_dtype(dtype)
+    op, kind = ops.ConvolutionChannelsLast, as_dtype(dtype)
     a = op.Attrs(kernel=kernel, num_filter=16, no_bias=True)
     ins, outs = op.infer_shape(a, (4, 6, 6, 16), None)
     backend, rng = Backend("emulated", np, convolution.rows(device)), np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call, Request
-from mxlite.backends.fused.added_gradient import _added_gradient
+from mxlite.backends.fused.added_gradient import AddedGradient
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.kernels.cudnn import cudnn_attention
@@ -111,18 +111,18 @@ def odd(x):
 
 
 CASES = {
-    "3x3": (ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(3, 3), num_filter=8, pad=(1, 1))),
+    "3x3": (ops.ConvolutionChannelsLast, (2, 6, 7, 4), dict(kernel=(3, 3), num_filter=8, pad=(1, 1))),
     "channels first": (ops.Convolution, (2, 4, 6, 7), dict(kernel=(3, 2), num_filter=8, stride=(2, 1))),
     "1x1": (ops.Convolution, (2, 4, 6, 7), dict(kernel=(1, 1), num_filter=8, no_bias=True)),
     "depthwise": (
-        ops._convolution_channels_last,
+        ops.ConvolutionChannelsLast,
         (2, 6, 7, 4),
         dict(kernel=(3, 3), num_filter=4, num_group=4, dilate=(1, 2), pad=(1, 0)),
     ),
-    "a row": (ops._convolution_channels_last, (2, 9, 4), dict(kernel=(3,), num_filter=8, stride=(2,))),
-    "a volume": (ops._convolution_channels_last, (1, 3, 4, 5, 2), dict(kernel=(2, 1, 3), num_filter=4)),
+    "a row": (ops.ConvolutionChannelsLast, (2, 9, 4), dict(kernel=(3,), num_filter=8, stride=(2,))),
+    "a volume": (ops.ConvolutionChannelsLast, (1, 3, 4, 5, 2), dict(kernel=(2, 1, 3), num_filter=4)),
     "transposed": (
-        ops._deconvolution_channels_last,
+        ops.DeconvolutionChannelsLast,
         (2, 4, 5, 4),
         dict(kernel=(3, 3), num_filter=6, stride=(2, 2), pad=(1, 0), no_bias=False),
     ),
@@ -149,7 +149,7 @@ def test_all_directions(device, name):
 
 
 def test_epilogue(device):
-    op = ops._convolution_epilogue
+    op = ops.ConvolutionEpilogue
     a = op.Attrs(kernel=(3, 3), num_filter=8, add=True, relu=True)
     ins, outs = op.infer_shape(a, (2, 5, 6, 4), None, None, None)
     inputs, sizes = arrays(ins, "float32"), {"out": outs[0]}
@@ -162,7 +162,7 @@ def test_epilogue(device):
 
 
 def small():
-    op = ops._convolution_channels_last
+    op = ops.ConvolutionChannelsLast
     a = op.Attrs(kernel=(3, 3), num_filter=8, no_bias=True)
     return op, a, op.infer_shape(a, (2, 5, 6, 4), None)
 
@@ -310,8 +310,8 @@ def test_of_a_plan_that_takes_much_scratch_there_is_a_lean_one_too(device, monke
 
 
 ADDED = (
-    _added_gradient,
-    ops._convolution_channels_last,
+    AddedGradient,
+    ops.ConvolutionChannelsLast,
     dict(kernel=(3, 3), num_filter=8, stride=(2, 1), pad=(1, 1), no_bias=True),
 )
 
@@ -608,7 +608,7 @@ def test_no_plan_is_made_where_another_way_was_chosen(device, monkeypatch, tmp_p
 
 def test_no_plan_is_made_where_a_product_is_taken_without_measuring(device):
     """A convolution of one tap."""
-    op, data, attrs = ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(1, 1), num_filter=8)
+    op, data, attrs = ops.ConvolutionChannelsLast, (2, 6, 7, 4), dict(kernel=(1, 1), num_filter=8)
     a = op.Attrs(**attrs)
     ins, outs = op.infer_shape(a, data, None, None)
     assert kernel_of(device, op, a, (ins, outs), "float32").name == "cuda gemm"
@@ -617,8 +617,8 @@ def test_no_plan_is_made_where_a_product_is_taken_without_measuring(device):
 
 NORMS = {
     "alone": (ops.BatchNorm, {}),
-    "rectified": (ops._norm_act, {"relu": True}),
-    "with a sum": (ops._norm_act, {"relu": True, "add": True}),
+    "rectified": (ops.NormAct, {"relu": True}),
+    "with a sum": (ops.NormAct, {"relu": True, "add": True}),
 }
 
 
@@ -707,7 +707,7 @@ def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkey
     """It rounds in a way of its own, and results do not depend on whether there is a budget."""
     _, _, ins, outs, kinds = norm("with a sum", "float32")
     attrs = NormActLineAttrs(fix_gamma=False, axis=-1, plus="array")
-    again = Request(ops._norm_again, attrs, ins, outs[:1], kinds[0], kinds)
+    again = Request(ops.NormAgain, attrs, ins, outs[:1], kinds[0], kinds)
     target = GPUTarget.of(table(timed))
     assert not target.has_kernel(again)
     monkeypatch.setenv("MXLITE_GPU_TUNING", "0")  # then the norm is ours

@@ -15,7 +15,7 @@ import pytest
 
 from mxlite.backends.gpu import gpu_backend
 from mxlite.backends.gpu.compiler import cubins, nvrtc
-from mxlite.backends.gpu.compiler.source import Source
+from mxlite.backends.gpu.compiler.source import KernelSource
 from mxlite.backends.gpu.handwritten.elements import convert, fill
 from mxlite.backends.gpu.runtime.cuda_device import CudaDevice
 from mxlite.backends.gpu.runtime.cupy_driver import count, CupyDriver, why_none
@@ -64,7 +64,7 @@ def everything(cuda):
     device.driver.record(event, device.compute)
     device.driver.synchronize_event(event)
     assert device.driver.has_come(event)
-    source = Source('extern "C" __global__ void copy_one(int *to, int value) { *to = value; }')
+    source = KernelSource('extern "C" __global__ void copy_one(int *to, int value) { *to = value; }')
     function = device.function(source, "copy_one")
     where = device.empty(4)
     values = Arguments([ctypes.c_void_p(where.address), ctypes.c_int(7)])
@@ -227,7 +227,7 @@ def test_machine_code_that_the_driver_refuses_is_named_with_both_versions(monkey
         driver = CupyDriver(0, cuda.bindings())
         cuda.fails["moduleLoadData"] = FakeError("CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image")
         with pytest.raises(DriverError, match=r"CUDA 13.0, does not take machine code of NVRTC 13.5") as e:
-            driver.load(Source(""))
+            driver.load(KernelSource(""))
     assert e.value.name == "CUDA_ERROR_NO_BINARY_FOR_GPU"
 
 
@@ -281,7 +281,7 @@ def test_shared_memory_beyond_48_kib_is_asked_for_with_the_kernels_own():
         cuda.own_shared = 40 * 1024
         driver = gpu_backend(0).device.driver
         text = 'extern "C" __global__ void nothing() { }'
-        function = driver.function(driver.load(Source(text)), "nothing")
+        function = driver.function(driver.load(KernelSource(text)), "nothing")
         stream = driver.stream()
 
         def asked(shared):
@@ -315,24 +315,24 @@ def kept(tmp_path, monkeypatch):
 def test_a_kernel_is_compiled_once_for_an_architecture_and_a_compiler(kept, monkeypatch):
     folder, compiled = kept
     for _ in range(3):
-        assert cubins.compiled(Source("a"), "sm_90") == b"\x7fELFa sm_90"
+        assert cubins.compiled(KernelSource("a"), "sm_90") == b"\x7fELFa sm_90"
     assert len(compiled) == 1
-    assert cubins.compiled(Source("a"), "sm_80") == b"\x7fELFa sm_80"
-    cubins.compiled(Source("a", contract=True), "sm_90")
-    cubins.compiled(Source("b"), "sm_90")
+    assert cubins.compiled(KernelSource("a"), "sm_80") == b"\x7fELFa sm_80"
+    cubins.compiled(KernelSource("a", contract=True), "sm_90")
+    cubins.compiled(KernelSource("b"), "sm_90")
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 6))
-    cubins.compiled(Source("a"), "sm_90")
+    cubins.compiled(KernelSource("a"), "sm_90")
     assert len(compiled) == 5 and len(list((folder / "cuda").iterdir())) == 5
 
 
 @pytest.mark.parametrize("harm", ["cut", "bit", "empty", "other", "not machine code"])
 def test_a_broken_file_is_compiled_anew(kept, harm):
     folder, compiled = kept
-    cubins.compiled(Source("a"), "sm_90")
+    cubins.compiled(KernelSource("a"), "sm_90")
     (path,) = (folder / "cuda").iterdir()
     data = path.read_bytes()
     if harm == "other":
-        cubins.compiled(Source("b"), "sm_90")
+        cubins.compiled(KernelSource("b"), "sm_90")
         (other,) = {*(folder / "cuda").iterdir()} - {path}
         data = other.read_bytes()
     elif harm == "not machine code":
@@ -343,9 +343,9 @@ def test_a_broken_file_is_compiled_anew(kept, harm):
         data = {"cut": data[:-1], "bit": data[:-1] + bytes([data[-1] ^ 1]), "empty": b""}[harm]
     path.write_bytes(data)
     compiled.clear()
-    assert cubins.compiled(Source("a"), "sm_90") == b"\x7fELFa sm_90"
+    assert cubins.compiled(KernelSource("a"), "sm_90") == b"\x7fELFa sm_90"
     assert len(compiled) == 1
-    assert cubins.compiled(Source("a"), "sm_90") == b"\x7fELFa sm_90" and len(compiled) == 1
+    assert cubins.compiled(KernelSource("a"), "sm_90") == b"\x7fELFa sm_90" and len(compiled) == 1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file modes mean nothing there")
@@ -355,7 +355,7 @@ def test_a_directory_that_others_may_write_is_no_cache(kept):
     (folder / "cuda").chmod(0o777)
     with pytest.warns(RuntimeWarning, match="other users may write there") as told:
         for _ in range(2):
-            cubins.compiled(Source("a"), "sm_90")
+            cubins.compiled(KernelSource("a"), "sm_90")
     assert len(told) == 1
     assert len(compiled) == 2 and not list((folder / "cuda").iterdir())
 

@@ -218,7 +218,7 @@ BREAKS = {
     "the ticket is taken before the kernels": (GPUBackend, "issue", early_ticket),
     "kernels go to any stream": (CudaDevice, "stream", property(any_stream)),
     "memory may be written before its last owner is done": (GPUBackend, "_after", no_since),
-    "memory comes back with an old ticket": (memory.Pool, "_give_back", since_too_early),
+    "memory comes back with an old ticket": (memory.MemoryPool, "_give_back", since_too_early),
     "nobody waits for a copy": (CudaDevice, "_cross", not_waited_for),
     "another device's array is read before it is made": (GPUBackend, "settle", unordered_peer),
 }

@@ -46,7 +46,7 @@ _TAIL = (
 )  # fmt: skip
 
 
-def _reduced(f: Function, x: Value) -> tuple[Value, Value, Value]:
+def reduced(f: Function, x: Value) -> tuple[Value, Value, Value]:
     """n, r and the number whose low bits are n, where x = n ln 2 + r and |r| <= ln 2 / 2."""
     shifted = f.fma(x, f.const(_LOG2E), f.const(_MAGIC))
     n = f.sub(shifted, f.const(_MAGIC))
@@ -54,17 +54,17 @@ def _reduced(f: Function, x: Value) -> tuple[Value, Value, Value]:
     return n, f.fma(n, f.const(-_LN2_LOW), r), shifted
 
 
-def _whole(f: Function, shifted: Value) -> Value:
+def whole_number(f: Function, shifted: Value) -> Value:
     """n as integers."""
     return f.binary("sub", f.as_int(shifted), _MAGIC_BITS)
 
 
-def _less_one(f: Function, r: Value) -> Value:
+def less_one(f: Function, r: Value) -> Value:
     """exp(r) - 1."""
     return f.fma(f.mul(r, r), f.polynomial(r, _EXP), r)
 
 
-def _power(f: Function, n: Value) -> Value:
+def power_of_two(f: Function, n: Value) -> Value:
     """2^n of integers n from -126 to 127."""
     biased = f.binary("add", n, 127)
     return f.as_float(f.binary("shl", biased, 23))
@@ -77,15 +77,15 @@ def exp(f: Function, x: Value) -> Value:
 
 def _exp(f: Function, x: Value) -> Value:
     """e^x of x from -104 to 89."""
-    n, r, shifted = _reduced(f, x)
+    n, r, shifted = reduced(f, x)
     value = f.polynomial(r, (1.0, 1.0, *_EXP))
     if f.width == width() == 16:  # AVX-512 has an instruction for value * 2^n
         return f.call(f.vector, _SCALE, value, n, zero(f.vector), number(I16, -1), number(I32, 4))
     # 2^n may be no float32 while the result is one, so it is applied by halves.
-    whole = _whole(f, shifted)
+    whole = whole_number(f, shifted)
     half = f.binary("ashr", whole, 1)
     rest = f.binary("sub", whole, half)
-    return f.mul(f.mul(value, _power(f, half)), _power(f, rest))
+    return f.mul(f.mul(value, power_of_two(f, half)), power_of_two(f, rest))
 
 
 _SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
@@ -94,10 +94,10 @@ _SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
 def expm1(f: Function, x: Value) -> Value:
     """e^x - 1, exact near 0."""
     x = f.below(f.above(x, f.const(-30.0)), f.const(88.9))
-    _, r, shifted = _reduced(f, x)
-    small = _less_one(f, r)
+    _, r, shifted = reduced(f, x)
+    small = less_one(f, r)
     # Half of 2^n, which itself may be too large.
-    half = _power(f, f.binary("sub", _whole(f, shifted), 1))
+    half = power_of_two(f, f.binary("sub", whole_number(f, shifted), 1))
     value = f.fma(half, small, f.sub(half, f.const(0.5)))
     return f.add(value, value)
 
@@ -135,9 +135,9 @@ def log1p(f: Function, x: Value) -> Value:
 def tanh(f: Function, x: Value) -> Value:
     """The hyperbolic tangent."""
     far = f.below(f.abs(x), f.const(10.0))
-    _, r, shifted = _reduced(f, f.add(far, far))
-    power = _power(f, _whole(f, shifted))
-    less = f.fma(power, _less_one(f, r), f.sub(power, f.const(1.0)))  # e^2|x| - 1
+    _, r, shifted = reduced(f, f.add(far, far))
+    power = power_of_two(f, whole_number(f, shifted))
+    less = f.fma(power, less_one(f, r), f.sub(power, f.const(1.0)))  # e^2|x| - 1
     return f.intrinsic("copysign", f.div(less, f.add(less, f.const(2.0))), x)
 
 

@@ -21,7 +21,7 @@ MOST_ROWS = 14
 _UNROLL = 4
 
 
-class Form(NamedTuple):
+class TileForm(NamedTuple):
     """Layout of the matrices: bytes from one to the next row or step; `columns` numbers in a row of C.
 
     adds: True if the product is added to the content of C. Columns need not be whole vectors; what follows
@@ -58,7 +58,7 @@ def most_vectors() -> int:
     return 4 if registers() == 32 else 2
 
 
-def multiplier(p: Program, name: str, form: Form) -> str:
+def multiplier(p: Program, name: str, form: TileForm) -> str:
     """Write the routine `name(ptr a, ptr b, ptr c, i64 rows, i64 steps)`; returns its name."""
     f = p.routine(name, a="ptr", b="ptr", c="ptr", rows="i64", steps="i64")
     lanes = width()
@@ -114,7 +114,7 @@ class Vector(NamedTuple):
     adds: bool
 
 
-def _tile(p: Program, name: str, form: Form, n: int, vectors: tuple[Vector, ...]) -> None:
+def _tile(p: Program, name: str, form: TileForm, n: int, vectors: tuple[Vector, ...]) -> None:
     """n rows of these vectors."""
     f = p.routine(name, a="ptr", b="ptr", c="ptr", steps="i64")
     v = len(vectors)

@@ -35,7 +35,7 @@ from ..codegen import tile
 from ..codegen.emitter import width
 from ..codegen.ir import Value
 from ..codegen.register_tile import Factors, multiplied
-from .transposition import _transposed
+from .transposition import transposed
 
 DEPTH, ROWS, COLUMNS = 512, 196, 512
 LEAST_DEPTH = 64  # that there is code for
@@ -58,7 +58,7 @@ BLOCK_ROWS, BLOCK_COLUMNS, SUM_ROWS = (
 COUNT = 27
 
 
-class Form(NamedTuple):
+class MatricesForm(NamedTuple):
     """Parameters that the code depends on: types, and True if A and B are column-major. bias: its type, or
     "".
 
@@ -113,7 +113,7 @@ def most_of(m: int, n: int, threads: int) -> tuple[int, int]:
     return m, min(n, -(-n // panel() // threads) * panel())
 
 
-def pieces(form: Form, m: int, n: int) -> tuple[int, int, int, int]:
+def pieces(form: MatricesForm, m: int, n: int) -> tuple[int, int, int, int]:
     """Bytes of scratch of one thread that has m rows and n columns: a block of B, one of A, a row, sums."""
     across = -(-min(n, COLUMNS) // panel())
     down = -(-min(m, ROWS) // rows())
@@ -127,7 +127,7 @@ def pieces(form: Form, m: int, n: int) -> tuple[int, int, int, int]:
 
 
 @functools.lru_cache(maxsize=256)
-def code(form: Form) -> native.Code:
+def code(form: MatricesForm) -> native.Code:
     """The code with one function, `multiply`."""
     p = Program()
     _Multiply(p, form)
@@ -135,7 +135,7 @@ def code(form: Form) -> native.Code:
 
 
 class _Multiply:
-    def __init__(self, p: Program, form: Form) -> None:
+    def __init__(self, p: Program, form: MatricesForm) -> None:
         self.p, self.form = p, form
         assert not (form.line == "a" and form.a_turned) and not (form.line == "b" and form.b_turned)
         assert form.line == "b" or not form.addend
@@ -273,7 +273,7 @@ def _nbytes(dtype: str) -> int:
     return 4 if dtype == "float32" else 2
 
 
-def _line(form: Form, which: str) -> dict[str, str]:
+def _line(form: MatricesForm, which: str) -> dict[str, str]:
     """Vectors that the copy of A or B reads if it normalizes."""
     if not which or form.line != which:
         return {}
@@ -281,7 +281,7 @@ def _line(form: Form, which: str) -> dict[str, str]:
     return dict.fromkeys(("factor", "shift", *more), "ptr")
 
 
-def _norm(f: Routine, form: Form, which: str, i: Int, mask: Value | None) -> Callable[..., Value]:
+def _norm(f: Routine, form: MatricesForm, which: str, i: Int, mask: Value | None) -> Callable[..., Value]:
     """Function that a copy applies to the numbers of columns from `i` on, and to their addends."""
     if form.line != which:
         return lambda x: x
@@ -301,7 +301,7 @@ def _norm(f: Routine, form: Form, which: str, i: Int, mask: Value | None) -> Cal
     return normalized
 
 
-def _copy_b(p: Program, form: Form) -> str:
+def _copy_b(p: Program, form: MatricesForm) -> str:
     """`copy_b`: `steps` rows of `left` columns at most a panel wide become (steps, panel)."""
     f = p.routine(
         "copy_b", b="ptr", into="ptr", steps="i64", left="i64", step="i64", column="i64", **_line(form, "b"),
@@ -336,7 +336,7 @@ def _copy_b(p: Program, form: Form) -> str:
         def body(i: Value, mask: Value | None, at: list[Value] = at, into: Value = into) -> None:
             found = [f.as_int(f.load(x, i, form.b, mask)) for x in at]
             target = f.at(into, f.times(i, line))
-            for k, x in enumerate(_transposed(f, found)):
+            for k, x in enumerate(transposed(f, found)):
                 # There is room after the last step, up to the form's depth.
                 f.write(f.as_float(x), f.at(target, line * k))
 
@@ -345,7 +345,7 @@ def _copy_b(p: Program, form: Form) -> str:
     return "copy_b"
 
 
-def _copy_a(p: Program, form: Form) -> str:
+def _copy_a(p: Program, form: MatricesForm) -> str:
     """`copy_a`: a block of A, by rows with room between them or, if it is turned, by steps in tiles."""
     f = p.routine(
         "copy_a", a="ptr", into="ptr", rows="i64", steps="i64", row="i64", step="i64", **_line(form, "a")

@@ -74,7 +74,7 @@ def _made(
 ) -> Product:
     (m, k), n = x.shape, y.shape[1]
     kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
-    form = code.Form(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
+    form = code.MatricesForm(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
     form = form._replace(depth=code.depth_of(k))
     if line is not None:
         form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)

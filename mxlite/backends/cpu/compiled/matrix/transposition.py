@@ -27,7 +27,7 @@ from ..codegen.ir import I64, listed, Operand as Int, type_of, Value, zero
 FEW = 4  # rows or columns up to which vectors are assembled one number at a time
 
 
-class Form(NamedTuple):
+class TranspositionForm(NamedTuple):
     """Parameters that the code depends on.
 
     nbytes: 2 or 4, of an element. rows, columns: their number if it is small, else 0. by_rows: True if the
@@ -40,7 +40,7 @@ class Form(NamedTuple):
     by_rows: bool = False
 
 
-def form(nbytes: int, rows: int, columns: int) -> Form | None:
+def form(nbytes: int, rows: int, columns: int) -> TranspositionForm | None:
     """The form for matrices of this size; None if there is none."""
     w = width()
     if nbytes not in (2, 4) or rows < 2 or columns < 2:
@@ -49,19 +49,19 @@ def form(nbytes: int, rows: int, columns: int) -> Form | None:
     few_rows, few_columns = rows <= FEW, columns <= FEW
     if few_rows or few_columns:
         if few_rows and columns >= tall:
-            return Form(nbytes, rows=rows)
-        return Form(nbytes, columns=columns) if few_columns and rows >= tall else None
+            return TranspositionForm(nbytes, rows=rows)
+        return TranspositionForm(nbytes, columns=columns) if few_columns and rows >= tall else None
     if rows >= tall and columns >= w:
-        return Form(nbytes, by_rows=rows > 32 * columns)
+        return TranspositionForm(nbytes, by_rows=rows > 32 * columns)
     if nbytes == 4 and rows < tall and columns >= w:
-        return Form(nbytes, rows=rows)
+        return TranspositionForm(nbytes, rows=rows)
     if nbytes == 4 and columns < w and rows >= tall:
-        return Form(nbytes, columns=columns, by_rows=True)
+        return TranspositionForm(nbytes, columns=columns, by_rows=True)
     return None
 
 
 @functools.cache
-def code(how: Form) -> native.Code:
+def code(how: TranspositionForm) -> native.Code:
     """The code with one function, `transpose`: its arguments are source, target, B, R, C."""
     module = Module()
     f = module.function("transpose")
@@ -83,7 +83,7 @@ def _shuffle(f: Function, a: Value, b: Value, lanes: Sequence[int]) -> Value:
     return f.shuffle(a, b, lanes)
 
 
-def _blocks(f: Function, how: Form) -> None:
+def _blocks(f: Function, how: TranspositionForm) -> None:
     w, nbytes = f.width, how.nbytes
     tall = w * 4 // nbytes  # rows of a block
     source, target = f.pointer(0), f.pointer(1)
@@ -105,7 +105,7 @@ def _blocks(f: Function, how: Form) -> None:
             c = 0 if how.columns else _smaller(f, _int(f, "mul", at_column, w), last_column)
             read = _int(f, "add", _int(f, "mul", _int(f, "add", _int(f, "mul", b, rows), r), columns), c)
             written = _int(f, "add", _int(f, "mul", _int(f, "add", _int(f, "mul", b, columns), c), rows), r)
-            found = _transposed(f, _loaded(f, how, source, read, columns))
+            found = transposed(f, _loaded(f, how, source, read, columns))
             for k, x in enumerate(found[: how.columns or w]):
                 at = f.offset(target, _int(f, "add", written, _int(f, "mul", rows, k)), nbytes)
                 if how.rows:
@@ -114,7 +114,7 @@ def _blocks(f: Function, how: Form) -> None:
                     f.store_at(x, at, nbytes)
 
 
-def _loaded(f: Function, how: Form, source: Value, read: Value, columns: Value) -> list[Value]:
+def _loaded(f: Function, how: TranspositionForm, source: Value, read: Value, columns: Value) -> list[Value]:
     """The rows of a block as vectors of 32 bits, two rows of 16 bits in one."""
     w, nbytes = f.width, how.nbytes
     found: list[Value] = []
@@ -135,7 +135,7 @@ def _loaded(f: Function, how: Form, source: Value, read: Value, columns: Value) 
     return [f.binary("or", a, b) for a, b in zip(found[::2], high)]
 
 
-def _transposed(f: Function, rows: list[Value]) -> list[Value]:
+def transposed(f: Function, rows: list[Value]) -> list[Value]:
     """The columns of a square block."""
     w = f.width
     low = [k // 2 + w * (k % 2) for k in range(w)]
@@ -159,7 +159,7 @@ def _store_first(f: Function, value: Value, at: Value, n: int) -> None:
     f.masked_store(value, at, 4, _first(f, n))
 
 
-def _few(f: Function, how: Form) -> None:
+def _few(f: Function, how: TranspositionForm) -> None:
     """Interleave a few rows, or separate a few columns."""
     nbytes, k = how.nbytes, how.rows or how.columns
     lanes = f.width * 4 // nbytes

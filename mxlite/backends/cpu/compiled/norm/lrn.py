@@ -24,7 +24,7 @@ from ..codegen.emitter import Function, Module, width
 from ..codegen.ir import Operand as Int, Value
 
 
-class Form(NamedTuple):
+class LrnForm(NamedTuple):
     """Parameters of the code: the type of the data, the window and its numbers, and the layout."""
 
     dtype: str
@@ -36,12 +36,12 @@ class Form(NamedTuple):
     backward: bool
 
 
-def scratch_floats(form: Form, channels: int) -> int:
+def scratch_floats(form: LrnForm, channels: int) -> int:
     """float32 numbers of scratch for one thread: a whole number of vectors for each row."""
     return _row_floats(form, channels) * (3 if form.backward else 1)
 
 
-def _row_floats(form: Form, channels: int) -> int:
+def _row_floats(form: LrnForm, channels: int) -> int:
     w = width()
     if not form.last:
         return (channels + 2 * form.reach) * w
@@ -50,21 +50,21 @@ def _row_floats(form: Form, channels: int) -> int:
 
 
 @functools.cache
-def code(form: Form) -> native.Code:
+def code(form: LrnForm) -> native.Code:
     """The code with one function, `lrn`. Its arguments are data, result, d_out, scratch, the floats of a row
     of scratch, N, C, P (with channels last 1, and N counts all positions).
     """
     module = Module()
     f = module.function("lrn")
-    _Writer(f, form).write()
+    _LrnWriter(f, form).write()
     f.done()
     return load(module)
 
 
-class _Writer:
+class _LrnWriter:
     """Writes the function."""
 
-    def __init__(self, f: Function, form: Form) -> None:
+    def __init__(self, f: Function, form: LrnForm) -> None:
         self.f, self.form = f, form
         self.data, self.result, self.head, scratch = (f.pointer(k) for k in range(4))
         self.floats, self.n, self.c, self.p = (f.integer(k) for k in range(4, 8))

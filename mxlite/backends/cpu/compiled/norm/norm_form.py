@@ -26,7 +26,7 @@ from ..codegen.ir import DOUBLE, number, Value
 
 
 @dataclass(frozen=True)
-class Form:
+class NormForm:
     """`dtype` of the data; `batch`: by statistics of the batch, not the moving ones; `gamma`: there is one.
 
     `addend`: kind of the addend, one of `norm_act_line.ADDENDS`; in backward "" if `out` tells the mask.
@@ -55,7 +55,7 @@ class Channel:
     """
 
     def __init__(
-        self, f: Function, form: Form, mean: Value, scale: Value, shift: Any, line: Sequence[Value] = ()
+        self, f: Function, form: NormForm, mean: Value, scale: Value, shift: Any, line: Sequence[Value] = ()
     ) -> None:
         self.f, self.form, self.mean, self.scale, self.shift, self.line = f, form, mean, scale, shift, line
 
@@ -91,7 +91,7 @@ class Channel:
         return f.add(direct, f.add(f.mul(f.sub(x, self.mean), slope), offset))
 
 
-def scale_of(f: Function, form: Form, inverse: Value, gamma: Value | None) -> Value:
+def scale_of(f: Function, form: NormForm, inverse: Value, gamma: Value | None) -> Value:
     """gamma / std. With `fix_gamma` there is no gamma."""
     return inverse if gamma is None else f.mul(inverse, gamma)
 

@@ -14,9 +14,9 @@ from ..codegen.emitter import Module
 from ..codegen.ir import Operand as Int, Value
 from .norm_form import (
     Channel,
-    Form,
     inverse_of,
     moved,
+    NormForm,
     scale_of,
     shift_of,
     slope_and_offset,
@@ -33,7 +33,7 @@ SAMPLES, CHANNELS, PLANE, PER_COUNT, EPS, MOMENTUM, NEW = range(14, 21)
 class _Planes:
     """Base of forward and backward."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: NormForm) -> None:
         self.module = Module()
         f = self.f = self.module.function("norm")
         self.form, self.w = form, Doubles(f)
@@ -83,7 +83,7 @@ class _Planes:
 
 
 @functools.cache
-def forward(form: Form) -> Module:
+def forward(form: NormForm) -> Module:
     p = _Planes(form)
     f, w = p.f, p.w
     data, addend, out, gamma, beta, moving_mean, moving_var, mean_out, var_out = (
@@ -120,7 +120,7 @@ def forward(form: Form) -> Module:
 
 
 @functools.cache
-def backward(form: Form) -> Module:
+def backward(form: NormForm) -> Module:
     p = _Planes(form)
     f, w = p.f, p.w
     data, out, gamma, beta, moving_mean, moving_var, mean_in, var_in = (

@@ -31,9 +31,9 @@ from ..codegen.emitter import Module, width
 from ..codegen.ir import Operand as Int, Value
 from .norm_form import (
     Channel,
-    Form,
     inverse_of,
     moved,
+    NormForm,
     scale_of,
     shift_of,
     slope_and_offset,
@@ -79,7 +79,7 @@ def work_bytes(length: int, threads: int, parts: int = 0) -> int:
 class _Passes:
     """Base of forward and backward."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: NormForm) -> None:
         self.module = Module()
         f = self.f = self.module.function("norm")
         self.form, self.w = form, Doubles(f)
@@ -248,7 +248,7 @@ class _Passes:
 
 
 @functools.cache
-def forward(form: Form) -> Module:
+def forward(form: NormForm) -> Module:
     p = _Passes(form)
     f, w = p.f, p.w
     data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
@@ -309,7 +309,7 @@ def forward(form: Form) -> Module:
 
 
 @functools.cache
-def apply(form: Form) -> Module:
+def apply(form: NormForm) -> Module:
     """out from data, addend and given lines; no statistics."""
     p = _Passes(form)
     for slot, target in zip((FACTOR, SHIFT), p.own):
@@ -318,7 +318,7 @@ def apply(form: Form) -> Module:
 
 
 @functools.cache
-def again(form: Form) -> Module:
+def again(form: NormForm) -> Module:
     """As `apply`, by the line that `forward` computed from its statistics."""
     p = _Passes(form)
     f = p.f
@@ -354,7 +354,7 @@ def _applied(p: _Passes) -> Module:
 
 
 @functools.cache
-def backward(form: Form) -> Module:
+def backward(form: NormForm) -> Module:
     p = _Passes(form)
     f, w = p.f, p.w
     data, out, d_out, d_data, d_addend = (f.pointer(s) for s in (DATA, OUT, D_OUT, D_DATA, D_ADDEND))

@@ -12,7 +12,7 @@ from ...onednn.primitive import address_of, Run
 from ...runtime.threads import num_threads
 from ..calls.team import call, load, threads_for
 from . import norm_rows as rows
-from .norm_form import Form
+from .norm_form import NormForm
 
 
 class Normalize:
@@ -25,7 +25,7 @@ class Normalize:
         numbers = count * channels
         copies = rows.copies(channels, numbers, dtype.itemsize)
         length = copies * channels
-        self.form = Form(dtype.name, batch=False, gamma=False, relu=relu, addend=addend)
+        self.form = NormForm(dtype.name, batch=False, gamma=False, relu=relu, addend=addend)
         self.nbytes = rows.work_bytes(length, num_threads())
         self.threads = threads_for(3 * numbers * dtype.itemsize)
         self.slots = {
@@ -50,5 +50,5 @@ class Normalize:
 
 
 @lru_cache(maxsize=64)
-def _code(form: Form) -> native.Code:
+def _code(form: NormForm) -> native.Code:
     return load(rows.apply(form))

@@ -19,7 +19,7 @@ from .parameters import Blocks, Parameters, SLOTS
 Law = Callable[..., Any]
 
 
-class Form(NamedTuple):
+class DensityForm(NamedTuple):
     """Parameters that the code depends on. `made`: dtypes of the gradients by the sample and by each
     parameter, "" for those not wanted; none at all for the density itself."""
 
@@ -32,17 +32,17 @@ class Form(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def code(form: Form) -> native.Code:
+def code(form: DensityForm) -> native.Code:
     """The code with one function, `density`. Arguments: those of `parameters.py`, the sample, the density or
     its gradient, and the requested gradients.
     """
     module = Module()
-    _Writer(module.function("density"), form).write()
+    _DensityWriter(module.function("density"), form).write()
     return load(module)
 
 
-class _Writer:
-    def __init__(self, f: Function, form: Form) -> None:
+class _DensityWriter:
+    def __init__(self, f: Function, form: DensityForm) -> None:
         self.f, self.form, self.d = f, form, Doubles(f)
         self.xp = Tracer(self.d)
         self.blocks = Blocks(f, self.xp, form.parameters)

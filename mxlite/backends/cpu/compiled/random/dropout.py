@@ -31,7 +31,7 @@ PIECE = 8192  # elements of the last axis that a thread takes at a time
 Way = Literal["run", "one", "lanes", "fours"]
 
 
-class Form(NamedTuple):
+class DropoutForm(NamedTuple):
     """Parameters that the code depends on; `made`: the dtype of the result, `outer`: axes before the last."""
 
     dtype: str
@@ -90,7 +90,7 @@ def dropped(x: Any, out: Any, at: Steps, rng: Any, p: float, start: int = 0) -> 
     arrays = (x, out, rng.state)
     args = [*(v.__array_interface__["data"][0] for v in arrays), rng.stream, *limits(p), start]
     args += [rows * pieces, pieces, piece, last, *lengths[1:], *steps]
-    form = Form(x.dtype.name, out.dtype.name, way, len(lengths))
+    form = DropoutForm(x.dtype.name, out.dtype.name, way, len(lengths))
     return call(code(form), "dropout", args, threads, keep=arrays)
 
 
@@ -106,19 +106,19 @@ _FIRST = 11  # of the arguments: lengths of the outer axes but the first, then s
 
 
 @functools.cache
-def code(form: Form) -> native.Code:
+def code(form: DropoutForm) -> native.Code:
     """The code with one function, `dropout`; its arguments are those of `dropped`."""
     module = Module()
     f = module.function("dropout")
-    _Writer(f, form).write()
+    _DropoutWriter(f, form).write()
     f.done()
     return load(module)
 
 
-class _Writer:
+class _DropoutWriter:
     """Writes the function."""
 
-    def __init__(self, f: Function, form: Form) -> None:
+    def __init__(self, f: Function, form: DropoutForm) -> None:
         self.f, self.form = f, form
         self.data, self.out = f.pointer(0), f.pointer(1)
         self.stream = Philox(f, f.pointer(2), f.integer(3))

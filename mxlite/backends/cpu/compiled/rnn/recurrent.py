@@ -27,7 +27,7 @@ from ..codegen.emitter import width
 from ..codegen.ir import I64, Value
 
 
-class Form(NamedTuple):
+class RecurrentForm(NamedTuple):
     """Parameters that the code depends on. `dtype`: of results; `head`: of their gradients. keeps: True if
     gates are written. ends: True if samples have lengths of their own.
     """
@@ -63,7 +63,7 @@ class Panel(NamedTuple):
     tile: int
 
 
-def panel(form: Form) -> Panel:
+def panel(form: RecurrentForm) -> Panel:
     """Panels into which units are cut for the product forward."""
     lanes = width()
     if form.gates > 1:
@@ -72,12 +72,12 @@ def panel(form: Form) -> Panel:
     return Panel(tuple((0, j * lanes) for j in range(v)), v * lanes, v)
 
 
-def wide(form: Form) -> int:
+def wide(form: RecurrentForm) -> int:
     """Units of a panel of the product backward."""
     return width() * min(2, -(-form.hidden // width()))
 
 
-def packed_numbers(form: Form, backward: bool) -> int:
+def packed_numbers(form: RecurrentForm, backward: bool) -> int:
     """float32 numbers of packed weights."""
     if backward:
         return -(-form.hidden // wide(form)) * wide(form) * form.gates * form.hidden
@@ -96,7 +96,7 @@ BEFORE_STEP, COUNT = 24, 25
 class Recurrent:
     """Base of both directions: arguments, time, and samples whose sequence has ended."""
 
-    def __init__(self, p: Program, form: Form, name: str) -> None:
+    def __init__(self, p: Program, form: RecurrentForm, name: str) -> None:
         self.p, self.form = p, form
         self.h, self.lanes = form.hidden, width()
         self.f = f = p.entry(name)

@@ -10,12 +10,12 @@ from ..calls.team import load
 from ..codegen import tile
 from ..codegen.emitter import width
 from ..codegen.ir import Value, zero
-from ..matrix.transposition import _transposed
-from .recurrent import Form, PACKED, panel, WEIGHT
+from ..matrix.transposition import transposed
+from .recurrent import PACKED, panel, RecurrentForm, WEIGHT
 
 
 @functools.lru_cache(maxsize=256)
-def code(form: Form, backward: bool) -> native.Code:
+def code(form: RecurrentForm, backward: bool) -> native.Code:
     """The code with two functions: `pack`, and `forward` or `backward`."""
     p = Program()
     if backward:
@@ -31,7 +31,7 @@ def code(form: Form, backward: bool) -> native.Code:
     return load(p)
 
 
-def _pack_forward(p: Program, form: Form) -> None:
+def _pack_forward(p: Program, form: RecurrentForm) -> None:
     """pack(WEIGHT -> PACKED): weight (G*H, H) to panels (tiles, H, vectors of a tile), transposed."""
     f = p.entry("pack")
     h, lanes, shape = form.hidden, width(), panel(form)
@@ -67,6 +67,6 @@ def _pack_block(f: Routine, source: Value, target: Value, h: int, line: int, row
     lanes = f.width
     mask = tile.first(columns) if columns < lanes else None
     block = [f.load(f.at(source, 4 * h * k), 0, mask=mask) for k in range(rows)]
-    turned = _transposed(f, [f.as_int(x) for x in block] + [zero(f.ints)] * (lanes - rows))
+    turned = transposed(f, [f.as_int(x) for x in block] + [zero(f.ints)] * (lanes - rows))
     for k in range(columns):
         f.write(f.as_float(turned[k]), f.at(target, line * k))

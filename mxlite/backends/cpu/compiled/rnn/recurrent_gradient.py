@@ -7,12 +7,12 @@ from ..codegen import tile
 from ..codegen.functions import tanh
 from ..codegen.ir import NULL, Value
 from . import recurrent as r
-from .recurrent import Form, Recurrent
+from .recurrent import Recurrent, RecurrentForm
 
 _STEPS = 512  # of a product at a time, so that what it reads of the weights stays in a cache
 
 
-def pack_backward(p: Program, form: Form) -> None:
+def pack_backward(p: Program, form: RecurrentForm) -> None:
     """pack(WEIGHT -> PACKED): weight (G*H, H) to panels (G*H, units)."""
     f = p.entry("pack")
     h, units = form.hidden, r.wide(form)
@@ -32,13 +32,13 @@ def pack_backward(p: Program, form: Form) -> None:
 class Gradient(Recurrent):
     """`backward`: from step STEPS - 1 to 0. DH and DC are the gradients of the states after, then before."""
 
-    def __init__(self, p: Program, form: Form) -> None:
+    def __init__(self, p: Program, form: RecurrentForm) -> None:
         super().__init__(p, form, "backward")
         f, self.units = self.f, r.wide(form)
         panels = -(-self.h // self.units)
         self.last_units = self.h - (panels - 1) * self.units
         for units in {self.units, self.last_units} if panels > 1 else {self.last_units}:
-            how = tile.Form(
+            how = tile.TileForm(
                 self.gates_row, 4, 4 * self.units, 4 * self.h, units, adds=True, rows=form.samples
             )
             tile.multiplier(p, f"product.{units}", how)

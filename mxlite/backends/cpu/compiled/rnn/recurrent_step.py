@@ -9,13 +9,13 @@ from ..codegen import tile
 from ..codegen.functions import sigmoid, tanh
 from ..codegen.ir import I1, NULL, Value
 from . import recurrent as r
-from .recurrent import Form, Recurrent
+from .recurrent import Recurrent, RecurrentForm
 
 
 class Forward(Recurrent):
     """`forward`: STEPS steps from the state at STATE, which alternates between OTHER and STATE."""
 
-    def __init__(self, p: Program, form: Form) -> None:
+    def __init__(self, p: Program, form: RecurrentForm) -> None:
         super().__init__(p, form, "forward")
         f, self.panel = self.f, r.panel(form)
         self.whole, self.rest = divmod(self.h, self.panel.units)
@@ -41,7 +41,7 @@ class Forward(Recurrent):
     def _product(self, left: int) -> None:
         """`product.left`: gates += h @ weight.T, for a panel of which `left` units are there."""
         form, v, line = self.form, len(self.panel.vectors), 4 * self.lanes * self.panel.tile
-        how = tile.Form(
+        how = tile.TileForm(
             a_row=4 * self.h, a_step=4, b_step=line, c_row=self.gates_row, columns=left, adds=True,
             vectors=self.panel.tile, rows=form.samples, b_panel=line * self.h,
         )  # fmt: skip
@@ -74,7 +74,7 @@ class Forward(Recurrent):
 class _Cell:
     """`cell.left(...)`: from the sums of the gates to new states, all samples of a panel of `left` units."""
 
-    def __init__(self, p: Program, form: Form, left: int) -> None:
+    def __init__(self, p: Program, form: RecurrentForm, left: int) -> None:
         self.form = form
         self.f = f = p.routine(
             f"cell.{left}", gates="ptr", cell="ptr", old="ptr", new="ptr", bias="ptr", out="ptr",

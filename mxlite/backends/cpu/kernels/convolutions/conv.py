@@ -11,7 +11,7 @@ from .....core.dtype import float32
 from .....graph.opdef import DType
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
-from .....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from .....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
 from .....ops.nn.conv_kernels import Geometry
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
@@ -39,7 +39,7 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
         run: Run = way.connect(data, weight, bias, None, out, work)
         return run
 
-    run = connect if r.op is _convolution_epilogue else without
+    run = connect if r.op is ConvolutionEpilogue else without
     return base.connected(run, way.nbytes, way.name, bits=convolution.bits_of(way))
 
 
@@ -111,8 +111,8 @@ def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
 ROWS = kernel_rows(
     BOTH,
     {
-        _convolution_channels_last: forward,
-        _convolution_channels_last.grad_op: backward,
-        _convolution_epilogue: forward,
+        ConvolutionChannelsLast: forward,
+        ConvolutionChannelsLast.grad_op: backward,
+        ConvolutionEpilogue: forward,
     },
 )

@@ -9,7 +9,7 @@ from .....graph.opdef import DType
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
 from .....ops.nn.conv_kernels import Geometry
-from .....ops.nn.normed_convolution import _normed_convolution, _normed_convolution_d_weight
+from .....ops.nn.normed_convolution import NormedConvolution, NormedConvolutionWeightGradient
 from .... import base
 from ... import convolution
 from ...compiled import storable, usable
@@ -84,4 +84,4 @@ def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | 
     return geometry(r.attrs, first(data), r.dtypes[0]), weights.pop()
 
 
-ROWS = kernel_rows(BOTH, {_normed_convolution: forward, _normed_convolution_d_weight: by_weight})
+ROWS = kernel_rows(BOTH, {NormedConvolution: forward, NormedConvolutionWeightGradient: by_weight})

@@ -13,13 +13,13 @@ from .....core import config
 from .....core.dtype import float32
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
-from .....ops.layout import _channels_first, _channels_last, last, LayoutAttrs
+from .....ops.layout import ChannelsFirst, ChannelsLast, last, LayoutAttrs
 from .....ops.nn.conv import bias_bytes, bias_gradient, Convolution, geometry
 from .....ops.nn.conv_gradients import (
-    _convolution_d_data,
-    _convolution_d_weight,
-    _deconvolution_d_data,
-    _deconvolution_d_weight,
+    ConvolutionDataGradient,
+    ConvolutionWeightGradient,
+    DeconvolutionDataGradient,
+    DeconvolutionWeightGradient,
 )
 from .....ops.nn.conv_kernels import Geometry
 from .....ops.nn.deconv import Deconvolution, geometry_of
@@ -37,7 +37,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 def mover(shape: Shape, dtype: DType, to_last: bool) -> base.ChosenKernel:
     """The kernel that moves the channels of (N, C, *S) to the end, or back."""
-    op: type[Op] = _channels_last if to_last else _channels_first
+    op: type[Op] = ChannelsLast if to_last else ChannelsFirst
     ins, outs = (shape, last(shape)) if to_last else (last(shape), shape)
     r = base.Request(op, LayoutAttrs(), (ins,), (outs,), dtype, (dtype,))
     for module in (compiled_move, onednn_move):
@@ -74,7 +74,7 @@ def _geometry(r: base.Request) -> Geometry | None:
     op = r.op.forward_op or r.op
     # The gradients' operators have data, or an array like it, last.
     data = r.inputs[0] if op in (Convolution, Deconvolution) else r.inputs[-1]
-    of = geometry if op in (Convolution, _convolution_d_data, _convolution_d_weight) else geometry_of
+    of = geometry if op in (Convolution, ConvolutionDataGradient, ConvolutionWeightGradient) else geometry_of
     return of(r.attrs, data, r.dtypes[0])
 
 
@@ -191,7 +191,7 @@ def deconvolution_backward(r: base.Request) -> base.ChosenKernel | None:
 def gradient_in_data(r: base.Request) -> base.ChosenKernel | None:
     """Kernel of _convolution_d_data and _deconvolution_d_data."""
     g = _geometry(r)
-    name = "by_data" if r.op is _convolution_d_data else "forward"
+    name = "by_data" if r.op is ConvolutionDataGradient else "forward"
     c = g and _plain(g, r.dtypes[0], frozenset({name}), False)
     if not c:
         return None
@@ -219,7 +219,7 @@ def gradient_in_weight(r: base.Request) -> base.ChosenKernel | None:
     def connect(xp: Any, a: Any, grad: Any, data: Any, *, out: Any, work: Any) -> Run:
         bound = c.bound(work)
         if out is not None:
-            pair = (grad, data) if r.op is _convolution_d_weight else (data, grad)
+            pair = (grad, data) if r.op is ConvolutionWeightGradient else (data, grad)
             bound.by_weight(*pair, out, None)
         return bound.run()
 
@@ -258,9 +258,9 @@ ROWS = kernel_rows(
         Convolution.grad_op: convolution_backward,
         Deconvolution: deconvolution,
         Deconvolution.grad_op: deconvolution_backward,
-        _convolution_d_data: gradient_in_data,
-        _deconvolution_d_data: gradient_in_data,
-        _convolution_d_weight: gradient_in_weight,
-        _deconvolution_d_weight: gradient_in_weight,
+        ConvolutionDataGradient: gradient_in_data,
+        DeconvolutionDataGradient: gradient_in_data,
+        ConvolutionWeightGradient: gradient_in_weight,
+        DeconvolutionWeightGradient: gradient_in_weight,
     },
 )

@@ -14,8 +14,8 @@ from .....core.dtype import float32
 from .....graph.ir import Shape
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
-from .....ops.nn.pool_channels_last import _pooling_channels_last
-from .....ops.nn.pooled_convolution import _pooled_convolution, bands, made_shape, pooling
+from .....ops.nn.pool_channels_last import PoolingChannelsLast
+from .....ops.nn.pooled_convolution import bands, made_shape, PooledConvolution, pooling
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
 from ... import convolution
@@ -29,7 +29,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 @dataclass(frozen=True)
-class _Forward:
+class _BandForward:
     """Kernels of a forward band: the convolution's implementation and the kernel of pooling."""
 
     way: Any
@@ -41,7 +41,7 @@ class _Forward:
 
 
 @dataclass(frozen=True)
-class _Backward:
+class _BandBackward:
     """Kernels of a backward band: that of pooling, and implementations of the requested gradients.
 
     by_weight: one for the first band, and one for later ones, which are added to it.
@@ -159,15 +159,15 @@ def _geometry(r: base.Request, samples: int) -> Any:
     return geometry(r.attrs, first((samples, *r.inputs[0][1:])), r.dtype)
 
 
-def _forward_of(r: base.Request, samples: int) -> _Forward | None:
+def _forward_of(r: base.Request, samples: int) -> _BandForward | None:
     bias = not r.attrs.no_bias
     way = convolution.forward(_geometry(r, samples), r.dtype, bias, False, False, r.train)
     used = frozenset(n for n in ("data", "out", "index") if n == "data" or r.is_used(n))
     pool = _pool(r, samples, used)
-    return None if way is None or pool is None else _Forward(way, pool)
+    return None if way is None or pool is None else _BandForward(way, pool)
 
 
-def _backward_of(r: base.Request, samples: int) -> _Backward | None:
+def _backward_of(r: base.Request, samples: int) -> _BandBackward | None:
     g = _geometry(r, samples)
     bias = _wants_bias(r)
     by_weight = by_data = None
@@ -180,7 +180,7 @@ def _backward_of(r: base.Request, samples: int) -> _Backward | None:
     spread = _pool(r, samples, None)
     if spread is None or None in (by_weight or ()):
         return None
-    return _Backward(spread, by_weight, by_data)
+    return _BandBackward(spread, by_weight, by_data)
 
 
 def _wants_bias(r: base.Request) -> bool:
@@ -189,12 +189,12 @@ def _wants_bias(r: base.Request) -> bool:
 
 def _pool(r: base.Request, samples: int, used: frozenset[str] | None) -> base.ChosenKernel | None:
     """The kernel of pooling, forward or backward like `r`."""
-    op = _pooling_channels_last
+    op = PoolingChannelsLast
     made: Shape = made_shape(replace(r.attrs, samples=samples), r.inputs[0])
     attrs = pooling(r.attrs)
     outs = op.infer_shape(attrs, made)[1]
     asked = base.Request(
-        op if r.op is _pooled_convolution else op.grad_op,  # type: ignore[arg-type]
+        op if r.op is PooledConvolution else op.grad_op,  # type: ignore[arg-type]
         attrs, (made,), outs, r.dtype, (r.dtype,), used, r.train,
     )  # fmt: skip
     for module in (compiled_pool, onednn_pool):
@@ -214,4 +214,4 @@ def _count(samples: int) -> str:
     return f"{samples} sample{'s' * (samples > 1)} at a time"
 
 
-ROWS = kernel_rows(BOTH, {_pooled_convolution: forward, _pooled_convolution.grad_op: backward})
+ROWS = kernel_rows(BOTH, {PooledConvolution: forward, PooledConvolution.grad_op: backward})

@@ -12,7 +12,7 @@ from .....ops.layout import first
 from .....ops.nn.conv import geometry
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....fused.convolution_update import _convolution_update
+from ....fused.convolution_update import ConvolutionUpdate
 from ... import convolution
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -73,4 +73,4 @@ def _update(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), name, like=r.op.forward, mutates=True)
 
 
-ROWS = kernel_rows(BOTH, {_convolution_update: _update})
+ROWS = kernel_rows(BOTH, {ConvolutionUpdate: _update})

@@ -13,7 +13,7 @@ from .....core.dtype import float32
 from .....graph.ir import Shape
 from .....ops.layout import first
 from .....ops.nn.deconv import geometry_of
-from .....ops.nn.deconv_channels_last import _deconvolution_channels_last
+from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
 from ... import convolution
@@ -116,6 +116,4 @@ def _is_stored(r: base.Request) -> bool:
     return 0 not in r.inputs[0] and 0 not in r.outputs[0] and 0 not in r.inputs[1]
 
 
-ROWS = kernel_rows(
-    BOTH, {_deconvolution_channels_last: forward, _deconvolution_channels_last.grad_op: backward}
-)
+ROWS = kernel_rows(BOTH, {DeconvolutionChannelsLast: forward, DeconvolutionChannelsLast.grad_op: backward})

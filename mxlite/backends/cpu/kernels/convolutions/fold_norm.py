@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from .....core.dtype import float32
-from .....ops.norm.fold_norm import _fold_norm, pieces, scale_of, shift_of
+from .....ops.norm.fold_norm import FoldNorm, pieces, scale_of, shift_of
 from .....ops.scratch import carve
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
@@ -56,8 +56,8 @@ def _fold(r: Request) -> ChosenKernel | None:
             calls.append(bind(primitive, arrays))
         return in_turn(calls)
 
-    nbytes = _fold_norm.workspace(r.attrs, r.inputs, r.outputs, r.dtype)
+    nbytes = FoldNorm.workspace(r.attrs, r.inputs, r.outputs, r.dtype)
     return connected(connect, nbytes, f"onednn {primitive.implementation}")
 
 
-ROWS = kernel_rows(LIBRARY, {_fold_norm: _fold})
+ROWS = kernel_rows(LIBRARY, {FoldNorm: _fold})

@@ -7,7 +7,7 @@ from typing import Any
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
 from ...onednn import Run
-from ...packed import _pack_weight, _packed_convolution
+from ...packed import PackedConvolution, PackWeight
 
 
 def _pack(r: Request) -> ChosenKernel | None:
@@ -28,4 +28,4 @@ def _convolve(r: Request) -> ChosenKernel | None:
     return connected(connect, r.attrs.way.nbytes, r.attrs.way.name)
 
 
-ROWS = kernel_rows(LIBRARY, {_pack_weight: _pack, _packed_convolution: _convolve})
+ROWS = kernel_rows(LIBRARY, {PackWeight: _pack, PackedConvolution: _convolve})

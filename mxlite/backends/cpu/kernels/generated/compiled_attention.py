@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .....ops.nn.attention import scaled_dot_product_attention as attention
-from .....ops.nn.attention_kernels import Plan
+from .....ops.nn.attention_kernels import AttentionPlan
 from ....base import ChosenKernel, connected, Request
 from ...compiled import attention_block as generated, call, storable, usable
 from ...compiled.attention import code
-from ...compiled.attention_block import Form
+from ...compiled.attention_block import AttentionForm
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn
 from ...onednn.primitive import address_of, Run
@@ -29,7 +29,7 @@ _GRADIENTS_OVER = {
 _FLOATS = frozenset(("float32", "float16", "bfloat16"))
 
 
-def _form(r: Request) -> Form | None:
+def _form(r: Request) -> AttentionForm | None:
     """Form of the code for a request; None if it cannot be generated."""
     a, (query, key, value, *more) = r.attrs, r.inputs
     if not usable() or r.dtype.name not in _FLOATS & storable() or (a.p and r.train):
@@ -46,7 +46,7 @@ def _form(r: Request) -> Form | None:
         if r.op.forward_op and r.is_used("d_mask") and mask != "bool":
             return None
     lanes = generated.vectors_for(query[2])
-    return Form(query[3], value[3], r.dtype.name, a.causal, mask, repeats, lanes)
+    return AttentionForm(query[3], value[3], r.dtype.name, a.causal, mask, repeats, lanes)
 
 
 def _full(mask: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ def _full(mask: tuple[int, ...]) -> tuple[int, ...]:
 
 def _numbers(r: Request, own: int) -> dict[int, int]:
     """Number arguments by slot."""
-    plan = Plan.of(r.attrs, r.inputs)
+    plan = AttentionPlan.of(r.attrs, r.inputs)
     (scale,) = struct.unpack("<i", struct.pack("<f", plan.scale))
     found = {
         generated.BATCH: plan.batch,

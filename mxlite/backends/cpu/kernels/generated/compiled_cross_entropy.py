@@ -9,11 +9,11 @@ import numpy as np
 
 from .....core.dtype import float32
 from .....ops.loss.cross_entropy import softmax_cross_entropy
-from .....ops.loss.wide_losses import _wide_softmax_cross_entropy
+from .....ops.loss.wide_losses import WideSoftmaxCrossEntropy
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, storable, threads_for, usable
-from ...compiled.cross_entropy import code, Form
+from ...compiled.cross_entropy import code, CrossEntropyForm
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
@@ -36,7 +36,7 @@ def _forward(r: Request) -> ChosenKernel | None:
     if not _fits(r):
         return None
     rows, columns = r.inputs[0]
-    made = code(Form(r.dtype.name, r.dtypes[1].name, True), columns)
+    made = code(CrossEntropyForm(r.dtype.name, r.dtypes[1].name, True), columns)
     threads = threads_for(16 * rows * columns)
     pieces: list[Piece] = [((rows,), float32)]
 
@@ -56,7 +56,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     if not _fits(r) or not r.is_used("d_out"):
         return None
     rows, columns = r.inputs[0]
-    made = code(Form(r.dtype.name, r.dtypes[1].name, False, head.name), columns)
+    made = code(CrossEntropyForm(r.dtype.name, r.dtypes[1].name, False, head.name), columns)
     threads = threads_for(16 * rows * columns)
 
     def connect(xp: Any, a: Any, d_out: Any, data: Any, label: Any, *, d_data: Any) -> Run:
@@ -74,7 +74,7 @@ ROWS = kernel_rows(
     {
         softmax_cross_entropy: _forward,
         softmax_cross_entropy.grad_op: _backward,
-        _wide_softmax_cross_entropy: _forward,
-        _wide_softmax_cross_entropy.grad_op: _backward,
+        WideSoftmaxCrossEntropy: _forward,
+        WideSoftmaxCrossEntropy.grad_op: _backward,
     },
 )

@@ -10,7 +10,7 @@ from .....graph.opdef import Op
 from .....ops.random import random_pdf
 from ....base import ChosenKernel, connected, Request, Row
 from ...compiled import call, storable, usable
-from ...compiled.random.densities import code, Form, Law
+from ...compiled.random.densities import code, DensityForm, Law
 from ...compiled.random.parameters import address, arguments, parameters_of, threads_for
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
@@ -33,7 +33,7 @@ def _forward(law: Law, r: Request) -> ChosenKernel | None:
         if out is None:
             return in_turn(())
         p = parameters_of(parameters, sample.size)
-        form = Form(law, a.is_log, sample.dtype.name, out.dtype.name, p)
+        form = DensityForm(law, a.is_log, sample.dtype.name, out.dtype.name, p)
         args = [*arguments(p, parameters, sample.size), address(sample), address(out)]
         arrays = (sample, out, *parameters)
         return call(code(form), "density", args, threads_for(sample.size, COST), keep=arrays)
@@ -53,7 +53,7 @@ def _backward(law: Law, r: Request) -> ChosenKernel | None:
         found = [made[n] for n in names]
         p = parameters_of(parameters, sample.size)
         kinds = tuple("" if x is None else x.dtype.name for x in found)
-        form = Form(law, a.is_log, sample.dtype.name, d_out.dtype.name, p, kinds)
+        form = DensityForm(law, a.is_log, sample.dtype.name, d_out.dtype.name, p, kinds)
         args = [*arguments(p, parameters, sample.size, whole=True), address(sample), address(d_out)]
         args += [address(x) for x in found]
         arrays = (sample, d_out, *parameters, *found)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .....graph.opdef import Op
-from .....ops.nn.dropout import _dropout_channels_last, Dropout, numbers
+from .....ops.nn.dropout import Dropout, DropoutChannelsLast, numbers
 from ....base import ChosenKernel, connected, Request
 from ...compiled import usable
 from ...compiled.random.dropout import can_drop, dropped, steps_of
@@ -20,7 +20,7 @@ def _row(r: Request) -> ChosenKernel | None:
     shape, dtype = r.inputs[0], r.dtype.name
     if not usable() or not can_drop(dtype) or 0 in shape:
         return None
-    at = steps_of(numbers(r.attrs, shape, (r.op.forward_op or r.op) is _dropout_channels_last))
+    at = steps_of(numbers(r.attrs, shape, (r.op.forward_op or r.op) is DropoutChannelsLast))
 
     def connect(xp: Any, a: Any, x: Any, *, rng: Any, train: bool, work: Any, **made: Any) -> Run:
         (out,) = made.values()
@@ -33,5 +33,5 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled dropout", like=r.op.forward)
 
 
-_OPS: tuple[type[Op], ...] = (Dropout, _dropout_channels_last)
+_OPS: tuple[type[Op], ...] = (Dropout, DropoutChannelsLast)
 ROWS = kernel_rows(GENERATED, {op: _row for o in _OPS for op in (o, o.grad_op) if op is not None})

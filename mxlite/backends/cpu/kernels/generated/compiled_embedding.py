@@ -11,7 +11,7 @@ import numpy as np
 
 from .....core.dtype import float32
 from .....core.machine_code import native
-from .....ops.index.embedding import _contrib_SparseEmbedding, Embedding
+from .....ops.index.embedding import ContribSparseEmbedding, Embedding
 from .....ops.index.places import bounded, whole
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, Module, threads_for, usable
@@ -80,4 +80,4 @@ def _code() -> native.Code:
     return load(module)
 
 
-ROWS = kernel_rows(GENERATED, {op.grad_op: _gradient for op in (Embedding, _contrib_SparseEmbedding)})
+ROWS = kernel_rows(GENERATED, {op.grad_op: _gradient for op in (Embedding, ContribSparseEmbedding)})

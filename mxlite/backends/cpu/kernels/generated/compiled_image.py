@@ -12,10 +12,10 @@ from .....core.dtype import float32
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
 from .....ops.nn.conv_kernels import Geometry
-from .....ops.nn.image_gradient import _image_gradient, _image_sums, _norm, settle
+from .....ops.nn.image_gradient import act_attrs, ImageGradient, ImageSums, settle
 from .....ops.nn.pool_kernels import windows
 from .....ops.nn.pooled_convolution import made_shape, pooling
-from .....ops.norm.norm_act import _norm_act
+from .....ops.norm.norm_act import NormAct
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
 from ...convolution.images import ChosenSums, PatchSums, PatchSumsByProduct
@@ -59,13 +59,13 @@ def gradient(r: base.Request) -> base.ChosenKernel | None:
     except LookupError:
         return None
     pooled, weight, filters = r.inputs[0], r.outputs[0], r.outputs[0][0]
-    grad_op = _norm_act.grad_op
+    grad_op = NormAct.grad_op
     assert grad_op is not None
     vectors = r.inputs[2:8]
-    used = frozenset((*grad_op.input_names(_norm(a, pooled)), "d_gamma", "d_beta")) - {"out", "d_addend"}
+    used = frozenset((*grad_op.input_names(act_attrs(a, pooled)), "d_gamma", "d_beta")) - {"out", "d_addend"}
     norm = compiled_norm.backward(
         base.Request(
-            grad_op, _norm(a, pooled), (pooled, *(vectors[i] for i in (0, 1, 4, 5))),
+            grad_op, act_attrs(a, pooled), (pooled, *(vectors[i] for i in (0, 1, 4, 5))),
             (pooled, *vectors[2:4]), r.dtype, (r.dtype, *(float32,) * 4), used, True,
         )
     )  # fmt: skip
@@ -86,7 +86,7 @@ def gradient(r: base.Request) -> base.ChosenKernel | None:
         by_x = columns[0] if d_gamma is None else d_gamma
         by_one = columns[1] if d_beta is None else d_beta
         add_up = norm.link(
-            norm.run, xp, _norm(a, pooled), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var,
+            norm.run, xp, act_attrs(a, pooled), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var,
             d_data=None, d_gamma=by_x, d_beta=by_one, d_addend=None, work=rest[: norm.workspace], train=True,
         )  # fmt: skip
         if d_weight is None:
@@ -107,4 +107,4 @@ def gradient(r: base.Request) -> base.ChosenKernel | None:
     return base.connected(connect, scratch_bytes(pieces), f"{norm.name}, {way.name}", mutates=True)
 
 
-ROWS = kernel_rows(BOTH, {_image_sums: sums, _image_gradient: gradient})
+ROWS = kernel_rows(BOTH, {ImageSums: sums, ImageGradient: gradient})

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from .....graph.ir import Shape
 from .....ops.shape.cut import slice_axis
 from .....ops.shape.join import Concat, stack
-from .....ops.shape.split import _split_v2, _unconcat, places_of, SliceChannel
+from .....ops.shape.split import places_of, SliceChannel, SplitV2, Unconcat
 from ....base import ChosenKernel, connected, Request, Row
 from ...compiled import usable
-from ...compiled.runs import copied, Part
+from ...compiled.runs import copied, RunPart
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
@@ -50,13 +50,13 @@ def cut_of(r: Request) -> Cut:
         axis = a.axis % len(r.outputs[0])
         return _along(r.outputs[0], axis, range(len(r.inputs) + 1))
     whole = r.inputs[0]
-    if op is _unconcat:
+    if op is Unconcat:
         return _of_lengths(whole, a.dim % len(whole), r.inputs[1:])
     axis = a.axis % len(whole)
     if op is SliceChannel:
         step = whole[axis] // a.num_outputs
         return _along(whole, axis, range(0, whole[axis] + 1, step))
-    if op is _split_v2:
+    if op is SplitV2:
         return _along(whole, axis, places_of(a, whole[axis]))
     begin = a.begin % whole[axis] if a.begin < 0 else a.begin
     return _along(whole, axis, (begin, begin + r.outputs[0][axis]))
@@ -65,13 +65,13 @@ def cut_of(r: Request) -> Cut:
 def joined(cut: Cut, whole: Any, parts: Sequence[Any]) -> Run:
     """The call that writes all of `whole`: its parts, and zeros where one is None and between them."""
     n, at = whole.itemsize, 0
-    table: list[Part] = []
+    table: list[RunPart] = []
 
     def put(part: Any, begin: int, end: int) -> None:
         if end > begin:
             run = (end - begin) * n
             source = 0 if part is None else address_of(part)
-            table.append(Part(source, run, address_of(whole) + begin * n, cut.length * n, run))
+            table.append(RunPart(source, run, address_of(whole) + begin * n, cut.length * n, run))
 
     for part, (begin, end) in zip(parts, cut.parts):
         put(None, at, begin)
@@ -88,7 +88,7 @@ def apart(cut: Cut, whole: Any, parts: Sequence[Any]) -> Run:
     for part, (begin, end) in zip(parts, cut.parts):
         if part is not None and end > begin:
             run = (end - begin) * n
-            table.append(Part(address_of(whole) + begin * n, cut.length * n, address_of(part), run, run))
+            table.append(RunPart(address_of(whole) + begin * n, cut.length * n, address_of(part), run, run))
     return copied(cut.rows, table, (whole, parts)) if table else in_turn(())
 
 
@@ -161,7 +161,7 @@ _OF: dict[Any, Row] = {
     Concat: _join,
     stack: _join,
     SliceChannel: _split,
-    _split_v2: _split,
+    SplitV2: _split,
     slice_axis: _slice,
 }
 
@@ -170,6 +170,6 @@ ROWS = kernel_rows(
     {
         **_OF,
         **{op.grad_op: row for op, row in _OF.items()},
-        _unconcat: _gradient_of_concat,
+        Unconcat: _gradient_of_concat,
     },
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from .....graph.ir import Shape
 from .....graph.opdef import Op
-from .....ops.layout import _channels_first, _channels_last
+from .....ops.layout import ChannelsFirst, ChannelsLast
 from .....ops.shape.permutation import simplest
 from .....ops.shape.shape import SwapAxis, transpose
 from ....base import ChosenKernel, connected, Request, Row
@@ -26,9 +26,9 @@ def order_of(r: Request) -> tuple[Shape, Axes]:
     op = r.op.forward_op or r.op
     rank = len(r.inputs[0])
     axes = list(range(rank))
-    if op is _channels_last:
+    if op is ChannelsLast:
         axes = [0, *range(2, rank), 1]
-    elif op is _channels_first:
+    elif op is ChannelsFirst:
         axes = [0, rank - 1, *range(1, rank - 1)]
     elif op is SwapAxis:
         i, j = r.attrs.dim1 % rank, r.attrs.dim2 % rank
@@ -72,7 +72,7 @@ def _row(r: Request) -> ChosenKernel | None:
     return mover(r, connect, 0, "compiled transposition")
 
 
-MOVES = (_channels_last, _channels_first, transpose, SwapAxis)
+MOVES = (ChannelsLast, ChannelsFirst, transpose, SwapAxis)
 
 
 def of_moves(row: Row) -> Mapping[type[Op], Row]:

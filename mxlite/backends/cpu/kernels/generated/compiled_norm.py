@@ -10,17 +10,17 @@ import numpy as np
 
 from .....core.machine_code import native
 from .....graph.opdef import DType
-from .....ops.nn.normed_convolution import _norm_line
-from .....ops.norm.norm import _split, BatchNorm
-from .....ops.norm.norm_act import _norm_act
-from .....ops.norm.norm_act_line import _norm_act_line
-from .....ops.norm.norm_again import _norm_again
+from .....ops.nn.normed_convolution import NormLine
+from .....ops.norm.norm import around_channels, BatchNorm
+from .....ops.norm.norm_act import NormAct
+from .....ops.norm.norm_act_line import NormActLine
+from .....ops.norm.norm_again import NormAgain
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, load, parts_for, storable, threads_for, usable
 from ...compiled.codegen.doubles import slot
 from ...compiled.norm import norm_planes, norm_rows
-from ...compiled.norm.norm_form import Form
+from ...compiled.norm.norm_form import NormForm
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn.primitive import address_of, Run
 from ...runtime.threads import num_threads
@@ -37,7 +37,7 @@ class _Layout:
     """(N, C, P) as rows of channels or as planes, with the arguments of the generated code."""
 
     def __init__(self, r: Request) -> None:
-        n, self.channels, p = _split(r.attrs, r.inputs[0])
+        n, self.channels, p = around_channels(r.attrs, r.inputs[0])
         self.count = n * p
         self.numbers = self.count * self.channels
         # Planes of one element are rows; so is a single channel, which only one thread would have otherwise.
@@ -82,7 +82,7 @@ class _Layout:
         whole = self.length % norm_rows.width() == 0 and at % 64 == 0
         return whole and not any(x is not None and address_of(x) == at for x in read)
 
-    def run(self, way: str, form: Form, attrs: Any, arrays: dict[int, Any], nbytes: int) -> Run:
+    def run(self, way: str, form: NormForm, attrs: Any, arrays: dict[int, Any], nbytes: int) -> Run:
         """A call; `arrays` are by slot, None where the code does not read."""
         given = {i: address_of(x) for i, x in arrays.items() if x is not None} | self.numbers_of(attrs)
         args = [given.get(i, 0) for i in range(max(given) + 1)]
@@ -90,7 +90,7 @@ class _Layout:
 
 
 @functools.lru_cache(maxsize=1024)
-def _code(way: str, in_rows: bool, form: Form) -> native.Code:
+def _code(way: str, in_rows: bool, form: NormForm) -> native.Code:
     return load(getattr(norm_rows if in_rows else norm_planes, way)(form))
 
 
@@ -99,7 +99,7 @@ def fits(dtype: DType) -> bool:
     return usable() and dtype.name in _FLOATS & storable()
 
 
-def _form(r: Request, train: bool) -> Form | None:
+def _form(r: Request, train: bool) -> NormForm | None:
     """The normalization of `r`, as far as forward and backward agree; None if it cannot be generated."""
     if not fits(r.dtype) or 0 in r.inputs[0]:
         return None
@@ -107,7 +107,7 @@ def _form(r: Request, train: bool) -> Form | None:
     if getattr(a, "slope", 0.0) or _added(r) == "behind":
         return None
     batch = train and not a.use_global_stats
-    return Form(r.dtype.name, batch, gamma=not a.fix_gamma, relu=getattr(a, "relu", False))
+    return NormForm(r.dtype.name, batch, gamma=not a.fix_gamma, relu=getattr(a, "relu", False))
 
 
 def forward(r: Request) -> ChosenKernel | None:
@@ -116,7 +116,7 @@ def forward(r: Request) -> ChosenKernel | None:
     if form is None:
         return None
     layout = _Layout(r)
-    added, leaves_line = _added(r), r.op is _norm_act_line
+    added, leaves_line = _added(r), r.op is NormActLine
     if leaves_line and not layout.in_rows:
         return None
     pieces = layout.pieces()
@@ -176,7 +176,7 @@ def backward(r: Request) -> ChosenKernel | None:
     if form is None or not r.is_used("d_out"):
         return None
     layout = _Layout(r)
-    of_line = r.op is _norm_act_line.grad_op
+    of_line = r.op is NormActLine.grad_op
     added = _added(r) if of_line and form.relu else ""
     if of_line and not layout.in_rows:
         return None
@@ -237,7 +237,7 @@ def backward(r: Request) -> ChosenKernel | None:
 
 
 def _added(r: Request) -> str:
-    """Kind of the addend of a norm; see `Form`."""
+    """Kind of the addend of a norm; see `NormForm`."""
     return getattr(r.attrs, "plus", "array" if getattr(r.attrs, "add", False) else "")
 
 
@@ -323,11 +323,11 @@ ROWS = kernel_rows(
     {
         BatchNorm: forward,
         BatchNorm.grad_op: backward,
-        _norm_act: forward,
-        _norm_act.grad_op: backward,
-        _norm_act_line: forward,
-        _norm_act_line.grad_op: backward,
-        _norm_line: line,
-        _norm_again: again,
+        NormAct: forward,
+        NormAct.grad_op: backward,
+        NormActLine: forward,
+        NormActLine.grad_op: backward,
+        NormLine: line,
+        NormAgain: again,
     },
 )

@@ -6,14 +6,14 @@ from math import prod
 from typing import Any
 
 from .....ops.nn.pool_channels_last import (
-    _chosen_pooling_channels_last,
-    _extreme_pooling_channels_last,
-    _pooling_channels_last,
+    ChosenPoolingChannelsLast,
+    ExtremePoolingChannelsLast,
+    PoolingChannelsLast,
 )
 from .....ops.nn.pool_kernels import index_type, windows
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, storable, threads_for, usable
-from ...compiled.pool import arguments, code, Form, has_empty_window, MOST_ELEMENTS, sizes, tables
+from ...compiled.pool import arguments, code, has_empty_window, MOST_ELEMENTS, PoolForm, sizes, tables
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
@@ -29,7 +29,7 @@ def _row(r: Request) -> ChosenKernel | None:
     t = tables(a, w)
     if a.pool_type == "max" and has_empty_window(w, t):
         return None
-    chooses, signed = r.op is _chosen_pooling_channels_last, r.op is _extreme_pooling_channels_last
+    chooses, signed = r.op is ChosenPoolingChannelsLast, r.op is ExtremePoolingChannelsLast
     kind = "chosen" if chooses else "max" if a.pool_type == "max" else "sum"
     numbers = index_type(a).name
     table = t.backward if backward else t.forward
@@ -37,7 +37,7 @@ def _row(r: Request) -> ChosenKernel | None:
 
     def run(data: Any, out: Any, index: Any, weights: Any = t.weights) -> Run:
         numbered = numbers if index is not None else ""
-        form = Form(kind, backward, r.dtype.name, numbered, out is not None, signed)
+        form = PoolForm(kind, backward, r.dtype.name, numbered, out is not None, signed)
         addresses = [0 if x is None else address_of(x) for x in (data, out, index, table, weights)]
         return call(code(form), "pool", [*addresses, *arguments(sizes(w))], threads, keep=t)
 
@@ -54,7 +54,7 @@ def _row(r: Request) -> ChosenKernel | None:
         return in_turn(()) if d_data is None else run(d_data, d_out, index)
 
     # Compile now, while plans are made.
-    code(Form(kind, backward, r.dtype.name, numbers if kind != "sum" else "", signed=signed))
+    code(PoolForm(kind, backward, r.dtype.name, numbers if kind != "sum" else "", signed=signed))
     way = gradient if backward else chosen if chooses else extreme if signed else forward
     what = f"{'chosen' if chooses else 'extreme' if signed else a.pool_type} pooling"
     return connected(way, 0, f"compiled {what}" + (", backward" if backward else ""))
@@ -63,9 +63,9 @@ def _row(r: Request) -> ChosenKernel | None:
 ROWS = kernel_rows(
     GENERATED,
     {
-        _pooling_channels_last: _row,
-        _pooling_channels_last.grad_op: _row,
-        _chosen_pooling_channels_last: _row,
-        _extreme_pooling_channels_last: _row,
+        PoolingChannelsLast: _row,
+        PoolingChannelsLast.grad_op: _row,
+        ChosenPoolingChannelsLast: _row,
+        ExtremePoolingChannelsLast: _row,
     },
 )

@@ -16,7 +16,7 @@ from ...compiled.random.samplers import can_draw, code
 from ...compiled.random.streams import FastStream
 from ...kernel_row import GENERATED, kernel_rows, LATER
 
-_WITHOUT_SCRATCH = (random._random_uniform, random_like._random_uniform_like)
+_WITHOUT_SCRATCH = (random.RandomUniform, random_like.RandomUniformLike)
 """Operators whose scratch is only the generator's."""
 
 
@@ -63,11 +63,11 @@ def _with_fast_stream(r: Request, nbytes: int) -> ChosenKernel:
 
 
 _STREAMS: tuple[type[Op] | None, ...] = (
-    random._random_uniform,
-    random._random_normal,
-    random._random_randint,
-    random_like._random_uniform_like,
-    random_like._random_normal_like,
+    random.RandomUniform,
+    random.RandomNormal,
+    random.RandomRandint,
+    random_like.RandomUniformLike,
+    random_like.RandomNormalLike,
     scaled_dot_product_attention,
     scaled_dot_product_attention.grad_op,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from .....ops.loss.loss import SoftmaxOutput
 from .....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation
-from .....ops.loss.wide_losses import _wide_softmax_output
+from .....ops.loss.wide_losses import WideSoftmaxOutput
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, storable, threads_for, usable
@@ -38,7 +38,7 @@ def _rows_of(r: Request) -> tuple[int, int] | None:
 
 def _form(r: Request) -> SoftmaxForm | None:
     op = r.op.forward_op or r.op
-    out = accumulator(r.dtype).name if op is _wide_softmax_output else r.dtype.name
+    out = accumulator(r.dtype).name if op is WideSoftmaxOutput else r.dtype.name
     if op in (softmax, log_softmax) and r.attrs.dtype is not None:
         out = r.attrs.dtype
     scale = 1 / (getattr(r.attrs, "temperature", None) or 1)
@@ -127,11 +127,11 @@ ROWS = kernel_rows(
         log_softmax: _forward,
         SoftmaxActivation: _forward,
         SoftmaxOutput: _forward,
-        _wide_softmax_output: _forward,
+        WideSoftmaxOutput: _forward,
         softmax.grad_op: _backward,
         log_softmax.grad_op: _backward,
         SoftmaxActivation.grad_op: _backward,
         SoftmaxOutput.grad_op: _loss,
-        _wide_softmax_output.grad_op: _loss,
+        WideSoftmaxOutput.grad_op: _loss,
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .....ops.linalg.sparse_dot import _by_columns, _sums_by_columns, _sums_of_rows, require_csr
+from .....ops.linalg.sparse_dot import ByColumns, require_csr, SumsByColumns, SumsOfRows
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, threads_for, usable
 from ...compiled.matrix.sparse_dot import by_columns, columns_sums, sums
@@ -30,7 +30,7 @@ def _sums_row(r: Request) -> ChosenKernel | None:
         arrays = (data, lines, ends, rhs, out)
         args = [*map(address_of, arrays), rows, columns]
         run = call(module, "sums", args, threads, keep=arrays)
-        return in_turn((partial(_sums_of_rows.check, lines, ends, len(rhs)), run))
+        return in_turn((partial(SumsOfRows.check, lines, ends, len(rhs)), run))
 
     return connected(connect, 0, "compiled sums of rows")
 
@@ -46,10 +46,10 @@ def _columns_row(r: Request) -> ChosenKernel | None:
     ) -> Run:
         arrays = (data, indices, indptr, values, rows, starts)
         if any(x is None for x in arrays):
-            return partial(_by_columns.forward, xp, a, *arrays[:3], values=values, rows=rows, starts=starts)
+            return partial(ByColumns.forward, xp, a, *arrays[:3], values=values, rows=rows, starts=starts)
         args = [*map(address_of, arrays), len(indptr) - 1, a.columns, len(data)]
         run = call(module, "sort", args, 1, keep=arrays)
-        return in_turn((partial(require_csr, indices, indptr, a.columns, _by_columns.op_name), run))
+        return in_turn((partial(require_csr, indices, indptr, a.columns, ByColumns.op_name), run))
 
     return connected(connect, 0, "compiled counting sort")
 
@@ -65,14 +65,14 @@ def _columns_sums_row(r: Request) -> ChosenKernel | None:
     ) -> Run:
         arrays = (data, indices, indptr, rhs, out, touched)
         if out is None or touched is None:
-            return partial(_sums_by_columns.forward, xp, a, *arrays[:4], out=out, touched=touched)
+            return partial(SumsByColumns.forward, xp, a, *arrays[:4], out=out, touched=touched)
         args = [*map(address_of, arrays), len(rhs), width, columns]
         run = call(module, "sums", args, threads, keep=arrays)
-        return in_turn((partial(require_csr, indices, indptr, columns, _sums_by_columns.op_name), run))
+        return in_turn((partial(require_csr, indices, indptr, columns, SumsByColumns.op_name), run))
 
     return connected(connect, 0, "compiled sums by columns")
 
 
 ROWS = kernel_rows(
-    GENERATED, {_sums_of_rows: _sums_row, _by_columns: _columns_row, _sums_by_columns: _columns_sums_row}
+    GENERATED, {SumsOfRows: _sums_row, ByColumns: _columns_row, SumsByColumns: _columns_sums_row}
 )

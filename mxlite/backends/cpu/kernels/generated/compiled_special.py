@@ -8,7 +8,7 @@ from typing import Any
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, storable, threads_for, usable
 from ...compiled.random.parameters import address
-from ...compiled.special import code, Form, FORMULAS, inputs_of
+from ...compiled.special import code, FORMULAS, inputs_of, SpecialForm
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 
@@ -22,7 +22,7 @@ def _row(r: Request) -> ChosenKernel | None:
     if not usable() or r.dtype.name not in known or size < LEAST:
         return None
     op = r.op.forward_op or r.op
-    form = Form(op, r.op.forward_op is not None, getattr(r.attrs, "n", 0), r.dtype.name)
+    form = SpecialForm(op, r.op.forward_op is not None, getattr(r.attrs, "n", 0), r.dtype.name)
     made, threads = code(form), threads_for(size * COST)
     reads = inputs_of(form)
     places = [r.op.signature.needs.index(n) for n in reads]

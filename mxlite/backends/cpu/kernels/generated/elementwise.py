@@ -13,7 +13,7 @@ from ....base import ChosenKernel, connected, Request
 from ....elementwise.collapse import collapsed
 from ....elementwise.program import can_store, kinds_of, Program, program
 from ....elementwise.rules import RULES
-from ....fused.elementwise import _fused_elementwise, _fused_elementwise_gradient
+from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiled import elementwise, storable, usable
 from ...kernel_row import GENERATED, kernel_rows
 from ...runtime.threads import num_threads
@@ -121,7 +121,7 @@ ROWS = kernel_rows(
     GENERATED,
     {
         **dict.fromkeys(RULES, _row),
-        _fused_elementwise: fused,
-        _fused_elementwise_gradient: fused,
+        FusedElementwise: fused,
+        FusedElementwiseGradient: fused,
     },
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from .....graph.ir import Shape
 from .....graph.opdef import DType
-from .....ops.norm.norm import _split, BatchNorm
+from .....ops.norm.norm import around_channels, BatchNorm
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
@@ -73,7 +73,7 @@ def _data(shape: Shape, dtype: DType) -> Any:
 
 def _case(r: Request) -> tuple[Shape, int, bool] | None:
     """(N, C, P, 1), oneDNN's flags, and True if the statistics are the batch's; None for other layouts."""
-    before, c, behind = _split(r.attrs, r.inputs[0])
+    before, c, behind = around_channels(r.attrs, r.inputs[0])
     if r.dtype not in DTYPES or 0 in r.inputs[0] or behind != 1:
         return None
     batch = r.train and not r.attrs.use_global_stats

@@ -15,7 +15,7 @@ from .....core.dtype import float32
 from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....ops.nn.pool import Pooling
-from .....ops.nn.pool_channels_last import _pooling_channels_last
+from .....ops.nn.pool_channels_last import PoolingChannelsLast
 from .....ops.nn.pool_kernels import counts, index_type, Windows, windows
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
@@ -85,7 +85,7 @@ def _algorithm(a: Any, w: Windows) -> int | None:
 def _row(r: Request) -> ChosenKernel | None:
     if r.dtype not in (float32, np.dtype("bfloat16")) or 0 in r.inputs[0] or 0 in r.outputs[0]:
         return None
-    a, last = r.attrs, (r.op.forward_op or r.op) is _pooling_channels_last
+    a, last = r.attrs, (r.op.forward_op or r.op) is PoolingChannelsLast
     shape = r.inputs[0]
     w = windows(a, shape, last)
     alg = _algorithm(a, w)
@@ -181,5 +181,5 @@ def _checked(fast: Run, data: Any, out: Any, right: Run) -> Run:
 
 ROWS = kernel_rows(
     LIBRARY,
-    dict.fromkeys((Pooling, _pooling_channels_last, Pooling.grad_op, _pooling_channels_last.grad_op), _row),
+    dict.fromkeys((Pooling, PoolingChannelsLast, Pooling.grad_op, PoolingChannelsLast.grad_op), _row),
 )

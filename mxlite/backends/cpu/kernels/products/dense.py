@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .....ops.nn.dense import add_rows, FullyConnected
 from ....base import ChosenKernel, connected, Request
-from ....fused.added_gradient import _added_gradient
+from ....fused.added_gradient import AddedGradient
 from ...compiled.matrix.column_sum import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -116,6 +116,6 @@ ROWS = kernel_rows(
     {
         FullyConnected: _forward,
         FullyConnected.grad_op: _backward,
-        _added_gradient: added,
+        AddedGradient: added,
     },
 )

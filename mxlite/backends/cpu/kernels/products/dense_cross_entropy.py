@@ -15,8 +15,8 @@ from .....core.machine_code import native
 from .....graph.opdef import DType
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....fused.dense_cross_entropy import _dense_cross_entropy, band_rows
-from ....fused.dense_cross_entropy_update import _dense_cross_entropy_update
+from ....fused.dense_cross_entropy import band_rows, DenseCrossEntropy
+from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
 from ....fused.narrowed_dense import bands
 from ...compiled import call, cross_entropy, storable, threads_for, update as compiled_update, usable
 from ...compiled.matrix.column_sum import ColumnSum
@@ -153,7 +153,9 @@ def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
     if narrows:
         each = {(s.stop - s.start, width) for s in blocks}
         casts = Casts(r.dtype, each | {(whole.rows, width), (rest.rows, width)})
-    form = cross_entropy.Form(r.dtype.name, kinds["label"].name, True, float32.name if gradients else "")
+    form = cross_entropy.CrossEntropyForm(
+        r.dtype.name, kinds["label"].name, True, float32.name if gradients else ""
+    )
     pieces: list[Piece] = [
         ((length, classes), r.dtype),
         ((count,), float32),
@@ -286,4 +288,4 @@ def _known(dtype: DType, term: Term, work: int, kinds: tuple[DType, DType, DType
     return found
 
 
-ROWS = kernel_rows(BOTH, {_dense_cross_entropy: _loss, _dense_cross_entropy_update: _update})
+ROWS = kernel_rows(BOTH, {DenseCrossEntropy: _loss, DenseCrossEntropyUpdate: _update})

@@ -26,7 +26,7 @@ from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.expression import Expression, Writer
 from ....elementwise.rules import write
-from ....fused.loaded_dense import _loaded_dense, _loaded_dense_gradient, _loaded_dense_update
+from ....fused.loaded_dense import LoadedDense, LoadedDenseGradient, LoadedDenseUpdate
 from ...compiled import call, elementwise, storable, threads_for, usable
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -36,18 +36,18 @@ from ...products import product_of, Term
 from ..generated.compiled_update import code_of
 
 
-class Block(NamedTuple):
+class LoadedBlock(NamedTuple):
     """Approximate number of rows and columns of a block; None: all."""
 
     rows: int | None
     columns: int | None
 
 
-FORWARD, BACKWARD = Block(1024, 256), Block(256, 256)
+FORWARD, BACKWARD = LoadedBlock(1024, 256), LoadedBlock(256, 256)
 """Blocks in float32. Kernels copy both factors of a product: forward the weight's columns once for each block
 of rows, backward all of d_out once for each block of columns."""
 
-NARROW_FORWARD, NARROW_BACKWARD = Block(256, None), Block(256, 256)
+NARROW_FORWARD, NARROW_BACKWARD = LoadedBlock(256, None), LoadedBlock(256, 256)
 """Blocks in 16 bits, where kernels of small blocks are as fast as those of large ones."""
 
 LEAST_BYTES = 512 * 1024
@@ -98,7 +98,7 @@ def _length(part: slice) -> int:
     return length
 
 
-def _sizes(dtypes: Iterable[DType], data: Shape, weight: Shape, block: Block) -> _Sizes | None:
+def _sizes(dtypes: Iterable[DType], data: Shape, weight: Shape, block: LoadedBlock) -> _Sizes | None:
     """Blocks of about this size; None if they bring no gain."""
     kinds = set(dtypes)
     if not usable() or len(kinds) > 1 or weight[1] < LEAST_COLUMNS:
@@ -337,8 +337,8 @@ def _name(s: _Sizes, terms: Iterable[Product]) -> str:
 ROWS = kernel_rows(
     BOTH,
     {
-        _loaded_dense: _forward,
-        _loaded_dense_gradient: _gradient,
-        _loaded_dense_update: _update,
+        LoadedDense: _forward,
+        LoadedDenseGradient: _gradient,
+        LoadedDenseUpdate: _update,
     },
 )

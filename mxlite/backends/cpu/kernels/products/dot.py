@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from .....ops.linalg.linalg import batch_dot, dot
-from .....ops.linalg.matrices import _linalg_gemm, _linalg_gemm2
+from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
 from ....base import ChosenKernel, Request
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import Run
@@ -128,9 +128,9 @@ ROWS = kernel_rows(
         dot.grad_op: _dot_gradient,
         batch_dot: _batch_dot,
         batch_dot.grad_op: _batch_dot_gradient,
-        _linalg_gemm2: _gemm2,
-        _linalg_gemm2.grad_op: _gemm2_gradient,
-        _linalg_gemm: _gemm,
-        _linalg_gemm.grad_op: _gemm_gradient,
+        LinalgGemm2: _gemm2,
+        LinalgGemm2.grad_op: _gemm2_gradient,
+        LinalgGemm: _gemm,
+        LinalgGemm.grad_op: _gemm_gradient,
     },
 )

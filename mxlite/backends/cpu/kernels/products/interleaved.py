@@ -8,10 +8,10 @@ from math import sqrt
 from typing import Any
 
 from .....ops.nn.interleaved import (
-    _contrib_interleaved_matmul_encdec_qk,
-    _contrib_interleaved_matmul_encdec_valatt,
-    _contrib_interleaved_matmul_selfatt_qk,
-    _contrib_interleaved_matmul_selfatt_valatt,
+    ContribInterleavedMatmulEncdecQk,
+    ContribInterleavedMatmulEncdecValatt,
+    ContribInterleavedMatmulSelfattQk,
+    ContribInterleavedMatmulSelfattValatt,
     split_heads,
 )
 from ....base import ChosenKernel, Request, Row
@@ -115,10 +115,10 @@ def _values(values: str, parts: int) -> tuple[Row, Row]:
 
 def _chosen_by() -> dict[Any, Row]:
     both = {
-        _contrib_interleaved_matmul_selfatt_qk: _scores("queries_keys_values", "queries_keys_values", 3, 3),
-        _contrib_interleaved_matmul_encdec_qk: _scores("queries", "keys_values", 1, 2),
-        _contrib_interleaved_matmul_selfatt_valatt: _values("queries_keys_values", 3),
-        _contrib_interleaved_matmul_encdec_valatt: _values("keys_values", 2),
+        ContribInterleavedMatmulSelfattQk: _scores("queries_keys_values", "queries_keys_values", 3, 3),
+        ContribInterleavedMatmulEncdecQk: _scores("queries", "keys_values", 1, 2),
+        ContribInterleavedMatmulSelfattValatt: _values("queries_keys_values", 3),
+        ContribInterleavedMatmulEncdecValatt: _values("keys_values", 2),
     }
     return {
         op: row

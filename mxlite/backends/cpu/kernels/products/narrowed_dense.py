@@ -16,7 +16,7 @@ from .....graph.opdef import DType
 from .....ops.elementwise.cast import Cast
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import Backend, ChosenKernel, connected, Request
-from ....fused.narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, band_of, bands
+from ....fused.narrowed_dense import band_of, bands, NarrowedDense, NarrowedDenseDataGradient
 from ...compiled.matrix import product as compiled
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, library, Run
@@ -168,4 +168,4 @@ def _name(made: dict[int, Product], weight: Shape) -> str:
     return f"compiled cast, {made[rows].name}, {rows} rows at a time"
 
 
-ROWS = kernel_rows(BOTH, {_narrowed_dense: forward, _narrowed_dense_d_data: by_data})
+ROWS = kernel_rows(BOTH, {NarrowedDense: forward, NarrowedDenseDataGradient: by_data})

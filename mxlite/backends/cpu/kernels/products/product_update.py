@@ -11,7 +11,7 @@ import numpy as np
 from .....graph.opdef import DType
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import Backend, ChosenKernel, connected, Request
-from ....fused.product_update import _product_update, band_rows, depth, step_bytes
+from ....fused.product_update import band_rows, depth, ProductUpdate, step_bytes
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.product import Layout, Product
@@ -174,4 +174,4 @@ def _update(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), made.name, like=r.op.forward, mutates=True)
 
 
-ROWS = kernel_rows(BOTH, {_product_update: _update})
+ROWS = kernel_rows(BOTH, {ProductUpdate: _update})

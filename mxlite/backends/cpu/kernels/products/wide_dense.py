@@ -11,7 +11,7 @@ import numpy as np
 from .....core.dtype import float32
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....fused.wide_dense import _wide_dense, _wide_dense_d_weight, band_of, bands
+from ....fused.wide_dense import band_of, bands, WideDense, WideDenseWeightGradient
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.product import Layout, Product
@@ -107,4 +107,4 @@ def _name(made: Mapping[int, Product], rows: int) -> str:
     return f"compiled cast, {made[rows].name}, {rows} samples at a time"
 
 
-ROWS = kernel_rows(BOTH, {_wide_dense: forward, _wide_dense_d_weight: by_weight})
+ROWS = kernel_rows(BOTH, {WideDense: forward, WideDenseWeightGradient: by_weight})

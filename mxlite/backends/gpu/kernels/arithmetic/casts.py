@@ -9,9 +9,9 @@ import functools
 from typing import Any
 
 from .....graph.opdef import Op
-from .....ops.elementwise.cast import _cast_like, amp_cast, Cast
+from .....ops.elementwise.cast import amp_cast, Cast, CastLike
 from ....base import ChosenKernel, connected, Request
-from ....fused.cast_group import _fused_casts
+from ....fused.cast_group import FusedCasts
 from ...compiler.source import NAMES
 from ...handwritten.dense_casts import cast_all
 from ...runtime.device import Device, nothing, Run
@@ -33,10 +33,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 0, "cuda cast", like=r.op.forward)
 
     table: dict[type[Op], list[Any]] = {}
-    for op in (Cast, amp_cast, _cast_like):
+    for op in (Cast, amp_cast, CastLike):
         assert op.grad_op is not None
         table[op] = table[op.grad_op] = [row]
-    return table | {_fused_casts: [functools.partial(_several, device)]}
+    return table | {FusedCasts: [functools.partial(_several, device)]}
 
 
 def _several(device: Device, r: Request) -> ChosenKernel | None:

@@ -21,8 +21,8 @@ from ....elementwise.collapse import collapsed
 from ....elementwise.expression import Expression
 from ....elementwise.program import can_store, kinds_of, Program, program
 from ....elementwise.rules import RULES
-from ....fused.elementwise import _fused_elementwise, _fused_elementwise_gradient
-from ...compiler.source import kernel, NAMES, shared, Source
+from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
+from ...compiler.source import kernel, KernelSource, NAMES, shared
 from ...handwritten.layout import divisor, stretches
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 
@@ -72,7 +72,7 @@ def source(
     outputs: tuple[str, ...],
     outer: int,
     pack: int,
-) -> Source:
+) -> KernelSource:
     """The kernel "elementwise" for an expression.
 
     `inputs` are dtypes, each with True if the input has the last axis (else it is broadcast along it);
@@ -123,7 +123,7 @@ def source(
         f"    *(Pack<{NAMES[d]}, {pack}> *)(out{i} + at * {pack}) = q{i};" for i, d in enumerate(outputs)
     ]
     body.append("}")
-    return Source(shared("types", "math", "index") + kernel("elementwise", parameters, body, THREADS))
+    return KernelSource(shared("types", "math", "index") + kernel("elementwise", parameters, body, THREADS))
 
 
 def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[str]:
@@ -261,7 +261,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 0, f"cuda {len(a.expression.steps)} steps", like=r.op.forward)
 
     table: dict[type[Op], list[Any]] = {op: [single] for op in RULES}
-    return table | {_fused_elementwise: [fused], _fused_elementwise_gradient: [fused]}
+    return table | {FusedElementwise: [fused], FusedElementwiseGradient: [fused]}
 
 
 class _Loops:

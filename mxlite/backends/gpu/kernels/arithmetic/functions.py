@@ -26,7 +26,7 @@ from ....elementwise.collapse import collapsed
 from ....elementwise.program import broadcasts, kinds_of
 from ....elementwise.rules import view_of
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import kernel, shared, Source
+from ...compiler.source import kernel, KernelSource, shared
 from ...handwritten.each import each, THREADS
 from ...handwritten.fold import Fold
 from ...handwritten.formulas import FLOAT, GRADIENTS, WHOLE
@@ -65,7 +65,7 @@ __device__ __forceinline__ C read(const Formula &f, int i, const int64 *places) 
 
 
 @functools.lru_cache(maxsize=3)
-def source(compute: str) -> Source:
+def source(compute: str) -> KernelSource:
     """The kernel "formula" for numbers computed as "float", "double" or "int64"."""
     texts = _WHOLE if compute == "int64" else _FLOATING
     body = [
@@ -89,7 +89,7 @@ def source(compute: str) -> Source:
     ]
     types = f"typedef {compute} C;\n#define WHOLE {int(compute == 'int64')}\n"
     files = shared("types", "math", "index", "whole", "functions")
-    return Source(files + types + _HEAD + kernel("formula", ["int64 n", "Formula f"], body, THREADS))
+    return KernelSource(files + types + _HEAD + kernel("formula", ["int64 n", "Formula f"], body, THREADS))
 
 
 class _Formula(ctypes.Structure):

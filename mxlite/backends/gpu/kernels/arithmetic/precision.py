@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 from .....graph.opdef import DType, Op
-from .....ops.elementwise.cast import _shore, amp_multicast
+from .....ops.elementwise.cast import amp_multicast, Shore
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.expression import Writer
 from ...handwritten.dense_casts import cast_all
@@ -23,7 +23,7 @@ def _shore_gradient(device: Device, r: Request) -> ChosenKernel | None:
     made: DType = r.dtypes[0]
     w = Writer()
     expression, _ = w.expression([w.input() * w.input()])
-    _, (given,) = _shore.infer_type(r.attrs, *r.dtypes)
+    _, (given,) = Shore.infer_type(r.attrs, *r.dtypes)
     if not {given.name, made.name} <= FLOATS:
         return None
     shape = r.inputs[0]
@@ -54,7 +54,7 @@ def _multicast_gradient(device: Device, r: Request) -> ChosenKernel:
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
     made: dict[Any, Any] = {
-        _shore.grad_op: _shore_gradient,
+        Shore.grad_op: _shore_gradient,
         amp_multicast: _multicast,
         amp_multicast.grad_op: _multicast_gradient,
     }

@@ -23,7 +23,7 @@ from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.rates import precision_of
-from ...vendor.cudnn import CudnnError, dense, Maker, Plan, Session, session, Tensor
+from ...vendor.cudnn import CudnnError, CudnnPlan, dense, Maker, Session, session, Tensor
 from ...vendor.scratch import begin, room
 
 _log = logging.getLogger("mxlite")
@@ -107,7 +107,7 @@ def _dtype(name: str, r: Request) -> DType:
     return float32 if name.endswith("log_sum") else r.dtype
 
 
-def _is_run(device: Device, plan: Plan, shapes: Mapping[str, Shape], r: Request) -> bool:
+def _is_run(device: Device, plan: CudnnPlan, shapes: Mapping[str, Shape], r: Request) -> bool:
     """True if cuDNN runs the plan, on arrays of its own; assumed if there is no device."""
     if not hasattr(device, "time"):
         return True
@@ -116,7 +116,7 @@ def _is_run(device: Device, plan: Plan, shapes: Mapping[str, Shape], r: Request)
 
 
 @functools.lru_cache(maxsize=256)
-def _tried(device: Any, plan: Plan, nbytes: tuple[int, ...]) -> bool:
+def _tried(device: Any, plan: CudnnPlan, nbytes: tuple[int, ...]) -> bool:
     try:
         arrays = [device.empty(n) for n in (*nbytes, plan.workspace)]
     except OutOfMemoryError:
@@ -132,7 +132,12 @@ def _tried(device: Any, plan: Plan, nbytes: tuple[int, ...]) -> bool:
 
 
 def _call(
-    device: Device, plan: Plan, arrays: Mapping[str, Any], made: Mapping[str, Shape], r: Request, work: Any
+    device: Device,
+    plan: CudnnPlan,
+    arrays: Mapping[str, Any],
+    made: Mapping[str, Shape],
+    r: Request,
+    work: Any,
 ) -> Run:
     pieces = _pieces(made, r)
     spare = dict(zip(made, carve(work, pieces)))
@@ -155,7 +160,7 @@ def _call(
     return InOrder(runs)
 
 
-def _within_limit(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str) -> Plan | None:
+def _within_limit(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str) -> CudnnPlan | None:
     """The plan of the gradients for as many samples at a time as scratch allows."""
     every = samples = shapes["query"][0]
     while samples:
@@ -171,7 +176,7 @@ def _within_limit(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: st
 
 def forward_plan(
     cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str, with_sums: bool
-) -> Plan | None:
+) -> CudnnPlan | None:
     """The plan of out, and of the sums if they are requested."""
     names = ("query", "key", "value", "out", *(("log_sum",) if with_sums else ()))
 
@@ -187,7 +192,7 @@ def forward_plan(
     return _for_samples(cudnn.plan(key, "cudnn attention", dtype, build, names=names), shapes)
 
 
-def backward_plan(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str) -> Plan | None:
+def backward_plan(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: str) -> CudnnPlan | None:
     """The plan of the three gradients."""
     given, made = ("query", "key", "value", "out", "d_out", "log_sum"), ("d_query", "d_key", "d_value")
 
@@ -204,7 +209,7 @@ def backward_plan(cudnn: Session, a: Any, shapes: Mapping[str, Shape], dtype: st
     return _for_samples(cudnn.plan(key, "cudnn attention", dtype, build, names=(*given, *made)), shapes)
 
 
-def _for_samples(plan: Plan | None, shapes: Mapping[str, Shape]) -> Plan | None:
+def _for_samples(plan: CudnnPlan | None, shapes: Mapping[str, Shape]) -> CudnnPlan | None:
     if plan is not None:
         plan.samples = shapes["query"][0]
     return plan

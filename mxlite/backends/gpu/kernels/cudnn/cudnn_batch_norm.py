@@ -20,13 +20,13 @@ from .....core import config
 from .....core.dtype import float32
 from .....core.errors import OutOfMemoryError
 from .....graph.opdef import Op
-from .....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from .....ops.norm.norm_act import _norm_act
+from .....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
+from .....ops.norm.norm_act import NormAct
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...runtime import autotune
 from ...runtime.device import Device, InOrder, Run
-from ...vendor.cudnn import DTYPES, Maker, Plan, Session, session, Tensor
+from ...vendor.cudnn import CudnnPlan, DTYPES, Maker, Session, session, Tensor
 from ...vendor.scratch import begin, room
 from ..norm import batch_norm
 from ..norm.batch_norm import Kernels
@@ -89,7 +89,7 @@ class Case:
         """Scratch for averages that are not used."""
         return [((2, self.shape[-1]), float32)]
 
-    def plan(self, cudnn: Session) -> Plan | None:
+    def plan(self, cudnn: Session) -> CudnnPlan | None:
         """cuDNN's plan; None if it has none."""
         name = f"cudnn batch norm{' gradient' if self.gradient else ''}"
         build = self._backward if self.gradient else self._forward
@@ -264,7 +264,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return _chosen(n, connect, r.op, n.case.makes)
 
     table: dict[type[Op], list[Any]] = {}
-    for op in (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm, _norm_act):
+    for op in (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct):
         table[op] = [forward]
         if op.grad_op is not None:
             table[op.grad_op] = [backward]

@@ -16,12 +16,12 @@ import numpy as np
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from .....ops.blocks import weak
-from .....ops.index.index import _onehot_encode, one_hot
-from .....ops.index.pick import _pick_add, fill_element_0index, pick
+from .....ops.index.index import one_hot, OnehotEncode
+from .....ops.index.pick import fill_element_0index, pick, PickAdd
 from .....ops.index.take import batch_take
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.layout import Divisor, MOST
 from ...runtime.device import Arguments, Device, InOrder, nothing, Run
 from ..reduce.reductions import loop
@@ -45,8 +45,8 @@ class Choose(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
-    return Source(shared("types", "index", "whole", "choose"))
+def source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "choose"))
 
 
 class Choice:
@@ -202,10 +202,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     for op, forward, backward in (
         (pick, _pick, _pick_gradient),
         (batch_take, _pick, _pick_gradient),
-        (_pick_add, _add, _add_gradient),
+        (PickAdd, _add, _add_gradient),
         (fill_element_0index, _fill, _fill_gradient),
     ):
         assert op.grad_op is not None
         table[op] = [lambda r, row=forward: row(device, r)]
         table[op.grad_op] = [lambda r, row=backward: row(device, r)]
-    return table | {op: [lambda r: _one_hot(device, r)] for op in (one_hot, _onehot_encode)}
+    return table | {op: [lambda r: _one_hot(device, r)] for op in (one_hot, OnehotEncode)}

@@ -15,11 +15,11 @@ from typing import Any
 from .....core.errors import PlaceError
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
-from .....ops.index.embedding import _contrib_SparseEmbedding, Embedding
+from .....ops.index.embedding import ContribSparseEmbedding, Embedding
 from .....ops.index.take import index_add, take
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.layout import Divisor, MOST, stretches
 from ...handwritten.segments import SegmentSums
 from ...runtime.checks import Checked, extremes
@@ -46,8 +46,8 @@ class Lookup(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
-    return Source(shared("types", "index", "whole", "lookup"))
+def source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "lookup"))
 
 
 class Rows:
@@ -213,8 +213,8 @@ def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, r
 
 
 @functools.cache
-def _range_source() -> Source:
-    return Source(shared("types", "index", "whole", "check_range"))
+def _range_source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "check_range"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -222,7 +222,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     table: dict[type[Op], list[Any]] = {}
     for op, forward, backward in (
         (Embedding, _embedding, _embedding_gradient),
-        (_contrib_SparseEmbedding, _embedding, _embedding_gradient),
+        (ContribSparseEmbedding, _embedding, _embedding_gradient),
         (take, _take, _take_gradient),
         (index_add, _index_add, _take),
     ):

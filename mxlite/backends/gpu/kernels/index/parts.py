@@ -15,7 +15,7 @@ from .....ops.index.sequence import SequenceLast, SequenceMask, SequenceReverse
 from .....ops.shape.diagonal import tril, triu
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import kernel, shared, Source
+from ...compiler.source import kernel, KernelSource, shared
 from ...handwritten.each import each, THREADS
 from ...handwritten.layout import MOST
 from ...handwritten.move import copied, UNITS
@@ -35,7 +35,7 @@ class _Sequences(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
+def source() -> KernelSource:
     """The kernels of parts.cuh for elements of 1, 2, 4 and 8 bytes."""
     text = ""
     for size in (1, 2, 4, 8):
@@ -45,7 +45,7 @@ def source() -> Source:
         parameters = ["int64 n", f"const {unit} *data", f"{unit} *out", "int rows", "int columns", "int k"]
         body = ["triangle(n, data, out, rows, columns, k, lower);"]
         text += kernel(f"triangle_{size}", [*parameters, "int lower"], body, THREADS)
-    return Source(shared("types", "index", "whole", "parts") + text)
+    return KernelSource(shared("types", "index", "whole", "parts") + text)
 
 
 def _fits(r: Request) -> bool:

@@ -19,12 +19,12 @@ import numpy as np
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from .....ops.index.elements import scatter_elements, take_along_axis
-from .....ops.index.gather import _scatter_set_nd, gather_nd, scatter_nd, scatter_nd_update
+from .....ops.index.gather import gather_nd, scatter_nd, scatter_nd_update, ScatterSetNd
 from .....ops.index.index import ravel_multi_index, unravel_index
-from .....ops.index.take import _contrib_index_copy
+from .....ops.index.take import ContribIndexCopy
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import kernel, shared, Source
+from ...compiler.source import kernel, KernelSource, shared
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
@@ -48,7 +48,7 @@ class _Axes(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
+def source() -> KernelSource:
     """The kernels of places.cuh, those that move elements by size in bytes."""
     text = ""
     for size in (2, 4, 8):
@@ -67,7 +67,7 @@ def source() -> Source:
                 [f"{name}(n, {names}, inner, nan);"],
                 THREADS,
             )
-    return Source(shared("types", "index", "whole", "places") + text)
+    return KernelSource(shared("types", "index", "whole", "places") + text)
 
 
 class Places:
@@ -167,12 +167,12 @@ def _places(device: Device, r: Request) -> _Named | _Along | None:
     if op in (take_along_axis, scatter_elements):
         made = _Along(device, r.dtype, shapes["data"], shapes["indices"], r.attrs.axis)
         index = dtypes["indices"]
-    elif op is _contrib_index_copy:
+    elif op is ContribIndexCopy:
         index = dtypes["index_vector"]
         rows = (1, *shapes["index_vector"])
         made = _Named(device, r.dtype, shapes["old_tensor"], rows, negative=False)
     else:
-        shape = r.attrs.shape if op in (scatter_nd, _scatter_set_nd) else shapes["data"]
+        shape = r.attrs.shape if op in (scatter_nd, ScatterSetNd) else shapes["data"]
         made, index = _Named(device, r.dtype, shape, shapes["indices"]), dtypes["indices"]
     return made if made.fits and known(index) else None
 
@@ -226,9 +226,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         named = ("d_data", "d_updates")
         if r.op is scatter_nd.grad_op:
             named = ("", "d_data")
-        elif r.op is _scatter_set_nd.grad_op:
+        elif r.op is ScatterSetNd.grad_op:
             named = ("d_lhs", "d_rhs")
-        elif r.op is _contrib_index_copy.grad_op:
+        elif r.op is ContribIndexCopy.grad_op:
             named = ("d_old_tensor", "d_new_tensor")
         order = {n: i for i, n in enumerate(r.op.signature.needs)}
 
@@ -268,7 +268,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     for op in (gather_nd, take_along_axis):
         assert op.grad_op is not None
         table |= {op: [gather], op.grad_op: [gather_gradient]}
-    for into in (scatter_nd, scatter_nd_update, scatter_elements, _scatter_set_nd, _contrib_index_copy):
+    for into in (scatter_nd, scatter_nd_update, scatter_elements, ScatterSetNd, ContribIndexCopy):
         assert into.grad_op is not None
         table |= {into: [scatter], into.grad_op: [scatter_gradient]}
     return table
@@ -278,6 +278,6 @@ def _in_order(op: type[Op], inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     """(data or None, indices, updates)."""
     if op is scatter_nd:
         return None, inputs[1], inputs[0]
-    if op is _scatter_set_nd:
+    if op is ScatterSetNd:
         return inputs[0], inputs[2], inputs[1]
     return inputs[0], inputs[1], inputs[2]

@@ -15,10 +15,10 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.loss.ctc import CTCLoss
 from .....ops.loss.softmax import softmax
-from .....ops.loss.warp_ctc import _SOFTMAX, WarpCTC
+from .....ops.loss.warp_ctc import SOFTMAX_ATTRS, WarpCTC
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.layout import MOST
 from ...runtime.device import Arguments, Device, InOrder, Run
 from ..nn.softmax import rows as softmax_rows
@@ -38,8 +38,8 @@ class _Paths(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
-    return Source(shared("types", "index", "whole", "ctc"))
+def source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "ctc"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -98,7 +98,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         one = replace(
             r,
             op=softmax,
-            attrs=_SOFTMAX,
+            attrs=SOFTMAX_ATTRS,
             inputs=r.inputs[:1],
             dtypes=r.dtypes[:1],
             used=frozenset(("data", "out")),
@@ -109,7 +109,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         def connect(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> Run:
             services: dict[str, Any] = dict.fromkeys(inner.signature.services)
-            return inner.link(inner.run, xp, _SOFTMAX, data, **services | {"work": work}, out=out)
+            return inner.link(inner.run, xp, SOFTMAX_ATTRS, data, **services | {"work": work}, out=out)
 
         return connected(connect, inner.workspace, inner.name, like=r.op.forward)
 

@@ -26,9 +26,9 @@ from .....ops.loss.loss import (
 from .....ops.loss.svm_output import SVMOutput
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.expression import Value, Writer
+from ....elementwise.expression import ExpressionValue, Writer
 from ...compiler.kinds import computed_in, floating, kind, known
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -58,11 +58,11 @@ class ClassGradient(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=16)
-def source(dtype: DType) -> Source:
+def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
     types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
     types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
-    return Source(shared("types") + types + shared("math", "index", "whole", "group", "class_gradient"))
+    return KernelSource(shared("types") + types + shared("math", "index", "whole", "group", "class_gradient"))
 
 
 def class_gradient(
@@ -150,7 +150,9 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     n, scale = (prod(r.inputs[0]),), r.attrs.grad_scale
     data, label = r.dtypes
 
-    def slope(w: Writer, y: Value, t: Value, d: Value | None = None) -> Value:
+    def slope(
+        w: Writer, y: ExpressionValue, t: ExpressionValue, d: ExpressionValue | None = None
+    ) -> ExpressionValue:
         made = (y - t) * w.constant(scale)
         return made if d is None else made * d
 
@@ -248,10 +250,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         table[op] = [row]
 
-    def difference(w: Writer, a: Any, each: int, y: Value, t: Value) -> Value:
+    def difference(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
         return (y - t) * w.constant(a.grad_scale / each)
 
-    def sign(w: Writer, a: Any, each: int, y: Value, t: Value) -> Value:
+    def sign(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
         return (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each)
 
     add(LinearRegressionOutput.grad_op, difference, "out", "label")

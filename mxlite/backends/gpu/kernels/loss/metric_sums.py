@@ -13,15 +13,15 @@ from typing import Any
 
 from .....graph.opdef import Op
 from .....ops.reduce.metric_sums import (
-    _metric_chosen,
-    _metric_difference,
-    _metric_hits,
-    _metric_top,
-    _metric_total,
+    MetricChosen,
+    MetricDifference,
+    MetricHits,
+    MetricTop,
+    MetricTotal,
 )
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import FLOATS, kind, known
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...runtime.device import Arguments, Device, InOrder, Run
 
 THREADS = 256
@@ -29,11 +29,11 @@ WARP = 32
 FEW = 8 * THREADS  # rows of a block that has a thread for each
 MOST_BLOCKS = 1024
 
-_SCORES: dict[type[Op], str] = {_metric_hits: "hits", _metric_top: "ranks"}
+_SCORES: dict[type[Op], str] = {MetricHits: "hits", MetricTop: "ranks"}
 _WHOLE: dict[type[Op], str] = {
-    _metric_chosen: "chosen",
-    _metric_total: "total",
-    _metric_difference: "differences",
+    MetricChosen: "chosen",
+    MetricTotal: "total",
+    MetricDifference: "differences",
 }
 _MEANS = ("absolute", "square", "root")
 
@@ -50,10 +50,10 @@ class Metric(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=8)
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """All kernels for predictions of this type; see cuda/metric_sums.cuh."""
     types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
-    return Source(shared("types", "index", "whole") + types + shared("metric_sums"))
+    return KernelSource(shared("types", "index", "whole") + types + shared("metric_sums"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -66,20 +66,20 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return None
         given = Metric(rows=prod(shape), classes=1, inner=1, divisor=1.0)
         name = _WHOLE.get(r.op, "alike")
-        if r.op in _SCORES and (r.op is _metric_top or r.inputs[2] != shape):
-            axis = a.axis % len(shape) if r.op is _metric_hits else 1
+        if r.op in _SCORES and (r.op is MetricTop or r.inputs[2] != shape):
+            axis = a.axis % len(shape) if r.op is MetricHits else 1
             name = _SCORES[r.op]
             given.classes, given.inner = shape[axis], max(1, prod(shape[axis + 1 :]))
-        elif r.op is _metric_chosen:
+        elif r.op is MetricChosen:
             given.classes = shape[-1]
         given.rows = given.rows // given.classes if given.classes else prod(r.inputs[2])
-        if r.op is _metric_chosen:
+        if r.op is MetricChosen:
             given.floor, given.eps = a.floor, a.eps
             given.ignores, given.ignore = a.ignore is not None, a.ignore or 0.0
             given.clips = a.clip
-        elif r.op is _metric_top:
+        elif r.op is MetricTop:
             given.top = a.top_k
-        elif r.op is _metric_difference:
+        elif r.op is MetricDifference:
             given.of, given.divisor = _MEANS.index(a.of), given.rows or float("nan")
         by_warps = name in _SCORES.values() and given.classes >= WARP
         if name in _SCORES.values() and not by_warps:
@@ -102,7 +102,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         def like_total(xp: Any, a: Any, sums: Any, taken: Any, pred: Any, *, work: Any) -> None: ...
 
-        shown = like_total if r.op is _metric_total else like
+        shown = like_total if r.op is MetricTotal else like
         several = given.blocks > 1
         nbytes = 16 * given.blocks if several else 0
         return connected(connect, nbytes, "cuda metric", like=shown, mutates=True, launches=1 + several)

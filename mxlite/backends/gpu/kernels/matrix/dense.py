@@ -9,8 +9,8 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.nn.dense import FullyConnected
 from ....base import ChosenKernel, Request
-from ....fused.added_gradient import _added_gradient
-from ....fused.dense_activation import _dense_activation, _dense_slope
+from ....fused.added_gradient import AddedGradient
+from ....fused.dense_activation import DenseActivation, DenseSlope
 from ...matrix import column_sum
 from ...matrix.products import gradient_of, products, Side, Term
 from ...runtime.device import Device, Run
@@ -28,7 +28,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def forward(r: Request) -> ChosenKernel | None:
         data, weight, out = _sides(r)
         bias = "" if r.attrs.no_bias else "bias"
-        applied = r.attrs.activation if r.op is _dense_activation else ""
+        applied = r.attrs.activation if r.op is DenseActivation else ""
         term = Term("data", "weight", "out", (data, weight.other, out), bias, activation=applied)
         return products(device, r, [term])
 
@@ -80,7 +80,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     return {
         FullyConnected: [forward],
         gradient_of(FullyConnected): [backward],
-        _dense_activation: [forward],
-        _dense_slope: [slope],
-        _added_gradient: [added],
+        DenseActivation: [forward],
+        DenseSlope: [slope],
+        AddedGradient: [added],
     }

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from .....graph.opdef import Op
-from .....ops.linalg.linalg import _dot_to_lhs, _dot_to_rhs, batch_dot, dot
-from .....ops.linalg.matrices import _linalg_gemm, _linalg_gemm2
+from .....ops.linalg.linalg import batch_dot, dot, DotToLhs, DotToRhs
+from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
 from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
 from ...matrix.products import gradient_of, products, rows_along, Side, Term
@@ -68,7 +68,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def to_side(r: Request) -> ChosenKernel | None:
         """One factor's gradient, an operator of its own: `data` is the other factor, `like` the shape."""
         _, other, like = r.inputs
-        lhs = r.op is _dot_to_lhs
+        lhs = r.op is DotToLhs
         left, right, out = _of_dot(*((like, other) if lhs else (other, like)), r.attrs)
         if lhs:
             return products(device, r, [Term("data", "other", "out", (out, right.other, left))])
@@ -97,12 +97,12 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     return {
         dot: [forward(_dot, "lhs", "rhs")],
         gradient_of(dot): [backward(_dot, "lhs", "rhs")],
-        _dot_to_lhs: [to_side],
-        _dot_to_rhs: [to_side],
+        DotToLhs: [to_side],
+        DotToRhs: [to_side],
         batch_dot: [forward(_matrices, "lhs", "rhs")],
         gradient_of(batch_dot): [backward(_matrices, "lhs", "rhs")],
-        _linalg_gemm2: [forward(_matrices, "A", "B")],
-        gradient_of(_linalg_gemm2): [backward(_matrices, "A", "B")],
-        _linalg_gemm: [gemm],
-        gradient_of(_linalg_gemm): [gemm_gradient],
+        LinalgGemm2: [forward(_matrices, "A", "B")],
+        gradient_of(LinalgGemm2): [backward(_matrices, "A", "B")],
+        LinalgGemm: [gemm],
+        gradient_of(LinalgGemm): [gemm_gradient],
     }

@@ -10,10 +10,10 @@ from typing import Any
 
 from .....graph.opdef import Op
 from .....ops.nn.interleaved import (
-    _contrib_interleaved_matmul_encdec_qk,
-    _contrib_interleaved_matmul_encdec_valatt,
-    _contrib_interleaved_matmul_selfatt_qk,
-    _contrib_interleaved_matmul_selfatt_valatt,
+    ContribInterleavedMatmulEncdecQk,
+    ContribInterleavedMatmulEncdecValatt,
+    ContribInterleavedMatmulSelfattQk,
+    ContribInterleavedMatmulSelfattValatt,
 )
 from ....base import ChosenKernel, Request
 from ...matrix.products import gradient_of, products, Side, Term
@@ -100,10 +100,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     made: dict[type[Op], list[Any]] = {}
     for op, (forward, backward) in (
-        (_contrib_interleaved_matmul_selfatt_qk, scores("queries_keys_values", "queries_keys_values", 3, 3)),
-        (_contrib_interleaved_matmul_encdec_qk, scores("queries", "keys_values", 1, 2)),
-        (_contrib_interleaved_matmul_selfatt_valatt, values("queries_keys_values", 3)),
-        (_contrib_interleaved_matmul_encdec_valatt, values("keys_values", 2)),
+        (ContribInterleavedMatmulSelfattQk, scores("queries_keys_values", "queries_keys_values", 3, 3)),
+        (ContribInterleavedMatmulEncdecQk, scores("queries", "keys_values", 1, 2)),
+        (ContribInterleavedMatmulSelfattValatt, values("queries_keys_values", 3)),
+        (ContribInterleavedMatmulEncdecValatt, values("keys_values", 2)),
     ):
         made[op], made[gradient_of(op)] = [forward], [backward]
     return made

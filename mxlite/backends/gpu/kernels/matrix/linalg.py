@@ -17,7 +17,7 @@ from .....graph.ir import Shape
 from .....graph.opdef import Op
 from .....ops.linalg import factorizations, matrices
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.each import each
 from ...handwritten.layout import MOST
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -39,10 +39,10 @@ class _Matrices(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=2)
-def source(wide: bool) -> Source:
+def source(wide: bool) -> KernelSource:
     """The kernels of linalg.cuh for float64, or for float32."""
     types = f"typedef {'double' if wide else 'float'} A;\n"
-    return Source(shared("types", "math", "index") + types + shared("linalg"))
+    return KernelSource(shared("types", "math", "index") + types + shared("linalg"))
 
 
 class Steps:

@@ -13,18 +13,18 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.layout import first
 from .....ops.nn.conv import Convolution, geometry
-from .....ops.nn.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from .....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
 from .....ops.nn.conv_gradients import (
-    _convolution_d_data,
-    _convolution_d_weight,
-    _deconvolution_d_data,
-    _deconvolution_d_weight,
+    ConvolutionDataGradient,
+    ConvolutionWeightGradient,
+    DeconvolutionDataGradient,
+    DeconvolutionWeightGradient,
 )
 from .....ops.nn.conv_kernels import Geometry
 from .....ops.nn.deconv import Deconvolution, geometry_of
-from .....ops.nn.deconv_channels_last import _deconvolution_channels_last
+from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ....base import ChosenKernel, connected, Request
-from ....fused.added_gradient import _added_gradient
+from ....fused.added_gradient import AddedGradient
 from ...convolution.apart import Apart
 from ...convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from ...convolution.choice import chosen
@@ -62,35 +62,35 @@ _PAIRS: tuple[tuple[type[Op], Callable[..., Geometry], int, Form, Form], ...] = 
         },
     ),
     (
-        _convolution_d_data,
+        ConvolutionDataGradient,
         geometry,
         2,
         {"out": (DATA, "grad", "weight")},
         {"d_grad": (OUT, "d_out", "weight"), "d_weight": (WEIGHT, "d_out", "grad")},
     ),
     (
-        _convolution_d_weight,
+        ConvolutionWeightGradient,
         geometry,
         1,
         {"out": (WEIGHT, "data", "grad")},
         {"d_grad": (OUT, "data", "d_out"), "d_data": (DATA, "grad", "d_out")},
     ),
     (
-        _deconvolution_d_data,
+        DeconvolutionDataGradient,
         geometry_of,
         2,
         {"out": (OUT, "grad", "weight")},
         {"d_grad": (DATA, "d_out", "weight"), "d_weight": (WEIGHT, "grad", "d_out")},
     ),
     (
-        _deconvolution_d_weight,
+        DeconvolutionWeightGradient,
         geometry_of,
         1,
         {"out": (WEIGHT, "grad", "data")},
         {"d_grad": (DATA, "data", "d_out"), "d_data": (OUT, "grad", "d_out")},
     ),
 )
-_LAST = {Convolution: _convolution_channels_last, Deconvolution: _deconvolution_channels_last}
+_LAST = {Convolution: ConvolutionChannelsLast, Deconvolution: DeconvolutionChannelsLast}
 _KNOWN = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
@@ -165,8 +165,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 table[kind.grad_op] = [row(of, place, backward, last)]
                 if backward.get("d_data", ())[1:] == ("d_out", "weight"):
                     gradients[kind] = of, backward["d_data"], last
-    table[_convolution_epilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
-    table[_added_gradient] = [added]
+    table[ConvolutionEpilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
+    table[AddedGradient] = [added]
     return table
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from .....graph.opdef import Op
-from .....ops.nn.dropout import _dropout_channels_last, Dropout, numbers
+from .....ops.nn.dropout import Dropout, DropoutChannelsLast, numbers
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.elements import blocks
 from ...handwritten.move import copied
 from ...runtime.device import Arguments, Device, nothing, pointer, Run
@@ -29,13 +29,13 @@ RUN = 8  # positions of a thread if channels are last; as in dropout.cuh
 
 
 @functools.lru_cache(maxsize=32)
-def source(dtype: str, pack: int, aligned: bool) -> Source:
+def source(dtype: str, pack: int, aligned: bool) -> KernelSource:
     """The kernels "dropout", "dropout_shared" and "dropout_channels_last"; see cuda/dropout.cuh."""
     types = (
         f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
         f"#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
-    return Source(shared("types", "index", "philox") + types + shared("dropout"))
+    return KernelSource(shared("types", "index", "philox") + types + shared("dropout"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -43,7 +43,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def row(r: Request) -> ChosenKernel | None:
         shape, dtype = r.inputs[0], str(r.dtype)
-        is_last = (r.op.forward_op or r.op) is _dropout_channels_last
+        is_last = (r.op.forward_op or r.op) is DropoutChannelsLast
         lengths, strides = numbers(r.attrs, shape, is_last)
         size = int(np.prod(shape, dtype=np.int64))
         if dtype not in FLOATS or len(lengths) > MOST_AXES or size > NUMBERS:
@@ -76,4 +76,4 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 0, "cuda dropout", like=r.op.forward)
 
-    return {op: [row] for o in (Dropout, _dropout_channels_last) for op in (o, o.grad_op) if op is not None}
+    return {op: [row] for o in (Dropout, DropoutChannelsLast) for op in (o, o.grad_op) if op is not None}

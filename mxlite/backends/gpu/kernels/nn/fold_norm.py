@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 from .....graph.opdef import Op
-from .....ops.norm.fold_norm import _fold_norm
+from .....ops.norm.fold_norm import FoldNorm
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.elements import blocks
 from ...runtime.device import Arguments, Device, nothing, pointer, Run
 
@@ -42,11 +42,11 @@ extern "C" __global__ void __launch_bounds__(256) fold_norm(
 
 
 @functools.cache
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """The kernel "fold_norm" for a weight of `dtype`."""
     wide = "double" if dtype == "float64" else "float"
     types = f"typedef {NAMES[dtype]} T;\ntypedef {wide} A;\n"
-    return Source(shared("types", "index", "math") + types + _TEXT)
+    return KernelSource(shared("types", "index", "math") + types + _TEXT)
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -78,4 +78,4 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 0, "cuda fold norm", like=r.op.forward)
 
-    return {_fold_norm: [row]}
+    return {FoldNorm: [row]}

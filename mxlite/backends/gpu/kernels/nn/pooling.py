@@ -15,11 +15,11 @@ from typing import Any
 from .....graph.ir import Shape
 from .....graph.opdef import Op
 from .....ops.nn.pool import Pooling
-from .....ops.nn.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
-from .....ops.nn.pool_gradients import _chosen_pooling, _max_pooling_d_data, _pooling_d_data
+from .....ops.nn.pool_channels_last import ChosenPoolingChannelsLast, PoolingChannelsLast
+from .....ops.nn.pool_gradients import ChosenPooling, MaxPoolingDataGradient, PoolingDataGradient
 from .....ops.nn.pool_kernels import index_type, windows
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...runtime.device import Arguments, Device, nothing, pointer, Run
 
 THREADS = 256
@@ -30,7 +30,7 @@ LONGEST = 2**30  # of an axis: positions are counted in 32 bits
 
 
 @functools.lru_cache(maxsize=256)
-def source(dtype: str, index: str, kind: str, pack: int, aligned: bool) -> Source:
+def source(dtype: str, index: str, kind: str, pack: int, aligned: bool) -> KernelSource:
     """Kernels "pool", "spread" and "choose"; see cuda/pool.cuh."""
     types = (
         f"typedef {NAMES[dtype]} T;\ntypedef {NAMES[index]} I;\n"
@@ -38,10 +38,10 @@ def source(dtype: str, index: str, kind: str, pack: int, aligned: bool) -> Sourc
         f"#define KIND {KINDS[kind]}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
     files = ("pool", "pool_choose") if kind == "max" else ("pool",)
-    return Source(shared("types", "index", "math") + types + shared(*files))
+    return KernelSource(shared("types", "index", "math") + types + shared(*files))
 
 
-class Pool:
+class PoolingLaunches:
     """The launches of one call's shapes and type."""
 
     def __init__(self, device: Device, a: Any, data: Shape, last: bool, dtype: str) -> None:
@@ -93,11 +93,11 @@ class Pool:
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
-    def row(last: bool, data: Callable[[Request], Shape], connect: Callable[[Pool], Any]) -> Any:
+    def row(last: bool, data: Callable[[Request], Shape], connect: Callable[[PoolingLaunches], Any]) -> Any:
         def choose(r: Request) -> ChosenKernel | None:
             if str(r.dtype) not in FLOATS:
                 return None
-            pool = Pool(device, r.attrs, data(r), last, str(r.dtype))
+            pool = PoolingLaunches(device, r.attrs, data(r), last, str(r.dtype))
             if not pool.fits:
                 return None
             return connected(connect(pool), 0, f"cuda {r.attrs.pool_type} pooling", like=r.op.forward)
@@ -111,24 +111,24 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return r.outputs[0]
 
     table: dict[type[Op], list[Any]] = {}
-    for op, last in ((Pooling, False), (_pooling_channels_last, True)):
+    for op, last in ((Pooling, False), (PoolingChannelsLast, True)):
         table[op] = row(last, first, _pool)
         table[op.grad_op] = row(last, first, _spread)  # type: ignore[index]
-    table[_pooling_d_data] = row(False, made, _linear_spread)
-    table[_pooling_d_data.grad_op] = row(False, made, _linear_pool)  # type: ignore[index]
-    table[_max_pooling_d_data] = row(False, made, _max_spread)
-    table[_max_pooling_d_data.grad_op] = row(False, made, _max_choose)  # type: ignore[index]
-    table[_chosen_pooling] = row(False, first, _choose)
-    table[_chosen_pooling_channels_last] = row(True, first, _choose)
-    table[_chosen_pooling.grad_op] = row(False, first, _choose_spread)  # type: ignore[index]
+    table[PoolingDataGradient] = row(False, made, _linear_spread)
+    table[PoolingDataGradient.grad_op] = row(False, made, _linear_pool)  # type: ignore[index]
+    table[MaxPoolingDataGradient] = row(False, made, _max_spread)
+    table[MaxPoolingDataGradient.grad_op] = row(False, made, _max_choose)  # type: ignore[index]
+    table[ChosenPooling] = row(False, first, _choose)
+    table[ChosenPoolingChannelsLast] = row(True, first, _choose)
+    table[ChosenPooling.grad_op] = row(False, first, _choose_spread)  # type: ignore[index]
     return table
 
 
-def _pool(pool: Pool) -> Any:
+def _pool(pool: PoolingLaunches) -> Any:
     return lambda xp, a, data, *, out, index=None, work: pool.pool(data, out, index)
 
 
-def _spread(pool: Pool) -> Any:
+def _spread(pool: PoolingLaunches) -> Any:
     def connect(
         xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
     ) -> Run:
@@ -137,25 +137,25 @@ def _spread(pool: Pool) -> Any:
     return connect
 
 
-def _linear_spread(pool: Pool) -> Any:
+def _linear_spread(pool: PoolingLaunches) -> Any:
     return lambda xp, a, grad, like, *, out, work: pool.spread(grad, None, None, None, out)
 
 
-def _linear_pool(pool: Pool) -> Any:
+def _linear_pool(pool: PoolingLaunches) -> Any:
     return lambda xp, a, d_out, *, d_grad, work: pool.pool(d_out, d_grad, None)
 
 
-def _max_spread(pool: Pool) -> Any:
+def _max_spread(pool: PoolingLaunches) -> Any:
     return lambda xp, a, grad, like, index, *, out, work: pool.spread(grad, None, None, index, out)
 
 
-def _max_choose(pool: Pool) -> Any:
+def _max_choose(pool: PoolingLaunches) -> Any:
     return lambda xp, a, d_out, index, *, d_grad, work: pool.choose(d_out, index, d_grad)
 
 
-def _choose(pool: Pool) -> Any:
+def _choose(pool: PoolingLaunches) -> Any:
     return lambda xp, a, data, index, *, out, work: pool.choose(data, index, out)
 
 
-def _choose_spread(pool: Pool) -> Any:
+def _choose_spread(pool: PoolingLaunches) -> Any:
     return lambda xp, a, d_out, index, *, d_data, work: pool.spread(d_out, None, None, index, d_data)

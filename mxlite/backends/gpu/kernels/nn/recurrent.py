@@ -13,7 +13,7 @@ import numpy as np
 
 from .....graph.opdef import Op
 from .....ops import RNN
-from .....ops.rnn.rnn_wide import _rnn_wide
+from .....ops.rnn.rnn_wide import RnnWide
 from ....base import ChosenKernel, connected, Request
 from ...handwritten.numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
 from ...matrix.recurrent_cells import FUSED_CELLS
@@ -87,5 +87,5 @@ def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
     row = functools.partial(_row, device)
-    assert RNN.grad_op is not None and _rnn_wide.grad_op is not None
-    return {op: [row] for op in (RNN, RNN.grad_op, _rnn_wide, _rnn_wide.grad_op)}
+    assert RNN.grad_op is not None and RnnWide.grad_op is not None
+    return {op: [row] for op in (RNN, RNN.grad_op, RnnWide, RnnWide.grad_op)}

@@ -20,7 +20,7 @@ from .....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation, softm
 from .....ops.norm.views import along
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import computed_in, floating, kind, known
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.layout import columns, Divisor, MOST, rows as rows_of
 from ...runtime.device import Arguments, Device, nothing, Run
 
@@ -53,14 +53,14 @@ class Gradient(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=64)
-def source(file: str, data: str, out: str) -> Source:
+def source(file: str, data: str, out: str) -> KernelSource:
     """The kernels of a file for these types of the data and the result."""
     wide = _width(data, out)
     types = (
         f"typedef {NAMES[data]} X;\ntypedef {NAMES[out]} Y;\n"
         f"typedef {'double' if 'float64' in (data, out) else 'float'} C;\nenum {{ WIDTH = {wide} }};\n"
     )
-    return Source(shared("types") + types + shared("math", "index", "whole", "checks", "group", file))
+    return KernelSource(shared("types") + types + shared("math", "index", "whole", "checks", "group", file))
 
 
 def _width(*dtypes: str) -> int:

@@ -20,15 +20,15 @@ from typing import Any
 from .....core.cached import cached_property
 from .....graph.ir import Shape
 from .....graph.opdef import Op
-from .....ops.norm.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from .....ops.norm.norm_act import _norm_act
+from .....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
+from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import is_lined
-from .....ops.norm.norm_act_sum import _norm_act_sum
-from .....ops.norm.norm_again import _norm_again
-from .....ops.norm.norm_statistics import _norm_statistics
+from .....ops.norm.norm_act_sum import NormActSum
+from .....ops.norm.norm_again import NormAgain
+from .....ops.norm.norm_statistics import NormStatistics
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.channels import PARTS, Split, split, split_at_once
 from ...handwritten.fill import zeros
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -40,14 +40,16 @@ MASK_NONE, MASK_LINE, MASK_OUT = range(3)
 
 
 @functools.lru_cache(maxsize=256)
-def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> Source:
+def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> KernelSource:
     """Kernels for data of `dtype`; see cuda/channels.cuh."""
     types = (
         f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
         f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
     kernels = "batch_norm_gradient" if gradient else "batch_norm_forward"
-    return Source(shared("types", "math") + types + shared("elements", "channels", "batch_norm", kernels))
+    return KernelSource(
+        shared("types", "math") + types + shared("elements", "channels", "batch_norm", kernels)
+    )
 
 
 class Kernels:
@@ -217,9 +219,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         data, acc = r.dtypes[0], accumulator(r.dtypes[0])
         if str(data) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
             return None
-        if (r.op.forward_op or r.op) is _contrib_SyncBatchNorm and r.attrs.output_mean_var:
+        if (r.op.forward_op or r.op) is ContribSyncBatchNorm and r.attrs.output_mean_var:
             return None  # its variance output has another form
-        behind = r.op is _norm_act_sum or getattr(r.attrs, "plus", "") == "behind"
+        behind = r.op is NormActSum or getattr(r.attrs, "plus", "") == "behind"
         found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
         return found if found.fits else None
 
@@ -296,9 +298,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 0, "cuda norm again", like=r.op.forward)
 
     table: dict[type[Op], list[Any]] = {
-        _norm_again: [again], _norm_act_sum: [forward], _norm_statistics: [statistics],
+        NormAgain: [again], NormActSum: [forward], NormStatistics: [statistics],
     }  # fmt: skip
-    for op in (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm, _norm_act):
+    for op in (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct):
         table[op] = [forward]
         if op.grad_op is not None:
             table[op.grad_op] = [backward]
@@ -307,5 +309,5 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 def _name(op: type[Op]) -> str:
     of = op.forward_op or op
-    words = {_norm_act: "norm, sum, rectifier", _norm_act_sum: "norm, rectifier, sum"}.get(of, "batch norm")
+    words = {NormAct: "norm, sum, rectifier", NormActSum: "norm, rectifier, sum"}.get(of, "batch norm")
     return words if of is op else f"{words} gradient"

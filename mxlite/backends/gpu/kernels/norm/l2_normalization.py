@@ -11,7 +11,7 @@ from .....graph.opdef import Op
 from .....ops.norm.l2_normalization import L2Normalization
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.expression import Value, Writer
+from ....elementwise.expression import ExpressionValue, Writer
 from ...handwritten.fold import ADD, Fold, PRODUCT, SQUARE, sum_type
 from ...runtime.device import Device, InOrder, nothing, Run
 from ..reduce.reductions import loop
@@ -43,7 +43,7 @@ class _Norm:
 def _forward(device: Device, r: Request) -> ChosenKernel | None:
     norm = _Norm(device, r)
 
-    def divide(w: Writer, x: Value, squares: Value) -> Value:
+    def divide(w: Writer, x: ExpressionValue, squares: ExpressionValue) -> ExpressionValue:
         return x / w("sqrt", squares + w.constant(r.attrs.eps))
 
     made = loop(device, divide, [norm.shape, norm.target], [r.dtype, norm.wide], norm.shape, r.dtype)
@@ -62,7 +62,9 @@ def _forward(device: Device, r: Request) -> ChosenKernel | None:
 def _backward(device: Device, r: Request) -> ChosenKernel | None:
     norm = _Norm(device, r)
 
-    def slope(w: Writer, d: Value, x: Value, squares: Value, products: Value) -> Value:
+    def slope(
+        w: Writer, d: ExpressionValue, x: ExpressionValue, squares: ExpressionValue, products: ExpressionValue
+    ) -> ExpressionValue:
         inverse = 1 / w("sqrt", squares + w.constant(r.attrs.eps))
         return (d - x * inverse * (products * inverse)) * inverse
 

@@ -12,7 +12,7 @@ from typing import Any
 from .....graph.ir import Shape
 from .....graph.opdef import Op
 from .....ops.norm.lrn import LRN
-from .....ops.norm.lrn_channels_last import _lrn_channels_last
+from .....ops.norm.lrn_channels_last import LrnChannelsLast
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
 from ...handwritten.each import each, typed
@@ -75,7 +75,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 2 * half, "cuda lrn gradient", like=r.op.forward)
 
     table: dict[type[Op], list[Any]] = {}
-    for op, last in ((LRN, False), (_lrn_channels_last, True)):
+    for op, last in ((LRN, False), (LrnChannelsLast, True)):
         assert op.grad_op is not None
         table[op] = [lambda r, last=last: forward(r, last)]
         table[op.grad_op] = [lambda r, last=last: backward(r, last)]

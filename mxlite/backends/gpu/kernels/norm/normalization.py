@@ -22,7 +22,7 @@ from .....ops.norm.group_norm import GroupNorm, InstanceNorm
 from .....ops.norm.layer_norm import LayerNorm, RMSNorm
 from .....ops.norm.normalize import Rule
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.channels import PARTS, power_of_two, Split, split
 from ...handwritten.fill import zeros
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -44,7 +44,7 @@ def _types(dtype: str, affine: str) -> str:
 @functools.lru_cache(maxsize=256)
 def rows_source(
     dtype: str, affine: str, pack: int, aligned: bool, held: int, columns: bool, gradient: bool
-) -> Source:
+) -> KernelSource:
     """The kernel "normalize" or "gradient" of rows; see cuda/rows.cuh."""
     types = _types(dtype, affine) + (
         f"#define V {pack}\n#define ALIGNED {int(aligned)}\n"
@@ -53,22 +53,24 @@ def rows_source(
     rows = shared("rows")
     if gradient:
         rows = rows[: rows.index("// out, mean and spread, each")] + shared("rows_gradient")
-    return Source(shared("types", "math") + types + shared("elements") + rows)
+    return KernelSource(shared("types", "math") + types + shared("elements") + rows)
 
 
 @functools.lru_cache(maxsize=64)
-def columns_source(dtype: str, affine: str) -> Source:
+def columns_source(dtype: str, affine: str) -> KernelSource:
     """The kernels "normalize" and "gradient" of columns; see cuda/norm_columns.cuh."""
-    return Source(shared("types", "index", "math") + _types(dtype, affine) + shared("norm_columns"))
+    return KernelSource(shared("types", "index", "math") + _types(dtype, affine) + shared("norm_columns"))
 
 
 @functools.lru_cache(maxsize=64)
-def affine_source(dtype: str, affine: str, last: bool, pack: int, aligned: bool) -> Source:
+def affine_source(dtype: str, affine: str, last: bool, pack: int, aligned: bool) -> KernelSource:
     """The kernels "part_sums" and "affine_total"; see cuda/affine.cuh."""
     types = _types(dtype, affine) + (
         f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
-    return Source(shared("types", "math") + types + shared("elements", "channels", "affine", "affine_total"))
+    return KernelSource(
+        shared("types", "math") + types + shared("elements", "channels", "affine", "affine_total")
+    )
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class Normalization:
         text = columns_source(self.dtype, self.affine)
         return self._launch(text, name, (blocks, 1, 1), (THREADS, 1, 1), values)
 
-    def _launch(self, text: Source, name: str, grid: Any, block: Any, values: Sequence[Any]) -> Run:
+    def _launch(self, text: KernelSource, name: str, grid: Any, block: Any, values: Sequence[Any]) -> Run:
         return self.device.launch(self.device.function(text, name), grid, block, 0, Arguments(values))
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from .....graph.opdef import DType, Op
-from .....ops import _scaled_update, all_finite, multi_all_finite, multi_sum_sq, reset_arrays
+from .....ops import all_finite, multi_all_finite, multi_sum_sq, reset_arrays, ScaledUpdate
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import kernel, NAMES, shared, Source
+from ...compiler.source import kernel, KernelSource, NAMES, shared
 from ...handwritten.weights import capacity_for, is_packed, launches, PACK, tables, text, THREADS, Weight
 from ...runtime.device import Arguments, Device, InOrder, pointer, Run
 from ..arithmetic.elementwise import FLOATS
@@ -49,14 +49,14 @@ def _loops(dtype: str, body: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def finite_source(dtype: str, capacity: int) -> Source:
+def finite_source(dtype: str, capacity: int) -> KernelSource:
     """The kernels "set_one", of `out`, and "all_finite", which sets it to 0 if it finds inf or nan."""
     wide = "double" if dtype == "float64" else "float"
     # inf - inf and nan - nan are nan
     body = [*_OWN, "bool good = true;"]
     body += _loops(dtype, f"{wide} x = to<{wide}>(p.at[e]); good = good && x - x == 0;")
     body += ["if (!good) *out = 0;"]
-    return Source(
+    return KernelSource(
         shared("types", "math", "index")
         + text(1, capacity)
         + kernel("set_one", ["float *out"], ["*out = 1;"], 1)
@@ -65,7 +65,7 @@ def finite_source(dtype: str, capacity: int) -> Source:
 
 
 @functools.lru_cache(maxsize=64)
-def squares_source(dtype: str, capacity: int) -> Source:
+def squares_source(dtype: str, capacity: int) -> KernelSource:
     """The kernels "squares", sums of each block, and "total", the sum of each array, one block for each."""
     body = [*_OWN, "double sum = 0, none = 0;"]
     body += _loops(dtype, "double x = to<double>(p.at[e]); sum += x * x;")
@@ -82,24 +82,24 @@ def squares_source(dtype: str, capacity: int) -> Source:
     head = (
         shared("types", "math", "index") + text(2, capacity) + f"#define THREADS {THREADS}\n" + shared("lamb")
     )
-    return Source(
+    return KernelSource(
         head + kernel("squares", parameters, body, THREADS) + kernel("total", parameters, total, THREADS)
     )
 
 
 @functools.lru_cache(maxsize=64)
-def zeros_source(nbytes: int, capacity: int) -> Source:
+def zeros_source(nbytes: int, capacity: int) -> KernelSource:
     """The kernel "zeros", for elements of so many bytes."""
     name = {1: "bool", 2: "float16", 4: "float32", 8: "float64"}[nbytes]
     zero = "p.at[e].bits = 0;" if nbytes == 2 else "p.at[e] = 0;"
     body = [*_OWN, *_loops(name, zero)]
-    return Source(
+    return KernelSource(
         shared("types", "math", "index") + text(1, capacity) + kernel("zeros", _TABLE, body, THREADS)
     )
 
 
 @functools.lru_cache(maxsize=1)
-def gate_source() -> Source:
+def gate_source() -> KernelSource:
     """The kernel "scaled_update" of one block; see ops/optim/scaled_update.py."""
     parameters = [
         "const float *finite",
@@ -125,7 +125,7 @@ def gate_source() -> Source:
         "scale[0] = (float)value;",
         "scale[1] = (float)(1 / value);",
     ]
-    return Source(shared("types", "math", "index") + kernel("scaled_update", parameters, body, THREADS))
+    return KernelSource(shared("types", "math", "index") + kernel("scaled_update", parameters, body, THREADS))
 
 
 def _grouped(
@@ -218,6 +218,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         multi_all_finite: _finite,
         multi_sum_sq: _squares,
         reset_arrays: _zeros,
-        _scaled_update: _gate,
+        ScaledUpdate: _gate,
     }
     return {op: [functools.partial(row, device)] for op, row in made.items()}

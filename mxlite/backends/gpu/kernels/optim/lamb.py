@@ -29,13 +29,13 @@ from .....ops import (
 from .....ops.optim.lamb_updates import direction
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.update import trace, Traced, traced
-from ....fused.update_group import _fused_updates
-from ...compiler.source import kernel, NAMES, shared, Source
+from ....fused.update_group import FusedUpdates
+from ...compiler.source import kernel, KernelSource, NAMES, shared
 from ...handwritten.step_source import element, factors, num_numbers, numbers, shape_of
 from ...handwritten.weights import capacity_for, CHUNK, tables, text, THREADS, Weight
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..arithmetic.elementwise import BLOCKS_PER_MULTIPROCESSOR, FLOATS
-from .update import group_row, row, Step
+from .update import group_row, row, UpdateStep
 
 MOST_PARTS = 1024  # blocks of a layer
 
@@ -54,7 +54,7 @@ def source(
     dtypes: tuple[str, ...],
     master: bool,
     capacity: int,
-) -> Source:
+) -> KernelSource:
     """The kernels "lamb_norms" and "lamb_step". dtypes: of weight, gradient, mean, var (and copy).
 
     first: weight, grad, mean, var -> direction, mean, var, with decay and without; second: weight, mean,
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) NAME(
     }}
 }}
 """
-    return Source(
+    return KernelSource(
         "".join(parts) + head.replace("NAME", "lamb_norms") + norms + head.replace("NAME", "lamb_step") + step
     )
 
@@ -202,7 +202,7 @@ def _layers(
 
 
 @functools.lru_cache(maxsize=16)
-def phase2_source(dtypes: tuple[str, ...], compute: str) -> Source:
+def phase2_source(dtypes: tuple[str, ...], compute: str) -> KernelSource:
     """The kernel "phase2". dtypes: of the weight that is read, g, r1, r2 and `out`.
 
     `wide` gets the new weight unrounded, `out` rounded; either may be null.
@@ -227,7 +227,7 @@ def phase2_source(dtypes: tuple[str, ...], compute: str) -> Source:
         "}",
     ]
     head = shared("types", "math", "index") + f"#define THREADS {THREADS}\n" + shared("lamb")
-    return Source(head + kernel("phase2", parameters, body, THREADS))
+    return KernelSource(head + kernel("phase2", parameters, body, THREADS))
 
 
 def _phase1(device: Device, r: Request) -> ChosenKernel | None:
@@ -235,7 +235,7 @@ def _phase1(device: Device, r: Request) -> ChosenKernel | None:
     _, grad, mean, var, copy = r.dtypes
     if grad.name not in FLOATS:
         return None
-    step = Step(device, lamb_update_phase1, r.attrs, (copy, grad, mean, var), False, "float64")
+    step = UpdateStep(device, lamb_update_phase1, r.attrs, (copy, grad, mean, var), False, "float64")
 
     def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
         _, grad, mean, var, copy = arrays
@@ -276,7 +276,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         op: [row(device, op, _layers)] for op in ALL if getattr(op, "step_of", None) is lamb_update
     }
     return made | {
-        _fused_updates: [functools.partial(group_row, device, _layers, lambda step: step is lamb_update)],
+        FusedUpdates: [functools.partial(group_row, device, _layers, lambda step: step is lamb_update)],
         mp_lamb_update_phase1: [functools.partial(_phase1, device)],
         lamb_update_phase2: [functools.partial(_phase2, device)],
         mp_lamb_update_phase2: [functools.partial(_phase2, device)],

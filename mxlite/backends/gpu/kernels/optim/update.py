@@ -23,14 +23,14 @@ from .....graph.opdef import DType, Op
 from .....ops import ALL
 from ....base import ChosenKernel, connected, Request, Row
 from ....elementwise.update import trace
-from ....fused.update_group import _fused_updates
+from ....fused.update_group import FusedUpdates
 from ...handwritten.step_source import numbers, shape_of, source
 from ...handwritten.weights import capacity_for, is_packed, launches, Weight
 from ...runtime.device import Device, InOrder, Run
 from ..arithmetic.elementwise import FLOATS
 
 
-class Step:
+class UpdateStep:
     """A formula with its numbers, for weights of these types; those of equal `kind` may share a launch."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Step:
 class Updates:
     """A call that updates weights. Calls of one `kind` can be merged."""
 
-    def __init__(self, step: Step, weights: Sequence[Weight], run: Run) -> None:
+    def __init__(self, step: UpdateStep, weights: Sequence[Weight], run: Run) -> None:
         self.step, self.weights, self._run = step, tuple(weights), run
 
     @property
@@ -91,16 +91,16 @@ class Updates:
 
 
 Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
-"""Factory of a `Step`, or of a class that works like it, with its arguments."""
+"""Factory of a `UpdateStep`, or of a class that works like it, with its arguments."""
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
     own: list[Any] = [op for op in ALL if getattr(op, "form", None) in _FORMS]
     made: dict[type[Op], list[Any]] = {
-        op: [row(device, op, Step)] for op in own if _is_elementwise(op.step_of)
+        op: [row(device, op, UpdateStep)] for op in own if _is_elementwise(op.step_of)
     }
-    return made | {_fused_updates: [functools.partial(group_row, device, Step, _is_elementwise)]}
+    return made | {FusedUpdates: [functools.partial(group_row, device, UpdateStep, _is_elementwise)]}
 
 
 def _is_elementwise(step: Any) -> bool:

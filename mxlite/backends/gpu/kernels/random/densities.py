@@ -11,7 +11,7 @@ from .....graph.opdef import Op
 from .....ops.random import random_pdf
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.each import each
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST
@@ -31,8 +31,8 @@ class _Density(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
-    return Source(shared("types", "math", "index", "whole", "functions", "densities"))
+def source() -> KernelSource:
+    return KernelSource(shared("types", "math", "index", "whole", "functions", "densities"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:

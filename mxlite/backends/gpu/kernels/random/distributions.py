@@ -13,10 +13,11 @@ from math import prod
 from typing import Any
 
 from .....graph.opdef import Op
-from .....ops.random import random, random_like, sampling
+from .....ops import find_op
+from .....ops.random import sampling
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.each import each
 from ...runtime.device import Device, nothing, Run
 
@@ -46,8 +47,8 @@ class _Draw(ctypes.Structure):
 
 
 @functools.cache
-def source() -> Source:
-    return Source(shared("types", "index", "whole", "philox", "distributions"))
+def source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "philox", "distributions"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -83,6 +84,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if f"_sample_{law}" in sample:
             table[sample[f"_sample_{law}"]] = [lambda r, law=law: row(r, law, ())]
     for law, names in _NUMBERS.items():
-        for op in (getattr(random, f"_random_{law}"), getattr(random_like, f"_random_{law}_like")):
+        for op in (find_op(f"_random_{law}"), find_op(f"_random_{law}_like")):
             table[op] = [lambda r, law=law, names=names: row(r, law, names)]
     return table

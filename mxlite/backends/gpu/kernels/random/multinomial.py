@@ -12,10 +12,10 @@ import numpy as np
 
 from .....graph.opdef import Op
 from .....ops.index.sorting import argsort
-from .....ops.random.multinomial import _pieces, _sample_multinomial, _shuffle
+from .....ops.random.multinomial import multinomial_pieces, SampleMultinomial, Shuffle
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.each import each
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST
@@ -27,8 +27,8 @@ _INT64 = np.dtype("int64")
 
 
 @functools.cache
-def source() -> Source:
-    return Source(shared("types", "index", "whole", "philox", "multinomial"))
+def source() -> KernelSource:
+    return KernelSource(shared("types", "index", "whole", "philox", "multinomial"))
 
 
 def _padded(nbytes: int) -> int:
@@ -53,7 +53,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             cumulate = device.function(source(), "cumulate")
             arguments = Arguments([*first, ctypes.c_int(classes)])
             sums = device.launch(cumulate, (table, 1, 1), (128, 1, 1), 0, arguments)
-            searched = _pieces(classes)[0][0][0]  # rows of one search on the CPU
+            searched = multinomial_pieces(classes)[0][0][0]  # rows of one search on the CPU
             kinds = kind(data.dtype), 0 if out is None else kind(out.dtype)
             arrays = work, data, out, prob, rng.state, ctypes.c_uint32(rng.stream)
             last = classes, numbers, searched, *kinds
@@ -100,9 +100,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 2 * size + order.nbytes, "cuda shuffle", like=r.op.forward)
 
-    assert _sample_multinomial.grad_op is not None
+    assert SampleMultinomial.grad_op is not None
     return {
-        _sample_multinomial: [draw],
-        _sample_multinomial.grad_op: [gradient],
-        _shuffle: [shuffle],
+        SampleMultinomial: [draw],
+        SampleMultinomial.grad_op: [gradient],
+        Shuffle: [shuffle],
     }

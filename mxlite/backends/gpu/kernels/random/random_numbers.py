@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from .....graph.opdef import Op
-from .....ops.random.distributions import _OTHER
-from .....ops.random.random import _random_exponential, _random_normal, _random_randint, _random_uniform
-from .....ops.random.random_like import _random_exponential_like, _random_normal_like, _random_uniform_like
+from .....ops.random.distributions import OTHER
+from .....ops.random.random import RandomExponential, RandomNormal, RandomRandint, RandomUniform
+from .....ops.random.random_like import RandomExponentialLike, RandomNormalLike, RandomUniformLike
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.elements import blocks
 from ...runtime.device import Arguments, Device, nothing, pointer, Run
 
@@ -31,12 +31,12 @@ Call = tuple[str, list[Any], int]
 
 
 @functools.lru_cache(maxsize=16)
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """The kernels for arrays of `dtype`; see cuda/random.cuh."""
     types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
     types += f"#define BITS {BITS.get(dtype, 32)}\n"
     kind = "random_floats" if dtype in BITS else "random_whole"
-    return Source(shared("types", "index", "philox") + types + shared("random", kind))
+    return KernelSource(shared("types", "index", "philox") + types + shared("random", kind))
 
 
 def _uniform(a: Any, dtype: str) -> Call:
@@ -49,7 +49,7 @@ def _normal(a: Any, dtype: str) -> Call:
 
 
 def _exponential(a: Any, dtype: str) -> Call:
-    return "exponential", [ctypes.c_double(a.lam), ctypes.c_uint64(_OTHER)], 1
+    return "exponential", [ctypes.c_double(a.lam), ctypes.c_uint64(OTHER)], 1
 
 
 def _randint(a: Any, dtype: str) -> Call:
@@ -59,13 +59,13 @@ def _randint(a: Any, dtype: str) -> Call:
 
 
 CALLS: dict[type[Op], Callable[[Any, str], Call]] = {
-    _random_uniform: _uniform,
-    _random_uniform_like: _uniform,
-    _random_normal: _normal,
-    _random_normal_like: _normal,
-    _random_exponential: _exponential,
-    _random_exponential_like: _exponential,
-    _random_randint: _randint,
+    RandomUniform: _uniform,
+    RandomUniformLike: _uniform,
+    RandomNormal: _normal,
+    RandomNormalLike: _normal,
+    RandomExponential: _exponential,
+    RandomExponentialLike: _exponential,
+    RandomRandint: _randint,
 }
 
 

@@ -15,14 +15,14 @@ from typing import Any
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
-from .....ops.reduce.extremes import _bits_like, max, min
+from .....ops.reduce.extremes import BitsLike, max, min
 from .....ops.reduce.positions import argmax, argmax_channel, argmin
 from .....ops.reduce.reduce import kept_shape
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.collapse import collapsed
 from ...compiler.kinds import computed_in, known
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.fold import Fold, LARGEST, SAME, SMALLEST, sum_type
 from ...handwritten.layout import Divisor, MOST, power_of_two
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -54,10 +54,10 @@ class Positions(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=64)
-def source(dtype: DType) -> Source:
+def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
     types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
-    return Source(shared("types") + types + shared("math", "index", "extremes"))
+    return KernelSource(shared("types") + types + shared("math", "index", "extremes"))
 
 
 def axes_of(shape: Shape, target: Shape) -> Axes | None:
@@ -187,7 +187,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         min: [lambda r: _extreme(device, r, SMALLEST)],
         max.grad_op: [lambda r: _extreme_gradient(device, r)],
         min.grad_op: [lambda r: _extreme_gradient(device, r)],
-        _bits_like: [lambda r: _bits(device, r)],
+        BitsLike: [lambda r: _bits(device, r)],
         argmax: [lambda r: _positions(device, r, r.attrs.axis, False)],
         argmin: [lambda r: _positions(device, r, r.attrs.axis, True)],
         argmax_channel: [lambda r: _positions(device, r, 1, False)],

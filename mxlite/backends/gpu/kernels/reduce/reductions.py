@@ -15,10 +15,10 @@ from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from .....ops import find_op
 from .....ops.reduce.measures import logsumexp, moments
-from .....ops.reduce.reduce import _spread_like, kept_shape
+from .....ops.reduce.reduce import kept_shape, SpreadLike
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.expression import Value, Writer
+from ....elementwise.expression import ExpressionValue, Writer
 from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating, known
 from ...handwritten.fold import (
@@ -45,7 +45,7 @@ from ...handwritten.fold import (
 from ...runtime.device import Device, InOrder, nothing, Run
 from ..arithmetic.elementwise import Loop
 
-Formula = Callable[..., Value]
+Formula = Callable[..., ExpressionValue]
 
 _BYTE = as_dtype("uint8")
 
@@ -150,15 +150,17 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
 # -- backward: formulas of the values that `backward` reads, in its order
 
 
-def _known(w: Writer, x: Value) -> Value:
+def _known(w: Writer, x: ExpressionValue) -> ExpressionValue:
     return w.one_where("eq", x, x)
 
 
-def _norm_slope(w: Writer, a: Any, d: Value, x: Value, y: Value) -> Value:
+def _norm_slope(
+    w: Writer, a: Any, d: ExpressionValue, x: ExpressionValue, y: ExpressionValue
+) -> ExpressionValue:
     return d * (w("sign", x) if a.ord == 1 else x / (y + w.one_where("eq", y, 0.0)))
 
 
-_GRADIENTS: dict[str, Callable[..., Value]] = {
+_GRADIENTS: dict[str, Callable[..., ExpressionValue]] = {
     "sum": lambda w, a, count, d: d,
     "mean": lambda w, a, count, d: d / w.constant(count),
     "prod": lambda w, a, count, d, x, y: y / x * d,
@@ -203,7 +205,13 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, float(count))
     pieces = _pieces(n, r.dtype, middle)
 
-    def of_var(w: Writer, d: Value, x: Value, m: Value, d_mean: Value | None = None) -> Value:
+    def of_var(
+        w: Writer,
+        d: ExpressionValue,
+        x: ExpressionValue,
+        m: ExpressionValue,
+        d_mean: ExpressionValue | None = None,
+    ) -> ExpressionValue:
         slope = (x - m) * 2 * d
         return (slope if d_mean is None else slope + d_mean) / w.constant(count)
 
@@ -284,6 +292,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     add(logsumexp.grad_op, _gradient, "logsumexp")
     add(moments, _moments)
     add(moments.grad_op, _moments_gradient)
-    add(_spread_like, _spread)
-    add(_spread_like.grad_op, _spread_gradient)
+    add(SpreadLike, _spread)
+    add(SpreadLike.grad_op, _spread_gradient)
     return table

@@ -14,7 +14,7 @@ from .....graph.opdef import DType, Op
 from .....ops.reduce.cumulative import cumprod, cumsum
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import computed_in, floating, known
-from ...compiler.source import NAMES, shared, Source
+from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.layout import Divisor, MOST
 from ...runtime.device import Arguments, Device, nothing, Run
 
@@ -35,11 +35,11 @@ class Scan(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=64)
-def source(data: DType, out: DType) -> Source:
+def source(data: DType, out: DType) -> KernelSource:
     """The kernels for these types of the data and the result."""
     types = f"typedef {NAMES[str(data)]} X;\ntypedef {NAMES[str(out)]} Y;\ntypedef {computed_in(out)} C;\n"
     whole = "" if floating(out) else "#define WHOLE\n"
-    return Source(shared("types") + types + whole + shared("index", "scan"))
+    return KernelSource(shared("types") + types + whole + shared("index", "scan"))
 
 
 def _scan(device: Device, r: Request, backwards: bool) -> ChosenKernel | None:

@@ -17,7 +17,7 @@ from .....ops.index.order import Lines
 from .....ops.index.sorting import argsort, sort, topk
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.each import each
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST, power_of_two
@@ -38,9 +38,9 @@ class _Order(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=2)
-def source(key: str) -> Source:
+def source(key: str) -> KernelSource:
     """The kernels of order.cuh for keys of one type."""
-    return Source(shared("types", "index", "whole") + f"typedef {key} K;\n" + shared("order"))
+    return KernelSource(shared("types", "index", "whole") + f"typedef {key} K;\n" + shared("order"))
 
 
 class Sorting:

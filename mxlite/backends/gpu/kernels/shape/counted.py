@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .....graph.opdef import Op
-from .....ops.shape.like import _contrib_index_array, shape_array, size_array
+from .....ops.shape.like import ContribIndexArray, shape_array, size_array
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import kernel, shared, Source
+from ...compiler.source import kernel, KernelSource, shared
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
@@ -19,11 +19,11 @@ from ...runtime.device import Device, InOrder, nothing, Run
 
 
 @functools.cache
-def source() -> Source:
+def source() -> KernelSource:
     """The kernel "index_along": out[i] = i / stride % length for every `step`-th element from `first` on."""
     parameters = ["int64 n", "int64 *out", "int step", "int first", "int stride", "int length"]
     body = ["MX_EACH(at, n) out[at * step + first] = at / stride % length;"]
-    return Source(shared("types", "index") + kernel("index_along", parameters, body, THREADS))
+    return KernelSource(shared("types", "index") + kernel("index_along", parameters, body, THREADS))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -58,4 +58,4 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 0, "cuda places", like=r.op.forward)
 
-    return {shape_array: [numbers], size_array: [numbers], _contrib_index_array: [places]}
+    return {shape_array: [numbers], size_array: [numbers], ContribIndexArray: [places]}

@@ -7,10 +7,10 @@ import functools
 from typing import Any
 
 from .....graph.opdef import Op
-from .....ops.shape.constant import _arange, _linspace, _range
-from .....ops.shape.like import _contrib_arange_like
+from .....ops.shape.constant import Arange, Linspace, range_of
+from .....ops.shape.like import ContribArangeLike
 from ....base import ChosenKernel, connected, Request
-from ...compiler.source import kernel, NAMES, shared, Source
+from ...compiler.source import kernel, KernelSource, NAMES, shared
 from ...handwritten.elements import blocks
 from ...runtime.device import Arguments, Device, nothing, pointer, Run
 
@@ -19,7 +19,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @functools.cache
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """The kernel "range": start + (i / repeat) * step, and `last` after `count` of them."""
     made = "from<T>(x)" if dtype in FLOATS else "(T)(int64)x"
     parameters = ["T *out", "int64 size", "int64 count", "int64 repeat"]
@@ -31,7 +31,7 @@ def source(dtype: str) -> Source:
         "}",
     ]
     text = f"typedef {NAMES[dtype]} T;\n" + kernel("range", parameters, body, THREADS)
-    return Source(shared("types", "index") + text)
+    return KernelSource(shared("types", "index") + text)
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -46,13 +46,13 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             if out is None or out.size == 0:
                 return nothing
             count, repeat, last = out.size, getattr(a, "repeat", 1), 0.0
-            if r.op is _linspace:
+            if r.op is Linspace:
                 gaps = a.num - 1 if a.endpoint else a.num
                 start, step = a.start, (a.stop - a.start) / gaps if gaps else 0.0
                 if a.endpoint and gaps > 0:
                     count, last = count - 1, a.stop
             else:
-                start, step = _range(a)[0] if r.op is _arange else a.start, a.step
+                start, step = range_of(a)[0] if r.op is Arange else a.start, a.step
             values = [pointer(device.address(out)), *map(ctypes.c_int64, (out.size, count, repeat))]
             values += [ctypes.c_double(x) for x in (start, step, last)]
             function = device.function(source(str(out.dtype)), "range")
@@ -61,4 +61,4 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 0, "cuda range", like=r.op.forward)
 
-    return {op: [row] for op in (_arange, _linspace, _contrib_arange_like)}
+    return {op: [row] for op in (Arange, Linspace, ContribArangeLike)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from .....graph.ir import Shape
 from .....graph.opdef import Op
-from .....ops.nn.im2col import _im2col_d_data, _windows, col2im, im2col
+from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient, windows_of
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
 from ...handwritten.each import each, typed
@@ -24,7 +24,7 @@ class _Windows(ctypes.Structure):
     _fields_ = tuple((n, ctypes.c_int * 3) for n in PARTS)
 
     def __init__(self, attrs: Any, size: Shape) -> None:
-        w = _windows(attrs, size)
+        w = windows_of(attrs, size)
         missing = 3 - len(size)
         for name in PARTS:
             getattr(self, name)[:] = (0 if name == "pad" else 1,) * missing + tuple(getattr(w, name))
@@ -58,7 +58,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     for op, forward, backward in (
         (im2col, "columns_of", "images_of"),
         (col2im, "images_of", "columns_of"),
-        (_im2col_d_data, "images_of", "columns_of"),
+        (Im2colDataGradient, "images_of", "columns_of"),
     ):
         assert op.grad_op is not None
         table[op] = [lambda r, kernel=forward: row(r, kernel)]

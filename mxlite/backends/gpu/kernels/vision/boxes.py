@@ -23,7 +23,7 @@ from .....ops.vision.boxes import box_iou, box_nms
 from .....ops.vision.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxTarget
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind
-from ...compiler.source import shared, Source
+from ...compiler.source import KernelSource, shared
 from ...handwritten.each import each
 from ...handwritten.fill import filled, zeros
 from ...handwritten.layout import MOST
@@ -70,10 +70,10 @@ class _Targets(ctypes.Structure):
 
 
 @functools.lru_cache(maxsize=2)
-def source(wide: bool) -> Source:
+def source(wide: bool) -> KernelSource:
     """The kernels of boxes.cuh that compute in double, or in float."""
     types = f"typedef {'double' if wide else 'float'} A;\n"
-    return Source(shared("types", "math", "index", "whole") + types + shared("boxes"))
+    return KernelSource(shared("types", "math", "index", "whole") + types + shared("boxes"))
 
 
 class Scratch:
@@ -96,7 +96,7 @@ def _sorting(device: Device, r: Request, shape: Shape, acc: DType) -> Sorting:
     return Sorting(device, replace(r, attrs=argsort.Attrs(axis=1), inputs=(shape,), dtype=acc))
 
 
-def _blocks(device: Device, text: Source, name: str, samples: int, made: ctypes.Structure) -> Run:
+def _blocks(device: Device, text: KernelSource, name: str, samples: int, made: ctypes.Structure) -> Run:
     """A launch with a block for each sample."""
     return device.launch(device.function(text, name), (samples, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
 
@@ -104,7 +104,7 @@ def _blocks(device: Device, text: Source, name: str, samples: int, made: ctypes.
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
-    def text_for(r: Request) -> Source | None:
+    def text_for(r: Request) -> KernelSource | None:
         small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs))
         if not small or not floating(*r.dtypes) or len(set(r.dtypes)) != 1:
             return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from .....graph.ir import Shape
 from .....graph.opdef import Op
-from .....ops.nn.correlation import _places, Correlation
+from .....ops.nn.correlation import Correlation, correlation_places
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
 from ...handwritten.each import each, typed
@@ -25,7 +25,7 @@ class _Patches(ctypes.Structure):
     )
 
     def __init__(self, a: Any, data: Shape) -> None:
-        p = _places(a, data)
+        p = correlation_places(a, data)
         steps = a.stride1, a.stride2, a.pad_size
         super().__init__(*data[1:], *p.out, p.reach, a.kernel_size, *steps, a.max_displacement, a.is_multiply)
 

@@ -16,16 +16,16 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.vision.resample import Axis, Resampling
 from .....ops.vision.resize import (
-    _AdaptiveAvgPooling2D_d_data,
-    _BilinearResize2D_d_data,
-    _resize_d_data,
     AdaptiveAvgPooling2D,
+    AdaptiveAvgPooling2DDataGradient,
     BilinearResize2D,
+    BilinearResize2DDataGradient,
     resize,
+    ResizeDataGradient,
 )
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
-from ...compiler.source import kernel, NAMES, shared, Source
+from ...compiler.source import kernel, KernelSource, NAMES, shared
 from ...handwritten.each import each, THREADS
 from ...handwritten.layout import MOST
 from ...runtime.device import Device, InOrder, Run
@@ -51,7 +51,7 @@ _ONE = Axis(1, 1, "mean")  # an axis that changes nothing
 
 
 @functools.cache
-def source(dtype: str) -> Source:
+def source(dtype: str) -> KernelSource:
     """The kernels of resample.cuh, by what they read and write: t the type of arrays, a that of scratch."""
     types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
     text = ""
@@ -68,7 +68,7 @@ def source(dtype: str) -> Source:
                 ["gathered(n, x, y, first, end, a, b, inner);"],
                 THREADS,
             )
-    return Source(shared("types", "index", "math") + types + shared("resample") + text)
+    return KernelSource(shared("types", "index", "math") + types + shared("resample") + text)
 
 
 class Passes:
@@ -153,9 +153,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     table: dict[type[Op], list[Any]] = {}
     for of, other in (
-        (resize, _resize_d_data),
-        (BilinearResize2D, _BilinearResize2D_d_data),
-        (AdaptiveAvgPooling2D, _AdaptiveAvgPooling2D_d_data),
+        (resize, ResizeDataGradient),
+        (BilinearResize2D, BilinearResize2DDataGradient),
+        (AdaptiveAvgPooling2D, AdaptiveAvgPooling2DDataGradient),
     ):
         assert of.grad_op is not None and other.grad_op is not None
         table[of] = [row(of, False, False)]

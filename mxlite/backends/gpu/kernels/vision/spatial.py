@@ -15,11 +15,11 @@ import numpy as np
 
 from .....graph.ir import Shape
 from .....graph.opdef import Op
-from .....ops.vision.grid import _grid_d_data, GridGenerator
+from .....ops.vision.grid import GridDataGradient, GridGenerator
 from .....ops.vision.sampler import BilinearSampler, SpatialTransformer
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
-from ...compiler.source import Source
+from ...compiler.source import KernelSource
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
 from ...handwritten.segments import SortedIndices
@@ -93,7 +93,9 @@ class Sampling:
         )
 
 
-def _map_gradient(device: Device, text: Source, d_grid: Any, d_theta: Any, size: Shape, wide: bool) -> Run:
+def _map_gradient(
+    device: Device, text: KernelSource, d_grid: Any, d_theta: Any, size: Shape, wide: bool
+) -> Run:
     """d_theta of a grid's gradient: a block for each row of the maps."""
     values = [pointer(device.address(x)) for x in (d_grid, d_theta)] + [ctypes.c_int(n) for n in size]
     function = device.function(text, f"map_gradient_{'a' if wide else 't'}")
@@ -158,7 +160,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             if out is None or not out.size:
                 return nothing
             if a.transform_type == "warp":
-                is_d = int(back or (r.op.forward_op or r.op) is _grid_d_data)
+                is_d = int(back or (r.op.forward_op or r.op) is GridDataGradient)
                 return each(device, text, "warp_grid", out.size, given, out, *size, is_d)
             if back:
                 return _map_gradient(device, text, given, out, size, False)
@@ -171,10 +173,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         assert op.grad_op is not None
         table[op] = [lambda r, mapped=mapped: forward(r, mapped)]
         table[op.grad_op] = [lambda r, mapped=mapped: backward(r, mapped)]
-    assert GridGenerator.grad_op is not None and _grid_d_data.grad_op is not None
+    assert GridGenerator.grad_op is not None and GridDataGradient.grad_op is not None
     return table | {
         GridGenerator: [lambda r: grid(r, r.outputs[0], False)],
         GridGenerator.grad_op: [lambda r: grid(r, r.outputs[0], True)],
-        _grid_d_data: [lambda r: grid(r, r.inputs[0], True)],
-        _grid_d_data.grad_op: [lambda r: grid(r, r.inputs[0], False)],
+        GridDataGradient: [lambda r: grid(r, r.inputs[0], True)],
+        GridDataGradient.grad_op: [lambda r: grid(r, r.inputs[0], False)],
     }
