@@ -17,6 +17,7 @@ from mxlite.backends.control_flow.control import control_kernel
 from mxlite.backends.cpu.runtime import threads
 from mxlite.backends.fused.update_group import FusedUpdates
 from mxlite.backends.gpu import planning_backend
+from mxlite.backends.rewrite import Pipeline, Stage
 from mxlite.engine import use_engine
 from mxlite.ops import ALL
 
@@ -50,8 +51,14 @@ def backends() -> dict[str, Backend]:
     own, gpu = registry._cpu(), planning_backend()
 
     def rewriting(by: Backend) -> Backend:
+        """The passes of `by` over reference kernels, but for those that prepack weights: only a library's kernel
+        reads these. Within a budget nothing is prepacked, so that another kernel would run there.
+        """
+        optimize = by.optimize()
+        passes = tuple(p for p in optimize.passes if p.stage is not Stage.CONSTANTS)
+        chosen = Pipeline(passes, optimize.target)
         return Backend(
-            "cpu", np, widening(), optimize=by.optimize, low_memory=by.low_memory, control=control_kernel
+            "cpu", np, widening(), optimize=lambda: chosen, low_memory=by.low_memory, control=control_kernel
         )
 
     made = {"cpu": own, "reference": Backend("cpu", np, control=control_kernel)}

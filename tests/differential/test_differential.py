@@ -9,6 +9,7 @@ import pytest
 from mxlite.backends import Backend
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.gpu import planning_backend
+from mxlite.backends.rewrite import Stage
 from mxlite.executor.plan.lower import rewrites
 from mxlite.ops import TABLE
 from tests.differential import agreement, torch_peer
@@ -45,6 +46,14 @@ def test_networks_give_what_the_oracle_gives(chunk, record_property):
     assert arrays > 4 * EACH and vague < arrays / 20
     assert sum(v.kink for v in verdicts) <= 2 and sum(v.rounding for v in verdicts) <= 1
     record_property("count: arrays of random networks", {"agreed": arrays - vague, "vague": vague})
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", [500, 772])
+def test_passes_over_reference_kernels_prepack_no_weight(seed):
+    """Inference of a convolution, without a budget and within one: a prepacked weight has a library's kernel."""
+    assert backends()["cpu passes"].optimize().of(Stage.CONSTANTS) == ()
+    judged(seed)
 
 
 @pytest.mark.torch
