@@ -51,8 +51,8 @@ def backends() -> dict[str, Backend]:
     own, gpu = registry._cpu(), planning_backend()
 
     def rewriting(by: Backend) -> Backend:
-        """The passes of `by` over reference kernels, but for those that prepack weights: only a library's kernel
-        reads these. Within a budget nothing is prepacked, so that another kernel would run there.
+        """The passes of `by` over reference kernels, but for those that prepack weights: only kernels of
+        a library read these. Within a budget nothing is prepacked, so that another kernel would run there.
         """
         optimize = by.optimize()
         passes = tuple(p for p in optimize.passes if p.stage is not Stage.CONSTANTS)

@@ -51,7 +51,7 @@ def test_networks_give_what_the_oracle_gives(chunk, record_property):
 @needs_compiler
 @pytest.mark.parametrize("seed", [500, 772])
 def test_passes_over_reference_kernels_prepack_no_weight(seed):
-    """Inference of a convolution, without a budget and within one: a prepacked weight has a library's kernel."""
+    """Inference without a budget and within one: a prepacked weight has a library's kernel."""
     assert backends()["cpu passes"].optimize().of(Stage.CONSTANTS) == ()
     judged(seed)
 
