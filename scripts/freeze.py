@@ -19,8 +19,8 @@ before, and nothing on a clock. `code` holds the texts that the other selected s
 is compared only between records of the same selection. Schedules are digested as numbers of tasks, addresses
 and live ranges, without names: a renamed operator changes what is printed of a plan, not its digest.
 
-What is left out, since a clock decides it: the plans that training runs. Binding within a budget may time
-candidates on this machine (`executor/rehearsal.py`); by promise results do not depend on which it takes.
+Not recorded, as they depend on a clock: the plans that training runs. Binding within a budget may time
+candidates on this machine (`executor/rehearsal.py`); by promise results do not depend on the choice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent))  # behind all that is installed
+sys.path.append(str(Path(__file__).resolve().parent))  # after all installed packages
 
 from freezing.comparison import compare, load, SECTIONS
 from freezing.digest import digest
@@ -83,7 +83,7 @@ def record(tree: Path, sections: list[str], match: str) -> dict[str, Any]:
 
 
 def header(mx: Any, sections: list[str], match: str) -> dict[str, Any]:
-    """What a record depends on besides the tree."""
+    """Settings and versions that a record depends on besides the tree."""
     import numpy
 
     found = {"sections": sections, "match": match, "python": platform.python_version()}
@@ -100,7 +100,7 @@ def header(mx: Any, sections: list[str], match: str) -> dict[str, Any]:
 
 
 def record_apart(tree: Path, out: Path, sections: list[str], match: str) -> int:
-    """Record in a process with fixed settings, in an empty folder, with `tree` first among modules."""
+    """Record in a new process with fixed settings, in an empty folder, `tree` first on the path."""
     clean = {n: v for n, v in os.environ.items() if not n.startswith(("MXLITE_", "PYTHON"))}
     command = [sys.executable, str(Path(__file__).resolve()), "record", str(out.resolve())]
     command += ["--tree", str(tree.resolve()), "--only", ",".join(sections), "--match", match, "--here"]

@@ -1,1 +1,1 @@
-"""The parts of scripts/freeze.py: what is recorded of a tree, and how two records are compared."""
+"""The parts of scripts/freeze.py: recording a tree, and comparing two records."""

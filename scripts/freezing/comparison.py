@@ -1,4 +1,4 @@
-"""Two records compared: what differs, by section and kind."""
+"""Comparison of two records: differences by section and kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECTIONS = ("kernels", "plans", "code", "results")
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What differs between a section of two records: lines by kind."""
+    """Differences of a section between two records: lines by kind."""
     found: dict[str, list[str]] = {"differs": [], "only before": [], "only after": []}
     for key in dict.fromkeys((*before, *after)):
         if key not in after or key not in before:
@@ -30,7 +30,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 def compare(before: dict[str, Any], after: dict[str, Any], limit: int) -> int:
-    """Print the differences of two records; 1 where there is one, 2 where nothing could be compared."""
+    """Print the differences of two records; 1 if there are any, 2 if nothing could be compared."""
     was, now = before["header"], after["header"]
     for name in dict.fromkeys((*was, *now)):
         if was.get(name) != now.get(name):

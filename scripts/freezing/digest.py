@@ -18,5 +18,5 @@ def digest(*parts: Any) -> str:
 
 
 def digest_of_array(array: Any) -> str:
-    """Of an array's shape, type and bytes."""
+    """Digest of an array's shape, type and bytes."""
     return digest(str(array.dtype), list(array.shape), array.tobytes())

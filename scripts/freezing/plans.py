@@ -37,11 +37,11 @@ SPECIAL: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "lstm cross_entropy": ("lstm", {"loss": "cross_entropy"}, BUDGETS),
     "gpt2 cross_entropy": ("gpt2", {"loss": "cross_entropy"}, BUDGETS),
 }
-"""What is planned with other options of the network, or other budgets, than its size asks for."""
+"""Networks that are planned with other options or budgets than those that follow from their size."""
 
 
 def networks(mx: Any, match: re.Pattern[str]) -> Iterator[tuple[str, Any, dict[str, Any], tuple[str, ...]]]:
-    """Key, network, shapes and budgets of what is planned; no budgets: the network's size decides."""
+    """Key, network, shapes and budgets of each plan; no budgets: the network's size decides."""
     for name in mx.models.list_models():
         if name not in SPECIAL and match.fullmatch(name):
             yield name, mx.models.get(name), mx.models.shapes_of(name, BATCH), ()

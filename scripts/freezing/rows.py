@@ -45,7 +45,7 @@ def record_rows(own: SimpleNamespace, match: re.Pattern[str], record: dict[str, 
 
 
 def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
-    """A kernel's name and workspace, or the error that says why there is none."""
+    """A kernel's name and workspace, or the error if there is none."""
     try:
         kernel = choose()
     except Exception as error:
@@ -54,6 +54,6 @@ def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _connect(call: Any, op: Any, given: Mapping[str, Any], outs: Mapping[str, Any]) -> None:
-    """Make the call on the backend in use without running it: its kernels' texts are asked for."""
+    """Create the call on the backend in use without running it, so that its kernels' texts are requested."""
     if not call.kernel(op).is_reference:
         call.bind(op, dict(given), {n: None if x is None else x.copy() for n, x in outs.items()}, 0)

@@ -1,4 +1,4 @@
-"""The texts of generated kernels, noted where they go to a compiler."""
+"""The texts of generated kernels, recorded where they are passed to a compiler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Texts:
         return self.found.setdefault(key, {}).setdefault(digest(text), {"at": self.at})
 
     def watch_llvm(self) -> None:
-        """Put a witness before the two functions of llvmlite through which all code goes."""
+        """Wrap the two functions of llvmlite through which all code passes."""
         try:
             import llvmlite.binding as llvm
         except ImportError:
@@ -46,7 +46,7 @@ class Texts:
 
 
 def text_device(emulated_device: Any, texts: Texts) -> Any:
-    """A device of the GPU backend that notes the CUDA text of what it would launch, and launches nothing."""
+    """A device of the GPU backend that records the CUDA text of kernels instead of launching them."""
 
     class TextDevice(emulated_device):
         def function(self, source: Any, name: str) -> Any:

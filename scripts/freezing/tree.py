@@ -1,4 +1,4 @@
-"""A checkout of mxlite, imported: the one place that names what users do not see of it."""
+"""An imported checkout of mxlite: the one place that names its internals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 
 def internals(tree: Path) -> SimpleNamespace:
-    """All of mxlite and of its tests that the script uses and that users do not see, in this one place.
+    """All internals of mxlite and of its tests that the script uses, in this one place.
 
-    Where a refactoring moves something, add the new place beside the old: the same script records both trees.
+    If a refactoring moves something, add the new place next to the old: the same script records both trees.
     """
     tests = tree / "tests"
     needed = [next(iter(sorted(tests.rglob(name))), None) for name in ("cases.py", "conformance.py")]

@@ -66,7 +66,7 @@ FAULTS = [
     Fault(
         "what a custom operator does not write holds what others left",
         "mxlite/ndarray/custom.py",
-        "return found is not None and all(found[0][i] == _UNWRITTEN for i in found[1])",
+        "return ends is not None and all(ends[0][i] == _UNWRITTEN for i in ends[1])",
         "return False",
         _TEST + "test_an_output_that_a_custom_operator_does_not_write_fails_by_name",
     ),

@@ -106,8 +106,8 @@ FAULTS = [
     Fault(
         "a sparse array's declared shape takes memory all over",
         "mxlite/ndarray/sparse_form.py",
-        "made = np.zeros(self.shape, self.dtype)",
-        "made = np.full(self.shape, 0, self.dtype)",
+        "values = np.zeros(self.shape, self.dtype)",
+        "values = np.full(self.shape, 0, self.dtype)",
         f"{_HOSTILE}::test_a_dense_form_takes_memory_for_what_is_stored",
     ),
     Fault(

@@ -146,7 +146,7 @@ class _loaded_dense_update(JoinedUpdate):
     """A `_loaded_dense_gradient` and the optimizer's step on its weight.
 
     d_out, data: as there;  weight, states: (M, K);  then `hyper`, as in the step  ->  d_data: as data, and
-    may overwrite it. Weight and states are updated. A weight of a wider type than data is read as rounded.
+    may overwrite it. Weight and states are updated. A float32 weight of 16-bit data is read as rounded.
     """
 
     makers = ("d_out", "data")

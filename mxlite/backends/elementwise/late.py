@@ -10,7 +10,7 @@ and h of a cell, for which the gates would be kept at every step; and the values
 the next, which a plan keeps so that others can be recomputed, would be most of all.
 
 So the chain is computed twice, each time in part: a step that holds less even without recomputation and
-takes longer, offered to the planner beside the other one. Both parts are of the same expression, and so the
+takes longer, offered to the planner as an alternative. Both parts are of the same expression, and so the
 bits are equal.
 """
 

@@ -66,7 +66,7 @@ class Term(NamedTuple):
     added: str = ""
 
     def product(self, dtype: str) -> tuple[Product, bool]:
-        """The product to compute, and True if factors are swapped: a turned result is a swapped product."""
+        """The product to compute, and True if factors are swapped, which transposes the result."""
         x, y, out = self.sides
         bias = "columns" if self.bias else ""
         swapped = out.turned

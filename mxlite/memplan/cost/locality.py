@@ -10,7 +10,7 @@ runs, they touch `others_bytes_per_s`, and those bytes count in reuse distances 
 finds less in the cache than a quick one that touched as many bytes.
 
 Known weaknesses. Others may do more or less when the step runs than they did when they were measured. Caches
-before the last one are not told apart.
+before the last one are not distinguished.
 """
 
 from __future__ import annotations

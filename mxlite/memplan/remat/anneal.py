@@ -1,6 +1,6 @@
 """Simulated annealing: many searches in parallel, each for its own budget, that may pass through worse plans.
 
-Where few tasks matter, a search that only accepts improvements ends too early: a result must be kept
+If few tasks matter, a search that only accepts improvements ends too early: a result must be kept
 and two others dropped, and each of these changes alone is worse. So each search makes one to three changes
 at a time and also accepts slightly worse states, less and less so. Exceeding the budget is penalised, not
 forbidden, and for few tasks the penalty is smaller, since a change that frees bytes often pays off only

@@ -35,8 +35,8 @@ LEVELS = 160  # of slack
 class Part:
     """Blocks [begin, end), whose results are all held once copy `depth` of them is computed.
 
-    What saves `price` seconds per byte is held since the pass before. `twice`: cheap results are not held,
-    but recomputed.
+    Results that save `price` seconds per byte are held since the pass before. `twice`: cheap ones are not
+    held, but recomputed.
     """
 
     begin: int

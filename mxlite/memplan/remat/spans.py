@@ -31,7 +31,7 @@ def settle(
 ) -> int:  # fmt: skip
     """Update which of the `changed` tasks are recomputed, and propagate to tasks whose readers' runs change.
 
-    What is held of a task is first cut down to what is read: each interval that is held ends with its
+    Held intervals of a task are first cut down to those that are read: each interval ends with its
     last read. Adding the reads to the bits carries from each read to the beginning of its interval, and
     so marks these bits. `changed` is all 0 at the end.
     """
@@ -203,7 +203,7 @@ def change(
     """Write the change of task u at `event`, the successor of event `before`, to spans[at:]: at most one span
     more than there are tasks. Returns the number of spans; 0 if there is no such change.
 
-    What is held at the event is dropped since the event before. With kind 1 other tasks that are recomputed
+    A result held at the event is dropped since the event before. With kind 1 other tasks that are recomputed
     for it now are held until their next recomputation. If the task runs at the event, that run is saved by
     holding the result since it was last live; with kind 1 it runs earlier, where all its inputs were last
     live. `own` are the numbers of the tasks.

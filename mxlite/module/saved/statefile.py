@@ -45,7 +45,7 @@ class Packed:
 
     The tree is of dict (keys are text), list, tuple (read back as a list), None, bool, int, float, str and
     arrays: numpy's, NDArrays, or another Packed, which is an array of bytes. A dict whose only key is "array"
-    cannot be told from an array and is refused. The arrays must not change.
+    is indistinguishable from an array and is refused. The arrays must not change.
     """
 
     def __init__(self, tree: Any) -> None:

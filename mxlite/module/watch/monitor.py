@@ -37,7 +37,7 @@ class Monitor:
     instead of in the order of the network.
 
     Watched arrays are kept in memory for as long as the monitor is installed, and the plan counts them, so a
-    narrow pattern is cheaper than a wide one.
+    selective pattern is cheaper than a general one.
     """
 
     def __init__(

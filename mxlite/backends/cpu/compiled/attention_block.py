@@ -332,7 +332,7 @@ class Attention:
 
 def pack_mask(made: Attention) -> None:
     """`pack_mask(source, rows, turned, count, columns, stride)`: `count` rows of a mask, of `columns`
-    numbers, as float32 (R, KEYS), and turned over.
+    numbers, as float32 (R, KEYS), and transposed.
     """
     f = made.p.routine(
         "pack_mask", source="ptr", rows="ptr", turned="ptr", count="i64", columns="i64", stride="i64"

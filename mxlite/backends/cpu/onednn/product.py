@@ -132,7 +132,7 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
         return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
     if x.is_turned and x.lead != m:  # the blocked kernel needs a contiguous copy
         return True
-    if x.is_turned:  # a narrow result
+    if x.is_turned:  # a result with few columns
         return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
     stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel rereads it
     return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64 and stays))
