@@ -41,7 +41,7 @@ def record_rows(own: SimpleNamespace, match: re.Pattern[str], record: dict[str, 
                     }
                     if "code" in record:
                         with own.kernels_of(gpu):
-                            _connect(call, op, given, outs)
+                            _connect(call, op, given, outs, texts)
 
 
 def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
@@ -53,7 +53,10 @@ def _kernel(choose: Callable[[], Any]) -> dict[str, Any]:
     return {"kernel": kernel.name, "workspace": kernel.workspace}
 
 
-def _connect(call: Any, op: Any, given: Mapping[str, Any], outs: Mapping[str, Any]) -> None:
-    """Create the call on the backend in use without running it, so that its kernels' texts are requested."""
-    if not call.kernel(op).is_reference:
-        call.bind(op, dict(given), {n: None if x is None else x.copy() for n, x in outs.items()}, 0)
+def _connect(call: Any, op: Any, given: Mapping[str, Any], outs: Mapping[str, Any], texts: Texts) -> None:
+    """Make the call on the backend in use without running it: its kernels' texts are asked for."""
+    try:
+        if not call.kernel(op).is_reference:
+            call.bind(op, dict(given), {n: None if x is None else x.copy() for n, x in outs.items()}, 0)
+    except Exception as error:  # a row is not to stop the record; that it failed is part of it
+        texts.note("cuda refused", f"{type(error).__name__}: {error}")

@@ -21,6 +21,7 @@ from torture.allowance import Allowance, Outcome
 
 CASES = 200
 SMALL = 3
+_OF_FILES = ("FileError", "MissingFileError")
 LONGEST_S = 120.0  # of one training; a longer one hangs
 SETTINGS = 24  # networks and optimizers
 KINDS = ("kill", "write", "interrupt", "full", "read-only", "deleted")
@@ -146,9 +147,9 @@ def _case(
         ended = trainings.run(cut, setting, stop, fault)
         stops[kind] += ended != "done"
         expected = {"interrupt": ("KeyboardInterrupt", "killed"), "kill": ("killed",), "write": ("killed",)}
-        if ended != "done" and not ended.startswith(expected.get(kind, ("OSError", "FileNotFoundError"))):
+        if ended != "done" and not ended.startswith(expected.get(kind, _OF_FILES)):
             found.append(f"{kind} {stop or fault}: the training ended with {ended}")
-        elif ended.startswith(("OSError", "FileNotFoundError")) and str(cut / "run.") not in ended:
+        elif ended.startswith(_OF_FILES) and str(cut / "run.") not in ended:
             found.append(f"{kind}: the error does not name the file: {ended}")
         cut.mkdir(exist_ok=True)
         try:
