@@ -1,5 +1,5 @@
-// Gradients of gamma and beta, where a gamma serves several neighbours; how threads share the work: channels.cuh.
-// The statistics of element (i, c, p) are number (i * groups + c / channels) * inner + p % inner.
+// Gradients of gamma and beta, where one gamma is used by several neighbours; work split among threads: channels.cuh.
+// The statistics of element (i, c, p) have index (i * groups + c / channels) * inner + p % inner.
 #pragma once
 
 extern "C" __global__ void __launch_bounds__(256) part_sums(

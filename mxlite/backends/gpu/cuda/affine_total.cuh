@@ -1,4 +1,4 @@
-// Gradients of gamma and beta from those of parts, arrays (parts, columns). A block of (x, y) threads has x columns,
+// Sum of the partial gradients of gamma and beta, arrays (parts, columns). A block of (x, y) threads has x columns,
 // each thread a y-th of their parts.
 #pragma once
 

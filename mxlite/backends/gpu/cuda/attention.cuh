@@ -1,29 +1,29 @@
 // Attention by tiles of N queries and N keys (T. Dao et al., 2022, "FlashAttention"; M. Milakov, N. Gimelshein, 2018,
-// "Online normalizer calculation for softmax"). A thread has 4 x 4 scores of a tile; those of one query lie with N / 4
-// neighbouring lanes. Weights go through shared memory to meet values, 16 rows of them at a time.
+// "Online normalizer calculation for softmax"). A thread has 4 x 4 scores of a tile; those of one query are held by
+// N / 4 neighbouring lanes. Weights go through shared memory to be multiplied by values, 16 rows at a time.
 //
-// Whoever includes this says before whether weights are dropped: constexpr bool DROPS.
+// The including source defines whether dropout is applied: constexpr bool DROPS.
 #pragma once
 
 struct Sizes {
     int batch, groups, shared, queries, keys, width, values;  // shared: query heads of a key head
     int causal, mask_kind, packs;                             // mask_kind: 0 none, 1 bool, 2 added
-    int heads, rows, columns;                                 // blocks in which random numbers are counted
+    int heads, rows, columns;                                 // counter blocks of random numbers
     uint32 stream;
-    int64 mask_b, mask_h, mask_q, mask_k;  // elements from one to the next, 0 where there is but one
+    int64 mask_b, mask_h, mask_q, mask_k;  // strides in elements, 0 for an axis of length 1
     double scale, p;
 };
 
 template <typename C> __device__ __forceinline__ C infinite() { return (C)bits_to_float(0x7f800000); }
 
-// How many keys of a sample take part.
+// Number of keys of a sample that take part.
 template <typename L> __device__ __forceinline__ int end_of(const Sizes &z, const L *length, int b) {
     if (!length) return z.keys;
     double n = to<double>(length[b]);
     return n < 0 ? 0 : n > z.keys ? z.keys : (int)n;
 }
 
-// A score, or -inf where the key takes no part.
+// A score, or -inf if the key is masked.
 template <typename T, typename C>
 __device__ __forceinline__ C masked(C x, const Sizes &z, const void *mask, int b, int h, int q, int k, int end) {
     bool seen = q < z.queries && k < end && !(z.causal && k > q);
@@ -35,7 +35,7 @@ __device__ __forceinline__ C masked(C x, const Sizes &z, const void *mask, int b
     return seen ? x : -infinite<C>();
 }
 
-// Scores of queries [q0, q0 + N) and keys [k0, k0 + N) of head h of sample b; -inf where a key takes no part.
+// Scores of queries [q0, q0 + N) and keys [k0, k0 + N) of head h of sample b; -inf for masked keys.
 template <typename T, typename C, int N>
 __device__ __forceinline__ void make_scores(
     C (&s)[4][4], const Sizes &z, const T *query, const T *key, const void *mask, int b, int h, int q0, int k0, int end) {
@@ -53,8 +53,8 @@ __device__ __forceinline__ void make_scores(
         }
 }
 
-// What dropout leaves of a weight: 0, or 1 / (1 - p), as ops/nn/attention_kernels.py counts the random numbers. Four
-// neighbours along the keys come of one or two draws.
+// Weight after dropout: 0, or 1 / (1 - p), with random numbers counted as in ops/nn/attention_kernels.py. Four
+// neighbours along the keys come from one or two draws.
 struct Drawer {
     const uint64 *state;
     uint32 last;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void make_kept(
                 z, b, h, q0 + threadIdx.x / (N / 4) * 4 + i, k0 + threadIdx.x % (N / 4) * 4 + e, end);
 }
 
-// Weights as tile[contracted][line] of the product that follows; `turned`: queries are contracted, else keys.
+// Weights as tile[contracted][row] for the following product; `turned`: queries are contracted, else keys.
 template <typename C, int N>
 __device__ __forceinline__ void put_weights(C *tile, const C (&w)[4][4], bool turned) {
     int row = threadIdx.x / (N / 4) * 4, column = threadIdx.x % (N / 4) * 4;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void put_weights(C *tile, const C (&w)[4][4], bool tu
             tile[turned ? (row + i) * (N + 4) + column + j : (column + j) * (N + 4) + row + i] = w[i][j];
 }
 
-// sum[line][column] += tile[r][line] * x[row0 + r][column0 + column] for V columns and the rows below `rows`.
+// sum[row][column] += tile[r][row] * x[row0 + r][column0 + column] for V columns and the rows below `rows`.
 template <typename T, typename C, int N, int V>
 __device__ __forceinline__ void add_product(
     C (&sum)[4][V * 4 / N], const C *tile, const T *x, int pitch, bool packs, int column0, int row0, int rows) {
@@ -158,7 +158,7 @@ __device__ __forceinline__ void put_rows(
     }
 }
 
-// One tile of queries of one head, V columns of its result.
+// Processes one tile of queries of one head, V columns of its result.
 template <typename T, typename C, typename L, int N, int V>
 __device__ __forceinline__ void attend(
     const Sizes &z, const T *query, const T *key, const T *value, const void *mask, const L *length,

@@ -1,7 +1,7 @@
-// Gradients of attention: every block makes its tile of weights again. Nothing is added up across blocks.
+// Gradients of attention: every block recomputes its tile of weights. There are no sums across blocks.
 #pragma once
 
-// w: weights that dropout left (`of_scores` false), or gradients of scores, of a tile as of make_scores.
+// w: weights after dropout (`of_scores` false), or gradients of scores, for a tile as in make_scores.
 template <typename T, typename C, int N>
 __device__ __forceinline__ void make_weights(
     C (&w)[4][4], bool of_scores, const Sizes &z, const T *d_out, const T *query, const T *key, const T *value,
@@ -129,7 +129,7 @@ __device__ __forceinline__ void attend_mask_gradient(
         #pragma unroll
         for (int j = 0; j < 4; ++j) tile[threadIdx.x / (N / 4) * 4 + i][threadIdx.x % (N / 4) * 4 + j] = sum[i][j];
     __syncthreads();
-    if (!z.mask_q) {  // all queries share an element: columns of the tile are added up
+    if (!z.mask_q) {  // all queries share an element: sum over the tile's columns
         if (threadIdx.x < N)
             for (int q = 1; q < N; ++q) tile[0][threadIdx.x] += tile[q][threadIdx.x];
         __syncthreads();

@@ -1,9 +1,9 @@
-// What lies between the products of attention whose scores are in memory, a block of them at a time: a warp takes a
-// row. Row `first` + r of all (sample, head, query) is row r of the block; rows are `pitch` apart.
+// Row operations between the products of attention with scores in memory, a block of them at a time: a warp takes a
+// row. Row `first` + r of all (sample, head, query) is row r of the block; the row stride is `pitch`.
 #pragma once
 
 struct Row {
-    int b, h, q, end, last;  // last: how many keys of the row have to be looked at
+    int b, h, q, end, last;  // last: number of keys of the row to process
 
     template <typename L>
     __device__ __forceinline__ Row(const Sizes &z, int64 row, const L *length) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ void weigh_rows(
     }
 }
 
-// From scores and d_weights: the weights that dropout left, and the gradients of scores.
+// From scores and d_weights: the weights after dropout, and the gradients of scores.
 template <typename T, typename L>
 __device__ __forceinline__ void weigh_rows_again(
     const Sizes &z, int64 first, int64 rows, int pitch, const float *scores, const float *d_weights,

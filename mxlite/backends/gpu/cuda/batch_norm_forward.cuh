@@ -1,8 +1,8 @@
-// Batch normalization; what is given, and how threads share the work: channels.cuh.
+// Batch normalization; parameters, and work split among threads: channels.cuh.
 //
-// Statistics are those of shifted data: a thread shifts by the first number it sees, two threads' are merged as in
-// T. Chan, G. Golub, R. LeVeque, 1983, "Algorithms for computing the sample variance". So digits are kept where
-// the mean is large.
+// Statistics are those of shifted data: a thread shifts by the first number it reads, two threads' are merged as in
+// T. Chan, G. Golub, R. LeVeque, 1983, "Algorithms for computing the sample variance". So precision is kept if the
+// mean is large.
 #pragma once
 
 struct Moments {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void moments_of(const T *x, const Size &n, const Part
 
 __device__ __forceinline__ A inverse_std(A var, A eps) { return A(1) / mx_sqrt(var + eps); }
 
-// One channel's numbers for the pass that writes.
+// One channel's coefficients for the pass that writes.
 struct Channel {
     A mean, scale, beta;
 };
@@ -102,14 +102,14 @@ extern "C" __global__ void __launch_bounds__(256) moments(const T *x, SIZE, A *m
         }
 }
 
-// Mean and 1 / std of each channel from those of its parts.
+// Mean and 1 / std of each channel, merged from those of its parts.
 extern "C" __global__ void __launch_bounds__(1024) statistics(
     const A *means, const A *squares, SIZE, int64 parts, double eps, A *mean, A *var) {
     SIZE_OF(n);
     __shared__ Moments S[32 * ROWS];
     int64 c = blockIdx.x * (int64)32 + threadIdx.x;
     Moments m = {A(0), A(0), A(0)};
-    const int AHEAD = 4;  // parts that are asked for before the first of them is waited for
+    const int AHEAD = 4;  // parts that are loaded ahead
     if (c < n.c)
         for (int64 first = threadIdx.y; first < parts; first += ROWS * AHEAD) {
             Moments other[AHEAD];
@@ -129,8 +129,8 @@ extern "C" __global__ void __launch_bounds__(1024) statistics(
     }
 }
 
-// out = (x - mean) * gamma * inverse + beta, + addend, rectified; or rectified, + addend. `moving`: `from_var` is a variance, and mean and
-// inverse are written as well where `mean_out` and `var_out` are there.
+// out = (x - mean) * gamma * inverse + beta, + addend, rectified; or rectified, + addend. `moving`: `from_var` is a
+// variance, and mean and inverse are written as well if `mean_out` and `var_out` are given.
 extern "C" __global__ void __launch_bounds__(256) normalized(
     const T *x, const T *addend, const A *gamma, const A *beta, const A *from_mean, const A *from_var, SIZE, double eps,
     int moving, double below, int behind, T *out, A *mean_out, A *var_out) {
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(256) normalized(
         inverse[w] = moving ? inverse_std(from_var[c0 + w], (A)eps) : from_var[c0 + w];
         k[w] = channel(from_mean[c0 + w], inverse[w], gamma, beta, c0 + w);
     }
-    // Apart from the loop above: no load may pass a store.
+    // Separate from the loop above: loads must not be moved past stores.
     if (mean_out && blockIdx.x == 0 && threadIdx.y == 0 && (LAST || threadIdx.x == 0))
         for (int w = 0; w < W && c0 < n.c; ++w) mean_out[c0 + w] = k[w].mean;
     if (var_out && blockIdx.x == 0 && threadIdx.y == 0 && (LAST || threadIdx.x == 0))
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(256) normalized(
     if (out) write_out(x, addend, out, n, Part(n, blockIdx.x), c0, k, (A)below, behind);
 }
 
-// All of it where one part is enough: a launch in the place of three.
+// The whole computation if one part is enough: one launch instead of three.
 extern "C" __global__ void __launch_bounds__(256) normalized_at_once(
     const T *x, const T *addend, const A *gamma, const A *beta, SIZE, double eps, double below, int behind, T *out, A *mean_out,
     A *var_out) {

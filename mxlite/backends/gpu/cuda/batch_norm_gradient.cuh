@@ -1,12 +1,12 @@
-// The gradient of batch normalization; what is given, and how threads share the work: channels.cuh.
+// The gradient of batch normalization; parameters, and work split among threads: channels.cuh.
 //
 //     d_data = factor * (d - sum(d) / M - (x - mean) * inverse^2 * sum(d * (x - mean)) / M),   factor = gamma * inverse
 //
-// with M numbers in a channel; d is the head gradient where the rectifier let through, else its slope times that. The moving averages
-// move here.
+// with M numbers in a channel; d is the head gradient where the rectifier is active, else its slope times that. The
+// moving averages are updated here.
 #pragma once
 
-// Where the rectifier let through: MASK_LINE computes it again, MASK_OUT reads it off the output.
+// Mask of the rectifier: MASK_LINE recomputes it, MASK_OUT reads it from the output.
 enum { MASK_NONE, MASK_LINE, MASK_OUT };
 
 struct Inputs {
@@ -22,7 +22,7 @@ struct Slope {
     A mean, factor, beta, slope, offset;
 };
 
-// A batch of what the gradient reads.
+// A batch of the elements that the gradient reads.
 template <int N> struct Loaded {
     Batch<N> batch;
     Elements x[N], d[N], out[N];
@@ -34,12 +34,12 @@ template <int N> struct Loaded {
                 if (in.mask == MASK_OUT) out[b] = load(in.out, batch.at[b]);
             }
     }
-    // The head gradient behind the rectifier.
+    // The head gradient after the rectifier.
     __device__ A head(const Inputs &in, int b, int e, const Slope &of) const {
         A d_ = to<A>(d[b].at[e]);
         if (in.mask == MASK_NONE) return d_;
         A y = in.mask == MASK_OUT ? to<A>(out[b].at[e]) : line(to<A>(x[b].at[e]), of.mean, of.factor, of.beta);
-        return y <= A(0) ? leaked(d_, in.below) : d_;  // nan lets through
+        return y <= A(0) ? leaked(d_, in.below) : d_;  // nan passes
     }
 };
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void slopes_of(const Inputs &in, const Size &n, int64
     }
 }
 
-// `sums` are of the whole channel, xd still without 1 / std.
+// `sums` are of the whole channel, xd is not yet divided by std.
 __device__ __forceinline__ void through_statistics(const Inputs &in, const Size &n, int64 c, const Sums &sums, Slope &k) {
     A count = (A)(n.i * n.p);
     if (count < A(1)) count = A(1);
@@ -95,7 +95,7 @@ __device__ __forceinline__ void write_gradient(
     }
 }
 
-// What is of a channel alone: gradients of gamma and beta, and the moving averages.
+// Results per channel: gradients of gamma and beta, and the moving averages.
 struct Columns {
     A *d_gamma, *d_beta, *moving_mean, *moving_var;
     double eps, momentum;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void write_columns(const Columns &to_, const Inputs &
     if (to_.d_beta) to_.d_beta[c] = sums.d;
     if (to_.moves) {
         A keep = (A)to_.momentum, step = (A)(1.0 - to_.momentum);
-        A batch = A(1) / (inverse * inverse) - (A)to_.eps;  // the variance again
+        A batch = A(1) / (inverse * inverse) - (A)to_.eps;  // recompute the variance
         to_.moving_mean[c] = to_.moving_mean[c] * keep + mean * step;
         to_.moving_var[c] = to_.moving_var[c] * keep + batch * step;
     }
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(256) part_sums(INPUTS, SIZE, A *of_
         }
 }
 
-// Sums of each channel from those of its parts, into part 0; and what is of a channel alone. Without parts only the
+// Total of each channel's parts, into part 0; and the results per channel. Without parts only the
 // latter.
 extern "C" __global__ void __launch_bounds__(1024) columns(INPUTS, SIZE, int64 parts, A *of_d, A *of_xd, COLUMNS) {
     INPUTS_OF(in);
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(1024) columns(INPUTS, SIZE, int64 p
     }
 }
 
-// The gradients of data and addend; `of_d` is null where the statistics were no function of the data.
+// The gradients of data and addend; `of_d` is null if the statistics were not computed from the data.
 extern "C" __global__ void __launch_bounds__(256) gradient(
     INPUTS, SIZE, const A *of_d, const A *of_xd, T *d_data, T *d_addend) {
     INPUTS_OF(in);
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient(
     write_gradient(in, n, Part(n, blockIdx.x), c0, k, d_data, d_addend);
 }
 
-// All of it where one part is enough: a launch in the place of three.
+// The whole computation if one part is enough: one launch instead of three.
 extern "C" __global__ void __launch_bounds__(256) gradient_at_once(
     INPUTS, SIZE, int through, COLUMNS, T *d_data, T *d_addend) {
     INPUTS_OF(in);

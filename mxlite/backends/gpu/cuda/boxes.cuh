@@ -1,6 +1,6 @@
-// Boxes x1, y1, x2, y2: overlaps, suppression of near duplicates, prior boxes and their targets; see mxlite/ops/vision/boxes.py
-// and multibox.py. A is the type to compute in. Where boxes are taken one after the other, a block has a sample, and
-// its threads share what is left.
+// Boxes x1, y1, x2, y2: overlaps, suppression of near duplicates, prior boxes and their targets; see
+// mxlite/ops/vision/boxes.py and multibox.py. A is the type to compute in. Where boxes are processed sequentially, a
+// block has a sample, and its threads share the inner loop.
 #pragma once
 
 enum { BLOCK_THREADS = 256 };
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(256) prior_boxes(int64 n, void *out
 
 // -- what stays of boxes in order
 
-// How many of the block's flags before this thread's are set, and of all; `room` has a number for each thread.
+// Numbers of the block's flags that are set before this thread's, and in total; `room` has a number per thread.
 __device__ __forceinline__ int block_rank(bool flag, int *room, int *all) {
     __syncthreads();
     room[threadIdx.x] = flag;
@@ -92,12 +92,12 @@ __device__ __forceinline__ void suppress(
 }
 
 struct Boxes {
-    const void *data;      // rows of `width` numbers; of a detection the class probabilities
+    const void *data;      // rows of `width` numbers; for a detection the class probabilities
     const void *moved, *anchor;
     void *out;
     int *index;
-    A *scores;             // (samples, n), -inf where a box does not count
-    const int *order;      // (samples, n): by falling score
+    A *scores;             // (samples, n), -inf for ignored boxes
+    const int *order;      // (samples, n): by decreasing score
     Box *boxes;            // (samples, n), in that order
     A *kinds;
     uint8 *alive;
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(256) nms_scores(int64 n, Boxes s) {
     }
 }
 
-// Numbers of this sample that count.
+// Number of valid entries of this sample.
 __device__ __forceinline__ int counted_boxes(const A *scores, int n, int *room) {
     int total = 0, all;
     for (int begin = 0; begin < n; begin += BLOCK_THREADS) {
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) nms(Boxes s) {
     }
 }
 
-// d_data, which is 0, where the rows came from.
+// Scatters to d_data, which is zero before, at the rows' origins.
 extern "C" __global__ void __launch_bounds__(256) nms_gradient(
     int64 n, const void *d_out, const int *index, void *d_data, int kind, int rows, int width) {
     MX_EACH(at, n) {
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(256) nms_gradient(
 
 // -- detections
 
-// The most probable class of each prior box but the background: 0 is the first one behind it.
+// The most probable class of each prior box except the background: 0 is the first after it.
 __device__ __forceinline__ int class_of(const Boxes &s, int64 sample, int a, A *score) {
     int found = 0;
     *score = read_number(s.data, s.kind, (sample * s.classes + 1) * s.n + a);
@@ -264,8 +264,8 @@ struct Targets {
     const void *anchor, *label, *cls_pred;
     void *loc_target, *loc_mask, *cls_target;
     A *iou;            // (samples, labels, n)
-    A *background;     // (samples, n): how little a prior box looks like background, -1 where it does not count
-    const int *order;  // by falling `background`
+    A *background;     // (samples, n): how unlike background a prior box is, -1 for ignored ones
+    const int *order;  // by decreasing `background`
     int *which, *counts;  // (samples, n): the label, -1 none, -2 background; (samples, 2): matches, candidates
     double overlap, ignore, ratio, mining, variances[4];
     int n, labels, width, classes, minimum, kind;
@@ -289,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) match_boxes(Targets 
         Box a = box_at(s.label, s.kind, (sample * s.labels + at / s.n) * s.width + 1, 0);
         iou[at] = overlap(a, box_at(s.anchor, s.kind, at % s.n * 4, 0));
     }
-    for (int round = 0; round < labels; ++round) {  // the largest overlap of labels that are left; ties: first box, label
+    for (int round = 0; round < labels; ++round) {  // the largest overlap of unassigned labels; ties: first box, label
         A top = -1;
         int column = s.n, label = labels;
         __syncthreads();
@@ -327,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) match_boxes(Targets 
         if (threadIdx.x == 0) which[column] = label;
         for (int k = threadIdx.x; k < labels; k += BLOCK_THREADS)
             if (iou[(int64)k * s.n + column] > (A)-3) iou[(int64)k * s.n + column] = -1;
-        // A label that is taken counts no more here, but for the other boxes: kept below -2.
+        // An assigned label is ignored here, but not for the other boxes: kept below -2.
         for (int a = threadIdx.x; a < s.n; a += BLOCK_THREADS)
             if (iou[(int64)label * s.n + a] >= (A)0) iou[(int64)label * s.n + a] -= (A)4;
     }
@@ -370,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) match_boxes(Targets 
     }
 }
 
-// What counts as background: all of the rest, or so many of those that look least like it.
+// Selects the background: all of the rest, or that many of those that look least like it.
 extern "C" __global__ void __launch_bounds__(256) mine_background(int64 n, Targets s) {
     MX_EACH(at, n) {
         int64 sample = at / s.n;

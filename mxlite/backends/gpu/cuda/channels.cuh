@@ -1,20 +1,20 @@
 // Sums over samples and positions of arrays read as (I, C, P): samples, channels, positions.
 //
-// Given before: T, the type of data; A, that of sums (float or double); LAST, whether P is 1 and a pack lies along
-// the channels, else it lies along the positions; V, elements of a pack; ALIGNED, whether packs lie on their own size
-// (where not, the same threads read the same elements one by one, so that bits stay). A block of (TX, TY) threads has
+// Defined before: T, the type of data; A, that of sums (float or double); LAST, whether P is 1 and packs lie along
+// the channels, else along the positions; V, elements of a pack; ALIGNED, whether packs are aligned to their own size
+// (if not, the same threads read the same elements one by one, with the same bits). A block of (TX, TY) threads has
 // some channels and a part of the samples and positions:
 //
 //     LAST    TX packs of channels side by side, TY samples at a time       W = V channels of a thread
 //     else    one channel, TX packs of positions, TY samples at a time      W = 1
 //
-// Parts follow from the shape alone, and so do the bits.
+// The parts depend only on the shape, and so do the bits.
 #pragma once
 
 #define W (LAST ? V : 1)
 #define OF(e) (LAST ? (e) : 0)
 
-// Shape, and what one part has: `step_i` samples and `step_j` positions, `parts_j` parts side by side.
+// Shape, and extent of one part: `step_i` samples and `step_j` positions, `parts_j` parts along the positions.
 struct Size {
     int64 i, c, p, step_i, step_j, parts_j;
 };
@@ -36,12 +36,12 @@ __device__ __forceinline__ int64 first_channel() {
     return LAST ? ((int64)blockIdx.y * blockDim.x + threadIdx.x) * V : (int64)blockIdx.y;
 }
 
-// The offsets `at` of the packs of this thread, one after the other.
+// Iterator over the offsets `at` of this thread's packs.
 struct Walk {
     int64 i, j, i1, j1, at, c0, first, c, p;
     __device__ Walk(const Size &n, const Part &part, int64 c0) : c0(c0), c(n.c), p(n.p) {
         i = part.i0 + threadIdx.y;
-        i1 = c0 < n.c ? part.i1 : i;  // a thread without a channel has nothing
+        i1 = c0 < n.c ? part.i1 : i;  // a thread without a channel has no packs
         first = j = LAST ? 0 : part.j0 + (int64)threadIdx.x * V;
         j1 = part.j1;
         if (!LAST && j >= j1) i1 = i;
@@ -65,7 +65,7 @@ struct Walk {
     }
 };
 
-// The next packs of a walk, at most N, which are asked for together: so memory is kept busy.
+// The next packs of a walk, at most N, loaded together to hide memory latency.
 template <int N> struct Batch {
     int64 at[N];
     int count;
@@ -89,7 +89,7 @@ __device__ __forceinline__ Sums merged(const Sums &a, const Sums &b) {
     return s;
 }
 
-// What all threads of a channel come to, returned to all of them. `S` is shared memory for 256 * W.
+// Total over all threads of a channel, returned to all of them. `S` is shared memory for 256 * W.
 template <typename M> __device__ __forceinline__ void reduce(M *mine, M *S) {
     int thread = threadIdx.y * blockDim.x + threadIdx.x, group = LAST ? blockDim.x : 1;
     for (int w = 0; w < W; ++w) S[thread * W + w] = mine[w];
@@ -102,8 +102,8 @@ template <typename M> __device__ __forceinline__ void reduce(M *mine, M *S) {
     for (int w = 0; w < W; ++w) mine[w] = S[(LAST ? threadIdx.x : 0) * W + w];
 }
 
-// What the rows of a block of (32, ROWS) threads come to, in row 0. A row is a share of the parts. There are few such
-// blocks, so each has as many threads as one can have, or the parts of a channel are a long way one behind the other.
+// Total over the rows of a block of (32, ROWS) threads, in row 0. A row is a share of the parts. There are few such
+// blocks, so each has as many threads as possible, to shorten the sequential sums over the parts of a channel.
 #define ROWS 32
 template <typename M> __device__ __forceinline__ M over_rows(M mine, M *S) {
     int thread = threadIdx.y * 32 + threadIdx.x;

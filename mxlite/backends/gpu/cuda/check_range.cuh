@@ -1,4 +1,4 @@
-// Indices that have to be in a range.
+// Range checks of indices.
 #pragma once
 
 struct Extremes {
@@ -10,7 +10,7 @@ struct Extremes {
     }
 };
 
-// What the threads of a block, whole warps, come to: in thread 0.
+// Total over the threads of a block of whole warps, in thread 0.
 __device__ __forceinline__ Extremes of_block(Extremes mine) {
     __shared__ Extremes room[32];
     for (int by = 16; by; by /= 2)
@@ -22,7 +22,7 @@ __device__ __forceinline__ Extremes of_block(Extremes mine) {
     return mine;
 }
 
-// The extremes of all indices that a block comes across; n > 0.
+// Minimum and maximum of all indices that a block reads; n > 0.
 __device__ __forceinline__ Extremes of_indices(const void *indices, int64 n, int kind) {
     Extremes mine = {whole(indices, kind, 0), whole(indices, kind, 0)};
     MX_EACH(i, n) {
@@ -40,21 +40,21 @@ __device__ __forceinline__ void noted(const Extremes &found, uint64 *slot, int64
     }
 }
 
-// One block: where not all indices are in [begin, end), the least and the most of them.
+// One block: records the minimum and maximum if not all indices are in [begin, end).
 extern "C" __global__ void __launch_bounds__(1024) check_range(
     const void *indices, uint64 *slot, int64 n, int64 begin, int64 end, int kind) {
     Extremes found = of_indices(indices, n, kind);
     if (threadIdx.x == 0) noted(found, slot, begin, end);
 }
 
-// Many blocks, each with extremes of its own, for `check_parts`.
+// Many blocks, each with its own minimum and maximum, for `check_parts`.
 extern "C" __global__ void __launch_bounds__(256) range_parts(
     const void *indices, Extremes *parts, int64 n, int kind) {
     Extremes found = of_indices(indices, n, kind);
     if (threadIdx.x == 0) parts[blockIdx.x] = found;
 }
 
-// One block: check_range, from the extremes of parts.
+// One block: check_range, from the parts' minima and maxima.
 extern "C" __global__ void __launch_bounds__(256) check_parts(
     const Extremes *parts, uint64 *slot, int count, int64 begin, int64 end) {
     Extremes mine = parts[0];

@@ -1,5 +1,5 @@
-// One element along an axis for each place of the others. Arrays are (outer, length, inner), what is chosen is
-// (outer, inner); elements are copied as they are, as units of 1, 2, 4 or 8 bytes.
+// Selection of one element along an axis for each index of the others. Arrays are (outer, length, inner), the selection
+// is (outer, inner); elements are copied unchanged, as units of 1, 2, 4 or 8 bytes.
 #pragma once
 
 enum { CLIP, WRAP, NONE };
@@ -7,8 +7,8 @@ enum { CLIP, WRAP, NONE };
 struct Choose {
     const void *data, *chosen, *indices;
     void *out;
-    uint64 on, off;        // where there are no arrays: what chosen and other elements are
-    int64 n;               // elements to write
+    uint64 on, off;        // constants for chosen and other elements, if there are no arrays
+    int64 n;               // number of elements to write
     Divisor inner, length;
     int kind, mode;
 };

@@ -1,5 +1,5 @@
-// Gradients of losses of class numbers, element by element: the label's class is treated apart from all others.
-// T of the arrays, C to compute with. Data is (N, K, P); WIDTH elements of the last axis are read at once.
+// Gradients of losses of class indices, element by element: the label's class is treated separately from the others.
+// T is the arrays' type, C that of computation. Data is (N, K, P); WIDTH elements of the last axis are read at once.
 #pragma once
 
 enum { SOFTMAX_OUTPUT, HINGE, SQUARED_HINGE };
@@ -8,7 +8,7 @@ struct ClassGradient {
     const T *out, *head;
     T *d_data;
     const void *label;
-    const uint32 *counts;  // of labels that count in each part: their sum divides, where there are parts
+    const uint32 *counts;  // number of valid labels in each part, whose sum is the divisor, if there are parts
     int64 packs;
     double scale, spread, own, margin, ignored;
     Divisor last, length;  // packs of the last axis; classes
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256) class_gradient_wide(ClassGradi
 
 extern "C" __global__ void __launch_bounds__(256) class_gradient_single(ClassGradient s) { class_gradients<1>(s); }
 
-// How many of the labels of a stretch are not `ignored`.
+// Number of labels of a chunk that are not `ignored`.
 extern "C" __global__ void __launch_bounds__(256) count_labels(
     const void *label, int kind, double ignored, int64 n, int64 stretch, uint32 *counts) {
     __shared__ uint32 total;

@@ -1,8 +1,8 @@
-// Windows of arrays with their channels last as rows of a matrix, and back. Needs convolution.cuh; x is the side that
+// Windows of channels-last arrays as rows of a matrix (im2col), and back. Needs convolution.cuh; x is the side that
 // windows lie in, y the other. Column (c, tap) of row p is element tap of window p in channel c.
 #pragma once
 
-// columns[p, c, tap], rows `first` and on.
+// columns[p, c, tap], for rows from `first`.
 template <typename T>
 __device__ __forceinline__ void columns_of(const Convolution &g, const T *x, T *columns, int64 first, int64 rows) {
     int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
@@ -19,8 +19,8 @@ __device__ __forceinline__ void columns_of(const Convolution &g, const T *x, T *
     }
 }
 
-// y[p, c] = the sum of all elements of columns that lie at p, plus addend where there is one; here y is data and x the output, transposed, and the
-// columns are those of `samples` samples.
+// y[p, c] = the sum of all elements of columns that belong to p, plus addend if given; here y is data and x the output,
+// transposed, and the columns are those of `samples` samples.
 template <typename T, typename C>
 __device__ __forceinline__ void images_of(const Convolution &g, const T *columns, const T *addend, T *y, int64 samples) {
     int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];

@@ -1,16 +1,16 @@
-// Convolutions as products whose one operand is never stored: its elements are read where they lie.
+// Convolutions as matrix products with an implicit operand: its elements are read from the array (implicit GEMM).
 //
 // A block computes BM x BN results. Its rows are windows: row m begins somewhere in `x` (a Place), step k of the sum
-// moves on from there (a Step), and what lies outside the array counts as 0. The columns are plain: element (k, n) is
+// adds an offset (a Step), and elements outside the array count as 0. The columns are plain: element (k, n) is
 // w[step.other + n * stride]. Places and steps are computed by a few threads into shared memory, so that the threads
 // that read elements only add two offsets and compare three coordinates. While one slice of the sum is multiplied
-// out of shared memory, the next is on its way from the device's.
+// from shared memory, the next is being loaded from device memory.
 #pragma once
 
 struct Place { int64 offset, out; int z, y, x; };    // out < 0: no row
-struct Step { int64 offset, other; int z, y, x; };  // other < 0: behind the last step
+struct Step { int64 offset, other; int z, y, x; };  // other < 0: after the last step
 
-#define MX_FAR (-(1 << 30))  // a coordinate that no step brings back
+#define MX_FAR (-(1 << 30))  // a coordinate that every step leaves outside
 
 // T: elements, C: what is computed with; each thread has TM x TN results. Windows are read in packs of P elements,
 // along the steps (ALONG_K) or along the rows, columns in packs of Q.
@@ -110,7 +110,7 @@ template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, b
         }
     }
 
-    // `steps` gives thread k < BK its step of every slice, one after the other. Places are there already.
+    // `steps` gives thread k < BK its step of every slice, in order. Places are stored before.
     template <typename Steps> __device__ __forceinline__ void run(int slices, Steps &steps) {
         #pragma unroll
         for (int i = 0; i < TM; ++i)
@@ -136,9 +136,9 @@ template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, b
     }
 };
 
-// What `gather` and `correlate` are told. Strides are in elements; axes are depth, height, width. "Read" is the array
-// that windows lie in: data for the output and for the gradient in the weight, the output's gradient for that in
-// data. "Made" are the channels of a group that are computed, "summed" those that are added up.
+// Parameters of `gather` and `correlate`. Strides are in elements; axes are depth, height, width. "Read" is the array
+// that windows lie in: data for the output and for the weight gradient, the output gradient for the data gradient.
+// "Made" are the channels of a group that are computed, "summed" the contracted ones.
 struct Convolution {
     int64 x_sample, x_channel, x_axis[3];
     int64 y_sample, y_channel, y_axis[3];
@@ -152,7 +152,7 @@ struct Convolution {
     uint32 divisor[3][2];  // for the axes of y
 };
 
-// One axis as one block sees it: window j begins at first + j * step of x, tap u of it lies u * tap further and is
+// One axis as seen by one block: window j begins at first + j * step of x, tap u of it lies u * tap further and is
 // number first_tap + u * tap_step of the kernel; its result goes to out + j * out_step, j < count.
 struct Axis {
     int first, step, tap, taps, first_tap, tap_step, out, out_step, count;
@@ -164,7 +164,7 @@ struct Axis {
             count = g.to[axis];
             return;
         }
-        // Results at phase + j * stride: only every tap_step-th element of the kernel meets one of x there.
+        // Results at phase + j * stride: only every tap_step-th element of the kernel meets an element of x there.
         int from = phase + pad, second = kernel;
         first_tap = kernel;
         for (int t = kernel - 1; t >= 0; --t)
@@ -180,7 +180,7 @@ struct Axis {
 // Steps through the taps of a kernel and the channels: blocks of channels, taps in a block, channels of the block.
 struct Taps {
     const Convolution &g;
-    const Axis *axes;  // in shared memory: a few threads need them, now and then
+    const Axis *axes;  // in shared memory: only a few threads need them
     int by, block, channel, start, z, y, x;
 
     __device__ __forceinline__ Taps(const Convolution &g, const Axis *axes, int by)
@@ -221,7 +221,7 @@ struct Taps {
     }
 };
 
-// y = x convolved with w, or transposed; plus bias, plus addend, rectified, where there are these. W: a Windowed.
+// y = x convolved with w, or transposed; plus bias, plus addend, rectified, if given. W: a Windowed.
 template <typename T, typename C, typename W>
 __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const T *w, const T *bias, const T *addend, T *y) {
     __shared__ typename W::Stage stage;
@@ -316,8 +316,8 @@ struct Positions {
     }
 };
 
-// sums[slice, f, c, tap] = the share of a slice of positions in the gradient of the weight; `summed` are the channels
-// of x in a group, `made` those of y.
+// sums[slice, f, c, tap] = the partial weight gradient of a slice of positions; `summed` are the channels of x in a
+// group, `made` those of y.
 template <typename T, typename C, typename W>
 __device__ __forceinline__ void correlated(const Convolution &g, const T *x, const T *y, C *sums) {
     __shared__ typename W::Stage stage;
@@ -363,7 +363,7 @@ __device__ __forceinline__ void correlated(const Convolution &g, const T *x, con
     }
 }
 
-// out[i] = sum of parts[slice, i], slice after slice.
+// out[i] = sum of parts[slice, i], in order of slices.
 template <typename T, typename C> __device__ __forceinline__ void added_up(const C *parts, T *out, int64 size, int slices) {
     MX_EACH(i, size) {
         C total = C(0);
@@ -372,7 +372,7 @@ template <typename T, typename C> __device__ __forceinline__ void added_up(const
     }
 }
 
-// parts[slice, channel] = sum of y over a slice of its positions: `lanes` threads side by side take channels, the
+// parts[slice, channel] = sum of y over a slice of its positions: `lanes` neighbouring threads take channels, the
 // others positions.
 template <typename T, typename C>
 __device__ __forceinline__ void channel_sums(

@@ -1,8 +1,8 @@
-// Windows times columns on tensor cores: what Windowed of convolution.cuh does, for arrays that are read in packs of
-// 16 bytes.
+// Windows times columns on tensor cores: the counterpart of Windowed of convolution.cuh for arrays that are read in
+// packs of 16 bytes.
 //
 // A slice of the sum is 64 bytes of k. ALONG_K: windows and columns are stored row by row as they are read, k along
-// a row; else k is the row, as in the gradient of a weight, and matrices are turned on their way to registers. Rows
+// a row; else k is the row, as in a weight gradient, and matrices are transposed on their way to registers. Rows
 // are padded so that 8 of them begin in different banks. While one slice is multiplied the next is being copied.
 // Eight warps have WM x WN results each.
 #pragma once
@@ -12,7 +12,7 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
     static const int TM = WM / 8, TN = WN / 4, VN = 2;
     static_assert(BM * 4 % THREADS == 0 && BN * 4 % THREADS == 0, "every thread copies as much");
     static_assert(BM / WM * (BN / WN) * 32 == THREADS && WM % 16 == 0 && WN % 16 == 0, "eight warps, whole matrices");
-    static const int GAP = sizeof(T) == 4 ? 32 : 16;  // floats are read one by one where k is the row
+    static const int GAP = sizeof(T) == 4 ? 32 : 16;  // floats are read one by one if k is the row
     static const int PITCH_A = ALONG_K ? 80 : BM * sizeof(T) + GAP, PITCH_B = ALONG_K ? 80 : BN * sizeof(T) + GAP;
 
     struct Stage {
@@ -39,7 +39,7 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
     __device__ __forceinline__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
 
     __device__ __forceinline__ void read(int at) {
-        // Counted and without branches, so that all is asked for before the first of it is waited for.
+        // Counted and without branches, so that all loads are issued before the first wait.
         #pragma unroll
         for (int round = 0; round < BM * 4 / THREADS; ++round) {
             int e = threadIdx.x + round * THREADS;
@@ -61,7 +61,7 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
         }
     }
 
-    // Of 16 rows from `line` on, 32 bytes of k from `k` on: of the windows, or of two times 8 columns.
+    // For 16 rows from `line` on, 32 bytes of k from `k` on: of the windows, or of two times 8 columns.
     __device__ __forceinline__ static void matrices(uint32 (&to)[4], const unsigned char *from, int pitch, int line, int k, bool of_b) {
         int l = lane(), low = l % 8, second = l / 8 % 2, third = l / 16;
         int half = of_b ? second : third, other = of_b ? third : second;
@@ -119,7 +119,7 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
         for (int slice = 0; slice < slices; ++slice) {
             int at = slice & 1;
             wait_for_copies();
-            __syncthreads();  // this slice is there, and all are done with the one before
+            __syncthreads();  // this slice has arrived, and all threads are done with the one before
             if (slice + 1 < slices) read(at ^ 1);
             if (threadIdx.x < BK) steps.next(s.steps[at][threadIdx.x]);  // for the slice after the next
             multiply(at);
@@ -127,8 +127,8 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
     }
 };
 
-// to[group, made, tap, summed] = the weight, which lies [group, made, summed, tap], or [group, summed, made, tap] where
-// the convolution is transposed: then packs of what is summed lie side by side.
+// to[group, made, tap, summed] = the weight, stored as [group, made, summed, tap], or as [group, summed, made, tap] if
+// the convolution is transposed: then packs lie along the contracted channels.
 template <typename T>
 __device__ __forceinline__ void packed(const T *w, T *to, uint32 made, uint32 summed, uint32 taps, int transposed, int64 size) {
     MX_EACH(i, size) {

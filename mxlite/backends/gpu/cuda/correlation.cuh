@@ -1,4 +1,4 @@
-// How alike patches of two maps are, for each displacement of the second; see mxlite/ops/nn/correlation.py.
+// Similarity of patches of two maps, for each displacement of the second; see mxlite/ops/nn/correlation.py.
 #pragma once
 
 struct Patches {
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256) correlate(int64 n, const T *fi
     }
 }
 
-// The gradient in one map, `turned`: in the second. A pixel asks all displacements and all positions of the kernel.
+// The gradient in one map, `turned`: in the second. A pixel gathers from all displacements and kernel positions.
 extern "C" __global__ void __launch_bounds__(256) correlate_gradient(
     int64 n, const T *d_out, const T *own, const T *other, T *d_own, Patches m, int turned) {
     MX_EACH(at, n) {
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) correlate_gradient(
         A mine = to<A>(own[at]), total = 0;
         for (int d = 0; d < side * side; ++d) {
             int down = (d / side - m.reach) * m.stride2, right = (d % side - m.reach) * m.stride2;
-            // Where the patch of the first map has its pixel, and where the other map has its own.
+            // Position of the pixel in the first map's patch, and of its counterpart in the other map.
             int y1 = turned ? y - down : y, x1 = turned ? x - right : x;
             int y2 = turned ? y1 : y + down, x2 = turned ? x1 : x + right;
             A theirs = outside(m, y2, x2) ? (A)0 : to<A>(other[((int64)map * m.h + y2) * m.w + x2]), sum = 0;

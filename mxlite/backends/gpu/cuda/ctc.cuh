@@ -1,6 +1,6 @@
-// Connectionist temporal classification: mxlite/ops/loss/ctc.py says what it is. A block has a sample, its threads share
-// the states, and the classes where gradients are written; time is a loop. Logarithms are doubles, which hold those of
-// any sequence, so that nothing has to be subtracted on the way.
+// Connectionist temporal classification, defined in mxlite/ops/loss/ctc.py. A block has a sample, its threads share
+// the states, and the classes when gradients are written; time is a loop. Logarithms are doubles, whose range suffices
+// for any sequence, so that no rescaling is needed.
 #pragma once
 
 enum { NO_STATE = -1 };
@@ -8,7 +8,7 @@ enum { NO_STATE = -1 };
 struct Paths {
     const void *data, *label, *data_lengths, *label_lengths, *d_out;
     void *out;            // the loss, or d_data
-    double *stats;        // of each step and sample: the largest number, the logarithm of the sum of the others' powers
+    double *stats;        // per step and sample: the maximum, the logarithm of the sum of exponentials
     double *alpha;        // (steps, samples, states); forward there are two steps
     double *log_p, *beta; // (samples, states), (2, samples, states)
     int *at, *next;       // each state's class, and the next state of that class
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(256) ctc_gradient(Paths p) {
         if (t < sample.end)
             for (int s = threadIdx.x; s < sample.states; s += blockDim.x) log_p[s] = log_softmax(p, t, b, at[s]);
         __syncthreads();
-        // The gradient may lie over the data of this step, which has been read.
+        // The gradient may overwrite the data of this step, which have been read.
         for (int c = threadIdx.x; c < p.classes; c += blockDim.x)
             put(p.out, p.kind, row + c, off ? 0.0 : head * exp(log_softmax(p, t, b, c)));
         __syncthreads();

@@ -1,11 +1,11 @@
-// Densities of random numbers and their gradients, in double: the laws of mxlite/ops/random/random_pdf.py. Each parameter
-// belongs to `each` neighbouring samples.
+// Densities of random numbers and their gradients, in double: the laws of mxlite/ops/random/random_pdf.py. Each
+// parameter belongs to `each` neighbouring samples.
 #pragma once
 
 enum { UNIFORM, NORMAL, GAMMA, EXPONENTIAL, POISSON, NEGATIVE_BINOMIAL, GENERALIZED_NEGATIVE_BINOMIAL };
 
 struct Law {
-    double value, by_sample, by_first, by_second;  // log p and its slopes
+    double value, by_sample, by_first, by_second;  // log p and its derivatives
 };
 
 __device__ inline Law negative_binomial(double x, double k, double p) {
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(256) density(int64 n, Density s) {
     }
 }
 
-// Sums over the samples of each parameter, in their order.
+// Sums over the samples of each parameter, in order.
 extern "C" __global__ void __launch_bounds__(256) density_gradient(int64 n, Density s) {
     MX_EACH(row, n) {
         double first = 0, second = 0;

@@ -1,10 +1,10 @@
-// Convolutions of every channel by itself, channels last. A block has `lanes` packs of P channels side by side, whose
-// weights lie in shared memory, and 256 / lanes positions at a time. Needs convolution.cuh.
+// Depthwise convolutions, channels last. A block has `lanes` neighbouring packs of P channels, whose weights are in
+// shared memory, and 256 / lanes positions at a time. Needs convolution.cuh.
 #pragma once
 
 #define MX_WEIGHTS 4096  // numbers of weights that a block keeps
 
-// Where window `at` along an axis meets x at tap t, or a number outside of it.
+// Index of the element of x that window `at` along an axis reads at tap t, or a number outside of it.
 __device__ __forceinline__ int met(const Convolution &g, int axis, int at, int t) {
     if (!g.transposed) return at * g.stride[axis] - g.pad[axis] + t * g.dilate[axis];
     int from = at + g.pad[axis] - t * g.dilate[axis], stride = g.stride[axis];
@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32 placed(const Convolution &g, uint32 at, int pl
     return at;
 }
 
-// y = x convolved with w, or transposed; plus bias, plus addend, rectified, where there are these.
+// y = x convolved with w, or transposed; plus bias, plus addend, rectified, if given.
 template <typename T, typename C, int P>
 __device__ __forceinline__ void depthwise_gathered(
     const Convolution &g, int lanes, const T *x, const T *w, const T *bias, const T *addend, T *y) {

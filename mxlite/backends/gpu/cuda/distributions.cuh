@@ -1,5 +1,5 @@
-// Numbers of many distributions, each element from counters of its own: the samplers of mxlite/ops/random/distributions.py,
-// where their sources are named, in double. An element that is rejected draws again with the next tag.
+// Samples of many distributions, in double, each element from its own counters: the samplers of
+// mxlite/ops/random/distributions.py, where their sources are named. A rejected element redraws with the next tag.
 #pragma once
 
 enum { UNIFORM, NORMAL, EXPONENTIAL, BERNOULLI, GAMMA, POISSON, NEGATIVE_BINOMIAL, GENERALIZED_NEGATIVE_BINOMIAL };
@@ -10,10 +10,10 @@ enum { ATTEMPTS = 2048, TAG_GAMMA = 1, TAG_BOOST = TAG_GAMMA + ATTEMPTS, TAG_POI
 
 struct Draw {
     const uint64 *state;
-    const void *first, *second;  // parameters; without an array a number
+    const void *first, *second;  // parameters; a constant if there is no array
     void *out;
     double numbers[2];
-    uint32 stream, each;  // each: neighbours that a parameter serves
+    uint32 stream, each;  // each: number of neighbours that share a parameter
     int kinds[2], kind, law;
 };
 

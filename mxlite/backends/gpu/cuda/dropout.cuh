@@ -1,9 +1,9 @@
-// Dropout: an element is kept, and scaled, where its number of the stream is at least p. Types: T of data, A to
-// compute in; V elements of a thread, a multiple of 4; ALIGNED, whether packs lie on their own size.
+// Dropout: an element is kept, and scaled, if its number of the stream is at least p. Types: T of data, A to
+// compute in; V elements of a thread, a multiple of 4; ALIGNED, whether packs are aligned to their own size.
 #pragma once
 
 
-// Element i has number i.
+// Element i uses random number i.
 extern "C" __global__ void __launch_bounds__(256) dropout(
     const T *x, T *out, int64 size, const uint64 *state, uint32 stream, float p, float scale) {
     MX_EACH(at, (size + V - 1) / V) {
@@ -31,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(256) dropout(
     }
 }
 
-// One number for several elements: that of the element with 0 along the axes which share. Lengths n and strides s of
-// the numbers, outermost first.
+// One random number for several elements: that of the element with index 0 along the shared axes. Lengths n and
+// strides s of the random numbers, outermost first.
 extern "C" __global__ void __launch_bounds__(256) dropout_shared(
     const T *x, T *out, int64 size, const uint64 *state, uint32 stream, float p, float scale, int64 n0, int64 n1, int64 n2,
     int64 n3, int64 n4, int64 n5, int64 s0, int64 s1, int64 s2, int64 s3, int64 s4, int64 s5) {
@@ -51,8 +51,8 @@ extern "C" __global__ void __launch_bounds__(256) dropout_shared(
     }
 }
 
-// Arrays (n, s, c) with the numbers of (n, c, s): element (n, s, c) has number (n * channels + c) * positions + s. A thread
-// has RUN positions of a channel, neighbouring threads neighbouring channels.
+// Arrays (n, s, c) with the random numbers of (n, c, s): element (n, s, c) uses (n * channels + c) * positions + s.
+// A thread has RUN positions of a channel, neighbouring threads neighbouring channels.
 #define RUN 8
 extern "C" __global__ void __launch_bounds__(256) dropout_channels_last(
     const T *x, T *out, int64 size, const uint64 *state, uint32 stream, float p, float scale, int64 positions,

@@ -1,4 +1,4 @@
-// Packs of V elements of type T; where they are not ALIGNED, element by element.
+// Packs of V elements of type T; accessed element by element if not ALIGNED.
 #pragma once
 
 typedef Pack<T, V> Elements;

@@ -1,5 +1,5 @@
-// Which elements are their group's largest or smallest, or nan: one bit for each, the first in the highest place of a byte;
-// and where the first of them stands. Types: T of the arrays, C to compute with.
+// Mask of the elements that are their group's maximum or minimum, or nan, one bit each (the first in the most
+// significant bit of a byte); and index of the first one. Types: T of the arrays, C to compute with.
 #pragma once
 
 struct Axes {
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(256) numbers_of_bits(
     }
 }
 
-// Whether element a at i comes before b at j: nan first, then the larger (or smaller), then the one in front.
+// True if element a at i comes before b at j: nan first, then the larger (or smaller), then the lower index.
 __device__ __forceinline__ bool ahead(C a, int64 i, C b, int64 j, int smallest) {
     bool wild = a != a, other = b != b;
     if (wild != other) return wild;
@@ -50,16 +50,16 @@ __device__ __forceinline__ bool ahead(C a, int64 i, C b, int64 j, int smallest) 
 
 struct Positions {
     const T *data;
-    T *out;           // of the only stretch
-    C *values;        // else the best of each stretch
+    T *out;           // result if there is only one chunk
+    C *values;        // otherwise the best of each chunk
     int64 *places;
     uint32 lines, length, stretch;
     Divisor inner;
     int smallest, across;  // across: threadIdx.x counts neighbouring lines, else it shares one
 };
 
-// The best of a line: threads of a block, a power of two of them, read it with a step, then the better of each two
-// is taken until one is left.
+// The best of a line: threads of a block, a power of two of them, read it with a stride, then a tree reduction
+// keeps the better of each two.
 extern "C" __global__ void __launch_bounds__(256) extreme_positions(Positions s) {
     __shared__ C values[256];
     __shared__ int64 places[256];
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(256) extreme_positions(Positions s)
     }
 }
 
-// The best of the stretches.
+// The best of the chunks.
 extern "C" __global__ void __launch_bounds__(256) best_positions(Positions s, int stretches) {
     MX_EACH(line, s.lines) {
         C best = s.values[line];

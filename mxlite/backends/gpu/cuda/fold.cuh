@@ -1,11 +1,11 @@
-// Sums, products, maxima and minima, over any axes, of an expression of up to three arrays that broadcast.
+// Reductions (sum, product, maximum, minimum) over any axes of an expression of up to three broadcast arrays.
 //
 //     out[k] = finish(combine over f of map(x[k, f], y[k, f], z[k, f]))
 //
-// k stands for up to three kept axes, f for up to three folded ones. Types: T of the arrays, C to compute with; WIDTH
-// elements are read at once. What map, combine and finish are is a number: the branch is the same for all threads,
-// and is taken once for a pack of 16 bytes. blockIdx.y is one of several stretches of f, each with a result of its
-// own, where there are few results and much to read.
+// k stands for up to three kept axes, f for up to three reduced ones. Types: T of the arrays, C to compute with; WIDTH
+// elements are read at once. map, combine and finish are given as numbers: the branch is the same for all threads,
+// and is taken once per pack of 16 bytes. blockIdx.y is one of several chunks of f, each with its own result, if
+// there are few results and many inputs.
 #pragma once
 
 enum { SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT, QUOTIENT, BY_DIVISOR,
@@ -15,17 +15,17 @@ enum { PLAIN, DIVIDED, ROOT, LOGARITHM, NEGATED, TRUE_OR_NOT, FINITE };
 
 struct Operand {
     const T *at;
-    int64 kept[3], folded[3];  // elements from one to the next along each axis, 0 where it is stretched
+    int64 kept[3], folded[3];  // strides in elements along each axis, 0 where it is broadcast
 };
 
 struct Fold {
-    Operand x, y, z;  // y and z may be absent; x never is stretched
+    Operand x, y, z;  // y and z may be absent; x is never broadcast
     const C *shift;   // a number for each result, or none
     void *out;
     double number;
-    uint32 outputs, length, stretch, group;  // length and stretch of f, in packs where f has the last axis
+    uint32 outputs, length, stretch, group;  // length and chunk of f, in packs if f has the last axis
     Divisor kept1, kept2, folded1, folded2;  // lengths of all axes but the first; the last one in packs
-    int kind, map, combine, finish, vector, simple;  // simple: x alone, and one folded axis
+    int kind, map, combine, finish, vector, simple;  // simple: x alone, and one reduced axis
 };
 
 struct Combine {
@@ -40,7 +40,7 @@ struct Combine {
 #else
             case ADD: return a + b;
             case MULTIPLY: return a * b;
-            // nan leaves by a branch of its own: else registers are spilled around the division that finishes
+            // nan is handled by a separate branch: otherwise registers are spilled around the division
             case LARGEST: if (b != b) return b; return mx_max(a, b);
             default: if (b != b) return b; return mx_min(a, b);
 #endif
@@ -83,7 +83,7 @@ template <int N> __device__ __forceinline__ void mapped(const Fold &f, C *x, con
         case PRODUCT: MX_PACK(a * b);
         case QUOTIENT: MX_PACK(a / b);
         case BY_DIVISOR: MX_PACK(b / c / c * a);
-        case WHERE_GE: MX_PACK(b < c ? C(0) * a : a);  // nan is not to hide
+        case WHERE_GE: MX_PACK(b < c ? C(0) * a : a);  // nan must not be hidden
         case WHERE_GT: MX_PACK(b > c ? a : C(0) * a);
         case WHERE_LE: MX_PACK(b > c ? C(0) * a : a);
         case WHERE_LT: MX_PACK(b < c ? a : C(0) * a);
@@ -156,8 +156,8 @@ __device__ __forceinline__ void pack_of(const Fold &f, const int64 *start, uint3
     mapped<N>(f, x, y, z, shift);
 }
 
-// Packs i, i + step, ... below `end`, combined into `total` one after another; of sums and sums of squares, which
-// are what is asked for most, four are on their way at once.
+// Packs i, i + step, ... below `end`, combined into `total` one after another; for sums and sums of squares, the most
+// frequent cases, four are loaded at once.
 template <int N>
 __device__ __forceinline__ void folded(const Fold &f, const int64 *start, uint32 i, uint32 end, uint32 step, int width,
                                        int columns, C shift, C *total) {
@@ -188,7 +188,7 @@ __device__ __forceinline__ void starts(const Fold &f, uint32 output, int width, 
     start[2] = offset(f.z.kept, p, width);
 }
 
-// The last axis is folded: a group of threads for each result.
+// The last axis is reduced: a group of threads for each result.
 template <int N> __device__ __forceinline__ void fold_lines(const Fold &f) {
     __shared__ C room[32];
     uint32 lane = threadIdx.x % f.group;
@@ -212,7 +212,7 @@ template <int N> __device__ __forceinline__ void fold_lines(const Fold &f) {
     if (there && lane == 0) finished(f, (int64)blockIdx.y * f.outputs + output, whole, shift);
 }
 
-// The last axis is kept: a thread has N results next to each other, threadIdx.y shares what is folded.
+// The last axis is kept: a thread has N neighbouring results, threadIdx.y shares the reduced axes.
 template <int N> __device__ __forceinline__ void fold_columns(const Fold &f) {
     __shared__ C room[256 * N];
     uint32 pack = blockIdx.x * blockDim.x + threadIdx.x, packs = f.outputs / N;

@@ -1,4 +1,4 @@
-// Functions of numbers that expressions (math.cuh) do not have, in float and double.
+// Functions that expressions (math.cuh) do not have, in float and double.
 #pragma once
 
 #define MX_FUNCTION(name, narrow, wide)                                            \
@@ -42,7 +42,7 @@ template <> __device__ __forceinline__ int64 mx_mod<int64>(int64 x, int64 y) {
     return r && (r < 0) != (y < 0) ? r + y : r;
 }
 
-// The whole number that is nearest to x / y among those not above it, of which mx_mod is the rest.
+// The largest integer not above x / y, up to rounding, of which mx_mod is the remainder.
 template <typename C> __device__ __forceinline__ C mx_floor_divide(C x, C y) {
     if (y == C(0)) return x / y;
     C r = mx_fmod(x, y), q = (x - r) / y;
@@ -52,7 +52,7 @@ template <typename C> __device__ __forceinline__ C mx_floor_divide(C x, C y) {
     return q - below > C(0.5) ? below + C(1) : below;
 }
 
-// The nearest whole number, halves away from 0; the part that is cut off, doubled and cut again, is the step outwards.
+// Nearest integer, halves away from 0; the truncated fraction, doubled and truncated, is the step outwards.
 template <typename C> __device__ __forceinline__ C mx_round(C x) {
     C whole = mx_trunc(x), step = x - whole;
     return whole + mx_trunc(step + step);
@@ -69,7 +69,7 @@ __device__ __forceinline__ int64 shifted_left(int64 x, int64 y) {
 
 __device__ __forceinline__ int64 shifted_right(int64 x, int64 y) { return x >> (y < 0 || y > 63 ? 63 : y); }
 
-// -- derivatives of log gamma and the inverse of erf, in double, as mxlite/ops has them and says where they are from
+// -- derivatives of log gamma and the inverse of erf, in double, as in mxlite/ops, where the sources are named
 
 __device__ __constant__ const double BERNOULLI[9] = {
     1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730, 7.0 / 6, -3617.0 / 510, 43867.0 / 798};
@@ -107,7 +107,7 @@ __device__ inline double mx_polygamma(int n, double x) {
     if (!mirrored) return total;
     double row[25], slope[25], power = pi;
     for (int k = 0; k < 25; ++k) row[k] = k == 1;
-    for (int i = 0; i < n; ++i) {  // the derivative of a polynomial in the cotangent
+    for (int i = 0; i < n; ++i) {  // differentiate a polynomial in the cotangent
         for (int k = 0; k < 24; ++k) slope[k] = (k + 1) * row[k + 1];
         for (int k = 0; k < 25; ++k) row[k] = (k < 24 ? -slope[k] : 0) - (k >= 2 ? slope[k - 2] : 0);
         power *= pi;

@@ -1,16 +1,16 @@
-// Matrix products by tiles: a block makes BM x BN numbers of the result, a thread RM x RN of them in registers.
+// Matrix products by tiles: a block computes BM x BN results, a thread RM x RN of them in registers.
 //
-// Each step brings BK numbers of every row and column of the tile into shared memory as numbers of type C, laid out
-// as [k][line] for both sides, so that a thread reads its lines in packs of four. There are two buffers: what the
-// next step needs is on its way from memory, in registers, while this step is computed.
+// Each step loads BK numbers of every row and column of the tile into shared memory as numbers of type C, laid out
+// as [k][row or column] for both sides, so that a thread reads them in packs of four. There are two buffers: the
+// operands of the next step are being loaded into registers while this step is computed.
 #pragma once
 
-// One side of the product: LINES rows of a, or columns of b. `along_k`: neighbours in memory lie along k.
+// One operand of the product: LINES rows of a, or columns of b. `along_k`: k is the contiguous axis.
 template <typename T, typename C, int LINES, int BK, int THREADS> struct Side {
     static constexpr int SHARE = LINES * BK / THREADS;
     static constexpr int PACK = SHARE * sizeof(T) < 16 ? SHARE : 16 / sizeof(T);
     static constexpr int COUNT = LINES * BK / PACK / THREADS;
-    static constexpr int PITCH = LINES + 4;  // packs of four stay whole, and rows begin in different banks
+    static constexpr int PITCH = LINES + 4;  // packs of four stay aligned, and rows begin in different banks
     static_assert(COUNT * PACK * THREADS == LINES * BK, "every thread brings as much");
 
     Pack<T, PACK> held[COUNT];
@@ -30,7 +30,7 @@ template <typename T, typename C, int LINES, int BK, int THREADS> struct Side {
         }
     }
 
-    // What lies behind the end counts as 0 and is not touched.
+    // Elements beyond the end count as 0 and are not accessed.
     static __device__ __forceinline__ void get(Pack<T, PACK> &to, const T *row, int begin, int end, bool packs) {
         if (packs && begin <= end - PACK) {
             to = *(const Pack<T, PACK> *)(row + begin);
@@ -53,8 +53,8 @@ template <typename T, typename C, int LINES, int BK, int THREADS> struct Side {
     }
 };
 
-// What is applied to every number of a result. One is chosen as text: in the loop over a thread's numbers, which is
-// unrolled, code of all of them would take registers and seconds of compiling.
+// Epilogue applied to every result. It is selected in the source text: in the loop over a thread's results, which is
+// unrolled, the code of all variants would take registers and seconds of compilation.
 struct Plain { template <typename C> static __device__ __forceinline__ C of(C x) { return x; } };
 struct Rectified { template <typename C> static __device__ __forceinline__ C of(C x) { return mx_max(x, C(0)); } };
 struct Gelu { template <typename C> static __device__ __forceinline__ C of(C x) { return x * mx_normal(x); } };
@@ -64,7 +64,7 @@ struct GeluTanh {
     }
 };
 
-// What a gradient is multiplied by, taken from what forward made (the rectifier) or was given (the others).
+// Factor of a gradient, from the output of forward (the rectifier) or from its input (the others).
 struct One {
     static constexpr bool READS = false;
     template <typename C> static __device__ __forceinline__ C of(C x) { return C(1); }
@@ -88,8 +88,8 @@ struct GeluTanhSlope {
     }
 };
 
-// What becomes of a sum of products. bias_at: 0 there is none, 1 one for each column, 2 for each row. `added` and `known`
-// lie as c does, and `added` may be c: who writes a number has read what is added to it.
+// Finishes a sum of products. bias_at: 0 no bias, 1 one for each column, 2 for each row. `added` and `known` have c's
+// layout, and `added` may alias c: each thread reads the addend of an element before it writes the element.
 template <typename O, typename C, typename Activation, typename Slope> struct Finish {
     const O *added, *bias, *known;
     int64 pitch;
@@ -107,7 +107,7 @@ template <typename O, typename C, typename Activation, typename Slope> struct Fi
 };
 
 // The sum over steps [first, last) into `sum`: step s is k from s % steps * BK on of the product s / steps of those
-// that are added up, `more_a` and `more_b` elements apart.
+// that are summed, `more_a` and `more_b` elements apart.
 template <typename T, typename C, int BM, int BN, int BK, int RM, int RN>
 __device__ __forceinline__ void multiply_tile(
     C (&sum)[RM][RN], const T *a, const T *b, int m, int n, int k, int64 lda, int64 ldb, bool a_along_k,

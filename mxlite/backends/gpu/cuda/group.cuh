@@ -1,5 +1,5 @@
-// Numbers of several threads made one. A group is 1, 2, 4, ..., 32 neighbours of a warp, or a whole block of full
-// warps. The order is always the same, and every thread of the group gets the same bits.
+// Reductions over several threads. A group is 1, 2, 4, ..., 32 neighbours of a warp, or a whole block of full
+// warps. The order is fixed, and every thread of the group gets the same bits.
 #pragma once
 
 struct Sum {
@@ -19,7 +19,7 @@ template <typename F, typename C> __device__ __forceinline__ C of_group(C x, uin
         x = f(x, other);
     }
     if (group > 32) {
-        __syncthreads();  // until here somebody may read what was there
+        __syncthreads();  // the previous content may still be read
         if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
         __syncthreads();
         x = room[0];
@@ -28,7 +28,7 @@ template <typename F, typename C> __device__ __forceinline__ C of_group(C x, uin
     return x;
 }
 
-// N elements as numbers: one instruction where they lie on a multiple of their size.
+// N elements as numbers: one instruction if they are aligned to their size.
 template <int N, typename C, typename T> __device__ __forceinline__ void take(const T *from, int vector, C *x) {
     if (vector) {
         Pack<T, N> pack = *(const Pack<T, N> *)from;

@@ -1,16 +1,16 @@
-// Images (N, C, H, W): repeated, as columns of windows, and normalized by neighbouring channels.
+// Images (N, C, H, W): upsampling, im2col, and normalization across neighbouring channels.
 #pragma once
 
 enum { MOST_IMAGES = 8 };
 
-// Some images of which pixel (i, j) stands for rows x columns pixels of the larger one.
+// A number of images whose pixel (i, j) becomes rows x columns pixels of the larger image.
 struct Images {
     T *at[MOST_IMAGES];
     int rows[MOST_IMAGES], columns[MOST_IMAGES];
     int count;
 };
 
-// Of `plane` elements of each sample, of out_plane of which they are those from `start` on: sums of the images.
+// Sums of the images; each sample's `plane` elements are those from `start` on of out_plane elements.
 extern "C" __global__ void __launch_bounds__(256) repeat_pixels(
     int64 n, T *out, Images images, int h, int w, int plane, int out_plane, int start) {
     MX_EACH(at, n) {
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) repeat_pixels(
     }
 }
 
-// The gradient: sums of rows x columns pixels; `plane` elements of each sample are made of (h * rows, w * columns) ones.
+// The gradient: sums of rows x columns pixels; `plane` elements of each sample come from (h * rows, w * columns) ones.
 extern "C" __global__ void __launch_bounds__(256) sum_pixels(
     int64 n, const T *d_out, T *d_x, int rows, int columns, int h, int w, int plane, int out_plane, int start) {
     MX_EACH(at, n) {
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256) columns_of(int64 n, const T *i
     }
 }
 
-// images[map, place] = the sum of the columns that were taken there, tap by tap.
+// images[map, place] = the sum of the columns that were taken from there, tap by tap.
 extern "C" __global__ void __launch_bounds__(256) images_of(int64 n, const T *columns, T *images, Windows w) {
     MX_EACH(at, n) {
         uint32 rest = (uint32)at;
@@ -121,7 +121,7 @@ __device__ __forceinline__ A near_sum(const X *x, int64 at, int channels, int in
     return total;
 }
 
-// factor = (knorm + share * sum of squares nearby) ** -beta; out = data * factor, where there is an array for it.
+// factor = (knorm + share * sum of squares nearby) ** -beta; out = data * factor, where arrays are given for them.
 extern "C" __global__ void __launch_bounds__(256) lrn_factor(
     int64 n, const T *data, T *out, A *factor, int channels, int inner, int reach, double share, double knorm,
     double beta) {

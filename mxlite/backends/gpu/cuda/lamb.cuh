@@ -1,10 +1,10 @@
-// What LAMB's kernels share (see kernels/optim/lamb.py): sums over the threads of a block, and a layer's factor.
+// Common parts of LAMB's kernels (see kernels/optim/lamb.py): sums over the threads of a block, and a layer's factor.
 #pragma once
 
 #define WARPS (THREADS / 32)
 
-// The sums of a and of b over all threads, in every one of them; always added in the same order. Ends with a
-// barrier before shared memory may be written again.
+// The sums of a and of b over all threads, known to each; always added in the same order. Ends with a
+// barrier before shared memory may be overwritten.
 __device__ __forceinline__ void block_sums(double &a, double &b) {
     __shared__ double kept[2 * WARPS];
     for (int by = 16; by; by /= 2) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void block_sums(double &a, double &b) {
     }
 }
 
-// |weight| / |direction|, the first cut to bounds that are not negative; 1 where one of both is 0.
+// |weight| / |direction|, the first clamped to nonnegative bounds; 1 if one of both is 0.
 __device__ __forceinline__ double layer_ratio(double weight, double direction, double lower, double upper) {
     if (lower >= 0) weight = weight < lower ? lower : weight;
     if (upper >= 0) weight = weight > upper ? upper : weight;

@@ -1,6 +1,6 @@
-// Small matrices, many at a time: products with triangles, triangular systems, factors, inverses; see
-// mxlite/ops/linalg/factorizations.py. A is float or double, matrices are (batch, rows, columns). What has no answer, as the
-// root of a matrix that is not positive definite, becomes nan or inf: a kernel has nobody to tell.
+// Batches of small matrices: triangular products and systems, factorizations, inverses; see
+// mxlite/ops/linalg/factorizations.py. A is float or double, matrices are (batch, rows, columns). Undefined results,
+// such as the root of a matrix that is not positive definite, become nan or inf: a kernel cannot raise errors.
 #pragma once
 
 enum { WHOLE_MATRIX, LOWER, UPPER, MIRRORED };
@@ -14,7 +14,7 @@ struct Matrices {
     A *out;
     double alpha;
     int rows, columns, inner;       // of op(x) @ op(y)
-    int turn_x, turn_y, part_x, part_y, part_out, add;  // parts of x and y as they are stored
+    int turn_x, turn_y, part_x, part_y, part_out, add;  // stored triangles of x and y
 };
 
 __device__ __forceinline__ A entry(const A *m, int i, int j, int rows, int columns, int turn, int part) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ A entry(const A *m, int i, int j, int rows, int colum
     return kept(part, a, b) ? m[(int64)a * (turn ? rows : columns) + b] : (A)0;
 }
 
-// out (+)= alpha * op(x) @ op(y), what is outside of its part 0, or above the diagonal as below.
+// out (+)= alpha * op(x) @ op(y); elements outside of `part_out` are 0, or MIRRORED from below the diagonal.
 extern "C" __global__ void __launch_bounds__(256) multiply(int64 n, Matrices s) {
     MX_EACH(at, n) {
         uint32 place = (uint32)at, plane = s.rows * s.columns, rest = place % plane;
@@ -44,14 +44,14 @@ extern "C" __global__ void __launch_bounds__(256) multiply(int64 n, Matrices s) 
 }
 
 // op(triangle) @ out = alpha * b, or out @ op(triangle) = alpha * b: a thread for each column, or row, of out. Without
-// b it is 1 on the diagonal.
+// b it is the identity.
 extern "C" __global__ void __launch_bounds__(256) solve(
     int64 n, const A *triangle, const A *b, A *out, int size, int others, int lower, int turn, int right, double alpha) {
     MX_EACH(at, n) {
         int64 matrix = (uint32)at / others, other = at - matrix * others;
         const A *t = triangle + matrix * size * size;
         int64 base = matrix * size * others + (right ? other * size : other), step = right ? 1 : others;
-        // From the right it is the system of the matrix turned over.
+        // From the right it is the system of the transposed matrix.
         int turned = turn != right;
         bool upward = (lower != 0) == (turned == 0);
         for (int count = 0; count < size; ++count) {
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) solve(
     }
 }
 
-// Lower factors of the symmetric parts: a block for each matrix, column after column.
+// Lower factors of the symmetric triangles: a block for each matrix, column after column.
 extern "C" __global__ void __launch_bounds__(256) factor(const A *x, A *out, int size) {
     x += (int64)blockIdx.x * size * size;
     out += (int64)blockIdx.x * size * size;
@@ -89,8 +89,8 @@ extern "C" __global__ void __launch_bounds__(256) factor(const A *x, A *out, int
     }
 }
 
-// Inverses and determinants by elimination with the largest pivot of each column: a block for each matrix. `work` has
-// a copy of it. sign and logarithm of the determinant's size where they are asked for.
+// Inverses and determinants by elimination with column pivoting: a block for each matrix. `work` has
+// a copy of it. Writes sign and logarithm of the absolute determinant if requested.
 extern "C" __global__ void __launch_bounds__(256) eliminate(
     const A *x, A *work, A *inverse, A *determinant, A *sign, A *logarithm, int size) {
     __shared__ int pivot;
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(256) eliminate(
         sum += mx_log(mx_abs(head));
         direction = head < (A)0 ? -direction : head == (A)0 ? (A)0 : direction;
         __syncthreads();
-        // Column k holds the factors, so it is left as it is.
+        // Column k holds the factors, so it is not changed.
         for (int64 at = threadIdx.x; at < area; at += blockDim.x) {
             int i = (int)(at / size), j = (int)(at % size);
             if (i == k || (!inverse && i < k)) continue;
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(256) eliminate(
     }
 }
 
-// out = transposed inverse * factor of each matrix; 0 where the determinant says that there is none.
+// out = transposed inverse * factor of each matrix; 0 if the determinant is 0.
 extern "C" __global__ void __launch_bounds__(256) scale_turned(
     int64 n, const A *inverse, const A *head, const A *determinant, A *out, int size, int logarithm) {
     MX_EACH(at, n) {
@@ -179,12 +179,12 @@ extern "C" __global__ void __launch_bounds__(256) over_diagonal(int64 n, const A
     }
 }
 
-// out = scale * the lower triangle of x, 0 where there is no x.
+// out = scale * the lower triangle of x, 0 if there is no x.
 extern "C" __global__ void __launch_bounds__(256) keep_triangle(int64 n, const A *x, A *out, int size, double scale) {
     MX_EACH(at, n) out[at] = x && at % size <= at / size % size ? x[at] * (A)scale : (A)0;
 }
 
-// Between matrices and the vectors of a triangle: of a lower one row by row, of an upper one column by column.
+// Copies between matrices and packed triangles: a lower one row by row, an upper one column by column.
 extern "C" __global__ void __launch_bounds__(256) triangle_vector(
     int64 n, const A *in, A *out, int size, int offset, int upper, int length, int extract) {
     MX_EACH(at, n) {

@@ -1,4 +1,4 @@
-// Rows of a table by number, and back. A unit is what is copied at once: 1, 2, 4, 8 or 16 bytes.
+// Gather of rows of a table by index, and scatter. A unit of 1, 2, 4, 8 or 16 bytes is copied at once.
 #pragma once
 
 struct alignas(16) Unit16 { uint64 half[2]; };
@@ -8,7 +8,7 @@ struct Lookup {
     void *out;
     int64 units;           // of the result
     Divisor inner, count;  // units of a row, indices
-    int64 length, outer;   // rows of the table for each of the outer axes
+    int64 length, outer;   // rows of the table for each index of the outer axes
     int kind, wrap;
 };
 

@@ -1,8 +1,8 @@
-// What one step of an elementwise expression computes (see backends/elementwise/expression.py), in float and double.
+// Steps of elementwise expressions (see backends/elementwise/expression.py), in float and double.
 #pragma once
 
-// nan wins from either side; of 0.0 and -0.0 the second is taken, as numpy's vector code does. Functions, since what they
-// are given may be a shuffle, which all lanes of a warp have to meet at once, and once.
+// nan wins from either side; of 0.0 and -0.0 the second is taken, as in numpy's vector code. Functions, since an
+// argument may be a shuffle, which all lanes of a warp must execute exactly once.
 template <typename C> __device__ __forceinline__ C mx_max(C a, C b) { return b != b ? b : a != a ? a : a > b ? a : b; }
 template <typename C> __device__ __forceinline__ C mx_min(C a, C b) { return b != b ? b : a != a ? a : a < b ? a : b; }
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ float mx_cbrt(float x) { return cbrtf(x); }
 __device__ __forceinline__ double mx_cbrt(double x) { return cbrt(x); }
 __device__ __forceinline__ float mx_fma(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double mx_fma(double a, double b, double c) { return fma(a, b, c); }
-// The share of the normal distribution below x; erfc keeps the digits of the far left.
+// Cumulative normal distribution at x; erfc keeps the precision of the lower tail.
 __device__ __forceinline__ float mx_normal(float x) { return 0.5f * erfcf(x * -0.70710678118654752f); }
 __device__ __forceinline__ double mx_normal(double x) { return 0.5 * erfc(x * -0.70710678118654752); }
 

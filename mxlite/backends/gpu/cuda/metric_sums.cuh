@@ -1,12 +1,12 @@
-// What a batch adds to a metric; see mxlite/ops/reduce/metric_sums.py. Types: T of predictions, A to compute in. Rows are shared
-// out by their number alone, and threads are added up in a fixed order. Several blocks leave their sums to `add_up`.
+// Update of a metric by a batch; see mxlite/ops/reduce/metric_sums.py. Types: T of predictions, A to compute in. The
+// split of rows depends only on their number, and threads are summed in a fixed order. Several blocks use `add_up`.
 #pragma once
 
 struct Metric {
     const void *label, *pred;
     double *sums;          // of the batches before, and of the last one
-    const float *taken;    // whether that one counts
-    double *parts;         // two numbers of each block, where there are several
+    const float *taken;    // whether the last one counts
+    double *parts;         // two numbers per block, if there are several
     int64 rows, classes, inner;  // element k of row r: pred[(r / inner * classes + k) * inner + r % inner]
     double floor, eps, ignore, divisor;
     int kind, ignores, clips, top, of, blocks;
@@ -14,7 +14,7 @@ struct Metric {
 
 enum { ABSOLUTE, SQUARE, ROOT };
 
-// What all threads of a block come to, for thread 0.
+// Total over the threads of a block, for thread 0.
 __device__ __forceinline__ void over_block(double &sum, double &count) {
     __shared__ double room[2][8];
     for (int by = 16; by; by /= 2) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void add_batch(double sum, double count, const Metric
     s.sums[3] = count;
 }
 
-// The sums of a thread's rows, and how many they count for.
+// Adds the sums of a thread's rows, and the number of rows.
 __device__ __forceinline__ void leave(double sum, double count, const Metric &s) {
     over_block(sum, count);
     if (threadIdx.x) return;
@@ -55,12 +55,12 @@ __device__ __forceinline__ void leave(double sum, double count, const Metric &s)
     }
 }
 
-// The same where the batch counts for `count`, whatever its rows are.
+// The same if the batch has weight `count`, whatever its rows are.
 __device__ __forceinline__ void leave_batch(double sum, double count, const Metric &s) {
     leave(sum, blockIdx.x == 0 && threadIdx.x == 0 ? count : 0, s);
 }
 
-// One block: the sums of the others. Of `differences` a batch counts once, however many pairs it has.
+// One block: the sums of the others. For `differences` a batch has weight 1, whatever its number of pairs.
 extern "C" __global__ void __launch_bounds__(256, 4) add_up(Metric s) {
     double sum = 0, count = 0;
     for (int b = threadIdx.x; b < s.blocks; b += 256) {
@@ -79,7 +79,7 @@ __device__ __forceinline__ const T *row_of(const Metric &s, int64 row) {
     return (const T *)s.pred + row / s.inner * s.classes * s.inner + row % s.inner;
 }
 
-// Whether score x at k comes before the best so far: larger, nan above all, and the first of equals.
+// True if score x at k is better than the best so far: larger, nan above all, ties to the first.
 __device__ __forceinline__ bool wins(A x, int64 k, A best, int64 at, int64 classes) {
     return k < classes && (at == classes || x > best || (x != x && best == best)
                            || ((x == best || (x != x && best != best)) && k < at));
@@ -89,7 +89,7 @@ __device__ __forceinline__ bool is_hit(const Metric &s, int64 row, int64 at) {
     return (int)whole(s.label, s.kind, row) == (int)at;
 }
 
-// How often the first of the largest is the label: a warp for each row, or a thread where there are few classes.
+// Number of rows whose argmax is the label: a warp for each row, or a thread if there are few classes.
 extern "C" __global__ void __launch_bounds__(256, 4) hits(Metric s) {
     int lane = threadIdx.x % 32;
     double sum = 0;
@@ -126,13 +126,13 @@ extern "C" __global__ void __launch_bounds__(256, 4) few_hits(Metric s) {
     leave_batch(sum, (double)s.rows, s);
 }
 
-// Whether a score comes before the label's.
+// True if a score ranks before the label's.
 __device__ __forceinline__ bool is_before(A x, int64 k, A own, int64 label) {
     bool larger = x != x ? own == own : x > own, alike = x == own || (x != x && own != own);
     return larger || (alike && k < label);
 }
 
-// How often fewer than `top` scores come before the label's; as `hits`.
+// Number of rows with fewer than `top` scores ranked before the label's; like `hits`.
 extern "C" __global__ void __launch_bounds__(256, 4) ranks(Metric s) {
     int lane = threadIdx.x % 32;
     double sum = 0;

@@ -1,11 +1,11 @@
-// Random classes: of rows of probabilities, and rows in random order; see mxlite/ops/random/multinomial.py.
+// Random classes by rows of probabilities, and shuffles of rows; see mxlite/ops/random/multinomial.py.
 #pragma once
 
-// Sums of the probabilities of each row, divided by the last: a block for each row. One thread adds, in the order of the
-// reference, so that bits are the same; all read and write for it.
+// Cumulative probabilities of each row, divided by the last: a block for each row. One thread adds, in the order of the
+// reference, so that bits are the same; all threads load and store for it.
 extern "C" __global__ void __launch_bounds__(128) cumulate(
     const void *data, double *sums, int kind, int classes) {
-    const int STRETCH = 1024;  // a multiple of 128: who divides a sum is who wrote it
+    const int STRETCH = 1024;  // a multiple of 128: the thread that divides a sum has written it
     __shared__ double stretch[STRETCH], whole_row;
     int64 row = (int64)blockIdx.x * classes;
     double total = 0;
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(128) cumulate(
     for (int c = threadIdx.x; c < classes; c += 128) sums[row + c] /= whole_row;
 }
 
-// The first class whose sum is above a uniform number; `local` is the row's place among those of a search.
+// The first class with a sum above a uniform number; `local` is the row's index within a search.
 extern "C" __global__ void __launch_bounds__(256) choose_classes(
     int64 n, const double *sums, const void *data, void *out, void *prob, const uint64 *state, uint32 stream,
     int classes, int each, int rows, int kind, int out_kind) {
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) choose_classes(
     }
 }
 
-// d_data[row, class] = the sum of d_prob / data over the numbers of the row that are this class.
+// d_data[row, class] = the sum of d_prob / data over the samples of the row that have this class.
 extern "C" __global__ void __launch_bounds__(256) chosen_gradient(
     int64 n, const void *d_prob, const void *data, const void *out, void *d_data, int classes, int each, int kind,
     int out_kind) {
@@ -61,13 +61,13 @@ extern "C" __global__ void __launch_bounds__(256) chosen_gradient(
     }
 }
 
-// Keys of 64 random bits whose lower bits are the row.
+// Keys of 64 random bits whose lower bits are the row index.
 extern "C" __global__ void __launch_bounds__(256) shuffle_keys(
     int64 n, int64 *keys, const uint64 *state, uint32 stream, uint64 mask) {
     MX_EACH(at, n) {
         Four bits = drawn(state, stream, at >> 1);
         uint64 low = at & 1 ? bits.at[2] : bits.at[0], high = at & 1 ? bits.at[3] : bits.at[1];
-        // As whole numbers with a sign, in the order of those without.
+        // As signed integers, in the order of the unsigned ones.
         keys[at] = (int64)((((high << 32 | low) & ~mask) | (uint64)at) ^ 1ull << 63);
     }
 }

@@ -1,6 +1,6 @@
 // Normalization along an axis that is not the last, forward and backward: a thread for each column of (rows, length,
-// inner), which goes through it three times. Neighbouring threads read neighbouring numbers. Types: rows.cuh.
-// Element j of column (r, p) has gamma number r % groups * channels + j.
+// inner), which reads it three times. Neighbouring threads read neighbouring numbers. Types: rows.cuh.
+// Element j of column (r, p) has the gamma with index r % groups * channels + j.
 #pragma once
 
 struct Column {

@@ -1,10 +1,10 @@
-// Lines in order: of arrays (outer, length, inner) each line along `length` by itself. K is the type of keys, whole
-// numbers without a sign that are ordered as the elements are; see mxlite/ops/index/order.py. A key and its place in the line
-// are never equal to another pair, so that every way to order them keeps equals in their order.
+// Sorting along an axis: arrays (outer, length, inner) are sorted along `length`. K is the type of keys, unsigned
+// integers in the order of the elements; see mxlite/ops/index/order.py. Pairs of key and index are distinct, so that
+// every sorting algorithm is stable on them.
 //
-// Tiles of up to 1024 pairs are put in order in shared memory (K. Batcher, 1968, "Sorting networks and their
-// applications"), then runs are merged, two and two: a pair's place in the longer run is its place in its own plus
-// how many of the other run come before it, found by bisection. Only the `first` pairs of a line are ever moved.
+// Tiles of up to 1024 pairs are sorted in shared memory (K. Batcher, 1968, "Sorting networks and their
+// applications"), then runs are merged pairwise: a pair's rank in the merged run is its rank in its own plus the
+// number of pairs of the other run that precede it, found by bisection. Only the `first` pairs of a line are written.
 #pragma once
 
 enum { SLOTS = 1024 };
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(512) sort_tiles(Order s) {
     }
 }
 
-// Runs of `run` pairs to runs of two times as many.
+// Merges runs of `run` pairs to runs of twice the length.
 extern "C" __global__ void __launch_bounds__(256) merge_runs(int64 n, Order s, uint32 run) {
     MX_EACH(at, n) {
         int64 line = at / s.length;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void move_element(void *out, int64 to, const void *in
     else ((uint8 *)out)[to] = ((const uint8 *)in)[from];
 }
 
-// The first pairs of every line: elements, positions of type `kind`, places, and 1 to `mask` where they are.
+// Outputs for the first pairs of every line: elements, positions of type `kind`, indices, and a mask of ones.
 extern "C" __global__ void __launch_bounds__(256) write_order(
     int64 n, Order s, void *values, void *positions, int *places, void *mask, int kind, int item) {
     MX_EACH(at, n) {

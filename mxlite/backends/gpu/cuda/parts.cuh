@@ -1,8 +1,8 @@
-// Parts of arrays that stay, go or come from elsewhere: sequences by their lengths, triangles of matrices. U is what
-// holds an element of 1, 2, 4 or 8 bytes.
+// Selection of parts of arrays: sequences by their lengths, triangles of matrices. U is an unsigned type of the
+// element's size: 1, 2, 4 or 8 bytes.
 #pragma once
 
-// Data of (T, B, rest), or (B, T, rest) where the samples come first; `lengths` has B numbers, or is missing.
+// Data of (T, B, rest), or (B, T, rest) if the samples come first; `lengths` has B numbers, or is absent.
 struct Sequences {
     const void *data, *lengths;
     void *out;
@@ -62,7 +62,7 @@ template <typename U> __device__ __forceinline__ void turned(int64 n, const Sequ
     }
 }
 
-// Matrices of which one side of the diagonal k stays.
+// Matrices of which one side of the diagonal k is kept.
 template <typename U>
 __device__ __forceinline__ void triangle(int64 n, const U *data, U *out, int rows, int columns, int k, int lower) {
     MX_EACH(at, n) {

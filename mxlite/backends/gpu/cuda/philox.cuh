@@ -2,7 +2,7 @@
 //
 //     counter = (block, stream, step low, step high)      key = (seed low, seed high)
 //
-// `state` is [seed, step] in device memory, read when a kernel runs: so a captured step draws anew each time.
+// `state` is [seed, step] in device memory, read when a kernel runs: so each replay of a captured step draws anew.
 #pragma once
 
 struct Four {
@@ -31,5 +31,5 @@ __device__ __forceinline__ Four drawn(const uint64 *state, uint32 stream, int64 
     return philox((uint32)block, stream, state[1], state[0]);
 }
 
-// In [0, 1), of the upper 24 bits.
+// A number in [0, 1) from the upper 24 bits.
 __device__ __forceinline__ float uniform24(uint32 bits) { return (float)(int)(bits >> 8) * 5.9604644775390625e-8f; }

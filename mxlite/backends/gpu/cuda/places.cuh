@@ -1,8 +1,8 @@
-// Rows by place: what indices name becomes the number of a row, then rows are read there, or written.
+// Gather and scatter of rows: indices are converted to row numbers, then rows are read there, or written.
 //
-// A row that is no row, as an index is out of range, has the place -1 - r, r being the nearest row: what is read there
-// is nan, and nan is written to r, since a kernel has nobody to tell. Where several updates go to one row the last one
-// stays: its number is found by a maximum of whole numbers, which has no order.
+// If an index is out of range, its row number is -1 - r, r being the nearest row: reads give nan, and writes store
+// nan in r, since a kernel cannot raise errors. If several updates go to one row the last one wins: it is found by an
+// integer maximum, which does not depend on the order.
 #pragma once
 
 enum { MOST_AXES = 8, NOBODY = 0x7fffffff };
@@ -18,7 +18,7 @@ __device__ __forceinline__ int64 counted_from_ends(int64 index, int64 length, in
     return index < 0 ? 0 : length - 1;
 }
 
-// Indices (depth, n): the numbers of rows along `depth` axes. negative: whether those below 0 count from the end.
+// Row numbers of indices (depth, n) along `depth` axes. negative: whether those below 0 count from the end.
 extern "C" __global__ void __launch_bounds__(256) places_of_rows(
     int64 n, int64 *places, const void *indices, int kind, int depth, int negative, const __grid_constant__ Axes axes) {
     MX_EACH(at, n) {
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) places_along(
     }
 }
 
-// The last update of each row, -1 where there is none, NOBODY where one has been out of range.
+// The last update of each row, -1 if there is none, NOBODY if one was out of range.
 extern "C" __global__ void __launch_bounds__(256) winners(int64 n, const int64 *places, int *winner) {
     MX_EACH(at, n) {
         int64 place = places[at];
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(256) winners(int64 n, const int64 *
     }
 }
 
-// out[i] = data[place i], rows of `inner` elements.
+// out[i] = data[row number i], rows of `inner` elements.
 template <typename U>
 __device__ __forceinline__ void rows_at(
     int64 n, const U *data, const int64 *places, U *out, uint32 inner, uint64 nan) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void rows_at(
     }
 }
 
-// out = the row's last update where it has one, else `data`; 0 where these are missing.
+// out = the row's last update if it has one, else `data`; 0 where these are missing.
 template <typename U>
 __device__ __forceinline__ void rows_won(
     int64 n, const U *data, const U *updates, const int *winner, U *out, uint32 inner, uint64 nan) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void rows_won(
     }
 }
 
-// nan to all rows that an index out of range is nearest to.
+// Stores nan in all rows that are nearest to an index out of range.
 template <typename U>
 __device__ __forceinline__ void rows_spoilt(int64 n, const int64 *places, U *out, uint32 inner, uint64 nan) {
     MX_EACH(at, n) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void rows_spoilt(int64 n, const int64 *places, U *out
     }
 }
 
-// -- places in many axes as one number, and back; `axes` has the lengths, of which the first does not matter
+// -- flattened indices and back; `axes` has the lengths, of which the first does not matter
 
 extern "C" __global__ void __launch_bounds__(256) ravelled(
     int64 n, const void *data, void *out, int kind, int rank, const __grid_constant__ Axes axes) {

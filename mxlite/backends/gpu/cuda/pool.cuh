@@ -1,9 +1,9 @@
 // Pooling of arrays read as (rows, D, H, W, channels), forward and backward, each number by one thread.
 //
-// Given before: T, the type of data; A, that of sums; I, that of indices; KIND of window; V channels of a pack (1
-// where there is 1 channel); ALIGNED, whether packs lie on their own size. A thread takes a pack of channels at
-// one position: forward it walks the window, backward the windows that its position lies in, the later window
-// first, so that sums have the order of the window's elements.
+// Defined before: T, the type of data; A, that of sums; I, that of indices; KIND of window; V channels of a pack (1
+// if there is 1 channel); ALIGNED, whether packs are aligned to their own size. A thread takes a pack of channels at
+// one position: forward it iterates over the window, backward over the windows that contain its position, the later
+// window first, so that sums have the order of the window's elements.
 #pragma once
 
 #define MAX 0
@@ -27,7 +27,7 @@ struct Range {
     }
 };
 
-// How many of a window's positions along one axis a mean counts.
+// Number of a window's positions along one axis that a mean counts.
 __device__ __forceinline__ int counted(const Axis &n, int o, int padded) {
     int start = o * n.stride - n.pad, end = start + n.kernel;
     if (padded) end = end < n.size + n.pad ? end : n.size + n.pad;
@@ -38,7 +38,7 @@ __device__ __forceinline__ int counted(const Axis &n, int o, int padded) {
     return end - start < 1 ? 1 : end - start;
 }
 
-// Windows that position i lies in.
+// Windows that contain position i.
 struct Windows {
     int from, to;
     __device__ Windows(const Axis &n, int i) {
@@ -67,7 +67,7 @@ template <typename E> __device__ __forceinline__ void store(E *y, int64 at, cons
 
 __device__ __forceinline__ A power(A x, int p) { return p == 1 ? x : p == 2 ? x * x : x * x * x; }
 
-// A pack's place: `rest` counts packs of one position, then positions.
+// Location of a pack: `rest` counts packs of one position, then positions.
 struct Place {
     int64 row;
     int x, y, z, pack;
@@ -89,7 +89,7 @@ struct Place {
     }
 };
 
-// `total` packs of outputs. index is null where nobody reads it, out likewise.
+// `total` packs of outputs. index is null if it is not requested, and so is out.
 extern "C" __global__ void __launch_bounds__(256) pool(
     const T *in, T *out, I *index, int64 total, int packs, AXIS(d), AXIS(h), AXIS(w), int padded, int p) {
     AXIS_OF(d);
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(256) pool(
                     for (int e = 0; e < V; ++e) {
                         A n = to<A>(v.at[e]);
                         if (KIND == MAX) {
-                            if (best[e] != best[e]) continue;  // the first nan stays
+                            if (best[e] != best[e]) continue;  // the first nan wins
                             if (n != n || n > best[e] || (n == best[e] && where[e] == (I)(d.kernel * h.kernel * w.kernel))) {
                                 best[e] = n;
                                 where[e] = (I)(k + x);

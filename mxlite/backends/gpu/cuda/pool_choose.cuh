@@ -1,7 +1,7 @@
-// What the gradient of max pooling has for its own gradient; what is given: pool.cuh.
+// Gradient of the gradient of max pooling; parameters: pool.cuh.
 #pragma once
 
-// out: of each window the element that `index` numbers; 0 where it numbers none inside the data.
+// out: for each window the element with number `index`; 0 if that is not inside the data.
 extern "C" __global__ void __launch_bounds__(256) choose(
     const T *in, const I *index, T *out, int64 total, int packs, AXIS(d), AXIS(h), AXIS(w), int padded, int p) {
     AXIS_OF(d);

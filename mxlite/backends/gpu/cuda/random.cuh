@@ -1,8 +1,8 @@
-// Arrays of random numbers: those of mxlite/ops/random/random.py. T is the type of the array, BITS what of a number's 32 bits
-// a uniform number of this type has.
+// Arrays of random numbers: those of mxlite/ops/random/random.py. T is the type of the array, BITS the number of the
+// 32 random bits that a uniform number of this type uses.
 #pragma once
 
-// Number e of the four that block `at` has, for e = 0 ... 3.
+// Number e of the four of block `at`, for e = 0 ... 3.
 #define EACH_NUMBER(at, e, bits)                               \
     MX_EACH(at, (size + 3) / 4)                                \
     if (Four bits = drawn(state, stream, at); true)            \

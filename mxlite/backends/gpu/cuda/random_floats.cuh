@@ -1,7 +1,7 @@
 // Floating random numbers; see random.cuh. A is the type to compute uniform numbers in.
 #pragma once
 
-// u * span + low, rounded after each step as the reference does; steps that change nothing are left out.
+// u * span + low, rounded after each step as in the reference; identity steps are omitted.
 // `span` and `low` are numbers of the type that the reference computes in.
 extern "C" __global__ void __launch_bounds__(256) uniform(
     T *out, int64 size, const uint64 *state, uint32 stream, double span, double low) {
@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) uniform(
     }
 }
 
-// Element i is made of the uniform numbers 2 * i and 2 * i + 1, in double.
+// Element i uses the uniform numbers 2 * i and 2 * i + 1, in double.
 extern "C" __global__ void __launch_bounds__(256) normal(
     T *out, int64 size, const uint64 *state, uint32 stream, double scale, double mean) {
     double factor = -2.0 * scale * scale;
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) normal(
     }
 }
 
-// -log(u) / rate, with the first number of a block of each element's own; `tag` says which.
+// -log(u) / rate, with the first number of a separate block for each element; `tag` selects the block.
 extern "C" __global__ void __launch_bounds__(256) exponential(
     T *out, int64 size, const uint64 *state, uint32 stream, double rate, uint64 tag) {
     MX_EACH(at, size) {

@@ -1,5 +1,5 @@
-// Pooling over regions of interest, rows (image, x1, y1, x2, y2): see mxlite/ops/vision/roi.py. A region of image -1 is left
-// out; one of an image that is not there makes nan, as a kernel has nobody to tell.
+// Pooling over regions of interest, rows (image, x1, y1, x2, y2): see mxlite/ops/vision/roi.py. A region with image
+// -1 is skipped; one with an invalid image gives nan, as a kernel cannot raise errors.
 #pragma once
 
 struct Regions {
@@ -7,7 +7,7 @@ struct Regions {
     int count, images, channels, h, w, ph, pw, samples, aligned, by_position;
 };
 
-// The image of a region; -1: none, -2: one that is not there.
+// The image of a region; -1: none, -2: invalid.
 __device__ __forceinline__ int image_of(const T *rois, int r, const Regions &m) {
     double image = to<double>(rois[(int64)r * 5]);
     return image >= m.images ? -2 : image >= 0 ? (int)image : -1;
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) roi_max(
     }
 }
 
-// Each pixel gathers from the parts whose maximum it was, region after region.
+// Each pixel gathers from the bins whose maximum it was, region after region.
 extern "C" __global__ void __launch_bounds__(256) roi_max_gradient(
     int64 n, const T *d_out, const T *rois, const int *index, T *d_data, Regions m) {
     MX_EACH(at, n) {
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(256) roi_max_gradient(
 
 // -- means
 
-// The weights of all rows (or columns) in each part of each region, and the range of those that are not 0.
+// The weights of all rows (or columns) in each bin of each region, and the range of nonzero ones.
 extern "C" __global__ void __launch_bounds__(256) roi_weights(
     int64 n, const T *rois, A *weights_y, A *weights_x, int *ranges, Regions m) {
     MX_EACH(at, n) {

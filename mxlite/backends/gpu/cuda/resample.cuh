@@ -1,5 +1,5 @@
-// Weighted sums along two axes, (outer, a, b, inner): the maps of mxlite/ops/vision/resample.py. T is the type of the arrays
-// of an operator, A that of what lies between two passes.
+// Weighted sums along two axes, (outer, a, b, inner): the maps of mxlite/ops/vision/resample.py. T is the type of the
+// operator's arrays, A that of the intermediate array of two passes.
 #pragma once
 
 enum { NEAREST, LINEAR, CUBIC, MEAN };
@@ -10,7 +10,7 @@ struct Axis {
     int size, out, kind, rounding, exclude;
 };
 
-// Output o of an axis reads `count` elements from `begin` on, those beyond an end where the end is.
+// Output o of an axis reads `count` elements from `begin` on, clamped to the range.
 struct Taps {
     int begin, count;
     double weights[4];
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256) resample_ranges(int64 n, int *
     }
 }
 
-// How much of the output o comes from element i.
+// Weight of element i in output o.
 __device__ __forceinline__ A share(const Axis &axis, int o, int i) {
     Taps taps = taps_of(axis, o);
     A sum = 0;

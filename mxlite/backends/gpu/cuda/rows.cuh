@@ -1,12 +1,12 @@
 // Normalization of rows, forward and backward: (x - mean) / spread * gamma + beta.
 //
-// Given before: T, the type of data; G, that of gamma and beta; A, that of sums; V, elements of a pack; ALIGNED,
-// whether packs lie on their own size; HELD, packs that a thread keeps of its row (0: a row is longer than that, and
-// is read again from the cache); COLUMNS, whether gradients of gamma and beta are added up on the way.
+// Defined before: T, the type of data; G, that of gamma and beta; A, that of sums; V, elements of a pack; ALIGNED,
+// whether packs are aligned to their own size; HELD, packs that a thread keeps of its row (0: a row is longer, and
+// is reread from the cache); COLUMNS, whether gradients of gamma and beta are accumulated in the same pass.
 //
 // A block of (TX, TY) threads has TY rows at a time, TX threads each, TX a multiple of 32. The statistics take two
-// passes over what a thread holds, the second over centred numbers, so that digits are kept where the mean is large.
-// Element j of row r has gamma number r % groups * channels + j / positions.
+// passes over a thread's registers, the second over centred numbers, so that precision is kept if the mean is large.
+// Element j of row r has the gamma with index r % groups * channels + j / positions.
 #pragma once
 
 struct Rule {
@@ -31,7 +31,7 @@ struct Rule {
 #define SLOT(p) 0
 #endif
 
-// The sum over all threads of a row, known to each. `slots` is shared memory, one number for each warp.
+// The sum over all threads of a row, known to each. `slots` is shared memory, one number per warp.
 __device__ __forceinline__ A over_row(A x, A *slots) {
     for (int by = 16; by; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
     int warps = blockDim.x / 32;
@@ -73,7 +73,7 @@ struct Row {
     __device__ Elements at(int p, int64 j) const { return HELD ? held[SLOT(p)] : load(x, j); }
 };
 
-// The numbers of gamma that belong to a row begin here; element j of it has that of place `of(n, j)`.
+// Gamma of a row begins here; element j of it has the gamma at index `of(n, j)`.
 __device__ __forceinline__ int64 first_gamma(const Rule &n, int64 row) {
     return n.groups == 1 ? 0 : row % n.groups * n.channels;
 }
@@ -81,8 +81,8 @@ __device__ __forceinline__ int64 of(const Rule &n, int64 j) {
     return n.positions == 1 ? j : n.positions == n.length ? 0 : (uint32)j / (uint32)n.positions;
 }
 
-// The numbers of gamma for the elements [j, j + V) of a row: 16 bytes at a time where each element has its own and they
-// lie so, or they would take many times as long to come as the elements do.
+// Gamma of the elements [j, j + V) of a row: loaded by 16 bytes if each element has its own and they are aligned;
+// otherwise the loads would take many times as long as those of the elements.
 __device__ __forceinline__ void numbers_of(const G *gamma, const Rule &n, int64 c, int64 j, A *to_) {
     const int P = V * sizeof(G) >= 16 ? 16 / sizeof(G) : V;
     const G *from_ = gamma + c + j;
@@ -96,13 +96,13 @@ __device__ __forceinline__ void numbers_of(const G *gamma, const Rule &n, int64 
     }
 }
 
-// out, mean and spread, each where it is not null. A block goes through its rows in turn.
+// out, mean and spread, each if not null. A block loops over its rows.
 extern "C" __global__ void __launch_bounds__(256) normalize(
     const T *x, const G *gamma, const G *beta, RULE, T *out, G *mean, G *spread) {
     __shared__ A slots[32];
     RULE_OF(n);
     for (int64 first = blockIdx.x * (int64)blockDim.y; first < n.rows; first += (int64)gridDim.x * blockDim.y) {
-        int64 row = first + threadIdx.y, here = row < n.rows ? row : n.rows - 1;  // all reach the barriers
+        int64 row = first + threadIdx.y, here = row < n.rows ? row : n.rows - 1;  // all threads reach the barriers
         Row r(x + here * n.length, n, slots);
         if (row >= n.rows) continue;
         if (threadIdx.x == 0) {

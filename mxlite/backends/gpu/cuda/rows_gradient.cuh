@@ -2,10 +2,10 @@
 //
 //     d_data = (g - sum(g) / K - scaled * sum(g * scaled) / K) / spread,   g = d_out * gamma
 //
-// with K = count; the gradients of mean and spread count as well where they arrive.
+// with K = count; the gradients of mean and spread are added if they are given.
 #pragma once
 
-// d_data, and the mean and 1 / spread of each row (where not null). With COLUMNS, also sums over the rows of a block
+// d_data, and the mean and 1 / spread of each row (if not null). With COLUMNS, also sums over the rows of a block
 // for each column, of d_out * scaled and of d_out: arrays (blocks, length). Block b has the rows [b * step, ...).
 extern "C" __global__ void __launch_bounds__(256) gradient(
     const T *d, const G *d_mean, const G *d_spread, const T *x, const G *gamma, RULE, int64 step, T *d_data, A *means,
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient(
 #endif
     int64 begin = blockIdx.x * step, end = begin + step < n.rows ? begin + step : n.rows;
     for (int64 first = begin; first < end; first += blockDim.y) {
-        int64 row = first + threadIdx.y, here = row < end ? row : end - 1;  // all reach the barriers
+        int64 row = first + threadIdx.y, here = row < end ? row : end - 1;  // all threads reach the barriers
         int64 c = first_gamma(n, here);
         Elements held[SLOTS];
         if (HELD && d) EACH(p, j) held[SLOT(p)] = load(d, here * n.length + j);
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient(
         }
     }
 #if COLUMNS
-    // The rows of a block in turn, by shared memory: (TY, TX) of a pack at a time.
+    // The rows of a block in turn, through shared memory: (TY, TX) of a pack at a time.
     __shared__ A both[2 * 256];
     _Pragma("unroll") for (int slot = 0; slot < HELD * V; ++slot) {
         int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;

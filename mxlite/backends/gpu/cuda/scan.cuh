@@ -22,7 +22,7 @@ __device__ __forceinline__ int64 position(const Scan &s, uint32 line, uint32 k) 
     return ((int64)n * s.length + (s.reverse ? s.length - 1 - k : k)) * s.inner.n + (line - n * s.inner.n);
 }
 
-// A block for each line: 1024 numbers at a time, four of them a thread's.
+// A block for each line: 1024 numbers at a time, four per thread.
 extern "C" __global__ void __launch_bounds__(256) scan_lines(Scan s) {
     __shared__ C sums[256];
     const C nothing = s.product ? C(1) : C(0);
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) scan_lines(Scan s) {
     }
 }
 
-// A thread for each line, neighbours beside each other.
+// A thread for each line, neighbouring threads for neighbouring lines.
 extern "C" __global__ void __launch_bounds__(256) scan_columns(Scan s) {
     MX_EACH(line, s.lines) {
         C run = s.product ? C(1) : C(0);

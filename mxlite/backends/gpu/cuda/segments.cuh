@@ -1,5 +1,5 @@
-// Rows added up by the index they go to, of indices in order: target[key] (+)= sum of source[place] over the places
-// of the key, in their order. Types: T of the arrays, C of sums; WIDTH elements are read at once.
+// Sums of rows with the same sorted key: target[key] (+)= sum of source[place] over the places of the key, in
+// order. Types: T of the arrays, C of sums; WIDTH elements are read at once.
 //
 //     sorted keys      3 3 5 5 | 5 5 5 5 | 5 8 8 9        | between chunks
 //     chunk 0          writes 3, leaves its 5 as `last`
@@ -12,11 +12,11 @@ struct Segments {
     const uint32 *keys, *places;
     const T *source;
     T *target;
-    C *first, *last;   // for each chunk a row of `width`: sums that other chunks have a share in
-    int64 length;      // rows of the target for each of the outer axes
+    C *first, *last;   // a row of `width` per chunk: sums shared with other chunks
+    int64 length;      // rows of the target for each index of the outer axes
     uint32 n, width, chunk;  // pairs, packs of all rows of one index, pairs of a chunk
     Divisor inner;     // packs of a row
-    int add, vector;   // add: to what the target holds, else write
+    int add, vector;   // add: to the content of the target, else overwrite
 };
 
 
@@ -36,7 +36,7 @@ template <int N> __device__ __forceinline__ void keep(C *rows, uint32 chunk, uin
     for (int e = 0; e < N; ++e) rows[((int64)chunk * width + pack) * N + e] = x[e];
 }
 
-// A chunk for each blockIdx.x, four of its rows on their way at once.
+// A chunk for each blockIdx.x, four of its rows loaded at once.
 template <int N> __device__ __forceinline__ void add_chunk(const Segments &s) {
     uint32 pack = blockIdx.y * blockDim.x + threadIdx.x;
     uint32 begin = blockIdx.x * s.chunk, end = begin + s.chunk;
@@ -78,7 +78,7 @@ template <int N> __device__ __forceinline__ void add_chunk(const Segments &s) {
     else write_row<N>(s, key, o, column, total);
 }
 
-// The run that begins in a chunk and goes on in the next.
+// The run that begins in a chunk and extends to the next.
 template <int N> __device__ __forceinline__ void add_across(const Segments &s) {
     uint32 pack = blockIdx.y * blockDim.x + threadIdx.x, chunk = blockIdx.x;
     uint32 begin = chunk * s.chunk, end = begin + s.chunk;

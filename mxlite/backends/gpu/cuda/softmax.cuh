@@ -1,9 +1,9 @@
-// Softmax along an axis, its logarithm, and the cross-entropies that are made from it without keeping it.
+// Softmax along an axis, its logarithm, and cross-entropies computed from it without storing it.
 //
 // Types: X of the data, Y of the result, C to compute with. WIDTH elements are read at once. A group of threads has
 // a line along the last axis; its first HELD packs of each thread stay in registers, so that a line of up to
-// group * HELD * WIDTH elements is read once. What is beyond is folded as it comes (M. Milakov and N. Gimelshein,
-// 2018, "Online normalizer calculation for softmax") and read again when results are written.
+// group * HELD * WIDTH elements is read once. The rest is reduced online (M. Milakov and N. Gimelshein, 2018,
+// "Online normalizer calculation for softmax") and reread when results are written.
 #pragma once
 
 enum { SOFTMAX, LOG_SOFTMAX, LOSS, LOSS_GRADIENT };
@@ -11,13 +11,13 @@ enum { SOFTMAX, LOG_SOFTMAX, LOSS, LOSS_GRADIENT };
 struct Softmax {
     const X *data;
     Y *out;
-    const void *limit;  // for each line: how many of its numbers count
+    const void *limit;  // for each line: number of valid elements
     const void *label;  // for each line: its class
     const X *weight;    // for each class
     const X *head;      // gradient of the loss, one number or one for each line
-    const double *counts;  // sums of these are what a mean divides by
+    const double *counts;  // their sums are the divisor of a mean
     C *losses;
-    uint64 *wrong;      // where a label that is no class is noted
+    uint64 *wrong;      // where an invalid label is recorded
     int64 lines, ignored;
     double scale;
     uint32 length, group;
@@ -25,21 +25,21 @@ struct Softmax {
     int mode, vector, limit_kind, label_kind, checked, each, parts;
 };
 
-// The class of a line, or -1 where it has none.
+// The class of a line, or -1 if it has none.
 __device__ __forceinline__ int64 class_of(const Softmax &s, int64 line) {
     int64 label = whole(s.label, s.label_kind, line);
     bool none = label < 0 || label >= s.length || (s.checked && label == s.ignored);
     return none ? -1 : label;
 }
 
-// Where wrong labels are an error: nan for those, which are noted.
+// If wrong labels are errors: nan for those, which are recorded.
 __device__ __forceinline__ C none_of(const Softmax &s, int64 line) {
     bool wrong = s.checked && whole(s.label, s.label_kind, line) != s.ignored;
     if (wrong && s.wrong) note_first(s.wrong, line, whole(s.label, s.label_kind, line));
     return wrong ? infinity<C>() - infinity<C>() : C(0);
 }
 
-// What the gradient of a line is multiplied by.
+// Factor of a line's gradient.
 __device__ __forceinline__ C factor_of(const Softmax &s, int64 line, int64 label) {
     if (label < 0) return none_of(s, line);
     C factor = to<C>(s.head[s.each ? line : 0]);
@@ -57,14 +57,14 @@ __device__ __forceinline__ C loss_of(const Softmax &s, int64 line, int64 label, 
     return s.weight ? loss * to<C>(s.weight[label]) : loss;
 }
 
-// The result for the number at place k: `shifted` is it less the largest, `power` its exponential.
+// The result for the number at index k: `shifted` is it minus the maximum, `power` its exponential.
 __device__ __forceinline__ C result(const Softmax &s, C shifted, C power, C total, uint32 k, int64 label, C factor) {
     if (s.mode == LOG_SOFTMAX) return shifted - total;
     if (s.mode == LOSS_GRADIENT) return (power / total - (k == label ? C(1) : C(0))) * factor;
     return power / total;
 }
 
-// Numbers of a line, times the scale; -inf where they do not count.
+// Numbers of a line, times the scale; -inf beyond its length.
 template <int P> __device__ __forceinline__ void scaled(const Softmax &s, const X *x, uint32 k, uint32 limit, C *v) {
     take<P>(x + k, s.vector, v);
     #pragma unroll
@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_columns(Softmax s) {
     }
 }
 
-// What a mean divides by, or the sum of losses: a part for each block, which has the lines of a fixed stretch.
+// Divisor of a mean, or the sum of losses: a part for each block, which has a fixed range of lines.
 extern "C" __global__ void __launch_bounds__(256) class_totals(Softmax s, double *totals, int64 stretch) {
     __shared__ double room[32];
     int64 begin = blockIdx.x * stretch, end = begin + stretch;
@@ -245,8 +245,8 @@ extern "C" __global__ void __launch_bounds__(256) class_losses(const C *losses, 
     MX_EACH(i, n) out[i] = from<X>(losses[i]);
 }
 
-// Losses and gradients of data that are logarithms already: one number of each line counts. A gradient has zeros
-// elsewhere, which are there before; of a wrong label it is nan at the first class.
+// Losses and gradients for data that are logarithms: one number of each line counts. The rest of a gradient is
+// set to zero before; for a wrong label it is nan at the first class.
 extern "C" __global__ void __launch_bounds__(256) class_picked(Softmax s) {
     MX_EACH(line, s.lines) {
         uint32 n = (uint32)line / s.inner;

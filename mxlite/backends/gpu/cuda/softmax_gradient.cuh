@@ -16,7 +16,7 @@ struct SoftmaxGradient {
     int logarithm, vector, limit_kind;
 };
 
-// What is summed for one number, and its gradient.
+// Summand of one number, and its gradient.
 __device__ __forceinline__ C term(const SoftmaxGradient &s, C d, C y) { return s.logarithm ? d : d * y; }
 
 __device__ __forceinline__ C slope(const SoftmaxGradient &s, C d, C y, C total) {

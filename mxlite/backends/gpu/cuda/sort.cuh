@@ -1,19 +1,19 @@
-// Indices in order, equal ones in the order they came: a radix sort by 8 bits at a time, the lowest first.
+// Stable radix sort of indices by 8 bits at a time, the lowest first.
 //
-// A tile of 2048 pairs (index, where it stood) belongs to a block, 256 of them to each of its warps, which goes
-// through them 32 at a time: threads with the same digit find each other, and how many of them come first. The digits
-// of a tile are counted by whole numbers in shared memory, the tiles of a digit are added up by one block.
+// A tile of 2048 pairs (index, original position) belongs to a block, 256 of them to each of its warps, which
+// processes them 32 at a time: lanes with the same digit are matched, and their ranks counted. The digits of a tile
+// are counted by integers in shared memory, the tiles of a digit are summed by one block.
 // D. Merrill and A. Grimshaw, 2011, "High performance and scalable radix sorting".
 #pragma once
 
 enum { TILE = 2048, DIGITS = 256, WARPS = 8 };
 
 struct Sort {
-    const void *indices;  // of the first pass; else keys and places are read
+    const void *indices;  // for the first pass; later ones read keys and places
     const uint32 *keys, *places;
     uint32 *keys_out, *places_out;
-    uint32 *counts;       // of each digit in each tile: [digit][tile]; after the scan, where its pairs begin
-    int64 length;         // of the axis that indices are bounded by
+    uint32 *counts;       // count of each digit in each tile: [digit][tile]; after the scan, the offset of its pairs
+    int64 length;         // length of the axis, which bounds indices
     uint32 n, tiles;
     int shift, kind, wrap;
 };
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256) sort_count(Sort s) {
     s.counts[threadIdx.x * s.tiles + blockIdx.x] = counts[threadIdx.x];
 }
 
-// Sums of all that comes before, in place: of the threads' stretches first, then of all.
+// Exclusive prefix sum in place: over the threads' chunks first, then over all.
 extern "C" __global__ void __launch_bounds__(1024) sort_scan(uint32 *counts, uint32 n) {
     __shared__ uint32 sums[1024];
     uint32 each = (n + blockDim.x - 1) / blockDim.x, begin = threadIdx.x * each, end = begin + each;
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(1024) sort_scan(uint32 *counts, uin
     }
 }
 
-// Pairs to their places. Of a single tile the counts are made here.
+// Scatters pairs to their positions. If there is a single tile, it is counted here.
 extern "C" __global__ void __launch_bounds__(256) sort_move(Sort s) {
     __shared__ uint32 counts[WARPS][DIGITS];
     __shared__ uint32 starts[DIGITS];
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256) sort_move(Sort s) {
         if (i < s.n) atomicAdd(&counts[warp][digit_of(s, key_of(s, i))], 1u);
     }
     __syncthreads();
-    uint32 total = 0;  // of this thread's digit: the warps' counts become what the warps before have
+    uint32 total = 0;  // for this thread's digit: the warps' counts become prefix sums
     for (uint32 w = 0; w < WARPS; ++w) {
         uint32 count = counts[w][threadIdx.x];
         counts[w][threadIdx.x] = total;

@@ -1,10 +1,10 @@
-// Images read at places: grids of places, bilinear samples and their gradients. A place is (x, y) in [-1, 1] in a
+// Spatial sampling: grids of places, bilinear samples and their gradients. A place is (x, y), in [-1, 1] in a
 // grid and in pixels here; see mxlite/ops/vision/grid.py and sampler.py. Grids are (N, 2, count).
 #pragma once
 
 __device__ __forceinline__ A line_at(int i, int n) { return (A)i * (A)(2.0 / (n > 1 ? n - 1 : 1)) - (A)1; }
 
-// theta[n, k] . (x, y, 1) for all places of a grid (oh, ow); in pixels of an image (h, w) where there is one.
+// theta[n, k] . (x, y, 1) for all places of a grid (oh, ow); in pixels of an image (h, w) if there is one.
 template <typename Y>
 __device__ __forceinline__ void map_places(int64 n, const T *theta, Y *out, int oh, int ow, int h, int w) {
     MX_EACH(at, n) {
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) grid_pixels(
     }
 }
 
-// A flow in pixels as places, or what is `d` of places as what it is of a flow.
+// Places of a flow in pixels, or the gradient `d` of places as that of the flow.
 extern "C" __global__ void __launch_bounds__(256) warp_grid(int64 n, const T *flow, T *out, int h, int w, int is_d) {
     MX_EACH(at, n) {
         uint32 rest = (uint32)at, j = rest % w, i = rest / w % h, k = rest / w / h % 2;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) warp_grid(int64 n, const T *fl
     }
 }
 
-// d_theta[n, k] = sums over a grid of d * (x, y, 1); a block for each, whose threads' sums are added up as a tree.
+// d_theta[n, k] = sums over a grid of d * (x, y, 1); a block for each, with a tree reduction over its threads.
 template <typename X> __device__ __forceinline__ void map_gradient(const X *d_grid, T *d_theta, int oh, int ow) {
     __shared__ A sums[3][256];
     const X *d = d_grid + (int64)blockIdx.x * oh * ow;
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(256) sample(
     }
 }
 
-// The gradient in the places, of a grid in [-1, 1].
+// The gradient with respect to the places, of a grid in [-1, 1].
 template <typename Y>
 __device__ __forceinline__ void places_gradient(
     int64 n, const T *d_out, const T *data, const A *places, Y *d_places, const Image &m) {
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(256) places_gradient_a(
     places_gradient(n, d_out, data, places, d_places, m);
 }
 
-// The number of the cell of each place, (h + 1) * (w + 1) of them in an image and one for all places outside.
+// The cell number of each place, (h + 1) * (w + 1) of them in an image and one for all places outside.
 extern "C" __global__ void __launch_bounds__(256) number_cells(
     int64 n, const A *places, int64 *cells, int64 outside, Image m) {
     MX_EACH(at, n) {
@@ -158,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(256) number_cells(
     }
 }
 
-// Where the places of each cell begin among those in order, by bisection.
+// First index of each cell's places among the sorted ones, by bisection.
 extern "C" __global__ void __launch_bounds__(256) cell_starts(int64 n, const uint32 *keys, uint32 *starts, int count) {
     MX_EACH(at, n) {
         uint32 low = 0, high = count;
@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(256) cell_starts(int64 n, const uin
     }
 }
 
-// The gradient in the data: each pixel gathers from the four cells around it, place after place.
+// The gradient with respect to the data: each pixel gathers from the four cells around it, place after place.
 extern "C" __global__ void __launch_bounds__(256) data_gradient(
     int64 n, const T *d_out, const A *places, const uint32 *order, const uint32 *starts, T *d_data, Image m) {
     MX_EACH(at, n) {

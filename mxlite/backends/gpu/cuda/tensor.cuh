@@ -1,10 +1,10 @@
-// What a warp does with tensor cores: products of 16 x 8 results, matrices from shared memory to registers in the
-// form that these want, and copies into shared memory that nobody waits for.
+// Warp-level operations with tensor cores: products of 16 x 8 results, loads of matrices from shared memory into the
+// registers' layout, and asynchronous copies into shared memory.
 //
-// Source: NVIDIA, "Parallel Thread Execution ISA", 8.x, sections on mma, ldmatrix and cp.async. Lane l holds of a product
-// (rows l / 4 and l / 4 + 8) x (columns l % 4 * 2 and the next). Of what it is made of, a register has what lies in 4
-// bytes: two neighbours along k, or one float. The same text runs on the CPU, lane by lane, with copies done as late
-// as their wait allows.
+// Source: NVIDIA, "Parallel Thread Execution ISA", 8.x, sections on mma, ldmatrix and cp.async. Lane l holds of a
+// product (rows l / 4 and l / 4 + 8) x (columns l % 4 * 2 and the next). A register of an operand has 4 bytes: two
+// neighbours along k, or one float. The same text runs on the CPU, lane by lane, with copies executed as late as
+// their wait allows.
 #pragma once
 
 #ifndef CUDA_ON_CPU
@@ -14,7 +14,7 @@ __device__ __forceinline__ uint32 shared_address(const void *at) {
     return (uint32)address;
 }
 
-// 16 bytes, aligned both here and there; zeros where they are not `there`.
+// Copies 16 bytes, aligned on both sides; zeros if not `there`.
 __device__ __forceinline__ void copy_async(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
@@ -24,8 +24,8 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Four matrices of 8 rows of 16 bytes: lane l says where row l % 8 of matrix l / 8 is. It gets 4 bytes of row l / 4
-// of each; TURNED, of numbers of two bytes, those of column l / 4 in rows l % 4 * 2 and the next.
+// Loads four matrices of 8 rows of 16 bytes: lane l gives the address of row l % 8 of matrix l / 8. It gets 4 bytes of
+// row l / 4 of each; TURNED, for numbers of two bytes, those of column l / 4 in rows l % 4 * 2 and the next.
 template <bool TURNED> __device__ __forceinline__ void load_matrices(uint32 (&to)[4], const void *row) {
     if (TURNED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -37,7 +37,7 @@ template <bool TURNED> __device__ __forceinline__ void load_matrices(uint32 (&to
                      : "r"(shared_address(row)));
 }
 
-// A float's bits as tensor cores read it: 10 bits behind the point, rounded to nearest.
+// A float's bits in TF32: 10 bits of fraction, rounded to nearest.
 __device__ __forceinline__ uint32 to_tf32(uint32 bits) {
     uint32 made;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(made) : "f"(__uint_as_float(bits)));
@@ -69,7 +69,7 @@ __device__ __forceinline__ void tensor_product<float>(
     MX_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
 #else
-// Number k of row `row` of a, or of column `column` of b, that the lanes of a warp hold.
+// Number k of row `row` of a, or of column `column` of b, held by the lanes of a warp.
 template <typename T> UNWATCHED float of_a(int first, int row, int k) {
     const int each = 4 / sizeof(T), half = 4 * each;
     uint32 bits = emulated::lanes[first + row % 8 * 4 + k % half / each].a[k / half * 2 + row / 8];

@@ -1,7 +1,7 @@
-// A copy that exchanges which axis has its elements side by side.
+// Transposed copy: exchanges which axis is contiguous.
 //
-// `rows` is the axis along which the source has neighbours, `columns` the target's; four more axes are outside. A
-// block of (32, 8) threads takes a tile of 32 x 32 of them through shared memory. T is the type of a unit.
+// `rows` is the source's contiguous axis, `columns` the target's; four more axes are outside. A
+// block of (32, 8) threads copies a tile of 32 x 32 units through shared memory. T is the type of a unit.
 #pragma once
 
 extern "C" __global__ void __launch_bounds__(256) tiles(

@@ -1,7 +1,7 @@
-// Types of array elements, and how each becomes a number to compute with.
+// Types of array elements, and their conversion to numbers to compute with.
 //
-// Needs no header of the toolkit, so that NVRTC compiles it wherever it runs. The same text compiles for the CPU
-// behind cuda_on_cpu.h, where half precision is converted bit by bit.
+// Needs no header of the toolkit, so that NVRTC compiles it anywhere. The same text compiles for the CPU
+// after cuda_on_cpu.h, where half precision is converted bit by bit.
 #pragma once
 
 typedef unsigned char uint8;
@@ -87,8 +87,8 @@ template <> __device__ __forceinline__ float16 from<float16>(float x) { return n
 template <> __device__ __forceinline__ float16 from<float16>(double x) { return narrow16(x); }
 template <> __device__ __forceinline__ bfloat16 from<bfloat16>(float x) { return narrow_b16(x); }
 
-// As the reference does it: a double becomes a float first.
+// As in the reference: a double is converted to float first.
 template <> __device__ __forceinline__ bfloat16 from<bfloat16>(double x) { return narrow_b16((float)x); }
 
-// N elements that are read and written with one instruction.
+// N elements that are read and written by one instruction.
 template <typename T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };

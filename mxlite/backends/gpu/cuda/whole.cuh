@@ -1,10 +1,10 @@
-// Elements of arrays whose type is known when a kernel is launched: indices, labels, and results that are one
-// number for many read. The kinds are numbered as in backends/gpu/compiler/kinds.py.
+// Elements of arrays whose type is known only at launch: indices, labels, and results of reductions. The kinds are
+// numbered as in backends/gpu/compiler/kinds.py.
 #pragma once
 
 enum { FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, UINT8, INT32, INT64, BOOL };
 
-// A number cut towards 0; the smallest whole number where it is nan or too large, as x86 has it.
+// A number truncated towards 0; the least integer if it is nan or too large, as on x86.
 __device__ __forceinline__ int64 cut(double x) {
     return x > -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64)x : (int64)(1ull << 63);
 }
@@ -46,7 +46,7 @@ template <typename C> __device__ __forceinline__ void put(void *into, int kind, 
     }
 }
 
-// An index of [0, length) from any: the nearest end, or counted round.
+// An index in [0, length) from any index: clamped, or wrapped around.
 __device__ __forceinline__ int64 bounded(int64 index, int64 length, int wrap) {
     if (wrap) {
         int64 rest = index % length;
@@ -55,7 +55,7 @@ __device__ __forceinline__ int64 bounded(int64 index, int64 length, int wrap) {
     return index < 0 ? 0 : index < length ? index : length - 1;
 }
 
-// How many numbers of a line count, where an array says so: those at places below `limit`.
+// Number of valid elements of a line, if an array gives it: those at positions below `limit`.
 __device__ __forceinline__ uint32 counted(const void *limit, int kind, int64 line, uint32 length) {
     if (!limit) return length;
     double most = number(limit, kind, line);
