@@ -46,12 +46,33 @@ Run = Callable[[], None]
 
 
 @dataclass(frozen=True)
+class TileView:
+    """How a call on a tile of larger arrays differs from one on arrays of its own.
+
+    `strides`: by name, the elements between neighbours along each axis of arrays that are not contiguous.
+    `adds`: outputs to whose old content the call adds. `dtypes`: by name, those of sums that are wider than
+    the inputs. `work`: multiplications of all tiles together.
+    """
+
+    strides: tuple[tuple[str, Shape], ...] = ()
+    adds: frozenset[str] = frozenset()
+    dtypes: tuple[tuple[str, DType], ...] = ()
+    work: int = 0
+
+    @property
+    def is_special(self) -> bool:
+        """True if only kernels made for tiles can answer."""
+        return bool(self.strides or self.adds or self.dtypes)
+
+
+@dataclass(frozen=True)
 class Request:
     """Request for a kernel for one node.
 
     `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtypes` are
     those of its inputs, and `dtype` the first of them (float32 if there is no input). `used` are the
-    inputs and outputs that this very call has; None: all. `train`: True if the program trains.
+    inputs and outputs that this very call has; None: all. `train`: True if the program trains. `tile`: how it
+    works on parts of arrays, in a region of tiles.
     """
 
     op: type[Op]
@@ -62,12 +83,30 @@ class Request:
     dtypes: tuple[DType, ...]
     used: frozenset[str] | None = None
     train: bool = True
+    tile: TileView | None = None
 
     def is_used(self, name: str) -> bool:
         """True if this call has an input or output of that name."""
         if self.used is not None:
             return name in self.used
         return name in self.op.input_names(self.attrs) or name in self.op.output_names(self.attrs)
+
+    def strides(self, name: str) -> Shape | None:
+        """The strides of an array that is not contiguous; None for one that is."""
+        return None if self.tile is None else dict(self.tile.strides).get(name)
+
+    def adds(self, name: str) -> float:
+        """The factor of an output's old content: 1 if the call adds to it, else 0."""
+        return float(self.tile is not None and name in self.tile.adds)
+
+    def made(self, name: str) -> DType:
+        """The type of an output of a product: wider than the inputs if it is a sum over tiles."""
+        return self.dtype if self.tile is None else dict(self.tile.dtypes).get(name, self.dtype)
+
+    @property
+    def work(self) -> int:
+        """Multiplications of all tiles; 0 for a call on whole arrays."""
+        return 0 if self.tile is None else self.tile.work
 
 
 @dataclass(frozen=True)
@@ -80,7 +119,7 @@ class ChosenKernel:
     `is_reference`: it has no threads but those of the array module. `always` are outputs that every run
     writes if the node has them, also a recomputation of others: a kernel that can only compute all
     at once would otherwise compute those in another way, with other roundings. `twice` are inputs that it
-    reads in two passes over memory. `bits`: kernels for one call that differ in threads
+    reads in two passes over memory. `views` are arrays that need not be contiguous. `bits`: kernels for one call that differ in threads
     give the same results to the bit if these are equal, and not None: the split of sums among threads,
     or () if there is none.
     """
@@ -98,6 +137,7 @@ class ChosenKernel:
     twice: tuple[str, ...] = ()
     launches: int = 1
     bits: tuple[Any, ...] | None = None
+    views: frozenset[str] = frozenset()
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may overwrite: the operator's, then this kernel's."""
@@ -141,6 +181,8 @@ def tuned(kernels: Mapping[type[Op], Sequence[Row]], request: Request) -> Chosen
     rows = kernels.get(request.op, ())
     if rows and all(prod(s) <= MOST_ELEMENTS for s in (*request.inputs, *request.outputs)):
         for row in rows:
+            if request.tile is not None and request.tile.is_special and not getattr(row, "tiles", False):
+                continue
             found = row(request)
             if found is not None:
                 return found
@@ -161,18 +203,22 @@ def connected(
     twice: tuple[str, ...] = (),
     launches: int = 1,
     bits: tuple[Any, ...] | None = None,
+    views: frozenset[str] = frozenset(),
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run: it may keep their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays passed to
     `connect` are in C order. `like`: the function whose parameters count, if `connect` takes arbitrary
-    ones. `always`, `in_place`, `precision`, `twice`, `launches`, `bits`: see
+    ones. `always`, `in_place`, `precision`, `twice`, `launches`, `bits`, `views`: see
     ChosenKernel.
     """
+    signature = Signature.of(like or connect)
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
-        if all(_is_dense(x) for x in (*inputs, *rest.values())):
+        names = (*signature.needs, *signature.needs[-1:] * len(inputs))  # the last may take all that follow
+        named = (*zip(names, inputs), *rest.items())
+        if all(n in views or _is_dense(x) for n, x in named):
             return connect(xp, a, *inputs, **rest)
         return partial(run, xp, a, *inputs, **rest)
 
@@ -185,7 +231,6 @@ def connected(
                 if x is not y:
                     x[...] = y
 
-    signature = Signature.of(like or connect)
     return ChosenKernel(
         run,
         workspace,
@@ -199,6 +244,7 @@ def connected(
         twice=twice,
         launches=launches,
         bits=bits,
+        views=views,
     )
 
 
@@ -299,12 +345,16 @@ class Backend:
     ) -> ChosenKernel:
         """The kernel for one node; see `Request` (`dtypes` are all like `dtype` unless given)."""
         kinds = dtypes or (dtype,) * len(inputs)
-        request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        return self.kernel(Request(op, attrs, inputs, outputs, dtype, kinds, used, train))
+
+    def kernel(self, request: Request) -> ChosenKernel:
+        """The kernel for a request."""
+        r, op = request, request.op
         if (op.forward_op or op).subgraphs:
             return self.control(self, request)
         if issubclass(op, Composite):
             return op.compose(self, request)
-        return self.tuned(request) or self.reference(op, attrs, inputs, outputs, dtype)
+        return self.tuned(request) or self.reference(op, r.attrs, r.inputs, r.outputs, r.dtype)
 
     def tuned(self, request: Request) -> ChosenKernel | None:
         """The kernel of the first row of the table that has one for the request."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..graph.opdef import Op, Shapes
-from .base import ChosenKernel
+from .base import ChosenKernel, Run
 
 
 def bind_call(
@@ -56,3 +56,18 @@ def bind_call(
     services = {"work": work, "rng": rng, "train": train, "shapes": shapes, "state": state}
     keyword |= {name: services[name] for name in kernel.signature.services}
     return (link or kernel.link)(kernel.run, xp, attrs, *positional, **keyword)
+
+
+class Calls(tuple[Run, ...]):
+    """Several calls in sequence."""
+
+    __slots__ = ()
+
+    def __call__(self) -> None:
+        for run in self:
+            run()
+
+
+def in_turn(calls: Sequence[Run]) -> Run:
+    """The calls as one."""
+    return calls[0] if len(calls) == 1 else Calls(calls)

@@ -21,11 +21,13 @@ and oneDNN's last, unless a row says otherwise."""
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One way to a kernel for an operator. The row with the lowest priority is asked first."""
+    """One way to a kernel for an operator. The row with the lowest priority is asked first. `tiles`: it knows
+    what the request of a tile may say, see TileView."""
 
     choose: Row
     kinds: frozenset[str]
     priority: int
+    tiles: bool = False
 
     def __call__(self, request: Request) -> ChosenKernel | None:
         return self.choose(request)
@@ -35,8 +37,8 @@ Rows = Mapping[type[Op], Sequence[KernelRow]]
 
 
 def kernel_rows(
-    kinds: frozenset[str], chosen_by: Mapping[Any, Row], priority: int | None = None
+    kinds: frozenset[str], chosen_by: Mapping[Any, Row], priority: int | None = None, tiles: bool = False
 ) -> dict[type[Op], list[Any]]:
     """Rows of these kinds, each a KernelRow: for each operator the one that its function chooses by."""
     at = priority if priority is not None else LAST if kinds == LIBRARY else FIRST
-    return {op: [KernelRow(choose, kinds, at)] for op, choose in chosen_by.items()}
+    return {op: [KernelRow(choose, kinds, at, tiles)] for op, choose in chosen_by.items()}

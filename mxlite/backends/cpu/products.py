@@ -57,8 +57,11 @@ def products(
     terms: Sequence[Term],
     before: Callable[[Any, Mapping[str, Any]], Sequence[Run]] | None = None,
     least: int = 0,
+    views: frozenset[str] = frozenset(),
 ) -> ChosenKernel | None:
     """The kernel of a request whose outputs are those of `terms`; None if oneDNN is no better.
+
+    `views` are the arrays whose layouts in `terms` are those of the request, contiguous or not.
 
     `before(xp, arrays)`: calls that come first, for work that is no product; arrays by name, None if not
     wanted, and "work", of `least` bytes or more.
@@ -69,7 +72,7 @@ def products(
     for term in terms:
         if not r.is_used(term.out):
             continue
-        found = product_of(r.dtype, term)
+        found = product_of(r.dtype, term, r.work, (r.dtype, r.dtype, r.made(term.out)))
         if found is None:
             return None
         made.append((term, found))
@@ -94,7 +97,8 @@ def products(
     scratch = max(least, *(how.scratch for _, how in made))
     names = dict.fromkeys(how.name for _, how in made)
     signature = Signature(ins, op.signature.makes, frozenset({"work"}))
-    chosen = replace(connected(connect, scratch, ", ".join(names)), signature=signature)
+    kernel = connected(connect, scratch, ", ".join(names), like=op.forward if views else None, views=views)
+    chosen = replace(kernel, signature=signature)
     if r.dtype == float32 and sum(term.work for term, _ in made) < SMALL:
         return replace(chosen, run=partial(_by_reference, op))
     return chosen

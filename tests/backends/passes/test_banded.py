@@ -14,7 +14,8 @@ from mxlite.backends.base import Backend
 from mxlite.backends.call import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.fused.banded import _in_place, Array, Banded, BandedAttrs, BandedGradient, Link
+from mxlite.backends.fused.tile_program import reference_kernels, TileProgram
+from mxlite.backends.fused.tiled import _in_place, TileArray, TileAttrs, TileCall, Tiled, TiledGradient, TileLoop
 from mxlite.graph import NoAttrs
 from mxlite.memplan import check
 from mxlite.ops import find_op
@@ -23,10 +24,9 @@ from tests.backends.passes.pass_lists import left_out
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
 PASS = importlib.import_module("mxlite.backends.passes.tiling.banded")
-PLAIN = importlib.import_module("mxlite.backends.fused.banded")
 SGD = mx.optimizer.SGD(momentum=0.5)
 SAMPLES, ROWS, WIDTH = 7, 48, 40
-BANDED = {"_banded", "_banded_gradient"}
+BANDED = {"_tiled", "_tiled_gradient"}
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +204,7 @@ def test_a_16_bit_copy_of_a_weight_is_read_before_the_update(monkeypatch):
 
 
 def banded_calls(exe: Any) -> list[Any]:
-    return [c for c in exe._planned.train.calls if c.node.op in (Banded, BandedGradient)]
+    return [c for c in exe._planned.train.calls if c.node.op in (Tiled, TiledGradient)]
 
 
 def test_kernels_make_what_the_references_make_and_no_output_is_touched_twice():
@@ -228,21 +228,21 @@ def test_kernels_make_what_the_references_make_and_no_output_is_touched_twice():
 
 def test_an_output_lies_over_nothing_that_is_still_read():
     """y = relu(x), z = x + y; and a gradient of tanh, which may lie over the one that arrives alone."""
-    x, kind = Array((4, 3), np.dtype("f")), (np.dtype("f"),)
-    shapes, first = ((4, 3),), (True,)
-    links = (
-        Link(find_op("relu"), NoAttrs(), (0,), (1,), (shapes, shapes), kind, (first, first)),
-        Link(
+    x, kind = TileArray((4, 3), np.dtype("f")), (np.dtype("f"),)
+    shapes, first, loops = ((4, 3),), ((0,),), (TileLoop(4, 2),)
+    calls = (
+        TileCall(find_op("relu"), NoAttrs(), (0,), (1,), (shapes, shapes), kind, (first, first)),
+        TileCall(
             find_op("elemwise_add"), NoAttrs(), (0, 1), (2,),
             (2 * shapes, shapes), 2 * kind, (2 * first, first),
         ),
     )  # fmt: skip
-    over = _in_place(BandedAttrs((x, x, x), 1, links, (1, 2), 4, 2))
+    over = _in_place(TileAttrs((x, x, x), 1, calls, (1, 2), loops))
     assert over == {"output0": (), "output1": ("arg0",)}
     tanh = find_op("tanh")
     names = tanh.grad_op.input_names(NoAttrs())
-    link = Link(tanh.grad_op, NoAttrs(), (0, 1), (2,), (shapes, shapes), kind, (first, first))
-    over = _in_place(BandedAttrs((x, x, x), 2, (link,), (2,), 4, 2))
+    call = TileCall(tanh.grad_op, NoAttrs(), (0, 1), (2,), (shapes, shapes), kind, (first, first))
+    over = _in_place(TileAttrs((x, x, x), 2, (call,), (2,), loops))
     assert over == {"output0": (f"arg{names.index('d_out')}",)}
 
 
@@ -288,14 +288,17 @@ def test_generated_gradients_may_lie_over_whatever_they_read(name):
 
 
 @pytest.mark.parametrize("count", [0, 2, 6, 7])
-def test_sizes_of_bands_are_those_of_the_list(count: int) -> None:
-    a = BandedAttrs((), 0, (), (), count, 2)
-    assert a.num_bands == len(a.bands)
-    assert a.sizes == list(dict.fromkeys(b.stop - b.start for b in a.bands))
+def test_sizes_of_tiles_are_those_of_the_list(count: int) -> None:
+    loop = TileLoop(count, 2)
+    assert loop.num_tiles == len(loop.tiles)
+    assert loop.sizes == list(dict.fromkeys(b.stop - b.start for b in loop.tiles))
 
 
-def test_planning_lists_no_bands(monkeypatch: Any) -> None:
+def test_planning_lists_no_tiles(monkeypatch: Any) -> None:
     """A batch that no memory holds has too many, and is planned all the same."""
-    monkeypatch.setattr(BandedAttrs, "bands", property(lambda a: pytest.fail("all bands were listed")))
-    plan = PLAIN._Plan(BandedAttrs((), 0, (), (), 2**60 + 1, 2), PLAIN._reference)
-    assert list(plan.kernels) == [2, 1]
+    monkeypatch.setattr(TileLoop, "tiles", property(lambda a: pytest.fail("all tiles were listed")))
+    x, kind, loop = TileArray((2**60 + 1, 3), np.dtype("f")), (np.dtype("f"),), TileLoop(2**60 + 1, 2)
+    shapes, first = (x.shape,), ((0,),)
+    call = TileCall(find_op("relu"), NoAttrs(), (0,), (1,), (shapes, shapes), kind, (first, first))
+    program = TileProgram(TileAttrs((x, x), 1, (call,), (1,), (loop,)), reference_kernels)
+    assert [lengths for _, lengths, _ in program.kernels] == [(2,), (1,)]

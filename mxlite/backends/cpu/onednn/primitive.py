@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ....core import config
+from ...call import Calls as Calls, in_turn as in_turn
 from ..runtime.threads import num_threads
 from .constants import POST_OP, QUERY_IMPLEMENTATION, QUERY_MD, SCALES, SCRATCHPAD, SRC_1
 from .library import Library, library, OneDNNError
@@ -225,21 +226,6 @@ def address_of(array: Any) -> int:
     if isinstance(array, int):
         return array
     return int(array.__array_interface__["data"][0])
-
-
-class Calls(tuple[Run, ...]):
-    """Several calls in sequence."""
-
-    __slots__ = ()
-
-    def __call__(self) -> None:
-        for run in self:
-            run()
-
-
-def in_turn(calls: Sequence[Run]) -> Run:
-    """The calls as one."""
-    return calls[0] if len(calls) == 1 else Calls(calls)
 
 
 def _lib() -> Library:

@@ -1,1 +1,1 @@
-"""Tile fusion: a producer runs block by block inside its consumer."""
+"""Tile fusion: passes whose operators run on a tile of their arrays at a time."""

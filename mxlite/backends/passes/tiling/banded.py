@@ -32,7 +32,7 @@ from ....ops.nn.pooled_convolution import PooledConvolution
 from ....ops.norm.layer_norm import LayerNorm, RMSNorm
 from ....ops.reduce.reduce import reduced_axes
 from ...elementwise.rules import RULES
-from ...fused.banded import Array, Banded, BandedAttrs, BandedGradient, Link
+from ...fused.tiled import Axes, TileArray, TileAttrs, TileCall, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name
 from ..remat.ways import is_stage, Reads, rerun
@@ -53,6 +53,9 @@ Samples = tuple[tuple[bool, ...], tuple[bool, ...]]
 """Of an operator's inputs and outputs, forwards: whether they have samples along their first axis."""
 
 _PRODUCTS = (FullyConnected, PooledConvolution)
+
+_SLICED: Axes = (0,)
+_WHOLE: Axes = (None,)
 
 
 @graph_pass(
@@ -76,7 +79,7 @@ def banded(step: Step, target: Target) -> Step:
         if node in row_of:
             row = row_of[node]
             attrs, inputs, made = _joined(step.graph, row, step.read)
-            op = Banded if all(n.forward is None for n in row) else BandedGradient
+            op = Tiled if all(n.forward is None for n in row) else TiledGradient
             name = "+".join(n.name for n in row)
             result.order.append(new := Node(op, attrs, result.all_of(inputs), name))
             for i, was in enumerate(made):
@@ -188,14 +191,14 @@ class _TilingSearch:
 
 def _joined(
     graph: Graph, row: Sequence[Node], read: Set[Entry]
-) -> tuple[BandedAttrs, list[Entry], list[Entry]]:
+) -> tuple[TileAttrs, list[Entry], list[Entry]]:
     """Attributes of the node for `row`, what it reads, and what it makes for others."""
     inner = {_result(n) for n in row[:-1]}
     own = set(row)
     inputs = list(dict.fromkeys(e for n in row for e in n.inputs if e.node not in own))
     number = {e: i for i, e in enumerate(inputs)}
-    arrays: list[Array] = [Array(graph.shapes[e], graph.dtypes[e], False) for e in inputs]
-    links, made = [], []
+    arrays: list[TileArray] = [TileArray(graph.shapes[e], graph.dtypes[e], _WHOLE) for e in inputs]
+    calls, made = [], []
     count = _count(graph, row[0])
     each = _each(graph, row, count)
     for node in row:
@@ -205,7 +208,7 @@ def _joined(
         has = _by_name(node, samples)
         for name, e in zip(node.input_names, node.inputs):
             if has[name] and number[e] < len(inputs):
-                arrays[number[e]] = Array(graph.shapes[e], graph.dtypes[e])
+                arrays[number[e]] = TileArray(graph.shapes[e], graph.dtypes[e])
         outs = []
         for i, name in enumerate(node.output_names):
             e = Entry(node, i)
@@ -214,7 +217,8 @@ def _joined(
                 continue
             number[e] = len(arrays)
             outs.append(number[e])
-            arrays.append(Array(graph.shapes[e], graph.dtypes[e], has[name], not has[name]))
+            axes = _SLICED if has[name] else _WHOLE
+            arrays.append(TileArray(graph.shapes[e], graph.dtypes[e], axes, not has[name]))
             if e not in inner:
                 made.append(e)
         named = inputs_by_name(node)
@@ -227,9 +231,10 @@ def _joined(
         own_attrs = node.attrs
         if node.op is PooledConvolution.grad_op:  # it takes some at a time itself
             own_attrs = replace(own_attrs, samples=min(own_attrs.samples, each))
-        links.append(Link(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, samples))
+        axes_of = tuple(tuple(_SLICED if x else _WHOLE for x in side) for side in samples)
+        calls.append(TileCall(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, axes_of))
     numbers = tuple(number[e] for e in made)
-    attrs = BandedAttrs(tuple(arrays), len(inputs), tuple(links), numbers, count, each)
+    attrs = TileAttrs(tuple(arrays), len(inputs), tuple(calls), numbers, (TileLoop(count, each),))
     return attrs, inputs, made
 
 

@@ -36,7 +36,12 @@ def code_of(r: Request, in_rows: bool = False) -> native.Code | None:
 
 
 def _update(r: Request) -> ChosenKernel | None:
-    made = code_of(r)
+    in_rows = r.tile is not None and r.tile.is_special
+    names = r.op.input_names(r.attrs)[:-1]
+    leads = [(r.strides(n) or r.inputs[0][1:])[0] for n in names] if in_rows else []
+    if in_rows and any((r.strides(n) or (1, 1))[1:] != (1,) for n in names):
+        return None
+    made = code_of(r, in_rows)
     if made is None:
         return None
     step: Any = r.op.step_of  # type: ignore[attr-defined]
@@ -46,10 +51,15 @@ def _update(r: Request) -> ChosenKernel | None:
 
     def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
         *own, hyper = arrays
-        slots = [address_of(hyper) + hyper.strides[0] * a.row, size, *(address_of(x) for x in own)]
+        slots = [address_of(hyper) + hyper.strides[0] * a.row]
+        if in_rows:
+            slots += [*r.inputs[0], *(s for x, lead in zip(own, leads) for s in (address_of(x), lead))]
+        else:
+            slots += [size, *(address_of(x) for x in own)]
         return call(made, "update", slots, threads_for(2 * nbytes), keep=(own, hyper))
 
-    return connected(connect, 0, f"compiled {step.op_name}", like=r.op.forward, mutates=True)
+    views = frozenset(names if in_rows else ())
+    return connected(connect, 0, f"compiled {step.op_name}", like=r.op.forward, mutates=True, views=views)
 
 
 def _steps() -> list[type[Op]]:
@@ -58,4 +68,4 @@ def _steps() -> list[type[Op]]:
     return [op for op in fused if op.step_of.rates == ("lr", "wd")]  # type: ignore[attr-defined]
 
 
-ROWS = kernel_rows(GENERATED, dict.fromkeys(_steps(), _update))
+ROWS = kernel_rows(GENERATED, dict.fromkeys(_steps(), _update), tiles=True)

@@ -47,11 +47,16 @@ def _row(r: Request) -> ChosenKernel | None:
         return None
     kinds = kinds_of(r)
     assert kinds is not None
-    if not is_worth_it(p, [kinds[n][1] for n in (*p.inputs, *p.outputs)]):
+    is_view = r.tile is not None and r.tile.is_special
+    leads = _leads(r, p, p.inputs, p.outputs) if is_view else None
+    if is_view and leads is None:
+        return None
+    if leads is None and not is_worth_it(p, [kinds[n][1] for n in (*p.inputs, *p.outputs)]):
         return None
     names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
     places = [names.index(n) for n in p.inputs]
-    loops = _Loops(p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
+    loops = _Loops(p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs], leads)
+    views = frozenset((*p.inputs, *p.outputs) if leads else ())
 
     def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> elementwise.Run:
         return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
@@ -59,7 +64,7 @@ def _row(r: Request) -> ChosenKernel | None:
     # All inputs are read, vector by vector, before an output is written.
     whole = tuple(n for n, v in zip(p.inputs, p.views) if v == p.shape) if not r.op.variadic else ()
     over = dict.fromkeys(p.outputs, whole)
-    kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward, in_place=over)
+    kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward, in_place=over, views=views)
 
     def run(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> None:
         """Imperative call: in the usual case it takes half the time of `connected`'s."""
@@ -78,12 +83,28 @@ def fused(r: Request) -> ChosenKernel | None:
     a = r.attrs
     if not usable() or not can_store(r.dtypes, a.dtypes, storable()) or 0 in a.shape:
         return None
-    loops = _Loops(Program(a.expression, a.constants, (), a.views, (), a.shape), r.dtypes, a.dtypes)
+    p = Program(a.expression, a.constants, (), a.views, (), a.shape)
+    names, views, leads = (r.op.input_names(a), r.op.output_names(a)), frozenset[str](), None
+    if r.tile is not None and r.tile.is_special:
+        leads, views = _leads(r, p, *names), frozenset(("args", "outs", *names[0], *names[1]))
+        if leads is None:
+            return None
+    loops = _Loops(p, r.dtypes, a.dtypes, leads)
 
     def connect(xp: Any, a: Any, *args: Any, outs: Any) -> elementwise.Run:
         return loops.call(args, outs)
 
-    return connected(connect, 0, f"compiled {len(a.expression.steps)} steps", like=r.op.forward)
+    name = f"compiled {len(a.expression.steps)} steps"
+    return connected(connect, 0, name, like=r.op.forward, views=views)
+
+
+def _leads(r: Request, p: Program, inputs: Sequence[str], outputs: Sequence[str]) -> list[int] | None:
+    """Elements from row to row of each array, in a tile of matrices; None if the tile is none."""
+    assert r.tile is not None
+    if r.tile.adds or len(p.shape) != 2 or set(p.views) != {p.shape}:
+        return None
+    strides = [r.strides(n) or (p.shape[1], 1) for n in (*inputs, *outputs)]
+    return [s[0] for s in strides] if all(s[1] == 1 for s in strides) else None
 
 
 class _Loops:
@@ -92,8 +113,14 @@ class _Loops:
     A recomputed node may have no buffer for outputs that are not read any more.
     """
 
-    def __init__(self, p: Program, inputs: Sequence[DType], outputs: Sequence[DType]) -> None:
-        self.p, self.inputs, self.outputs = p, inputs, outputs
+    def __init__(
+        self,
+        p: Program,
+        inputs: Sequence[DType],
+        outputs: Sequence[DType],
+        leads: Sequence[int] | None = None,
+    ) -> None:
+        self.p, self.inputs, self.outputs, self.leads = p, inputs, outputs, leads
         self.whole = self._loop(range(len(outputs)))
         self._some: dict[tuple[int, ...], elementwise.Loop] = {}
 
@@ -110,7 +137,9 @@ class _Loops:
     def _loop(self, wanted: Sequence[int]) -> elementwise.Loop:
         p, e = self.p, self.p.expression.only(wanted)
         made = [self.outputs[i] for i in wanted]
-        return elementwise.Loop(e, p.constants, p.views, self.inputs, p.shape, made)
+        count = len(self.inputs)
+        leads = self.leads and [*self.leads[:count], *(self.leads[count + i] for i in wanted)]
+        return elementwise.Loop(e, p.constants, p.views, self.inputs, p.shape, made, leads)
 
 
 def _nothing() -> None:
@@ -124,4 +153,5 @@ ROWS = kernel_rows(
         FusedElementwise: fused,
         FusedElementwiseGradient: fused,
     },
+    tiles=True,
 )

@@ -24,26 +24,40 @@ def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
     return Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
 
 
+def _view(r: Request, name: str, layout: Layout) -> Layout:
+    """The layout of an array that need not be contiguous."""
+    strides = r.strides(name)
+    return layout if strides is None else Layout(layout.shape, strides)
+
+
 def _forward(r: Request) -> ChosenKernel | None:
     data, weight, out = _layouts(r)
     bias = "" if r.attrs.no_bias else "bias"
-    return products(r, [Term("data", "weight", "out", (data, weight.turned, out), bias)])
+    layouts = data, _view(r, "weight", weight).turned, out
+    term = Term("data", "weight", "out", layouts, bias, adds=r.adds("out"))
+    return products(r, [term], views=frozenset({"weight"}))
 
 
 def _backward(r: Request) -> ChosenKernel | None:
     data, weight, out = _layouts(r)
+    columns = out if r.is_used("d_data") else _view(r, "d_out", out)  # products with the weight copy d_out
+    by_data = out, _view(r, "weight", weight), data
+    by_weight = columns.turned, data, _view(r, "d_weight", weight)
     terms = [
-        Term("d_out", "weight", "d_data", (out, weight, data)),
-        Term("d_out", "data", "d_weight", (out.turned, data, weight)),
+        Term("d_out", "weight", "d_data", by_data, adds=r.adds("d_data")),
+        Term("d_out", "data", "d_weight", by_weight, adds=r.adds("d_weight")),
     ]
+    views = frozenset({"weight", "d_weight"} | (set() if r.is_used("d_data") else {"d_out"}))
     sums = _BiasSums.of(r, out)
 
     def before(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
         return sums.calls(xp, *(arrays[n] for n in ("d_out", "d_bias", "work")))
 
+    if r.tile is not None and r.tile.is_special and r.is_used("d_bias"):
+        return None
     if not r.is_used("d_data") and not r.is_used("d_weight"):
         return None if sums.down is None else _sums_alone(sums.down)
-    return products(r, terms, before, sums.nbytes)
+    return products(r, terms, before, sums.nbytes, views)
 
 
 class _BiasSums(NamedTuple):
@@ -118,4 +132,5 @@ ROWS = kernel_rows(
         FullyConnected.grad_op: _backward,
         AddedGradient: added,
     },
+    tiles=True,
 )

@@ -1,0 +1,369 @@
+"""The program of a tile region: which kernels run on its tiles, in which order, and in what scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op
+from ...ops.optim.update import CHUNK
+from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
+from ..base import Backend, ChosenKernel, Request, Run, TileView
+from ..call import bind_call, in_turn
+
+if TYPE_CHECKING:
+    from .tiled import TileArray, TileAttrs, TileCall
+
+_byte = np.dtype("uint8")
+
+Choose = Callable[[Request], "ChosenKernel | None"]
+"""The kernel for a request; None for one with views or accumulation that no kernel answers."""
+
+
+def reference_kernels(request: Request) -> ChosenKernel | None:
+    """The reference for every call: it takes neither views nor accumulates."""
+    return None if _is_special(request) else _reference(request)
+
+
+def tuned_kernels(backend: Backend, request: Request) -> ChosenKernel | None:
+    """The backend's kernel for a call."""
+    if _is_special(request):
+        return backend.tuned(request)
+    return _safe(backend.kernel(request), request)
+
+
+def _is_special(request: Request) -> bool:
+    return request.tile is not None and request.tile.is_special
+
+
+def _reference(request: Request) -> ChosenKernel:
+    r = request
+    return _safe(Backend.reference(r.op, r.attrs, r.inputs, r.outputs, r.dtype), request)
+
+
+def _safe(kernel: ChosenKernel, request: Request) -> ChosenKernel:
+    """`kernel` with room for a gradient that a reference step casts to the weight's type."""
+    kinds = request.dtypes
+    if not kernel.is_reference or not request.op.mutated(request.attrs) or kinds[0] == kinds[1]:
+        return kernel
+    wide = min(CHUNK, prod(request.inputs[0])) * accumulator(kinds[1]).itemsize
+    return replace(kernel, workspace=kernel.workspace + wide)
+
+
+@dataclass(frozen=True)
+class TileKernel:
+    """The kernel of a call on tiles of one size. `copied` are the arrays of which it gets a contiguous copy,
+    `added` those that are added to the earlier tiles' by a call of its own.
+    """
+
+    call: TileCall
+    attrs: Any
+    lengths: tuple[int, ...]
+    chosen: ChosenKernel
+    copied: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch."""
+        return self.chosen.workspace if "work" in self.chosen.signature.services else 0
+
+
+_Key = tuple[int, tuple[int, ...], bool]  # number of the call, lengths of its tile, whether it accumulates
+
+
+class TileProgram:
+    """The kernels of a region and its scratch: tiles of inner arrays, parts of sums, contiguous copies of
+    tiles, terms of sums, and the kernels' scratch.
+    """
+
+    def __init__(self, a: TileAttrs, choose: Choose) -> None:
+        self.a = a
+        self.inner = [i for i, x in enumerate(a.arrays) if i >= a.num_inputs and i not in a.made and not x.sums]
+        self.kernels: dict[_Key, TileKernel] = {
+            (n, lengths, adds): self._kernel(call, lengths, adds, choose)
+            for n, call in enumerate(a.calls)
+            for lengths in _sizes(a, call.level)
+            for adds in self._accumulations(n, call)
+        }
+        self.place = self._places()
+        self.sums = [i for i, x in enumerate(a.arrays) if x.sums]
+        pieces: dict[Any, Piece] = {}
+        for i in dict.fromkeys(self.place.values()):
+            pieces["inner", i] = ((self._most(i),), a.arrays[i].dtype)
+        for i in self.sums:
+            pieces["part", i] = ((a.loops[0].num_tiles, *a.arrays[i].shape), a.arrays[i].dtype)
+        for k in self.kernels.values():
+            for kind, names in (("copy", k.copied), ("term", k.added)):
+                for name in names:
+                    i = k.call.named[name]
+                    pieces[kind, i] = ((self._most(i),), a.arrays[i].dtype)
+        self.pieces = pieces
+        self.rest = max((k.nbytes for k in self.kernels.values()), default=0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch."""
+        return scratch_bytes([*self.pieces.values(), ((self.rest,), _byte)])
+
+    @property
+    def name(self) -> str:
+        """The names of its kernels, and the sizes of its tiles."""
+        names = dict.fromkeys(k.chosen.name for k in self.kernels.values())
+        sizes = (f"{x.each} {x.unit}{'s' * (x.each > 1)}" for x in self.a.loops)
+        return f"{', '.join(names)}, {', '.join(sizes)} at a time"
+
+    @property
+    def in_place(self) -> Mapping[str, tuple[str, ...]]:
+        """The inputs that each output may overwrite, as far as the kernels allow."""
+        return donors(self.a, [self._options(n) for n in range(len(self.a.calls))])
+
+    def is_tuned(self, ops: Sequence[type[Op]]) -> bool:
+        """True if the calls of these operators have better kernels than the reference, and accumulate."""
+        return not any(k.chosen.is_reference or k.added for k in self.kernels.values() if k.call.op in ops)
+
+    def _accumulations(self, n: int, call: TileCall) -> list[bool]:
+        """Whether there are calls that begin a sum, and calls that add to it."""
+        if self._is_begun(n, call):
+            return [True]
+        loops = self._summed(call)
+        return [False, True] if any(self.a.loops[x].num_tiles > 1 for x in loops) else [False]
+
+    def _summed(self, call: TileCall) -> list[int]:
+        """The loops over which the outputs of `call` are accumulated."""
+        arrays = [self.a.arrays[i] for i in call.outputs if i >= 0]
+        return [x for x in range(call.level) if any(y.axes[x] is None and not y.sums for y in arrays)]
+
+    def _is_begun(self, n: int, call: TileCall) -> bool:
+        """True if a call outside its loops has written what `call` adds to."""
+        return any(
+            i >= 0 and i in c.outputs and c.level < call.level for i in call.outputs for c in self.a.calls[:n]
+        )
+
+    def _kernel(self, call: TileCall, lengths: tuple[int, ...], adds: bool, choose: Choose) -> TileKernel:
+        shapes = call.of(lengths)
+        attrs, arrays = call.attrs_of(shapes), self.a.arrays
+        views = {
+            name: _strides(arrays[i].shape)
+            for name, i in call.named.items()
+            if i not in self.inner and not _is_dense(arrays[i], lengths, call.level)
+        }
+        sums = [n for n in call.wanted if self._summed(call) and not arrays[call.named[n]].sums]
+        made = {n: arrays[call.named[n]].dtype for n in sums if arrays[call.named[n]].dtype != call.dtypes[0]}
+        tile = TileView(
+            tuple(views.items()),
+            frozenset(sums if adds else ()),
+            tuple(made.items()),
+            int(call.flops) // 2,
+        )
+        used = frozenset(call.named)
+        request = Request(call.op, attrs, *shapes, call.dtypes[0], call.dtypes, used, True, tile)
+        chosen = choose(request)
+        if chosen is not None:
+            copied = tuple(n for n in views if n not in chosen.views)
+            return TileKernel(call, attrs, lengths, chosen, copied)
+        chosen = choose(replace(request, tile=TileView(work=tile.work)))
+        assert chosen is not None
+        return TileKernel(call, attrs, lengths, chosen, tuple(views), tuple(sums if adds else ()))
+
+    def _most(self, i: int) -> int:
+        """Number of elements of array `i` in a tile."""
+        return prod(_tile_shape(self.a.arrays[i], [min(x.each, x.count) for x in self.a.loops]))
+
+    def _options(self, n: int) -> Mapping[str, tuple[str, ...]]:
+        """The inputs that an output of call `n` may overwrite in each of its kernels."""
+        call = self.a.calls[n]
+        found = [k.chosen.in_place_options(call.op, k.attrs) for k in self.kernels.values() if k.call is call]
+        return {o: tuple(d for d in ds if all(d in f.get(o, ()) for f in found)) for o, ds in found[0].items()}
+
+    def _places(self) -> dict[int, int]:
+        """For each inner array the array that it overwrites: one that dies with the call, if kernels allow it."""
+        a, place = self.a, {}
+        last = {i: n for n, c in enumerate(a.calls) for i in c.inputs}
+        for n, call in enumerate(a.calls):
+            taken: set[int] = set()
+            options = self._options(n)
+            for name in call.wanted:
+                i = call.named[name]
+                if i not in self.inner or i in place:
+                    continue
+                place[i] = i
+                for donor in options.get(name, ()):
+                    j = call.named.get(donor, -1)
+                    if j in place and last[j] == n and j not in taken and _alike(a.arrays[i], a.arrays[j]):
+                        place[i] = place[j]
+                        taken.add(j)
+                        break
+        return place
+
+    def calls(self, xp: Any, args: Sequence[Any], outs: Sequence[Any], work: Any) -> Sequence[Run]:
+        """The calls on these arrays; an output that is None is not computed."""
+        return _Binding(self, xp, args, outs, work).calls()
+
+    def needed(self, there: set[int]) -> set[int]:
+        """Arrays that have to be computed for these outputs."""
+        needed = set(there)
+        for call in reversed(self.a.calls):
+            if needed.intersection(call.outputs) or call.op.mutated(call.attrs):
+                needed.update(call.inputs)
+        return needed
+
+
+class _Binding:
+    """The calls of a program on given arrays."""
+
+    def __init__(self, program: TileProgram, xp: Any, args: Sequence[Any], outs: Sequence[Any], work: Any):
+        a = self.a = program.a
+        self.program, self.xp = program, xp
+        *pieces, self.rest = carve(work, [*program.pieces.values(), ((program.rest,), _byte)])
+        self.pieces = dict(zip(program.pieces, pieces))
+        given = dict(zip((*range(a.num_inputs), *a.made), (*args, *outs), strict=True))
+        self.whole = {i: None if x is None else x.reshape(a.arrays[i].shape) for i, x in given.items()}
+        self.needed = program.needed({i for i, x in self.whole.items() if x is not None})
+        self.found: list[Run] = []
+
+    def calls(self) -> Sequence[Run]:
+        """All calls in their order."""
+        self._nest(range(len(self.a.calls)), (), ())
+        for i in self.program.sums:
+            if self.whole[i] is not None:
+                part = self.pieces["part", i]
+                self.found.append(partial(self.xp.add.reduce, part, axis=0, out=self.whole[i]))
+        return self.found
+
+    def _nest(self, numbers: Sequence[int], at: tuple[slice, ...], tiles: tuple[int, ...]) -> None:
+        """The calls `numbers` in the tile `at`, which is the number `tiles` of each loop around them."""
+        level, rest = len(at), list(numbers)
+        while rest:
+            if self.a.calls[rest[0]].level == level:
+                self._one(rest.pop(0), at, tiles)
+                continue
+            count = next((n for n, c in enumerate(rest) if self.a.calls[c].level == level), len(rest))
+            inside, rest = rest[:count], rest[count:]
+            for number, part in enumerate(self.a.loops[level].tiles):
+                self._nest(inside, (*at, part), (*tiles, number))
+
+    def _one(self, n: int, at: tuple[slice, ...], tiles: tuple[int, ...]) -> None:
+        call, program, xp = self.a.calls[n], self.program, self.xp
+        adds = program._is_begun(n, call) or any(tiles[x] for x in program._summed(call))
+        kernel = program.kernels[n, tuple(p.stop - p.start for p in at), adds]
+        arrays = {name: self._array(i, at, tiles) for name, i in call.named.items()}
+        changed = call.op.mutated(call.attrs)
+        if not changed and all(arrays[name] is None for name in call.wanted):
+            return
+        own = dict(arrays)
+        for kind, names in (("copy", kernel.copied), ("term", kernel.added)):
+            for name in names:
+                if arrays[name] is not None:
+                    piece = self.pieces[kind, call.named[name]]
+                    own[name] = piece[: arrays[name].size].reshape(arrays[name].shape)
+        names, results = call.op.input_names(call.attrs), call.op.output_names(call.attrs)
+        for name in kernel.copied:
+            if name in names and arrays[name] is not None:
+                self.found.append(partial(xp.copyto, own[name], arrays[name]))
+        run = bind_call(
+            kernel.chosen,
+            xp,
+            call.op,
+            kernel.attrs,
+            [own.get(name) for name in names],
+            [own.get(name) for name in results],
+            work=self.rest[: kernel.nbytes],
+            train=True,
+            shapes=call.of(kernel.lengths),
+            state={},
+        )
+        self.found.append(run)
+        for name in kernel.added:
+            if arrays[name] is not None:
+                self.found.append(partial(xp.add, arrays[name], own[name], out=arrays[name]))
+        for name in kernel.copied:
+            if (name in results or name in changed) and name not in kernel.added and arrays[name] is not None:
+                self.found.append(partial(xp.copyto, arrays[name], own[name]))
+
+    def _array(self, i: int, at: tuple[slice, ...], tiles: tuple[int, ...]) -> Any:
+        """Array `i` in a tile; None if nobody needs it."""
+        a, program = self.a, self.program
+        if i >= a.num_inputs and i not in self.needed:
+            return None
+        if a.arrays[i].sums:
+            return self.pieces["part", i][tiles[0]]
+        if i in program.place:
+            shape = _tile_shape(a.arrays[i], [p.stop - p.start for p in at])
+            return self.pieces["inner", program.place[i]][: prod(shape)].reshape(shape)
+        array, axes = self.whole[i], a.arrays[i].axes
+        if array is None:
+            return None
+        index = [slice(None)] * array.ndim
+        for axis, part in zip(axes, at):
+            if axis is not None:
+                index[axis] = part
+        return array[tuple(index)]
+
+
+def donors(
+    a: TileAttrs, options: Sequence[Mapping[str, tuple[str, ...]]]
+) -> dict[str, tuple[str, ...]]:
+    """The inputs that each output may overwrite; `options` are those of each call."""
+    found: dict[str, tuple[str, ...]] = {}
+    maker = {i: n for n, c in enumerate(a.calls) for i in c.outputs if i >= 0}
+    last = {i: n for n, c in enumerate(a.calls) for i in c.inputs}
+    for o, i in enumerate(a.made):
+        n = maker[i]
+        call = a.calls[n]
+        (name,) = (w for w in call.wanted if call.named[w] == i)
+        own = {call.named.get(d, -1) for d in options[n].get(name, ())}
+        found[f"output{o}"] = tuple(
+            f"arg{j}"
+            for j in range(a.num_inputs)
+            if _alike(a.arrays[i], a.arrays[j]) and (last[j] < n or (last[j] == n and j in own))
+        )
+    return found
+
+
+def _alike(x: TileArray, y: TileArray) -> bool:
+    """True if tiles of both have the same size, and no array is read again in a later tile."""
+    is_tiled = None not in x.axes and not x.sums and not y.sums
+    return is_tiled and (x.axes, x.shape, x.dtype) == (y.axes, y.shape, y.dtype)
+
+
+def _sizes(a: TileAttrs, level: int) -> Iterator[tuple[int, ...]]:
+    """The lengths of tiles inside of `level` loops."""
+    if level == 0:
+        yield ()
+        return
+    for outer in _sizes(a, level - 1):
+        for length in a.loops[level - 1].sizes:
+            yield (*outer, length)
+
+
+def _tile_shape(array: TileArray, lengths: Sequence[int]) -> Shape:
+    """The shape of an array in a tile of these lengths."""
+    shape = list(array.shape)
+    for axis, length in zip(array.axes, lengths):
+        if axis is not None:
+            shape[axis] = length
+    return tuple(shape)
+
+
+def _strides(shape: Shape) -> Shape:
+    """Elements between neighbours along each axis of an array in C order."""
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _is_dense(array: TileArray, lengths: Sequence[int], level: int) -> bool:
+    """True if a tile of an array in C order is contiguous."""
+    cut = _tile_shape(array, lengths[:level])
+    there = [i for i, n in enumerate(cut) if n > 1]
+    strides, expected = _strides(array.shape), 1
+    for i in reversed(there):
+        if strides[i] != expected:
+            return False
+        expected *= cut[i]
+    return True
