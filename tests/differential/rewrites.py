@@ -17,9 +17,9 @@ from mxlite.backends.rewrite import observed, Rewrite
 from mxlite.executor.plan.lower import rewrites
 
 _LIMITS: dict[str, dict[str, Any]] = {
-    "passes.tiling.banded": dict(LEAST_BYTES=512, BAND_BYTES=256, PRODUCT_ROWS=2),
-    "passes.precision.narrowed_dense": dict(LEAST_BYTES=64),
-    "passes.precision.wide_dense": dict(LEAST_BYTES=64, LEAST_SAMPLES=4),
+    "passes.tiling.sample_tiles": dict(LEAST_BYTES=512, BAND_BYTES=256, PRODUCT_ROWS=2),
+    "passes.tiling.inline_weight_casts": dict(LEAST_BYTES=64),
+    "passes.tiling.inline_batch_casts": dict(LEAST_BYTES=64, LEAST_SAMPLES=4),
     "passes.fusion.pooled_convolutions": dict(LEAST_BYTES=400),
     "passes.remat.divided": dict(LEAST_COUNT=8),
     "passes.remat.remade": dict(LEAST_BYTES=256, LEAST_FLOPS=2),
@@ -32,8 +32,9 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "passes.updates.loss_updates": dict(LEAST_BYTES=0),
     "passes.updates.convolution_updates": dict(LEAST_BYTES=0),
     "passes.updates.rnn_updates": dict(LEAST_BYTES=0),
-    "fused.narrowed_dense": dict(BAND_BYTES=256, FEWEST=2),
-    "fused.wide_dense": dict(BAND_BYTES=16, LEAST_BAND=4),
+    "fused.tile_sizes": dict(
+        WEIGHT_CAST_BYTES=256, FEWEST_WEIGHT_CASTS=2, BATCH_CAST_BYTES=16, LEAST_BATCH_TILE=4
+    ),
     "fused.product_update": dict(BAND_BYTES=512, DEEP_BAND_BYTES=512, FEWEST=1),
     "fused.dense_cross_entropy": dict(BAND_BYTES=1, LEAST_ROWS=4),
     "cpu.kernels.products.dense_loaded": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),

@@ -14,10 +14,10 @@ FAULTS = [
     ),
     Fault(
         "A 16-bit copy that backward alone reads is made in the forward pass",
-        "mxlite/backends/passes/precision/wide_dense.py",
+        "mxlite/backends/passes/tiling/inline_batch_casts.py",
         "        return cast in self.forward and not any(",
         "        return False and not any(",
-        "tests/backends/passes/test_wide_dense.py::test_a_copy_that_backward_alone_reads_is_made_there",
+        "tests/backends/passes/test_inline_batch_casts.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(
         "A parameter that no gradient reaches does not decay in a fused step",

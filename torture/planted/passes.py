@@ -31,10 +31,10 @@ FAULTS = [
     ),
     Fault(
         "a copy that backward alone reads is not put before its reader",
-        "mxlite/backends/passes/precision/wide_dense.py",
+        "mxlite/backends/passes/tiling/inline_batch_casts.py",
         "            if node not in changed:  # the first that still reads the copy, in the backward pass",
         "            if node in changed:",
-        "tests/backends/passes/test_wide_dense.py::test_a_copy_that_backward_alone_reads_is_made_there",
+        "tests/backends/passes/test_inline_batch_casts.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(
         "a broadcast operand of fewer axes is read as it is beside channels that are last",

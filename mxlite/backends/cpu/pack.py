@@ -16,7 +16,7 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
 from ...ops.nn.dense import FullyConnected
-from ..fused.narrowed_dense import NarrowedDense
+from ..fused.tiled import Tiled
 from ..passes.entries import request_of
 from ..passes.target import Target
 from ..rewrite import graph_pass, Stage, Step
@@ -48,11 +48,14 @@ def pack(step: Step, target: Target) -> Step:
                 made.shapes[packed], made.dtypes[packed] = (way.layout.nbytes,), _BYTE
             own = (inputs[0], packed, *inputs[2:])
             made.replace(node, Node(PackedConvolution, attrs, own, node.name, annotations=node.annotations))
-        elif node.op is NarrowedDense and node.inputs[1] in step.constant:
-            dtype = made.dtypes[inputs[0]]
-            narrow = _added(made, Cast, Cast.Attrs(dtype=dtype.name), inputs[1], f"{node.name}_narrowed")
-            made.shapes[narrow], made.dtypes[narrow] = made.shapes[inputs[1]], dtype
-            made.replace(node, replace(node, op=FullyConnected, inputs=(inputs[0], narrow, *inputs[2:])))
+        elif _casts_weight(node) and node.inputs[0] in step.constant:
+            weight, data, *bias = inputs
+            dtype, rank = made.dtypes[data], len(graph.shapes[Entry(node)])
+            narrow = _added(made, Cast, Cast.Attrs(dtype=dtype.name), weight, f"{node.name}_narrowed")
+            made.shapes[narrow], made.dtypes[narrow] = made.shapes[weight], dtype
+            layer = FullyConnected.Attrs(made.shapes[weight][0], no_bias=not bias, flatten=rank == 2)
+            new = replace(node, op=FullyConnected, attrs=layer, inputs=(data, narrow, *bias))
+            made.put(Entry(node), Entry(made.replace(node, new)))
         else:
             made.keep(node)
     if not made.moved:
@@ -64,6 +67,11 @@ def _added(made: Rewriter, op: type[Op], attrs: Any, source: Entry, name: str) -
     """What a new node makes of `source`."""
     made.order.append(node := Node(op, attrs, (source,), name))
     return Entry(node)
+
+
+def _casts_weight(node: Node) -> bool:
+    """True for a dense layer that casts its weight, see `passes/tiling/inline_weight_casts.py`."""
+    return node.op is Tiled and node.attrs.operators == (Cast, FullyConnected) and node.attrs.calls[1].inputs[0] == 1
 
 
 def _way(graph: Graph, node: Node) -> Forward | None:

@@ -124,7 +124,7 @@ class TileProgram:
         """The inputs that each output may overwrite, as far as the kernels allow."""
         return donors(self.a, [self._options(n) for n in range(len(self.a.calls))])
 
-    def is_tuned(self, ops: Sequence[type[Op]]) -> bool:
+    def is_tuned(self, ops: Sequence[type[Op] | None]) -> bool:
         """True if the calls of these operators have better kernels than the reference, and accumulate."""
         return not any(k.chosen.is_reference or k.added for k in self.kernels.values() if k.call.op in ops)
 

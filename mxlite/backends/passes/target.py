@@ -8,6 +8,8 @@ from typing import Any
 
 from ...graph import Op
 from ..base import ChosenKernel, Request, Row, tuned
+from ..fused.tile_program import reference_kernels, TileProgram
+from ..fused.tiled import TileAttrs
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,14 @@ class Target:
     def has_kernel(self, request: Request) -> bool:
         """Whether there is a kernel that makes an operator worth being put in."""
         return self.kernel(request) is not None
+
+    def has_tile_kernels(self, a: TileAttrs, ops: Sequence[type[Op] | None]) -> bool:
+        """Whether there are kernels for tiles of the calls of these operators in a region."""
+
+        def choose(request: Request) -> ChosenKernel | None:
+            return self.kernel(request) or reference_kernels(request)
+
+        return TileProgram(a, choose).is_tuned(ops)
 
     def workspace(self, request: Request) -> int | None:
         """Bytes of scratch that the kernel takes, None where there is none."""

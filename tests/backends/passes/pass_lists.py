@@ -11,6 +11,7 @@ import numpy as np
 
 from mxlite.backends import Backend, Request
 from mxlite.backends.cpu import passes as cpu
+from mxlite.backends.fused.tiled import TileAttrs
 from mxlite.backends.gpu import passes as gpu
 from mxlite.backends.passes import named, NAMES
 from mxlite.backends.passes.target import Target
@@ -36,12 +37,16 @@ def as_pass(run: Callable[[Step], Step], stage: Stage = Stage.STEP) -> Pass:
 
 @dataclass(frozen=True)
 class Willing(Target):
-    """A target that has each kernel for which `answer` says yes, and generates code."""
+    """A target that has each kernel for which `answer` says yes, or `tiles` of a region, and generates code."""
 
     answer: Callable[[Request], bool] = lambda request: True
+    tiles: Callable[[TileAttrs], bool] = lambda attrs: True
 
     def has_kernel(self, request: Request) -> bool:
         return self.answer(request)
+
+    def has_tile_kernels(self, a: TileAttrs, ops: Any) -> bool:
+        return self.tiles(a)
 
     def storable(self) -> frozenset[str]:
         return gpu.KNOWN

@@ -32,8 +32,8 @@ def test_every_pass_has_one_name():
     assert rewrites(CPU) == (
         "channels_last", "fold", "norm_act", "pool_first", "pooled_convolutions", "narrow_data", "keep_gates",
         "wide_parameters", "loss_bands", "loss_updates", "split_gradients", "image_gradients",
-        "normed_loads", "wide_dense", "wide_convolutions", "narrow_gradients", "loaded_dense",
-        "loaded_updates", "narrowed_dense", "product_updates", "convolution_updates", "rnn_updates", "banded",
+        "normed_loads", "inline_batch_casts", "wide_convolutions", "narrow_gradients", "loaded_dense",
+        "loaded_updates", "inline_weight_casts", "product_updates", "convolution_updates", "rnn_updates", "sample_tiles",
         "added_gradients", "chains", "remade", "lightened", "forget_gates", "late_results", "pack",
         "previews", "constants",
     )  # fmt: skip

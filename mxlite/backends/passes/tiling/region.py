@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 from ....graph import Entry, Graph, Node, Op, Rewriter, Shape
 from ....graph.opdef import DType
 from ...fused.tiled import Axes, TileArray, TileAttrs, TileCall, Tiled, TileLoop
-from ..target import Target
-from ...base import ChosenKernel, Request
-from ...fused.tile_program import reference_kernels, TileProgram
+
+
+ROWS: Axes = (0,)
+COLUMNS: Axes = (1,)
+WHOLE: Axes = (None,)
+"""How a matrix is sliced in a region of one loop."""
 
 
 class Part(NamedTuple):
@@ -111,22 +114,7 @@ class Region:
         arrays = (*self.inputs, *self.results)
         return TileAttrs(arrays, count, tuple(calls), tuple(map(number, made)), self.loops)
 
-    def node(self, op: type[Tiled], made: Sequence[Part], name: str, rewriter: Rewriter) -> Node:
-        """The node that makes these results of what stands for the inputs now."""
-        return Node(op, self.attrs(made), rewriter.all_of(self.entries), name)
-
-
-def has_kernels(target: Target, a: TileAttrs, ops: Sequence[type[Op]]) -> bool:
-    """True if the backend has kernels for tiles of these operators' calls."""
-
-    def choose(request: Request) -> ChosenKernel | None:
-        found = target.kernel(request)
-        return reference_kernels(request) if found is None else found
-
-    return TileProgram(a, choose).is_tuned(ops)
-
-
-def even_tiles(count: int, tiles: int, multiple: int = 16) -> int:
-    """The length of each of about so many equal tiles: a multiple, at most `count`."""
-    each = -(-count // max(1, tiles))
-    return min(count, -(-each // multiple) * multiple)
+    def node(self, op: type[Tiled], made: Sequence[Part], like: Node, rewriter: Rewriter) -> Node:
+        """The node that computes these results from what stands for the inputs now, with the name of `like`."""
+        inputs = rewriter.all_of(self.entries)
+        return Node(op, self.attrs(made), inputs, like.name, annotations=like.annotations)

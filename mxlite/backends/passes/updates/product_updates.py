@@ -48,7 +48,7 @@ class _UpdateMatch(NamedTuple):
     moves: bool
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "narrow_gradients", "wide_dense", "loaded_dense"))
+@graph_pass(Stage.STEP, after=("split_gradients", "narrow_gradients", "inline_batch_casts", "loaded_dense"))
 def product_updates(step: Step, target: Target) -> Step:
     """Updates that make their gradient. O(inputs)."""
     graph, found = step.graph, _matches(step)

@@ -17,7 +17,7 @@ from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....fused.dense_cross_entropy import band_rows, DenseCrossEntropy
 from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
-from ....fused.narrowed_dense import bands
+from ....fused.tile_sizes import weight_cast_tiles
 from ...compiled import call, cross_entropy, storable, threads_for, update as compiled_update, usable
 from ...compiled.matrix.column_sum import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
@@ -26,7 +26,7 @@ from ...onednn.primitive import address_of
 from ...onednn.product import Layout, Product
 from ...products import multiplies, product_of, Term
 from ..generated.compiled_cross_entropy import add_up, LABELS
-from .narrowed_dense import Casts
+from .casts import Casts
 
 _byte = np.dtype("uint8")
 
@@ -142,7 +142,7 @@ def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
     if 0 in (count, classes, width):
         return None
     narrows = kinds["weight"] != r.dtype and multiplies(r.dtype)
-    blocks = bands((classes, width)) if narrows else [slice(0, classes)]
+    blocks = weight_cast_tiles(classes, width).tiles if narrows else [slice(0, classes)]
     length = band_rows(count, classes, r.dtype)
     kind = r.dtype if narrows else kinds["weight"]
     whole = _band(r, length, blocks, kind, narrows, growth)

@@ -1,7 +1,8 @@
-"""Dense layers that narrow their weight themselves: the numbers of a layer on a copy, without the copy."""
+"""Inlined casts of weights: the numbers of a layer on a copy, without the copy."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -9,26 +10,17 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import bind_call
-from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.fused import narrowed_dense
-from mxlite.backends.fused.narrowed_dense import (
-    band_of,
-    bands,
-    NarrowedDense,
-    NarrowedDenseDataGradient,
-    NarrowedGradientAttrs,
-)
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.fused.tiled import Tiled, TiledGradient
 from mxlite.executor.request.infer import infer
-from mxlite.graph import Entry
+from mxlite.graph import Entry, Node
 from mxlite.memplan import check
-from mxlite.ops.nn.dense import FullyConnected
-from tests.backends.cpu.fast_kernels import only
 from tests.backends.passes.pass_lists import alone, left_out, Willing
+from tests.backends.passes.regions import inner_operators, operators_of, run_region
 
-rule = import_module("mxlite.backends.passes.precision.narrowed_dense")
+rule = import_module("mxlite.backends.passes.tiling.inline_weight_casts")
 WIDTH, HIDDEN = 40, 76
 needs_kernels = pytest.mark.skipif(
     library() is None or not usable(), reason="oneDNN or llvmlite is not there"
@@ -37,63 +29,76 @@ needs_kernels = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Bands of 16 rows, of copies of 4 KiB or more."""
-    monkeypatch.setattr(narrowed_dense, "BAND_BYTES", 16 * 2 * WIDTH)
+    """Tiles of 16 rows, of copies of 4 KiB or more."""
+    monkeypatch.setattr(tile_sizes, "WEIGHT_CAST_BYTES", 16 * 2 * WIDTH)
     monkeypatch.setattr(rule, "LEAST_BYTES", 4096)
 
 
-# -- the operators ----------------------------------------------------------------------------------
-
-
-def run(op: Any, attrs: Any, arrays: list[Any], kinds: str) -> tuple[Any, str]:
-    shapes, types = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    _, outs = op.infer_shape(attrs, *shapes)
-    made = np.full(outs[0], 1, types[0])
-    with only(kinds):
-        kernel = CPU.choose(op, attrs, shapes, outs, types[0], types)
-    block = CPU.empty(kernel.workspace + 64)
-    block[:] = 0xFF
-    bind_call(kernel, np, op, attrs, arrays, [made], work=block[: kernel.workspace])()
-    assert (block[kernel.workspace :] == 0xFF).all()
-    return made, kernel.name
-
+# -- the regions ------------------------------------------------------------------------------------
 
 KINDS = ["reference", pytest.param("onednn,compiled", marks=needs_kernels)]
+
+
+def regions(count: int, hidden: int, dtype: str, bias: bool = True) -> list[Any]:
+    """The regions of a layer's output, and of its gradient in data."""
+    weight = mx.sym.cast(mx.sym.var("weight"), dtype=dtype, name="copy")
+    data = mx.sym.var("data")
+    given = (data, weight, mx.sym.var("bias")) if bias else (data, weight)
+    net = mx.sym.FullyConnected(*given, num_hidden=hidden, no_bias=not bias, name="layer")
+    types = {"data": dtype, "weight": "float32"} | ({"bias": dtype} if bias else {})
+    graph = infer(net.graph, {"data": (count, 4, WIDTH // 4)}, types)
+    layer = next(n for n in graph.nodes if n.name == "layer")
+    back = replace(layer, op=layer.op.grad_op, inputs=(layer.inputs[0], layer.inputs[1]), forward=layer)
+    names = {"data": layer.inputs[0], "weight": layer.inputs[1], "d_out": Entry(layer)}
+    back = replace(back, inputs=tuple(names[n] for n in ("d_out", "weight")), absent=frozenset({"data"}))
+    shapes = dict(graph.shapes) | {
+        Entry(back, i): graph.shapes[names[n[2:]]] if n != "d_bias" else (hidden,)
+        for i, n in enumerate(back.output_names)
+    }
+    types = dict(graph.dtypes) | {Entry(back, i): graph.dtypes[Entry(layer)] for i in range(back.num_outputs)}
+    whole = replace(graph, shapes=shapes, dtypes=types)
+    found = []
+    for node in (layer, back):
+        region, made = rule._region(whole, node, dict(zip(node.input_names, node.inputs)), names["weight"].node.inputs[0])
+        op = Tiled if node is layer else TiledGradient
+        found.append(Node(op, region.attrs([made]), tuple(region.entries), node.name))
+    return found
 
 
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("count, hidden", [(1, 76), (8, 64), (5, 16), (3, 7)])
-def test_a_call_makes_what_a_layer_with_a_copy_makes(count, hidden, dtype, kinds, monkeypatch):
+def test_a_region_computes_what_a_layer_with_a_copy_computes(count, hidden, dtype, kinds, monkeypatch):
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
+    monkeypatch.setattr(rule, "LEAST_BYTES", 1)
     kind = mx.nd.zeros((1,), dtype=dtype).dtype
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((hidden, WIDTH)).astype("f")
     exact = weight.astype(kind).astype("float64")
     data, grad, bias = (
-        rng.standard_normal(s).astype(kind) for s in ((count, WIDTH), (count, hidden), hidden)
+        rng.standard_normal(s).astype(kind) for s in ((count, 4, WIDTH // 4), (count, hidden), hidden)
     )
-    layer = FullyConnected.Attrs(num_hidden=hidden)
-    out, name = run(NarrowedDense, layer, [data, weight, bias], kinds)
-    close(out, data.astype("float64") @ exact.T + bias.astype("float64"))
-    alone = FullyConnected.Attrs(num_hidden=hidden, no_bias=True)
-    close(run(NarrowedDense, alone, [data, weight], kinds)[0], data.astype("float64") @ exact.T)
-    by_data = NarrowedGradientAttrs((count, 4, WIDTH // 4))
-    d_data, other = run(NarrowedDenseDataGradient, by_data, [grad, weight], kinds)
+    wide = data.astype("float64").reshape(count, WIDTH)
+    forward, backward = regions(count, hidden, dtype)
+    (out,), name = run_region(forward, [weight, data, bias], kinds)
+    close(out, wide @ exact.T + bias.astype("float64"))
+    close(run_region(regions(count, hidden, dtype, False)[0], [weight, data], kinds)[0][0], wide @ exact.T)
+    (d_data,), other = run_region(backward, [weight, grad], kinds)
     close(d_data.reshape(count, WIDTH), grad.astype("float64") @ exact)
+    assert "rows at a time" in name and "rows at a time" in other
     if kinds != "reference" and hidden > 7:
-        assert "rows at a time" in name and "rows at a time" in other
+        assert all("onednn" in n or "compiled product" in n for n in (name, other))
 
 
 def close(got: Any, want: Any) -> None:
     assert np.abs(got.astype("float64") - want).max() < 1e-2 * np.abs(want).max()
 
 
-def test_bands_have_each_row_once():
+def test_tiles_have_each_row_once():
     for rows in (1, 7, 16, 17, 64, 1000):
-        parts = bands((rows, WIDTH))
-        assert [i for part in parts for i in range(rows)[part]] == list(range(rows))
-        assert all(part.stop - part.start <= band_of((rows, WIDTH))[0] <= 16 for part in parts)
+        loop = tile_sizes.weight_cast_tiles(rows, WIDTH)
+        assert [i for part in loop.tiles for i in range(rows)[part]] == list(range(rows))
+        assert all(part.stop - part.start <= loop.each <= 16 for part in loop.tiles)
 
 
 # -- the pass ---------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ def network(reader: Any = None, flatten: bool = True) -> Any:
 
 
 def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
-    """Weights after some steps, and the plan."""
+    """Weights after some steps, and the executor."""
     sgd = mx.optimizer.SGD(momentum=0.9)
     step = net.simple_bind(mx.cpu(), optimizer=sgd, amp="bfloat16", **{**SHAPES, **how})
     rng = np.random.default_rng(0)
@@ -124,15 +129,14 @@ def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
     assert step.measured_bytes == step.memory_plan.peak_bytes
     found = {n: a.asnumpy() for n, a in step.arg_dict.items()} | {"out": out}
     step.forward(is_train=False)
-    return found | {"inference": step.outputs[0].asnumpy()}, step.memory_plan
+    return found | {"inference": step.outputs[0].asnumpy()}, step
 
 
 def apart(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "narrowed_dense")
+    left_out(monkeypatch, "inline_weight_casts")
 
 
-def operators(plan: Any) -> dict[str, str]:
-    return {t.name: t.op for t in plan.problem.tasks}
+INLINED, BACK = ["Cast", "FullyConnected"], ["Cast", "_backward_FullyConnected", "Cast"]
 
 
 @pytest.fixture
@@ -144,14 +148,14 @@ def fast(monkeypatch):
 @needs_kernels
 @pytest.mark.parametrize("flatten", [True, False])
 def test_training_goes_as_with_a_copy_in_fewer_bytes(fast, monkeypatch, flatten):
-    after, plan = learned(network(flatten=flatten))
+    after, exe = learned(network(flatten=flatten))
     apart(monkeypatch)
     before, old = learned(network(flatten=flatten))
-    made = operators(plan)
-    assert (made["second"], made["second_backward_data"]) == ("_narrowed_dense", "_narrowed_dense_d_data")
-    assert not any("second_weight" in n and op == "Cast" for n, op in made.items())
-    assert "_narrowed_dense" not in operators(old).values()
-    assert len(made) < len(operators(old))
+    made = dict(inner_operators(exe))
+    assert (made["second"], made["second_backward_data"]) == (INLINED, BACK)
+    assert not any("second_weight" in n and op == ["Cast"] for n, op in made.items())
+    assert INLINED not in dict(inner_operators(old)).values()
+    assert len(made) < len(inner_operators(old))
     for name in before:
         scale = np.abs(before[name]).max()
         np.testing.assert_allclose(after[name], before[name], atol=1e-2 * scale, err_msg=name)
@@ -163,7 +167,7 @@ def test_every_budget_gives_the_same_bits(fast):
     with pytest.raises(mx.MemoryBudgetError) as error:
         learned(network(), memory_budget=1)
     least, tight = learned(network(), memory_budget=error.value.least_feasible_bytes)
-    assert "_narrowed_dense" in operators(tight).values()
+    assert INLINED in dict(inner_operators(tight)).values()
     assert [n for n in usual if usual[n].tobytes() != least[n].tobytes()] == []
 
 
@@ -171,7 +175,7 @@ def test_every_budget_gives_the_same_bits(fast):
 def test_with_many_samples_a_copy_stays(fast):
     shapes = dict(data=(129, 4, 5), softmax_label=(129,))
     plan = network().memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(), amp="bfloat16", **shapes)
-    assert operators(plan)["second"] == "FullyConnected"
+    assert {t.name: t.op for t in plan.problem.tasks}["second"] == "FullyConnected"
 
 
 def layer(reader: Any = None) -> Any:
@@ -185,10 +189,10 @@ def layer(reader: Any = None) -> Any:
 
 
 def joined(graph: Any, kept: Any = ()) -> bool:
-    made = alone("narrowed_dense", graph, kept, 2, target=Willing())
-    names = [n.op.op_name for n in made.operators]
+    made = alone("inline_weight_casts", graph, kept, 2, target=Willing())
+    names = [operators_of(n) for n in made.operators]
     assert made.num_forward == min(2, len(names))
-    return "_narrowed_dense" in names and "Cast" not in names
+    return INLINED in names and ["Cast"] not in names
 
 
 def test_a_copy_that_nobody_else_wants_goes(monkeypatch):

@@ -1,8 +1,8 @@
-"""Dense layers that read a float32 batch and narrow it themselves: fewer bytes than with a copy, the same
-numbers."""
+"""Inlined casts of a float32 batch: fewer bytes than with a copy, the same numbers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import bind_call
 from mxlite.backends.cpu import passes
-from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.fused import wide_dense
-from mxlite.backends.fused.wide_dense import bands, WideDense, WideDenseWeightGradient, WideGradientAttrs
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.fused.tiled import Tiled, TiledGradient
 from mxlite.backends.passes import named
+from mxlite.executor.request.infer import infer
+from mxlite.graph import Entry, Node
 from mxlite.memplan import check
 from mxlite.ops.nn.dense import FullyConnected
-from tests.backends.cpu.fast_kernels import only
 from tests.backends.passes.pass_lists import asking, left_out, Willing
+from tests.backends.passes.regions import inner_operators, run_region
 
-rule = import_module("mxlite.backends.passes.precision.wide_dense")
+rule = import_module("mxlite.backends.passes.tiling.inline_batch_casts")
 COUNT, WIDTH, HIDDEN = 75, 60, 12
 needs_kernels = pytest.mark.skipif(
     library() is None or not usable(), reason="oneDNN or llvmlite is not there"
@@ -32,35 +32,47 @@ needs_kernels = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Bands of 16 samples, of copies of 4 KiB or more; products of 16 bits, however small."""
-    monkeypatch.setattr(wide_dense, "BAND_BYTES", 16)
-    monkeypatch.setattr(wide_dense, "LEAST_BAND", 16)
+    """Tiles of 16 samples, of copies of 4 KiB or more; products of 16 bits, however small."""
+    monkeypatch.setattr(tile_sizes, "BATCH_CAST_BYTES", 16)
+    monkeypatch.setattr(tile_sizes, "LEAST_BATCH_TILE", 16)
     monkeypatch.setattr(rule, "LEAST_BYTES", 4096)
     monkeypatch.setattr(rule, "LEAST_SAMPLES", 32)
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
 
 
-# -- the operators ----------------------------------------------------------------------------------
-
-
-def run(op: Any, attrs: Any, arrays: list[Any], out: Any, kinds: str) -> tuple[Any, str]:
-    shapes, types = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    with only(kinds):
-        kernel = CPU.choose(op, attrs, shapes, (out.shape,), types[0], types)
-    block = CPU.empty(kernel.workspace + 64)
-    block[:] = 0xFF
-    bind_call(kernel, np, op, attrs, arrays, [out], work=block[: kernel.workspace])()
-    assert (block[kernel.workspace :] == 0xFF).all()
-    return out, kernel.name
-
+# -- the regions ------------------------------------------------------------------------------------
 
 KINDS = ["reference", pytest.param("onednn,compiled", marks=needs_kernels)]
+
+
+def regions(count: int, dtype: str) -> list[Any]:
+    """The regions of a layer's output, and of the gradient in its weight."""
+    data = mx.sym.cast(mx.sym.var("data"), dtype=dtype, name="copy")
+    net = mx.sym.FullyConnected(data, num_hidden=HIDDEN, name="layer")
+    types = {"data": "float32", "layer_weight": dtype, "layer_bias": dtype}
+    graph = infer(net.graph, {"data": (count, 4, WIDTH // 4)}, types)
+    layer = next(n for n in graph.nodes if n.name == "layer")
+    cast = layer.inputs[0].node
+    back = replace(
+        layer, op=layer.op.grad_op, inputs=(Entry(layer), layer.inputs[0]), forward=layer,
+        absent=frozenset({"weight"}),
+    )  # fmt: skip
+    made = {n: Entry(back, i) for i, n in enumerate(back.output_names)}
+    shapes = dict(graph.shapes) | {made["d_weight"]: (HIDDEN, WIDTH), made["d_bias"]: (HIDDEN,)}
+    whole = replace(graph, shapes=shapes)
+    found = []
+    for op, (region, result) in (
+        (Tiled, rule._forward(whole, layer, cast)),
+        (TiledGradient, rule._gradient(whole, back, cast)),
+    ):
+        found.append(Node(op, region.attrs([result]), tuple(region.entries), "region"))
+    return found
 
 
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("count", [1, 16, 40, COUNT])
-def test_a_call_makes_what_a_layer_with_a_copy_makes(count, dtype, kinds):
+def test_a_region_computes_what_a_layer_with_a_copy_computes(count, dtype, kinds):
     kind = mx.nd.zeros((1,), dtype=dtype).dtype
     rng = np.random.default_rng(0)
     data = rng.standard_normal((count, 4, WIDTH // 4)).astype("f")
@@ -68,25 +80,23 @@ def test_a_call_makes_what_a_layer_with_a_copy_makes(count, dtype, kinds):
     weight, bias, d_out = (
         rng.standard_normal(s).astype(kind) for s in ((HIDDEN, WIDTH), HIDDEN, (count, HIDDEN))
     )
-    layer = FullyConnected.Attrs(num_hidden=HIDDEN)
-    made = np.full((count, HIDDEN), np.nan, kind)
-    out, name = run(WideDense, layer, [data, weight, bias], made, kinds)
+    forward, backward = regions(count, dtype)
+    (out,), name = run_region(forward, [data, weight, bias], kinds)
     close(out, exact @ weight.astype("float64").T + bias.astype("float64"), 1e-2)
-    attrs = WideGradientAttrs(weight.shape)
-    made = np.full(weight.shape, np.nan, "f")
-    d_weight, other = run(WideDenseWeightGradient, attrs, [d_out, data], made, kinds)
+    (d_weight,), other = run_region(backward, [data, d_out], kinds)
     close(d_weight, d_out.astype("float64").T @ exact, 1e-6)
+    assert "at a time" in name and "at a time" in other
     if kinds != "reference" and count > 1:
-        assert "samples at a time" in name and "samples at a time" in other
+        assert "onednn" in name + other or "compiled product" in name + other
 
 
 def close(got: Any, want: Any, limit: float) -> None:
     assert np.abs(got.astype("float64") - want).max() <= limit * np.abs(want).max()
 
 
-def test_bands_have_each_sample_once():
+def test_tiles_have_each_sample_once():
     for count in (1, 7, 16, 23, 25, 64, 1000):
-        parts = bands(count, WIDTH)
+        parts = tile_sizes.batch_cast_tiles(count, WIDTH).tiles
         assert [i for part in parts for i in range(count)[part]] == list(range(count))
         assert len({part.stop - part.start for part in parts}) <= 2
 
@@ -106,7 +116,7 @@ def network(reader: Any = None, bias: bool = True, flatten: bool = True) -> Any:
 
 
 def learned(net: Any, shapes: Any = SHAPES, **how: Any) -> tuple[dict[str, Any], Any]:
-    """Weights after two steps, and the plan."""
+    """Weights after two steps, and the executor."""
     sgd = mx.optimizer.SGD(momentum=0.9)
     step = net.simple_bind(mx.cpu(), optimizer=sgd, amp="bfloat16", **shapes, **how)
     rng = np.random.default_rng(0)
@@ -120,26 +130,29 @@ def learned(net: Any, shapes: Any = SHAPES, **how: Any) -> tuple[dict[str, Any],
     assert step.measured_bytes == step.memory_plan.peak_bytes
     found = {n: a.asnumpy() for n, a in step.arg_dict.items()} | {"out": out}
     step.forward(is_train=False)
-    return found | {"inference": step.outputs[0].asnumpy()}, step.memory_plan
+    return found | {"inference": step.outputs[0].asnumpy()}, step
 
 
 def apart(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "wide_dense")
+    left_out(monkeypatch, "inline_batch_casts")
 
 
-def operators(plan: Any) -> list[str]:
-    return [t.op for t in plan.problem.tasks]
+INLINED, BACK = ["Cast", "FullyConnected"], ["Cast", "_backward_FullyConnected"]
+
+
+def operators(exe: Any) -> list[list[str]]:
+    return [made for _, made in inner_operators(exe)]
 
 
 @needs_kernels
 @pytest.mark.parametrize("bias", [True, False])
 def test_training_goes_as_with_a_copy(bias, monkeypatch):
-    after, plan = learned(network(bias=bias))
+    after, exe = learned(network(bias=bias))
     apart(monkeypatch)
     before, old = learned(network(bias=bias))
-    assert {"_wide_dense", "_wide_dense_d_weight"} <= set(operators(plan))
-    assert not any("data_bfloat16" in t.name for t in plan.problem.tasks)
-    assert any("data_bfloat16" in t.name for t in old.problem.tasks)
+    assert INLINED in operators(exe) and BACK in operators(exe)
+    assert not any("data_bfloat16" in t.name for t in exe.memory_plan.problem.tasks)
+    assert any("data_bfloat16" in t.name for t in old.memory_plan.problem.tasks)
     for name in before:
         scale = np.abs(before[name]).max()
         np.testing.assert_allclose(after[name], before[name], atol=1e-2 * scale, err_msg=name)
@@ -151,7 +164,7 @@ def test_every_budget_gives_the_same_bits():
     with pytest.raises(mx.MemoryBudgetError) as error:
         learned(network(), memory_budget=1)
     least, tight = learned(network(), memory_budget=error.value.least_feasible_bytes)
-    assert {"_wide_dense", "_wide_dense_d_weight"} <= set(operators(tight))
+    assert INLINED in operators(tight) and BACK in operators(tight)
     assert [n for n in usual if usual[n].tobytes() != least[n].tobytes()] == []
 
 
@@ -167,7 +180,7 @@ def test_gradients_that_are_kept_are_made_where_they_are_kept(monkeypatch):
         exe.forward_backward()
         found.append({n: g.asnumpy() for n, g in exe.grad_dict.items() if g is not None})
         assert exe.measured_bytes == exe.memory_plan.peak_bytes
-        assert ("_wide_dense_d_weight" in operators(exe.memory_plan)) == (len(found) == 1)
+        assert (BACK in operators(exe)) == (len(found) == 1)
         apart(monkeypatch) if len(found) == 1 else None
     for name, want in found[1].items():
         np.testing.assert_allclose(found[0][name], want, atol=1e-2 * np.abs(want).max(), err_msg=name)
@@ -176,26 +189,27 @@ def test_gradients_that_are_kept_are_made_where_they_are_kept(monkeypatch):
 @needs_kernels
 def test_a_copy_that_somebody_else_reads_stays():
     plan = learned(network(lambda x: mx.sym.FullyConnected(mx.sym.relu(x), num_hidden=2, name="other")))[1]
-    assert "_wide_dense" in operators(plan)  # what the other reads is another array
+    assert INLINED in operators(plan)  # what the other reads is another array
     plan = learned(network(lambda x: mx.sym.dot(x.reshape((-1, WIDTH)), mx.sym.var("w", shape=(WIDTH, 2)))))[
         1
     ]
-    assert "_wide_dense" in operators(plan)
+    assert INLINED in operators(plan)
     net = network(lambda x: mx.sym.Convolution(x, kernel=(3,), num_filter=2, name="other"))
-    assert "_wide_dense" not in operators(learned(net)[1])
+    assert INLINED not in operators(learned(net)[1])
 
 
 @needs_kernels
 def test_with_few_samples_a_copy_stays():
     shapes = dict(data=(31, 4, WIDTH // 4), softmax_label=(31,))
-    assert not {"_wide_dense", "_wide_dense_d_weight"} & set(operators(learned(network(), shapes)[1]))
+    made = operators(learned(network(), shapes)[1])
+    assert INLINED not in made and BACK not in made
 
 
 @needs_kernels
 def test_with_fewer_samples_than_hidden_numbers_the_gradient_has_its_copy(monkeypatch):
     monkeypatch.setattr(f"{__name__}.HIDDEN", 40)
     found = operators(learned(network())[1])
-    assert "_wide_dense" in found and "_wide_dense_d_weight" not in found
+    assert INLINED in found and BACK not in found
 
 
 @needs_kernels
@@ -213,7 +227,7 @@ def test_a_copy_that_backward_alone_reads_is_made_there(monkeypatch):
     hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=HIDDEN, name="fc")
     net = mx.sym.SoftmaxOutput(hidden, name="softmax")
     found = []
-    for more in ((), (asking("wide_dense", Willing(answer=lambda r: r.op is WideDense)),)):
+    for more in ((), (asking("inline_batch_casts", Willing(tiles=lambda a: a.operators[-1] is FullyConnected)),)):
         monkeypatch.setattr(passes, "PASSES", (*named("split_gradients"), *more))
         exe = net.simple_bind(mx.cpu(), amp="bfloat16", data=(COUNT, WIDTH), softmax_label=(COUNT,))
         problem = exe.memory_plan.problem

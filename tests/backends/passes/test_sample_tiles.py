@@ -23,10 +23,10 @@ from tests.backends.passes.pass_lists import left_out
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-PASS = importlib.import_module("mxlite.backends.passes.tiling.banded")
+PASS = importlib.import_module("mxlite.backends.passes.tiling.sample_tiles")
 SGD = mx.optimizer.SGD(momentum=0.5)
 SAMPLES, ROWS, WIDTH = 7, 48, 40
-BANDED = {"_tiled", "_tiled_gradient"}
+TILED = {"_tiled", "_tiled_gradient"}
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +78,11 @@ def trained(symbol: Any, **how: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def joined(exe: Any) -> list[str]:
-    return [t.name for t in exe._planned.train.problem.tasks if t.op in BANDED]
+    return [t.name for t in exe._planned.train.problem.tasks if t.op in TILED]
 
 
 def without(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "banded")
+    left_out(monkeypatch, "sample_tiles")
 
 
 LAYER = "wide_backward_data+n_backward+first_grad_sum"
@@ -93,7 +93,7 @@ def test_norms_reductions_and_gradients_of_layers_join():
     exe = bound(network(), optimizer=SGD)
     assert joined(exe) == ALL
     assert "2 samples at a time" in exe.debug_str()
-    assert not BANDED & {t.op for t in exe._planned.infer.problem.tasks}
+    assert not TILED & {t.op for t in exe._planned.infer.problem.tasks}
 
 
 @pytest.mark.parametrize("amp", [None, "bfloat16"])
@@ -203,13 +203,13 @@ def test_a_16_bit_copy_of_a_weight_is_read_before_the_update(monkeypatch):
     assert names.index(LAYER) < names.index("wide_weight_update")
 
 
-def banded_calls(exe: Any) -> list[Any]:
+def tiled_calls(exe: Any) -> list[Any]:
     return [c for c in exe._planned.train.calls if c.node.op in (Tiled, TiledGradient)]
 
 
 def test_kernels_make_what_the_references_make_and_no_output_is_touched_twice():
     rng = np.random.default_rng(1)
-    for call in banded_calls(bound(network(), optimizer=SGD)):
+    for call in tiled_calls(bound(network(), optimizer=SGD)):
         a, op = call.node.attrs, call.node.op
         arrays = [rng.standard_normal(x.shape).astype(x.dtype) for x in a.arrays[: a.num_inputs]]
         shapes = tuple(x.shape for x in arrays), tuple(a.arrays[i].shape for i in a.made)
@@ -248,7 +248,7 @@ def test_an_output_lies_over_nothing_that_is_still_read():
 
 def test_one_output_may_be_wanted_alone_and_lie_over_what_it_may():
     rng = np.random.default_rng(2)
-    for call in banded_calls(bound(network(), optimizer=SGD)):
+    for call in tiled_calls(bound(network(), optimizer=SGD)):
         a, op, kernel = call.node.attrs, call.node.op, call.kernel
         arrays = [rng.standard_normal(x.shape).astype(x.dtype) for x in a.arrays[: a.num_inputs]]
         work = CPU.empty(kernel.workspace)
@@ -263,7 +263,7 @@ def test_one_output_may_be_wanted_alone_and_lie_over_what_it_may():
                 over = [own[int(donor[3:])] if i == o else x.copy() for i, x in enumerate(whole)]
                 bind_call(kernel, np, op, a, own, over, work=work, train=True)()
                 np.testing.assert_array_equal(over[o], want, err_msg=f"{call.node.name} over {donor}")
-    assert any(_in_place(c.node.attrs).get("output0") for c in banded_calls(bound(network(), optimizer=SGD)))
+    assert any(_in_place(c.node.attrs).get("output0") for c in tiled_calls(bound(network(), optimizer=SGD)))
 
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "square"])

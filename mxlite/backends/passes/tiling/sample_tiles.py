@@ -1,11 +1,11 @@
 """Operators that work sample by sample, one behind the other, become one that takes some samples at a time.
 
-    d_out, weight -> gradient of a dense layer -> d_y              d_out, weight, x, more -> _banded -> sum
+    d_out, weight -> gradient of a dense layer -> d_y              d_out, weight, x, more -> tiled region -> sum
               x, d_y -> gradient of a norm -> d_x          becomes
                    d_x, more -> sum
 
 So d_y is never there as a whole, nor d_x where it cannot take the place of what it is made of; see
-`banded.py`. What lies between two of them must be large, have no other reader, and be no output. The node
+`fused/tiled.py`. What lies between two of them must be large, have no other reader, and be no output. The node
 stands where the last one stood, or, where an update has changed a weight by then, where the first one did:
 of a weight in mixed precision too, whose 16-bit copy would else be there while it is updated.
 What the others read must be there before the first one.
@@ -60,9 +60,9 @@ _WHOLE: Axes = (None,)
 
 @graph_pass(
     Stage.STEP,
-    after=("loaded_updates", "narrowed_dense", "product_updates", "convolution_updates", "rnn_updates"),
+    after=("loaded_updates", "inline_weight_casts", "product_updates", "convolution_updates", "rnn_updates"),
 )
-def banded(step: Step, target: Target) -> Step:
+def sample_tiles(step: Step, target: Target) -> Step:
     """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
     if not step.has_backward:
         return step
