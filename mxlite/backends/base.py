@@ -51,13 +51,15 @@ class TileView:
 
     `strides`: by name, the elements between neighbours along each axis of arrays that are not contiguous.
     `adds`: outputs to whose old content the call adds. `dtypes`: by name, those of sums that are wider than
-    the inputs. `work`: multiplications of all tiles together.
+    the inputs. `work`: multiplications of all tiles together. `any_width`: products of few columns run on the
+    same kernels as others.
     """
 
     strides: tuple[tuple[str, Shape], ...] = ()
     adds: frozenset[str] = frozenset()
     dtypes: tuple[tuple[str, DType], ...] = ()
     work: int = 0
+    any_width: bool = False
 
     @property
     def is_special(self) -> bool:

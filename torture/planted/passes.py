@@ -10,17 +10,17 @@ _CHANNELS = "mxlite/backends/passes/channels_last.py"
 FAULTS = [
     Fault(
         "an update that reads what another has changed stays behind that",
-        "mxlite/backends/passes/updates/product_updates.py",
+        "mxlite/backends/passes/tiling/dense_updates.py",
         " and e not in changed for e in read)",
         " for e in read)",
-        "tests/backends/passes/test_product_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
+        "tests/backends/passes/test_dense_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
     ),
     Fault(
         "an update that makes its gradient passes for no reader of its data",
-        "mxlite/backends/passes/updates/product_updates.py",
+        "mxlite/backends/passes/tiling/dense_updates.py",
         "        own = _changed(node) if node in updates else frozenset()\n",
         "        own = node.inputs if node in updates else frozenset()\n",
-        "tests/backends/passes/test_product_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
+        "tests/backends/passes/test_dense_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
     ),
     Fault(
         "a convolution that takes its pooling along forgets what it adds or multiplies by",
@@ -121,10 +121,31 @@ FAULTS = [
         "tests/backends/passes/test_rewrite_check.py::test_what_a_step_writes_is_compared",
     ),
     Fault(
-        "the reference kernel of a layer that applies a function forgets the function's other gradients",
-        "mxlite/backends/fused/loaded_dense.py",
-        "**makes, **services",
-        "d_data=slope, **services",
-        "tests/backends/passes/test_loaded_dense.py::test_a_layer_behind_a_function_applies_it",
+        "a sum over tiles begins again in each tile",
+        "mxlite/backends/fused/tile_program.py",
+        "adds = program._is_begun(n, call) or any(tiles[x] for x in program._summed(call))",
+        "adds = program._is_begun(n, call)",
+        "tests/backends/passes/test_inline_batch_casts.py::test_a_region_computes_what_a_layer_with_a_copy_computes",
+    ),
+    Fault(
+        "what a call outside the loops has written is overwritten by the first tile",
+        "mxlite/backends/fused/tile_program.py",
+        "i in c.outputs and c.level < call.level",
+        "i in c.outputs and c.level > call.level",
+        "tests/backends/passes/test_activation_prologue.py::test_kernels_make_what_the_references_make",
+    ),
+    Fault(
+        "a tile that is not contiguous is passed to a kernel that reads it as if it were",
+        "mxlite/backends/fused/tile_program.py",
+        "copied = tuple(n for n in views if n not in chosen.views)",
+        "copied = ()",
+        "tests/backends/passes/test_inline_weight_casts.py::test_a_region_computes_what_a_layer_with_a_copy_computes",
+    ),
+    Fault(
+        "an output of a region lies over an input that is read again in a later tile",
+        "mxlite/backends/fused/tile_program.py",
+        "is_tiled = None not in x.axes and not x.sums and not y.sums",
+        "is_tiled = not x.sums and not y.sums",
+        "tests/backends/passes/test_sample_tiles.py::test_an_output_lies_over_nothing_that_is_still_read",
     ),
 ]

@@ -17,6 +17,7 @@ from ..rewrite import Pass, Pipeline
 from .compiled import storable, usable
 from .kernels import table
 from .pack import pack
+from .runtime.threads import num_threads
 
 PASSES: tuple[Pass, ...] = (
     *named(
@@ -28,20 +29,20 @@ PASSES: tuple[Pass, ...] = (
         "narrow_data",
         "keep_gates",
         "wide_parameters",
-        "loss_bands",
-        "loss_updates",
+        "chunked_cross_entropy",
+        "cross_entropy_updates",
         "split_gradients",
         "image_gradients",
         "normed_loads",
         "inline_batch_casts",
         "wide_convolutions",
         "narrow_gradients",
-        "loaded_dense",
-        "loaded_updates",
+        "activation_prologue",
+        "prologue_updates",
         "inline_weight_casts",
-        "product_updates",
+        "dense_updates",
         "convolution_updates",
-        "rnn_updates",
+        "recurrent_updates",
         "sample_tiles",
         "added_gradients",
         "chains",
@@ -55,6 +56,9 @@ LOW_MEMORY: tuple[Pass, ...] = named("lightened", "forget_gates", "late_results"
 @dataclass(frozen=True)
 class CPUTarget(Target):
     """See Target."""
+
+    def threads(self) -> int:
+        return num_threads()
 
     def storable(self) -> frozenset[str]:
         return storable() if usable() else frozenset()

@@ -1,7 +1,7 @@
 """Operator of a classifier, its cross-entropy, and its weight's update, without a whole gradient.
 
 See `dense_cross_entropy.py`. The weight gradient is a sum over bands of rows, so it cannot be computed a
-part of the weight at a time as in `product_update.py`. But momentum accumulates gradients as well, and each
+part of the weight at a time as in `passes/tiling/dense_updates.py`. But momentum accumulates gradients as well, and each
 band's term may be added right there. The weight stays unchanged until the last band has read it:
 
     momentum *= its factor
@@ -10,7 +10,7 @@ band's term may be added right there. The weight stays unchanged until the last 
     weight += momentum
 
 A forward pass alone must not change a weight. So the operator is in the backward pass, and computes the loss
-there; see `passes/updates/loss_updates.py` for how the loss is shown before.
+there; see `passes/tiling/cross_entropy_updates.py` for how the loss is shown before.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ...graph import Node
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.optim.update import Rates, rest_of
-from ...ops.scratch import carve, scratch_bytes
+from ...ops.scratch import accumulator, carve, scratch_bytes
 from .dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs, reference_pieces, run_bands
-from .product_update import step_bytes
+from .tile_program import cast_bytes
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ class DenseCrossEntropyUpdate(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return max(scratch_bytes(reference_pieces(inputs, dtype, True)), step_bytes(a, inputs[1], dtype))
+        step: int = a.op.workspace(a.attrs, inputs[1:2], (), accumulator(dtype))
+        step += cast_bytes(inputs[1], dtype)
+        return max(scratch_bytes(reference_pieces(inputs, dtype, True)), step)
 
     @staticmethod
     def forward(

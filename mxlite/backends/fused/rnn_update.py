@@ -5,34 +5,40 @@ has kept; these are not read again once a time step's gradients are there, so th
 
     d_data, d_gates, d_biases = backward of the steps            d_gates in the bytes of the gates
     for each weight matrix, for rows [a, b) of it
-        gradient = d_gates[:, a:b].T @ what the matrix multiplied     a band, see `product_update.py`
+        gradient = d_gates[:, a:b].T @ what the matrix multiplied     a tile, see `tiled.py`
         weight[a:b], states[a:b] = step(weight[a:b], gradient, states[a:b])
 
 Each product is then one over all time steps, and the parameters' gradient is never stored.
 
-The pass `passes/updates/rnn_updates.py` inserts the operators into a step; no user and no file ever sees
+The pass `passes/tiling/recurrent_updates.py` inserts the operators into a step; no user and no file ever sees
 them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ...ops.linalg.product import product, product_bytes
+from ...ops.nn.dense import FullyConnected
 from ...ops.rnn.rnn_gates import RnnKeepingGates
 from ...ops.rnn.rnn_gradient import backward_pieces, run_of
 from ...ops.rnn.rnn_layout import places, Sizes
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
-from .product_update import band_rows, JoinedUpdate, step_bytes
+from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
+from ..call import in_turn
+from .tile_builder import add_update, Part, TileBuilder
+from .tile_program import Choose, reference_kernels, TileProgram, tuned_kernels
+from .tile_sizes import update_tiles
+from .tiled import Axes, TileArray, TileAttrs, TileLoop
 
 _byte = np.dtype("uint8")
+_NARROW = np.dtype("float16")
 
 
 @dataclass(frozen=True)
@@ -212,7 +218,7 @@ def _befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[
         yield slice(s.T - 1, s.T), state[number]
 
 
-class RnnUpdate(JoinedUpdate):
+class RnnUpdate(Composite):
     """An optimizer's step for the parameters of recurrent layers, from the gradients of their gates' sums.
 
     d_gates, d_biases: as in `_rnn_gate_gradients`;  data, state, out, layers: as in the layers, which may be
@@ -221,13 +227,34 @@ class RnnUpdate(JoinedUpdate):
     """
 
     op_name = "_rnn_update"
+    variadic = "args"
+    outputs = ()
+    recomputable = False
     makers = ("d_gates", "d_biases", "data", "state", "out", "layers")
     Attrs = RNNUpdateAttrs
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        names = super().input_names(a)
-        return names if a.rnn.num_layers > 1 else tuple(n for n in names if n != "layers")
+        weight, _, *others = a.op.input_names(a.attrs)
+        makers = cls.makers if a.rnn.num_layers > 1 else cls.makers[:-1]
+        return (*makers, weight, *others)
+
+    @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        changed: tuple[str, ...] = a.op.mutated(a.attrs)
+        return changed
+
+    @classmethod
+    def timed_as(cls, a: Any) -> Any:
+        return replace(a, attrs=a.op.timed_as(a.attrs))
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        return shapes, ()
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, ()
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -237,7 +264,8 @@ class RnnUpdate(JoinedUpdate):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[2], dtype))
+        kinds = (*(dtype,) * 2, _NARROW, *(dtype,) * (len(inputs) - 3))  # the factors may have to be copied
+        return _RnnProgram(a, inputs, kinds, reference_kernels).nbytes
 
     @classmethod
     def halves(cls, a: Any, args: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -247,43 +275,107 @@ class RnnUpdate(JoinedUpdate):
 
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, work: Any) -> None:
-        given, (*own, hyper) = RnnUpdate.halves(a, args)
-        data = given["data"].shape
-        s = Sizes.of(a.rnn, data)
-        factor, room, rest = carve(work, _pieces(a, data, given["d_gates"].dtype))
+        shapes, kinds = tuple(x.shape for x in args), tuple(x.dtype for x in args)
+        for run in _RnnProgram(a, shapes, kinds, reference_kernels).calls(xp, args, work):
+            run()
+
+    @classmethod
+    def compose(cls, backend: Backend, request: Request) -> ChosenKernel:
+        program = _RnnProgram(request.attrs, request.inputs, request.dtypes, partial(tuned_kernels, backend))
+
+        def connect(xp: Any, a: Any, *args: Any, work: Any) -> Run:
+            return in_turn(program.calls(xp, args, work))
+
+        return connected(connect, program.nbytes, program.name, like=cls.forward, mutates=True)
+
+
+class _RnnProgram:
+    """The update of each matrix as a region of tiles, and of each bias as a whole."""
+
+    def __init__(self, a: Any, shapes: Shapes, kinds: tuple[DType, ...], choose: Choose) -> None:
+        self.a, self.sizes = a, Sizes.of(a.rnn, shapes[2])
+        self.stride, self.dtype = shapes[0][3], kinds[0]
+        self.kinds = kinds[-len(RnnUpdate.halves(a, kinds)[1]) :]
+        self.hyper = shapes[-1]
+        self.copies = kinds[2] != self.dtype
+        self.programs = {
+            key: TileProgram(self._matrix(*key), choose) for key in dict.fromkeys(map(self._key, self._matrices()))
+        }
+        of_biases = {w.stop - w.start for *_, w in biases(a.rnn, self.sizes)}
+        self.of_biases = {n: TileProgram(self._bias(n), choose) for n in of_biases}
+        programs = (*self.programs.values(), *self.of_biases.values())
+        self.rest = max(p.nbytes for p in programs)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Scratch: the factor of a gradient, and scratch of the programs."""
+        return [((factor_numbers(self.sizes, self.copies),), self.dtype), ((self.rest,), _byte)]
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.programs.values())).name
+
+    def _matrices(self) -> Iterator[ParameterPart]:
+        return matrices(self.a.rnn, self.sizes)
+
+    def _key(self, part: ParameterPart) -> tuple[int, tuple[int, int]]:
+        return part.pass_ % self.sizes.D, part.shape
+
+    def _step(self, builder: TileBuilder, gradient: Part, shape: Shape, axes: Axes, level: int) -> None:
+        """Add the step on a matrix or a bias."""
+        own = [builder.add(TileArray(shape, kind, axes)) for kind in self.kinds[:-1]]
+        hyper = builder.add(TileArray(self.hyper, self.kinds[-1], (None,) * len(axes)))
+        add_update(builder, self.a.op, self.a.attrs, [*own, hyper], gradient, level)
+
+    def _matrix(self, direction: int, shape: tuple[int, int]) -> TileAttrs:
+        """The region of a matrix: tiles of rows, and in them blocks of time in the order of backward without
+        kept gates, so that both add up gradients to the same bits.
+        """
+        s, (rows, columns) = self.sizes, shape
         count = s.T * s.B
+        spans = (s.span(direction, n) for n in reversed(range(s.stretches)))
+        blocks = tuple((begin * s.B, end * s.B) for begin, end in spans)
+        time = TileLoop(count, min(s.K, s.T) * s.B, bounds=blocks)
+        builder = TileBuilder((update_tiles(rows, columns, count, self.dtype), time), any_width=True)
+        x = builder.add(TileArray((count, rows), self.dtype, (1, 0), strides=(self.stride, 1)))
+        y = builder.add(TileArray((count, columns), self.dtype, (None, 0)))
+        layer, made = FullyConnected.Attrs(rows, no_bias=True), TileArray(shape, self.dtype, (0, None))
+        assert FullyConnected.grad_op is not None
+        gradient = builder.call(FullyConnected.grad_op, layer, {"d_out": x, "data": y}, {"d_weight": made})
+        self._step(builder, gradient["d_weight"], shape, (0, None), 1)
+        return builder.attrs([])
 
-        def step(where: slice, gradient: Any) -> None:
-            a.op.forward(xp, a.attrs, own[0][where], gradient, *(x[where] for x in own[1:]), hyper, work=rest)
+    def _bias(self, size: int) -> TileAttrs:
+        builder = TileBuilder(())
+        self._step(builder, builder.add(TileArray((size,), self.dtype, ())), (size,), (), 0)
+        return builder.attrs([])
 
-        for part in matrices(a.rnn, s):
+    def calls(self, xp: Any, args: Sequence[Any], work: Any) -> list[Run]:
+        """The calls on these arrays."""
+        a, s = self.a, self.sizes
+        given, (*own, hyper) = RnnUpdate.halves(a, args)
+        factor, rest = carve(work, self.pieces)
+        count = s.T * s.B
+        calls: list[Run] = []
+        for part in self._matrices():
             y, copies = factor_of(given, s, part, factor)
-            for target, source in copies:
-                xp.copyto(target, source, casting="unsafe")
+            calls += (partial(xp.copyto, *pair, casting="unsafe") for pair in copies)
             d = given["d_gates"][part.pass_].reshape(count, -1)[:, part.column : part.column + part.rows]
-            band = band_rows(part.rows, part.columns, count, room.dtype)
-            for begin in range(0, part.rows, band):
-                rows = min(band, part.rows - begin)
-                made = room[: rows * part.columns]
-                into = made.reshape(rows, part.columns)
-                product(xp, d[:, begin : begin + rows].T, y.reshape(count, -1), into, rest)
-                first = part.begin + begin * part.columns
-                step(slice(first, first + made.size), made)
+            mine = [x[part.slice].reshape(part.shape) for x in own]
+            arrays = (d, y.reshape(count, -1), *mine, hyper)
+            calls += self.programs[self._key(part)].calls(xp, arrays, (), rest)
         for number, column, where in biases(a.rnn, s):
-            step(where, given["d_biases"][number, column : column + where.stop - where.start])
+            size = where.stop - where.start
+            sums = given["d_biases"][number, column : column + size]
+            arrays = (sums, *(x[where] for x in own), hyper)
+            calls += self.of_biases[size].calls(xp, arrays, (), rest)
+        return calls
 
 
 def _results(given: Mapping[str, Any], s: Sizes, layer: int) -> Any:
     """The results of a layer."""
     return given["out"] if layer == s.L - 1 else given["layers"][layer]
-
-
-def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """Scratch: a matrix's factor, a band of a gradient, and scratch of products and of the step."""
-    s = Sizes.of(a.rnn, data)
-    count, most, nbytes = s.T * s.B, 0, step_bytes(a, (s.G * s.H,), dtype)
-    for part in matrices(a.rnn, s):
-        shape = band_rows(part.rows, part.columns, count, dtype), part.columns
-        most = max(most, prod(shape))
-        nbytes = max(nbytes, step_bytes(a, shape, dtype), product_bytes(shape[0], count, shape[1], dtype))
-    return [((factor_numbers(s, True),), dtype), ((most,), dtype), ((nbytes,), _byte)]

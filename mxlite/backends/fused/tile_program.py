@@ -52,8 +52,12 @@ def _safe(kernel: ChosenKernel, request: Request) -> ChosenKernel:
     kinds = request.dtypes
     if not kernel.is_reference or not request.op.mutated(request.attrs) or kinds[0] == kinds[1]:
         return kernel
-    wide = min(CHUNK, prod(request.inputs[0])) * accumulator(kinds[1]).itemsize
-    return replace(kernel, workspace=kernel.workspace + wide)
+    return replace(kernel, workspace=kernel.workspace + cast_bytes(request.inputs[0], kinds[1]))
+
+
+def cast_bytes(shape: Shape, dtype: DType) -> int:
+    """Bytes in which a reference step casts a gradient of this shape and type."""
+    return min(CHUNK, prod(shape)) * accumulator(dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class TileProgram:
         shapes = call.of(lengths)
         attrs, arrays = call.attrs_of(shapes), self.a.arrays
         views = {
-            name: _strides(arrays[i].shape)
+            name: _strides(arrays[i])
             for name, i in call.named.items()
             if i not in self.inner and not _is_dense(arrays[i], lengths, call.level)
         }
@@ -161,6 +165,7 @@ class TileProgram:
             frozenset(sums if adds else ()),
             tuple(made.items()),
             int(call.flops) // 2,
+            self.a.any_width,
         )
         used = frozenset(call.named)
         request = Request(call.op, attrs, *shapes, call.dtypes[0], call.dtypes, used, True, tile)
@@ -168,7 +173,7 @@ class TileProgram:
         if chosen is not None:
             copied = tuple(n for n in views if n not in chosen.views)
             return TileKernel(call, attrs, lengths, chosen, copied)
-        chosen = choose(replace(request, tile=TileView(work=tile.work)))
+        chosen = choose(replace(request, tile=TileView(work=tile.work, any_width=tile.any_width)))
         assert chosen is not None
         return TileKernel(call, attrs, lengths, chosen, tuple(views), tuple(sums if adds else ()))
 
@@ -352,16 +357,17 @@ def _tile_shape(array: TileArray, lengths: Sequence[int]) -> Shape:
     return tuple(shape)
 
 
-def _strides(shape: Shape) -> Shape:
-    """Elements between neighbours along each axis of an array in C order."""
-    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+def _strides(array: TileArray) -> Shape:
+    """Elements between neighbours along each axis of an array, in C order unless it says otherwise."""
+    shape = array.shape
+    return array.strides or tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def _is_dense(array: TileArray, lengths: Sequence[int], level: int) -> bool:
-    """True if a tile of an array in C order is contiguous."""
+    """True if a tile of an array is contiguous."""
     cut = _tile_shape(array, lengths[:level])
     there = [i for i, n in enumerate(cut) if n > 1]
-    strides, expected = _strides(array.shape), 1
+    strides, expected = _strides(array), 1
     for i in reversed(there):
         if strides[i] != expected:
             return False

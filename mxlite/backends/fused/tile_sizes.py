@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from ...graph.ir import Shape
 from ...graph.opdef import DType
 from .tiled import TileLoop
 
@@ -19,6 +22,22 @@ deep product: for each tile a kernel copies all of its right factor once. Least 
 
 DEEP = 512
 """Products per element of a gradient from which on arithmetic, not memory, dominates the time."""
+
+FILTER_BYTES, FILTER_BYTES_OF_THREAD, FILTERS = 1024 * 1024, 144 * 1024, 64
+"""Bytes of the gradient of some filters in float32, about, and least bytes for each thread: one part of
+Winograd's sums. Filters of a tile are a multiple of those that such a part has."""
+
+FORWARD_BLOCK, BACKWARD_BLOCK = (1024, 256), (256, 256)
+"""Rows and columns of a block, about, to which an activation is applied before a product in float32. Kernels copy
+both factors of a product: forward the weight's columns once for each block of rows, backward all of d_out once
+for each block of columns."""
+
+NARROW_FORWARD_BLOCK, NARROW_BACKWARD_BLOCK = (256, None), (256, 256)
+"""The same in 16 bits, where kernels of small blocks are as fast as those of large ones; None: all columns, as
+every number is rounded once."""
+
+BLOCK_COLUMNS = 256
+"""Columns of a block are a multiple: products over columns that are none are slower."""
 
 MULTIPLE = 16
 """Rows of a tile are a multiple: whole vectors, whether or not a kernel transposes a product."""
@@ -46,3 +65,24 @@ def update_tiles(rows: int, columns: int, depth: int, dtype: DType) -> TileLoop:
     target = UPDATE_BYTES if depth < DEEP else DEEP_UPDATE_BYTES
     tiles = max(FEWEST_UPDATES, round(rows * columns * dtype.itemsize / target))
     return even_tiles(rows, tiles, "row")
+
+
+def filter_tiles(weight: Shape, threads: int) -> TileLoop | None:
+    """Tiles of a convolution's weight, all of one size; None if there are no two."""
+    each = 4 * prod(weight[1:])
+    sizes = tuple(n for n in range(FILTERS, weight[0] // 2 + 1, FILTERS) if weight[0] % n == 0)
+    loop = TileLoop(weight[0], 0, "filter", sizes, -(-FILTER_BYTES // each), -(-FILTER_BYTES_OF_THREAD // each))
+    return loop.fitted(threads) if sizes and sizes[-1] >= loop.wanted(threads) else None
+
+
+def block_tiles(count: int, wanted: int | None, multiple: int, unit: str) -> TileLoop:
+    """Tiles of about `wanted` elements, of about equal length, the last not too small for good products; one of
+    all elements for None.
+    """
+    if wanted is None:
+        return TileLoop(count, count, unit)
+    each = -(-count // max(1, round(count / wanted)))
+    each = -(-each // multiple) * multiple
+    while each < count and count % each in range(1, MULTIPLE):
+        each += MULTIPLE
+    return TileLoop(count, min(count, each), unit)

@@ -28,6 +28,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
 from ..call import in_turn
 from ..facts import flops_of
+from .elementwise import FusedAttrs
 from .tile_program import donors, reference_kernels, TileProgram, tuned_kernels
 
 Axes = tuple[int | None, ...]
@@ -36,24 +37,48 @@ Axes = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class TileLoop:
-    """A loop over `count` elements of an axis, `each` of them in a tile, except the last. `unit`: their name."""
+    """A loop over `count` elements of an axis, `each` of them in a tile, except the last. `unit`: their name.
+
+    Where kernels share a tile among threads, `lengths` are those that it may have, of which the first is
+    taken that is `least` or more, and `of_thread` or more for each thread. `bounds` are those of each tile, where
+    tiles run in another order or the last is not the smaller one.
+    """
 
     count: int
     each: int
     unit: str = "sample"
+    lengths: tuple[int, ...] = ()
+    least: int = 1
+    of_thread: int = 0
+    bounds: tuple[tuple[int, int], ...] = ()
+
+    def wanted(self, threads: int) -> int:
+        """Least length of a tile for so many threads."""
+        return max(self.least, self.of_thread * threads)
+
+    def fitted(self, threads: int) -> TileLoop:
+        """The loop for kernels of so many threads."""
+        if not self.lengths:
+            return self
+        found = next((n for n in self.lengths if n >= self.wanted(threads)), self.lengths[-1])
+        return replace(self, each=found)
 
     @property
     def tiles(self) -> list[slice]:
         """The elements of each tile."""
+        if self.bounds:
+            return [slice(*b) for b in self.bounds]
         return [slice(i, min(i + self.each, self.count)) for i in range(0, self.count, self.each)]
 
     @property
     def num_tiles(self) -> int:
-        return -(-self.count // self.each)
+        return len(self.bounds) or -(-self.count // self.each)
 
     @property
     def sizes(self) -> list[int]:
         """The one or two lengths of tiles. A batch that no memory holds has too many tiles to list."""
+        if self.bounds:
+            return list(dict.fromkeys(stop - start for start, stop in self.bounds))
         return [n for n in (min(self.each, self.count), self.count % self.each) if n]
 
 
@@ -61,7 +86,8 @@ class TileLoop:
 class TileArray:
     """An array of a region. `sums`: True if each tile computes a part of it, and all are added up at the end.
 
-    `shape` is the one that calls see; `given` that of the graph's array if it is another.
+    `shape` is the one that calls see; `given` that of the graph's array if it is another. `strides`: elements
+    between neighbours along each axis, of an array that is itself a part of another.
     """
 
     shape: Shape
@@ -69,6 +95,7 @@ class TileArray:
     axes: Axes = (0,)
     sums: bool = False
     given: Shape | None = None
+    strides: Shape | None = None
 
     @property
     def outside(self) -> Shape:
@@ -113,12 +140,14 @@ class TileCall:
         return ins, outs
 
     def attrs_of(self, shapes: tuple[Shapes, Shapes]) -> Any:
-        """The attributes of a call on a tile: a layer has fewer units there."""
-        a = self.attrs
-        for name in ("num_hidden", "num_filter"):
-            if hasattr(a, name) and getattr(a, name) != shapes[0][1][0]:
-                return replace(a, **{name: shapes[0][1][0]})
-        return a
+        """The attributes of a call on a tile: a layer has fewer units or filters there."""
+        forward, a = self.op.forward_op or self.op, self.attrs
+        if isinstance(a, FusedAttrs):
+            return replace(a, views=shapes[0], shape=shapes[1][0])
+        sides = zip((forward.input_names(a), forward.output_names(a)), shapes)
+        rows = next((s[0] for names, side in sides for n, s in zip(names, side) if n in ("weight", "d_weight")), 0)
+        changed = {n: rows for n in ("num_hidden", "num_filter") if rows and getattr(a, n, rows) != rows}
+        return replace(a, **changed) if changed else a
 
     @property
     def flops(self) -> float:
@@ -137,13 +166,16 @@ def _cut(shape: Shape, axes: Axes, lengths: Sequence[int]) -> Shape:
 
 @dataclass(frozen=True)
 class TileAttrs:
-    """`arrays`: the inputs first, then the results of `calls` in their order. `made`: those that are outputs."""
+    """`arrays`: the inputs first, then the results of `calls` in their order. `made`: those that are outputs.
+    `any_width`: products of few columns run on the same kernels as others, so that bits are the same.
+    """
 
     arrays: tuple[TileArray, ...]
     num_inputs: int
     calls: tuple[TileCall, ...]
     made: tuple[int, ...]
     loops: tuple[TileLoop, ...]
+    any_width: bool = False
 
     @property
     def operators(self) -> tuple[type[Op], ...]:
@@ -203,7 +235,8 @@ class Tiled(Composite):
 
     @classmethod
     def compose(cls, backend: Backend, request: Request) -> ChosenKernel:
-        program = TileProgram(request.attrs, partial(tuned_kernels, backend))
+        a = replace(request.attrs, loops=tuple(x.fitted(backend.threads()) for x in request.attrs.loops))
+        program = TileProgram(a, partial(tuned_kernels, backend))
 
         def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> Run:
             return in_turn(program.calls(xp, args, outs, work))

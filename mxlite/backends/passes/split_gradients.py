@@ -24,7 +24,7 @@ from .entries import inputs_by_name
 from .target import Target
 
 
-@graph_pass(Stage.STEP, after=("loss_bands", "loss_updates"))
+@graph_pass(Stage.STEP, after=("chunked_cross_entropy", "cross_entropy_updates"))
 def split_gradients(step: Step, target: Target) -> Step:
     """A node for each gradient of the operators `target.apart`. O(nodes)."""
     graph, read = step.graph, step.read

@@ -57,6 +57,10 @@ class Target:
         found = self.kernel(request)
         return None if found is None else found.workspace
 
+    def threads(self) -> int:
+        """The number of threads that a kernel chosen now uses."""
+        return 1
+
     def storable(self) -> frozenset[str]:
         """The dtypes that generated code loads and stores: none where no code can be generated."""
         return frozenset()

@@ -1,7 +1,7 @@
 """Previews of outputs that a step computes late, for a forward pass that is called by itself.
 
 A backend may move the computation of an output to after the forward pass, together with a weight update (see
-`backends/passes/updates/loss_updates.py`). Then a whole step writes its outputs there. Forward alone must
+`backends/passes/tiling/cross_entropy_updates.py`). Then a whole step writes its outputs there. Forward alone must
 show them as well, and change nothing: it runs **previews**, which compute the same and are left out of a
 whole step.
 
@@ -27,7 +27,7 @@ PREVIEWS = "previews"
 
 def makes_late(passes: Iterable[str]) -> bool:
     """True if one of `passes` moves outputs to after the forward pass; else there are no previews."""
-    return "loss_updates" in passes
+    return "cross_entropy_updates" in passes
 
 
 def with_previews(step: PlannedStep) -> PlannedStep:

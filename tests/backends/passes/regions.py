@@ -8,7 +8,7 @@ import numpy as np
 
 from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
-from mxlite.graph import Node
+from mxlite.graph import Entry, Graph, Node
 from tests.backends.cpu.fast_kernels import only
 
 
@@ -41,3 +41,10 @@ def run_region(node: Node, arrays: list[Any], kinds: str) -> tuple[list[Any], st
         bind_call(kernel, np, op, a, arrays, made, work=block[: kernel.workspace], train=True)()
     assert (block[kernel.workspace :] == 0xFF).all()
     return made, kernel.name
+
+
+def variables(arrays: dict[str, Any]) -> tuple[Graph, dict[str, Entry]]:
+    """A graph of variables with the shapes and types of these arrays, and its entries by name."""
+    entries = {name: Entry(Node(None, None, (), name)) for name in arrays}
+    shapes = {entries[n]: x.shape for n, x in arrays.items()}
+    return Graph(tuple(entries.values()), shapes=shapes, dtypes={entries[n]: x.dtype for n, x in arrays.items()}), entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,25 +14,28 @@ from mxlite import ops
 from mxlite.backends.call import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.fused.convolution_update import ConvolutionUpdate, ConvolutionUpdateAttrs
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.fused.tiled import TiledUpdate
+from mxlite.backends.passes.entries import output
 from mxlite.core.dtype import as_dtype
+from mxlite.graph import Entry, Node
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
 from tests.backends.passes.pass_lists import left_out
+from tests.backends.passes.regions import variables
 from tests.networks.small_networks import fill_by_kind
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-KERNEL = importlib.import_module("mxlite.backends.cpu.kernels.convolutions.convolution_update")
-PASS = importlib.import_module("mxlite.backends.passes.updates.convolution_updates")
+PASS = importlib.import_module("mxlite.backends.passes.tiling.convolution_updates")
 SGD = mx.optimizer.SGD(momentum=0.9)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: Any) -> None:
-    """Weights of small networks count, in bands of 64 filters."""
-    monkeypatch.setattr(KERNEL, "BAND_BYTES", 64)
-    monkeypatch.setattr(KERNEL, "THREAD_BYTES", 64)
+    """Weights of small networks count, in tiles of 64 filters."""
+    monkeypatch.setattr(tile_sizes, "FILTER_BYTES", 64)
+    monkeypatch.setattr(tile_sizes, "FILTER_BYTES_OF_THREAD", 64)
     monkeypatch.setattr(PASS, "LEAST_BYTES", 60_000)
 
 
@@ -63,9 +67,9 @@ def bound(**how: Any) -> Any:
     return exe
 
 
-def banded(exe: Any) -> set[str]:
+def fused(exe: Any) -> set[str]:
     tasks = exe._planned.train.problem.tasks
-    found = [t for t in tasks if t.op == "_convolution_update"]
+    found = [t for t in tasks if t.op == "_tiled_update" and "filters at a time" in t.kernel]
     assert all("64 filters at a time" in t.kernel for t in found)
     return {t.name.removesuffix("_weight_update") for t in found}
 
@@ -80,13 +84,13 @@ def trained(exe: Any) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("amp", [None, "bfloat16"])
 def test_a_step_learns_the_same(amp, monkeypatch):
     found = bound(amp=amp)
-    assert banded(found) == {"winograd", "strided", "pointwise", "skip"}
+    assert fused(found) == {"winograd", "strided", "pointwise", "skip"}
     check(found.memory_plan)
     got = trained(found)
     same = trained(bound(amp=amp, memory_budget=2**40))
     left_out(monkeypatch, "convolution_updates")
     plain = bound(amp=amp)
-    assert not banded(plain)
+    assert not fused(plain)
     for name, x in trained(plain).items():
         np.testing.assert_array_equal(got[name], same[name], err_msg=name)
         most = (2e-2 if amp else 1e-5) * np.abs(x).max()
@@ -94,8 +98,8 @@ def test_a_step_learns_the_same(amp, monkeypatch):
 
 
 def test_gradients_that_somebody_sees_stay_whole():
-    assert not banded(bound(optimizer=None))
-    assert not banded(bound(optimizer=mx.optimizer.LAMB()))
+    assert not fused(bound(optimizer=None))
+    assert not fused(bound(optimizer=mx.optimizer.LAMB()))
 
 
 ROWS = {
@@ -117,28 +121,44 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     else:
         maker = ops.NormedConvolutionWeightGradient
         attrs = maker.Attrs(**given, relu=True, plus=plus)
-    op = ops._fused_sgd_mom
-    step = ConvolutionUpdateAttrs(op, parse_attrs(op, {"momentum": 0.5, "row": 1}), maker, attrs)
+    is_plain = plus == "plain"
     data, weight = (3, *size, 32), (128, 32, *given["kernel"])
     made = ops.ConvolutionChannelsLast.infer_shape(attrs, data, weight)[1][0]
     rng = np.random.default_rng(0)
-    large = {"grad": made, "data": data, "addend": data}
-    ins = [
-        rng.standard_normal(large.get(n, data[-1:])).astype(kind if n in large else np.float32)
-        for n in step.made_of
-    ]
-    ins += [rng.standard_normal(weight).astype(np.float32) for _ in range(2)]
-    ins.append(np.array([[9.0, 9.0], [0.05, 0.25]]))
+    large = {"d_out": made, "grad": made, "data": data, "addend": data}
+    names = ["d_out", "data"] if is_plain else list(maker.input_names(attrs))
+    arrays = {
+        n: rng.standard_normal(large.get(n, data[-1:])).astype(kind if n in large else np.float32) for n in names
+    }
+    arrays |= {n: rng.standard_normal(weight).astype(np.float32) for n in ("weight", "state")}
+    arrays["hyper"] = np.array([[9.0, 9.0], [0.05, 0.25]])
+    graph, known = variables(arrays)
+    gradient = Node(
+        maker.grad_op if is_plain else maker, attrs, tuple(known[n] for n in names), "gradient",
+        absent=frozenset({"weight"} if is_plain else ()),
+    )  # fmt: skip
+    op = ops._fused_sgd_mom
+    ends = known["weight"], output(gradient, "d_weight"), known["state"], known["hyper"]
+    update = Node(op, parse_attrs(op, {"momentum": 0.5, "row": 1}), ends, "update")
+    region = PASS._region(graph, gradient, update, 2)
+    step = region.attrs([])
+    ins = [arrays[e.node.name] for e in region.entries]
     shapes, types = tuple(x.shape for x in ins), tuple(x.dtype for x in ins)
-    chosen = CPU.choose(ConvolutionUpdate, step, shapes, (), kind, types)
-    assert "64 filters at a time" in chosen.name
+    chosen = CPU.choose(TiledUpdate, step, shapes, (), kind, types)
+    assert "64 filters at a time" in chosen.name and "reference" not in chosen.name
     wide = [x.astype(np.float64) for x in ins]
-    reference = CPU.reference(ConvolutionUpdate, step, shapes, (), np.dtype("d"))
-    for kernel, arrays in ((chosen, ins), (reference, wide)):
+    doubles = variables({n: x.astype(np.float64) for n, x in arrays.items()})
+    in_wide = [Entry(doubles[1][e.node.name].node) for e in (*gradient.inputs, *ends) if e.node is not gradient]
+    of_wide = {e.node.name: e for e in in_wide}
+    back = replace(gradient, inputs=tuple(of_wide[e.node.name] for e in gradient.inputs))
+    last = replace(update, inputs=tuple(of_wide.get(e.node.name, output(back, "d_weight")) for e in ends))
+    exact = PASS._region(doubles[0], back, last, 2).attrs([])
+    reference = CPU.reference(TiledUpdate, exact, shapes, (), np.dtype("d"))
+    for kernel, given_arrays, a in ((chosen, ins, step), (reference, wide, exact)):
         block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
         work = block[64 : 64 + kernel.workspace]
         with CPU.running(CPU.threads()):
-            run = bind_call(kernel, np, ConvolutionUpdate, step, arrays, [], work=work, shapes=(shapes, ()))
+            run = bind_call(kernel, np, TiledUpdate, a, given_arrays, [], work=work, shapes=(shapes, ()))
             run()
             run()
         assert (block[:64] == 0xFF).all() and (block[-64:] == 0xFF).all()

@@ -8,6 +8,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.backends.passes import named
+from mxlite.backends.passes.tiling import activation_prologue
 from tests.backends.passes.pass_lists import asking, Willing
 
 
@@ -34,8 +35,8 @@ CASES = {
     ),
     "a layer that applies a function": (
         behind_an_activation("gelu"),
-        "loaded_dense",
-        "_loaded_dense",
+        "activation_prologue",
+        "_tiled",
     ),
 }
 
@@ -45,6 +46,8 @@ def test_dropout_behind_what_has_changed_has_one_mask(case, monkeypatch):
     made, work, operator = CASES[case]
     last, acts, new = (asking(n, Willing()) for n in ("channels_last", "norm_act", work))
     monkeypatch.setattr(passes, "PASSES", (last, acts, *named("split_gradients"), new))
+    for name in ("LEAST_BYTES", "LEAST_COLUMNS"):
+        monkeypatch.setattr(activation_prologue, name, 1)
     net = mx.sym.Dropout(made(), p=0.5, name="drop")
     exe = net.simple_bind(mx.cpu(), data=(16, 6, 1, 1), type_dict={"data": "float64"})
     assert operator in [t.op for t in exe._planned.train.problem.tasks]

@@ -1,4 +1,4 @@
-"""Updates that make their gradient in bands: the bits of gradients made as a whole, in fewer bytes."""
+"""Updates fused into their gradient, tile by tile: the bits of whole gradients, in fewer bytes."""
 
 from __future__ import annotations
 
@@ -15,38 +15,36 @@ from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.fused import product_update
-from mxlite.backends.fused.product_update import (
-    BAND_BYTES,
-    band_rows,
-    DEEP_BAND_BYTES,
-    FEWEST,
-    ProductUpdate,
-    ProductUpdateAttrs,
-)
-from mxlite.backends.passes.updates import product_updates
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.fused.tile_sizes import DEEP_UPDATE_BYTES, FEWEST_UPDATES, UPDATE_BYTES, update_tiles
+from mxlite.backends.fused.tiled import TiledUpdate
+from mxlite.backends.passes.entries import output
+from mxlite.backends.passes.tiling import dense_updates
+from mxlite.backends.passes.tiling.fusible_updates import last_readers
 from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
 from mxlite.ops.elementwise.unary import Copy
+from mxlite.ops.nn.dense import FullyConnected
 from tests.backends.cpu.fast_kernels import only
 from tests.backends.passes.pass_lists import as_pass, left_out
+from tests.backends.passes.regions import variables
 
 WIDTH, HIDDEN, ROWS = 48, 150, 32
-LEAST_BYTES = product_updates.LEAST_BYTES
+LEAST_BYTES = dense_updates.LEAST_BYTES
 
 
 @pytest.fixture
 def bands(monkeypatch):
-    """Programs bound here make gradients of any size in bands of 48 rows at most, unless told not to."""
-    for name in ("BAND_BYTES", "DEEP_BAND_BYTES"):
-        monkeypatch.setattr(product_update, name, 48 * 4 * WIDTH)
-    monkeypatch.setattr(product_update, "FEWEST", 1)
+    """Programs bound here fuse gradients of any size, in tiles of 48 rows at most, unless told not to."""
+    for name in ("UPDATE_BYTES", "DEEP_UPDATE_BYTES"):
+        monkeypatch.setattr(tile_sizes, name, 48 * 4 * WIDTH)
+    monkeypatch.setattr(tile_sizes, "FEWEST_UPDATES", 1)
 
     def use(least_bytes=0):
         for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
-            monkeypatch.setattr(product_updates, name, least_bytes)
+            monkeypatch.setattr(dense_updates, name, least_bytes)
 
     use()
     return use
@@ -87,9 +85,9 @@ def trained(*args, steps=3, **how):
     return {n: a.asnumpy().tobytes() for n, a in arrays.items()}, exe.memory_plan
 
 
-def banded(plan):
-    """Names of the weights whose gradients are made in bands."""
-    return [t.name.removesuffix("_update") for t in plan.problem.tasks if t.op == "_product_update"]
+def fused(plan):
+    """Names of the weights whose updates are fused into their gradients."""
+    return [t.name.removesuffix("_update") for t in plan.problem.tasks if t.op == "_tiled_update"]
 
 
 WEIGHTS = ["fc0_weight", "fc1_weight", "fc2_weight"]
@@ -108,10 +106,10 @@ NETS = {
 @pytest.mark.parametrize("how", NETS.values(), ids=NETS)
 def test_the_bits_are_those_of_whole_gradients_in_fewer_bytes(bands, how):
     together, plan = trained(**how)
-    assert set(WEIGHTS) <= set(banded(plan))
+    assert set(WEIGHTS) <= set(fused(plan))
     bands(1 << 30)
     apart, before = trained(**how)
-    assert not banded(before)
+    assert not fused(before)
     assert [n for n in apart if apart[n] != together[n]] == []
     assert plan.arena_bytes < before.arena_bytes
 
@@ -120,19 +118,19 @@ def test_no_array_of_the_plan_is_a_gradient(bands):
     problem = bound().memory_plan.problem
     assert not any(v.nbytes >= 4 * HIDDEN * WIDTH for v in problem.values if not v.fixed)
     for task in problem.tasks:
-        if task.op == "_product_update":
-            assert "rows at a time" in task.kernel or task.kernel == "reference"
+        if task.op == "_tiled_update":
+            assert "rows at a time" in task.kernel
             assert 4 * 48 * WIDTH <= task.workspace
 
 
 def test_gradients_that_somebody_needs_as_a_whole_stay(bands):
-    assert not banded(bound(mx.optimizer.LAMB()).memory_plan)
-    assert not banded(bound(amp="fp16", loss_scale=64.0).memory_plan)
-    assert banded(bound(net=network(shared=True)).memory_plan) == ["fc0_weight"]
+    assert not fused(bound(mx.optimizer.LAMB()).memory_plan)
+    assert not fused(bound(amp="fp16", loss_scale=64.0).memory_plan)
+    assert fused(bound(net=network(shared=True)).memory_plan) == ["fc0_weight"]
     bands(4 * HIDDEN * HIDDEN)
-    assert sorted(banded(bound().memory_plan)) == ["fc1_weight", "fc2_weight"]
+    assert sorted(fused(bound().memory_plan)) == ["fc1_weight", "fc2_weight"]
     bands(LEAST_BYTES)
-    assert not banded(bound().memory_plan)
+    assert not fused(bound().memory_plan)
 
 
 def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(bands, monkeypatch):
@@ -147,11 +145,11 @@ def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(bands, monke
         copy = Entry(Node(Copy, NoAttrs(), (gradient,), "copy"))
         more = replace(graph, order=(*graph.nodes, copy.node))
         for g, k in ((graph, kept), (graph, kept | {gradient}), (more, kept)):
-            made = product_updates.product_updates.run(Step.of(g, k, step.num_forward), None).graph
-            found.append(sorted(n.name for n in made.effects if n.op is ProductUpdate))
+            made = dense_updates.dense_updates.run(Step.of(g, k, step.num_forward), None).graph
+            found.append(sorted(n.name for n in made.effects if n.op is TiledUpdate))
         return step
 
-    left_out(monkeypatch, "product_updates")
+    left_out(monkeypatch, "dense_updates")
     monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, as_pass(look)))
     bound()
     others = ["fc0_weight_update", "fc2_weight_update"]
@@ -172,7 +170,7 @@ def test_data_that_are_a_parameter_are_read_before_they_change(bands):
         sgd = mx.optimizer.SGD(momentum=0.9)
         exe = of_parameters().simple_bind(mx.cpu(), optimizer=sgd)
         assert sorted(exe.updated) == ["fc_bias", "fc_weight", "table"]
-        assert banded(exe.memory_plan) == ([] if least_bytes else ["fc_weight"])
+        assert fused(exe.memory_plan) == ([] if least_bytes else ["fc_weight"])
         rng = np.random.default_rng(0)
         for array in exe.arg_dict.values():
             array[:] = rng.standard_normal(array.shape) / 8
@@ -187,7 +185,7 @@ def test_an_update_that_makes_its_gradient_reads_its_data(bands, monkeypatch):
     found = []
 
     def look(step):
-        readers = product_updates.last_readers(step.graph)
+        readers = last_readers(step.graph)
         found.extend(readers[e].name for e in readers if e.node.name == "table" and step.graph.effects)
         return step
 
@@ -200,7 +198,7 @@ def test_data_is_not_kept_waiting(bands):
     """Where data is larger than the weight, the gradient in the weight comes first, and data is dead."""
     shapes = dict(data=(8 * HIDDEN, WIDTH), softmax_label=(8 * HIDDEN,))
     plan = network().memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(momentum=0.9), **shapes)
-    assert banded(plan) == ["fc0_weight"]
+    assert fused(plan) == ["fc0_weight"]
 
 
 def test_a_step_within_a_budget_gives_the_same_bits(bands):
@@ -216,10 +214,10 @@ def test_a_step_within_a_budget_gives_the_same_bits(bands):
 
 def test_the_reference_makes_bands_too(bands):
     with only("reference"):
-        assert usable() or not banded(bound().memory_plan) == []
+        assert usable() or not fused(bound().memory_plan) == []
         together, plan = trained()
-        assert banded(plan)
-        assert all(t.kernel == "reference" for t in plan.problem.tasks if t.op == "_product_update")
+        assert fused(plan)
+        assert all("reference, " in t.kernel for t in plan.problem.tasks if t.op == "_tiled_update")
         bands(1 << 30)
         apart, _ = trained()
     for name, value in together.items():
@@ -234,10 +232,9 @@ def test_every_row_is_updated_once_and_nothing_else_is_written(monkeypatch, kind
     """Of whole numbers, which are added up exactly in any order; the last band is a part of one."""
     if library() is None or not usable():
         pytest.skip("oneDNN or llvmlite is not there")
-    monkeypatch.setattr(product_update, "DEEP_BAND_BYTES", 48 * 4 * WIDTH)
+    monkeypatch.setattr(tile_sizes, "DEEP_UPDATE_BYTES", 48 * 4 * WIDTH)
     factor, weight = (np.dtype(getattr(ml_dtypes, k, k)) for k in kinds)
     op = ops._fused_mp_sgd_mom if weight != np.float32 else ops._fused_sgd_mom
-    attrs = ProductUpdateAttrs(op, parse_attrs(op, {"momentum": 0.5, "row": 1}))
     count, columns = 1024, WIDTH
     rng = np.random.default_rng(0)
     x, y = (rng.integers(-2, 3, (count, n)).astype(factor) for n in (rows, columns))
@@ -245,14 +242,24 @@ def test_every_row_is_updated_once_and_nothing_else_is_written(monkeypatch, kind
     hyper = np.array([[9.0, 9.0], [0.5, 0.25]])
     arrays = [x, y, *own, hyper]
     shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
-    chosen = CPU.choose(ProductUpdate, attrs, shapes, (), factor, types)
+    names = ["d_out", "data", "weight", "state", *["master"] * op.has_master, "hyper"]
+    graph, known = variables(dict(zip(names, arrays, strict=True)))
+    gradient = Node(
+        FullyConnected.grad_op, FullyConnected.Attrs(rows), (known["d_out"], known["data"]), "gradient",
+        absent=frozenset({"weight"}),
+    )  # fmt: skip
+    rest = [known[n] for n in ("state", "master", "hyper") if n in known]
+    step = parse_attrs(op, {"momentum": 0.5, "row": 1})
+    update = Node(op, step, (known["weight"], output(gradient, "d_weight"), *rest), "update")
+    attrs = dense_updates._region(graph, dense_updates._UpdateMatch(update, gradient, True)).attrs([])
+    chosen = CPU.choose(TiledUpdate, attrs, shapes, (), factor, types)
     assert "rows at a time" in chosen.name
     results = []
-    for kernel in (chosen, CPU.reference(ProductUpdate, attrs, shapes, (), factor)):
+    for kernel in (chosen, CPU.reference(TiledUpdate, attrs, shapes, (), factor)):
         block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
         mine = [a.copy() for a in arrays]
         work = block[64 : 64 + kernel.workspace]
-        run = bind_call(kernel, np, ProductUpdate, attrs, mine, [], work=work, shapes=(shapes, ()))
+        run = bind_call(kernel, np, TiledUpdate, attrs, mine, [], work=work, shapes=(shapes, ()))
         with CPU.running(CPU.threads()):
             run()
             run()
@@ -262,12 +269,12 @@ def test_every_row_is_updated_once_and_nothing_else_is_written(monkeypatch, kind
     assert results[0][2] != arrays[2].tobytes()
 
 
-def test_bands_are_even_and_of_whole_vectors():
+def test_tiles_are_even_and_of_whole_vectors():
     float32 = np.dtype("f")
     for rows in (1, 15, 16, 100, 1024, 4096, 10_000):
         for columns in (1, 10, 512, 784, 25_088):
-            for depth, nbytes in ((8, BAND_BYTES), (1120, DEEP_BAND_BYTES)):
-                band = band_rows(rows, columns, depth, float32)
-                assert 1 <= band <= rows and (band % 16 == 0 or band == rows)
-                assert band <= 16 or 4 * band * columns <= 1.5 * nbytes + 64 * columns
-                assert band <= -(-rows // FEWEST) + 15
+            for depth, nbytes in ((8, UPDATE_BYTES), (1120, DEEP_UPDATE_BYTES)):
+                each = update_tiles(rows, columns, depth, float32).each
+                assert 1 <= each <= rows and (each % 16 == 0 or each == rows)
+                assert each <= 16 or 4 * each * columns <= 1.5 * nbytes + 64 * columns
+                assert each <= -(-rows // FEWEST_UPDATES) + 15

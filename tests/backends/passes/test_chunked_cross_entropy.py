@@ -221,7 +221,7 @@ def whole(monkeypatch):
     """A function from here on which scores are made as a whole."""
 
     def use():
-        left_out(monkeypatch, "loss_bands")
+        left_out(monkeypatch, "chunked_cross_entropy")
 
     return use
 
@@ -465,7 +465,7 @@ def test_what_others_read_is_made(monkeypatch):
         return step
 
     def made(graph, kept, num_forward):
-        return alone("loss_bands", graph, kept, num_forward).graph
+        return alone("chunked_cross_entropy", graph, kept, num_forward).graph
 
     monkeypatch.setattr(passes, "PASSES", (as_pass(look),))
     plan_of(network())

@@ -10,13 +10,14 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.fused import product_update
-from mxlite.backends.passes.updates import rnn_updates
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.passes.tiling import recurrent_updates
 from mxlite.memplan import check
 from mxlite.ops.index.embedding import Embedding
+from mxlite.ops.nn.dense import FullyConnected
 from tests.backends.cpu.fast_kernels import only
 
-LEAST_BYTES = rnn_updates.LEAST_BYTES
+LEAST_BYTES = recurrent_updates.LEAST_BYTES
 STEPS, BATCH, INPUTS, HIDDEN = 21, 17, 20, 24
 
 pytestmark = pytest.mark.skipif(
@@ -27,11 +28,11 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def joined(monkeypatch):
     """Programs bound here update parameters of any size in bands of 32 rows at most, unless told not to."""
-    for name in ("BAND_BYTES", "DEEP_BAND_BYTES"):
-        monkeypatch.setattr(product_update, name, 32 * 4 * HIDDEN)
+    for name in ("UPDATE_BYTES", "DEEP_UPDATE_BYTES"):
+        monkeypatch.setattr(tile_sizes, name, 32 * 4 * HIDDEN)
 
     def use(least_bytes=0):
-        monkeypatch.setattr(rnn_updates, "LEAST_BYTES", least_bytes)
+        monkeypatch.setattr(recurrent_updates, "LEAST_BYTES", least_bytes)
 
     use()
     return use
@@ -93,14 +94,14 @@ def test_numbers_are_those_of_a_whole_gradient_in_fewer_bytes(joined, attrs, kin
     net = network(**attrs)
     if kinds == "updates by numpy":
         from mxlite.backends.cpu.backend import CPU
-        from mxlite.backends.fused.rnn_update import RnnGateGradients, RnnUpdate
+        from mxlite.backends.fused.rnn_update import RnnGateGradients
 
-        for op in (RnnGateGradients, RnnUpdate):
+        for op in (RnnGateGradients, FullyConnected.grad_op):
             monkeypatch.delitem(CPU.kernels, op)
     now, plan = trained(net, amp=amp)
     assert "_rnn_update" in operators(plan)
     chosen = {t.op: t.kernel for t in plan.problem.tasks}
-    assert ("rows at a time" in chosen["_rnn_update"]) == (kinds == "onednn,compiled")
+    assert ("reference" not in chosen["_rnn_update"]) == (kinds == "onednn,compiled")
     joined(1 << 30)
     before, whole = trained(net, amp=amp)
     assert "_rnn_update" not in operators(whole)
@@ -171,7 +172,7 @@ def test_few_hidden_states_have_the_bits_of_a_whole_gradient(joined, mode, hidde
     joined(1 << 30)
     before, whole = trained(net, amp="bfloat16")
     kernels = {t.op: t.kernel for t in plan.problem.tasks}
-    assert "rows at a time" in kernels["_rnn_update"] and "_rnn_update" not in operators(whole)
+    assert "16 rows, " in kernels["_rnn_update"] and "_rnn_update" not in operators(whole)
     for name in before:
         np.testing.assert_array_equal(now[name], before[name], err_msg=name)
 

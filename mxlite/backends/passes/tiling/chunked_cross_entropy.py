@@ -11,10 +11,10 @@ to be known before, as behind MakeLoss: nodes that make it of nothing else move 
 must be the step's own: an array of the user's changes in the backward pass and not before. They stay until
 the updates that read them, which for that come first in the backward pass.
 
-The gradient in the weight is there as a whole then, unlike with `product_updates`: it pays where rows are
+The gradient in the weight is there as a whole then, unlike with `dense_updates`: it pays where rows are
 more than the weight has columns. In mixed precision it is made in float32, and the casts behind it are gone;
 scores are half as many bytes, and it takes twice the rows to pay. It always pays where that gradient goes
-into the update band by band, see `loss_updates.py`.
+into the update band by band, see `cross_entropy_updates.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
 from ..entries import inputs_by_name, output
 from ..target import Target
-from ..updates.loss_updates import updated_losses
+from .cross_entropy_updates import updated_losses
 
 _LOSSES = (softmax_cross_entropy, WideSoftmaxCrossEntropy)
 
@@ -69,7 +69,7 @@ class _LossMatch:
 
 
 @graph_pass(Stage.STEP)
-def loss_bands(step: Step, target: Target) -> Step:
+def chunked_cross_entropy(step: Step, target: Target) -> Step:
     """A node for each classifier and its loss, where gradients in weights pay or go into updates. O(inputs).
 
     Bands are of 16-bit numbers where code can be generated for them.

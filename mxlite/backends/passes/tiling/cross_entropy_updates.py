@@ -31,10 +31,10 @@ from ...fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLo
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
-from . import product_updates
-from .product_updates import is_elementwise
+from . import dense_updates
+from .fusible_updates import is_elementwise
 
-LEAST_BYTES = product_updates.LEAST_BYTES
+LEAST_BYTES = dense_updates.LEAST_BYTES
 """Of a gradient that is made in bands."""
 
 _FEW_BYTES = 1024
@@ -54,8 +54,8 @@ class _LossUpdateMatch(NamedTuple):
         return None if node.op is None else node
 
 
-@graph_pass(Stage.STEP, after=("loss_bands",))
-def loss_updates(step: Step, target: Target) -> Step:
+@graph_pass(Stage.STEP, after=("chunked_cross_entropy",))
+def cross_entropy_updates(step: Step, target: Target) -> Step:
     """Updates inside of losses. O(inputs * losses)."""
     graph, forward = step.graph, step.forward
     found, late = _matches(step)
@@ -83,7 +83,7 @@ def loss_updates(step: Step, target: Target) -> Step:
 
 
 def updated_losses(step: Step) -> set[Node]:
-    """The losses that `loss_updates` would give the update of their weight."""
+    """The losses that `cross_entropy_updates` would give the update of their weight."""
     return {m.loss for m in _matches(step)[0]}
 
 

@@ -16,14 +16,14 @@ from mxlite.backends.cpu import products
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLossUpdateAttrs
-from mxlite.backends.passes.updates import loss_updates
+from mxlite.backends.passes.tiling import cross_entropy_updates
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
 from mxlite.executor.plan import lower
 from mxlite.memplan import check, MemoryPlan
 from tests.backends.cpu.fast_kernels import only
 from tests.backends.passes.pass_lists import left_out
-from tests.backends.passes.test_loss_bands import (
+from tests.backends.passes.test_chunked_cross_entropy import (
     apart,
     beside,
     CLASSES,
@@ -50,13 +50,13 @@ OP = "_dense_cross_entropy_update"
 SGD = mx.optimizer.SGD(momentum=0.9, rescale_grad=1 / ROWS)
 
 
-LEAST_BYTES = loss_updates.LEAST_BYTES
+LEAST_BYTES = cross_entropy_updates.LEAST_BYTES
 
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch, narrow):  # noqa: F811
     """Gradients of any size are not made."""
-    monkeypatch.setattr(loss_updates, "LEAST_BYTES", 0)
+    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", 0)
 
 
 def at_the_loss(plan):
@@ -183,7 +183,7 @@ def test_training_goes_as_with_a_whole_gradient_in_fewer_bytes(net, how, monkeyp
     found = trained(net, **how)
     assert len(joined(found[2])) == (2 if net is NETS["two"][0] else 1)
     same_bits(found, trained(net, apart=True, **how))
-    left_out(monkeypatch, "loss_updates")
+    left_out(monkeypatch, "cross_entropy_updates")
     before = trained(net, **how)
     assert not joined(before[2])
     np.testing.assert_allclose(found[0], before[0], rtol=1e-5)
@@ -202,7 +202,7 @@ def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, 
     assert joined(found[2]) == ["loss"]
     assert not any("score_weight" in n for n in names), "neither a copy nor a gradient"
     same_bits(found, trained(net, amp=amp, apart=True))
-    left_out(monkeypatch, "loss_updates")
+    left_out(monkeypatch, "cross_entropy_updates")
     before = trained(net, amp=amp)
     assert not joined(before[2]) and "score_weight_update" in [t.name for t in before[2].problem.tasks]
     np.testing.assert_allclose(found[0], before[0], rtol=1e-3)
@@ -215,9 +215,9 @@ def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, 
 def test_a_weight_larger_than_the_scores_is_updated_so_too(amp, monkeypatch):
     """A gradient that is there as a whole would take more bytes than the scores."""
     net = network(hidden=ROWS)
-    monkeypatch.setattr(loss_updates, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", LEAST_BYTES)
     assert not [t for t in plan_of(net, amp=amp).problem.tasks if "_dense_cross_entropy" in t.op]
-    monkeypatch.setattr(loss_updates, "LEAST_BYTES", 0)
+    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", 0)
     assert joined(plan_of(net, amp=amp)) == ["loss"]
     clipped = plan_of(net, amp=amp, optimizer=sgd(clip_gradient=1.0))
     assert not [t for t in clipped.problem.tasks if "_dense_cross_entropy" in t.op]
@@ -249,7 +249,7 @@ def test_the_gradient_is_whole_where(net, how):
 
 
 def test_small_gradients_stay_as_they_are(monkeypatch):
-    monkeypatch.setattr(loss_updates, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", LEAST_BYTES)
     assert not joined(plan_of(network()))
 
 

@@ -1,8 +1,10 @@
-"""Dense layers that apply a function to what they read: which do, and that nothing else changes."""
+"""Dense layers with an activation prologue: which have one, and that nothing else changes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,26 +16,23 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.cpu.kernels.products import dense_loaded
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.fused.loaded_dense import (
-    LoadedAttrs,
-    LoadedDense,
-    LoadedDenseGradient,
-    LoadedDenseUpdate,
-    LoadedUpdateAttrs,
-)
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.fused.tiled import Tiled, TiledGradient, TiledUpdate
 from mxlite.backends.passes import named
-from mxlite.graph import NoAttrs
+from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.graph.attrs import parse_attrs
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
 from mxlite.memplan.remat.split import kept_bytes
 from mxlite.ops.elementwise.activation import gelu, silu
+from mxlite.ops.nn.dense import FullyConnected
 from tests.backends.passes.pass_lists import asking, left_out, Willing
+from tests.backends.passes.regions import inner_operators, variables
 
 pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDNN or llvmlite is not there")
 
+rule = import_module("mxlite.backends.passes.tiling.activation_prologue")
 ROWS, WIDTH, HIDDEN = 259, 24, 540
 """The hidden array is just large enough, and its columns are no whole bands."""
 
@@ -43,7 +42,7 @@ FUNCTIONS = {
     "leaky gelu": lambda x: mx.sym.LeakyReLU(x, act_type="gelu", name="act"),
     "silu": lambda x: mx.sym.silu(x, name="act"),
 }
-LOADED = {"_loaded_dense", "_loaded_dense_gradient", "_loaded_dense_update"}
+REGIONS = {"layer", "gradients", "gradients and update"}
 
 
 def dense(x: Any, units: int, name: str, **more: Any) -> Any:
@@ -77,11 +76,23 @@ def step(exe: Any) -> dict[str, np.ndarray]:
 
 
 def operators(exe: Any) -> list[str]:
-    return [t.op for t in exe._planned.train.problem.tasks]
+    """The operators of a step, a region with a prologue by what it is of the layer."""
+    found = []
+    for _, inner in inner_operators(exe):
+        last = [n for n in inner if n != "_fused_elementwise"]
+        if inner[:3] == ["_backward_FullyConnected", "_fused_elementwise_gradient", "_backward_FullyConnected"]:
+            found.append("gradients" if len(inner) == 3 else "gradients and update")
+        elif inner[:4] == ["Cast", "_backward_FullyConnected", "_fused_elementwise_gradient", "_backward_FullyConnected"]:
+            found.append("gradients and update")
+        elif len(last) == 2 and last[1] == "FullyConnected" and last[0] != "Cast":
+            found.append("layer")
+        else:
+            found.append(inner[0])
+    return found
 
 
 def without(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "loaded_dense")
+    left_out(monkeypatch, "activation_prologue")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -89,11 +100,11 @@ def test_a_layer_behind_a_function_applies_it(function, monkeypatch):
     monkeypatch.setenv("MXLITE_CHECK_REWRITES", "1")  # the reference kernel of the new node says the same
     exe = bound(network(function))
     found = operators(exe)
-    assert found.count("_loaded_dense") == found.count("_loaded_dense_gradient") == 1
+    assert found.count("layer") == found.count("gradients") == 1
     assert not {"gelu", "silu", "LeakyReLU"} & set(found)
-    assert "_loaded_dense" in exe.debug_str() and "columns at a time" in exe.debug_str()
+    assert "_tiled" in exe.debug_str() and "columns at a time" in exe.debug_str()
     fused = operators(bound(network(function), optimizer=mx.optimizer.SGD(momentum=0.9)))
-    assert fused.count("_loaded_dense_update") == 1 and "_loaded_dense_gradient" not in fused
+    assert fused.count("gradients and update") == 1 and "gradients" not in fused
 
 
 def test_the_function_stays_where():
@@ -113,16 +124,16 @@ def test_the_function_stays_where():
         ),
     }
     for why, symbol in cases.items():
-        assert not set(operators(bound(symbol))) & LOADED, why
-    assert not set(operators(bound(network(), rows=100))) & LOADED, "it is small"
-    assert not set(operators(bound(network(), type_dict={"data": "float64"}))) & LOADED
-    assert not set(operators(bound(network(), grad_req={"up_weight": "write"}))) & LOADED
-    assert not {t.op for t in bound(network())._planned.infer.problem.tasks} & LOADED
+        assert not set(operators(bound(symbol))) & REGIONS, why
+    assert not set(operators(bound(network(), rows=100))) & REGIONS, "it is small"
+    assert not set(operators(bound(network(), type_dict={"data": "float64"}))) & REGIONS
+    assert not set(operators(bound(network(), grad_req={"up_weight": "write"}))) & REGIONS
+    assert not {t.op for t in bound(network())._planned.infer.problem.tasks} & {"_tiled"}
 
 
 def test_without_a_compiler_nothing_changes(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "onednn")
-    assert not set(operators(bound(network()))) & LOADED
+    assert not set(operators(bound(network()))) & REGIONS
 
 
 @pytest.mark.parametrize("more", [{}, {"no_bias": True}, {"flatten": False}])
@@ -146,7 +157,7 @@ def test_a_step_makes_the_same_with_and_without_and_under_any_budget(more, monke
         np.testing.assert_array_equal(x, got[name], err_msg=name)
     without(monkeypatch)
     plain = bound(network(**more))
-    assert not set(operators(plain)) & LOADED
+    assert not set(operators(plain)) & REGIONS
     for name, x in step(plain).items():
         np.testing.assert_allclose(x, got[name], rtol=0, atol=2e-6 * np.abs(x).max(), err_msg=name)
     assert kept_bytes(plain.memory_plan.problem) - kept_bytes(plan.problem) == padded(4 * ROWS * HIDDEN)
@@ -166,7 +177,7 @@ def test_weights_are_those_of_whole_gradients(optimizer, monkeypatch):
         return {n: a.asnumpy() for n, a in {**exe.arg_dict, **exe.optimizer_states}.items()}, exe
 
     got, exe = trained()
-    assert "_loaded_dense_update" in operators(exe)
+    assert "gradients and update" in operators(exe)
     problem = exe.memory_plan.problem
     assert not any(
         v.nbytes == 4 * HIDDEN * WIDTH and "down_backward" in v.name for v in problem.values if not v.fixed
@@ -194,11 +205,11 @@ def test_mixed_precision_does_the_same(fused, monkeypatch):
 
     got, exe = trained()
     found = operators(exe)
-    assert "_loaded_dense" in found and "gelu" not in found
-    assert ("_loaded_dense_update" if fused else "_loaded_dense_gradient") in found
+    assert "layer" in found and "gelu" not in found
+    assert ("gradients and update" if fused else "gradients") in found
     without(monkeypatch)
     plain, other = trained()
-    assert not set(operators(other)) & LOADED
+    assert not set(operators(other)) & REGIONS
     kept = [kept_bytes(e.memory_plan.problem) for e in (other, exe)]
     assert kept[0] - kept[1] == padded(2 * 2 * ROWS * HIDDEN)
     for name, x in plain.items():
@@ -214,15 +225,17 @@ def test_a_weight_that_is_read_later_is_updated_later():
         x = FUNCTIONS["gelu"](dense(x, HIDDEN, "up"))
         x = mx.sym.FullyConnected(x, shared, num_hidden=WIDTH, name="down")
         found = operators(bound(loss(x), optimizer=mx.optimizer.SGD()))
-        assert "_loaded_dense_gradient" in found and "_loaded_dense_update" not in found
+        assert "gradients" in found and "gradients and update" not in found
 
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
     """In float64, by the reference kernels."""
-    work = (*named("split_gradients"), asking("loaded_dense", Willing()))
+    work = (*named("split_gradients"), asking("activation_prologue", Willing()))
     monkeypatch.setattr(passes, "PASSES", work)
+    for name in ("LEAST_BYTES", "LEAST_COLUMNS"):
+        monkeypatch.setattr(rule, name, 1)
     exe = bound(network("silu"), rows=5, type_dict={"data": "float64"})
-    assert {"_loaded_dense", "_loaded_dense_gradient"} < set(operators(exe))
+    assert {"layer", "gradients"} < set(operators(exe))
     found = step(exe)
     labels = exe.arg_dict["softmax_label"].asnumpy().astype(int)
 
@@ -263,29 +276,47 @@ def near(x: np.ndarray, y: np.ndarray, dtype: str) -> None:
 SIZES = [(2 * ROWS, WIDTH, HIDDEN), (70, 9, 4101), (600, 40, 1024)]
 
 
+def regions(arrays: dict[str, Any], function: Any, update: Any = None) -> dict[str, tuple[type[Any], Any]]:
+    """The regions of a layer with this prologue on these arrays, with their operators and inputs by name."""
+    graph, known = variables(arrays)
+    act = Node(function[0], function[1], (known["data"],), "act")
+    m, k = arrays["weight"].shape
+    layer = Node(FullyConnected, FullyConnected.Attrs(m), (Entry(act), known["weight"], known["bias"]), "layer")
+    made = {Entry(act): arrays["data"], Entry(layer): arrays["d_out"]}
+    shapes = dict(graph.shapes) | {e: x.shape for e, x in made.items()}
+    graph = replace(graph, shapes=shapes, dtypes=dict(graph.dtypes) | {e: x.dtype for e, x in made.items()})
+    entries = known["d_out"], known["weight"], known["data"]
+    expression = rule._with_slope(act, arrays["data"].dtype)
+    forward, _ = rule._forward(graph, rule._PrologueMatch(act, layer, act, act, act)), None
+    backward = rule.gradient_region(graph, entries, expression)
+    found = {"layer": (Tiled, forward), "gradients": (TiledGradient, backward)}
+    if update is not None:
+        names = [known[n] for n in ("states", "hyper") if n in known]
+        step = Node(*update, (known["master"], known["d_out"], *names), "update")
+        entries = known["d_out"], known["master"], known["data"]
+        found["update"] = TiledUpdate, rule.gradient_region(graph, entries, expression, step)
+    return {
+        n: (op, region.attrs(results), [e.node.name for e in region.entries]) for n, (op, (region, results)) in found.items()
+    }
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("function", [(gelu, gelu.Attrs("tanh")), (silu, NoAttrs())], ids=["gelu", "silu"])
 def test_kernels_make_what_the_references_make(size, function, dtype, two_threads):
     n, m, k = size
     rng = np.random.default_rng(2)
-    data, weight, bias, d_out = (rng.standard_normal(s).astype(dtype) for s in ((n, k), (m, k), (m,), (n, m)))
-    master, states = rng.standard_normal((m, k)).astype("f"), rng.standard_normal((m, k)).astype("f")
-    layer = LoadedAttrs(m, function=function[0], given=function[1])
-    sgd = LoadedUpdateAttrs(
-        layer, ops._fused_sgd_mom, parse_attrs(ops._fused_sgd_mom, {"momentum": 0.5, "row": 0})
-    )
-    hyper = np.array([[0.5, 0.25]])
-    calls = (
-        (LoadedDense, layer, [data, weight, bias], [(n, m)]),
-        (LoadedDenseGradient, layer, [d_out, weight, data], [(n, k), (m, k)]),
-        (LoadedDenseUpdate, sgd, [d_out, data, master, states, hyper], [(n, k)]),
-    )
-    for op, attrs, ins, outs in calls:
-        shapes = tuple(x.shape for x in ins), tuple(outs)
-        types = tuple(x.dtype for x in ins)
+    shapes = dict(data=(n, k), weight=(m, k), bias=(m,), d_out=(n, m))
+    arrays = {name: rng.standard_normal(s).astype(dtype) for name, s in shapes.items()}
+    arrays |= {name: rng.standard_normal((m, k)).astype("f") for name in ("master", "states")}
+    arrays["hyper"] = np.array([[0.5, 0.25]])
+    sgd = ops._fused_sgd_mom, parse_attrs(ops._fused_sgd_mom, {"momentum": 0.5, "row": 0})
+    for op, attrs, names in regions(arrays, function, sgd).values():
+        ins = [arrays[name] for name in names]
+        outs = tuple(attrs.arrays[i].outside for i in attrs.made)
+        shapes, types = (tuple(x.shape for x in ins), outs), tuple(x.dtype for x in ins)
         chosen = CPU.choose(op, attrs, *shapes, types[0], types)
-        assert "columns at a time" in chosen.name
+        assert "column" in chosen.name and "reference" not in chosen.name
         results = []
         for kernel in (chosen, CPU.reference(op, attrs, *shapes, types[0])):
             mine = [x.copy() for x in ins]
@@ -294,10 +325,11 @@ def test_kernels_make_what_the_references_make(size, function, dtype, two_thread
             results.append([*mine, *made])
         for x, y in zip(*results):
             near(x, y, dtype)
-        if op is LoadedDense:
+        if op is Tiled:
             continue
         mine = [x.copy() for x in ins]  # the gradient in data over data
-        place = op.input_names(attrs).index("data")
+        place = names.index("data")
+        assert chosen.in_place_options(op, attrs)["output0"] == (f"arg{place}",)
         run(chosen, op, attrs, mine, [mine[place], *(np.empty(s, dtype) for s in outs[1:])], shapes)
         np.testing.assert_array_equal(mine[place], results[0][len(ins)])
 
@@ -311,14 +343,15 @@ def test_sums_in_float32_are_rounded_once(dtype, two_threads):
     d_out = np.concatenate([half, -half + 2**-9 * rng.standard_normal(half.shape)]).astype(dtype)
     data = np.tile(rng.standard_normal((n // 2, k)), (2, 1)).astype(dtype)
     weight = np.zeros((m, k), "f")
-    layer = LoadedAttrs(m, function=silu, given=NoAttrs())
-    sgd = LoadedUpdateAttrs(layer, ops._fused_sgd, parse_attrs(ops._fused_sgd, {"row": 0}))
-    ins, outs = [d_out, data, weight, np.array([[1.0, 0.0]])], [np.empty((n, k), dtype)]
-    shapes = tuple(x.shape for x in ins), ((n, k),)
-    types = tuple(x.dtype for x in ins)
-    chosen = CPU.choose(LoadedDenseUpdate, sgd, *shapes, types[0], types)
-    assert "columns at a time" in chosen.name
-    run(chosen, LoadedDenseUpdate, sgd, ins, outs, shapes)
+    narrow = {n: np.zeros(s, dtype) for n, s in (("weight", (m, k)), ("bias", (m,)))}
+    arrays = dict(data=data, d_out=d_out, master=weight, hyper=np.array([[1.0, 0.0]]), **narrow)
+    sgd = ops._fused_sgd, parse_attrs(ops._fused_sgd, {"row": 0})
+    op, attrs, names = regions(arrays, (silu, NoAttrs()), sgd)["update"]
+    ins, outs = [arrays[name] for name in names], [np.empty((n, k), dtype)]
+    shapes, types = (tuple(x.shape for x in ins), ((n, k),)), tuple(x.dtype for x in ins)
+    chosen = CPU.choose(op, attrs, *shapes, types[0], types)
+    assert "columns, " in chosen.name
+    run(chosen, op, attrs, ins, outs, shapes)
     x = data.astype("d")
     made = (x / (1 + np.exp(-x))).astype(dtype).astype("d")
     want = -d_out.astype("d").T @ made
@@ -326,31 +359,36 @@ def test_sums_in_float32_are_rounded_once(dtype, two_threads):
 
 
 def test_blocks_cover_everything():
-    kinds = [dense_loaded.FORWARD, dense_loaded.BACKWARD, dense_loaded.NARROW_FORWARD]
+    sizes = tile_sizes
+    kinds = [sizes.FORWARD_BLOCK, sizes.BACKWARD_BLOCK, sizes.NARROW_FORWARD_BLOCK, sizes.NARROW_BACKWARD_BLOCK]
     for k in (512, 513, 540, 1000, 2048, 2816, 3072, 4097):
-        for block in (*kinds, dense_loaded.NARROW_BACKWARD):
+        for block in kinds:
             for n in (1 << 10, 1500, 70_001):
-                s = dense_loaded._sizes((np.dtype("f"),), (n, k), (8, k), block)
-                assert s is not None
-                for parts, count in ((s.bands, k), (s.chunks, n)):
+                rows, columns = rule._blocks((n, k), block)
+                for loop, count in ((columns, k), (rows, n)):
+                    parts = loop.tiles
                     assert [p.start for p in parts[1:]] == [p.stop for p in parts[:-1]]
                     assert (parts[0].start, parts[-1].stop) == (0, count)
-                assert (
-                    s.height <= 1.5 * (block.rows or n) + 16 and s.width <= 1.5 * (block.columns or k) + 256
-                )
+                assert rows.each <= 1.5 * (block[0] or n) + 16 and columns.each <= 1.5 * (block[1] or k) + 256
 
 
 def test_scratch_does_not_grow_with_the_rows(two_threads):
-    layer = LoadedAttrs(64, function=silu, given=NoAttrs())
-    sgd = LoadedUpdateAttrs(layer, ops._fused_sgd, parse_attrs(ops._fused_sgd, {"row": 0}))
+    sgd = ops._fused_sgd, parse_attrs(ops._fused_sgd, {"row": 0})
     for dtype in ("float32", "bfloat16"):
-        kind, found = np.dtype(dtype), []
+        found = []
         for n in (4096, 16384):
-            shapes = ((n, 64), (n, 1024), (64, 1024), (1, 2))
-            types = (kind, kind, np.dtype("f"), np.dtype("d"))
-            update = CPU.choose(LoadedDenseUpdate, sgd, shapes, ((n, 1024),), kind, types)
-            made = CPU.choose(LoadedDense, layer, ((n, 1024), (64, 1024), (64,)), ((n, 64),), kind)
-            found.append((made.workspace, update.workspace))
+            shapes = dict(data=(n, 1024), d_out=(n, 64), weight=(64, 1024), bias=(64,))
+            arrays = {name: np.empty(s, dtype) for name, s in shapes.items()}
+            arrays |= dict(master=np.empty((64, 1024), "f"), hyper=np.empty((1, 2)))
+            made = regions(arrays, (silu, NoAttrs()), sgd)
+            nbytes = []
+            for name in ("layer", "update"):
+                op, attrs, names = made[name]
+                ins = [arrays[n] for n in names]
+                of = tuple(x.shape for x in ins), tuple(attrs.arrays[i].outside for i in attrs.made)
+                types = tuple(x.dtype for x in ins)
+                nbytes.append(CPU.choose(op, attrs, *of, types[0], types).workspace)
+            found.append(nbytes)
         assert found[0] == found[1], dtype
 
 

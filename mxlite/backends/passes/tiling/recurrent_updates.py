@@ -3,7 +3,7 @@
     d_parameters, d_data = backward(..., gates)      d_gates, d_data = backward(..., gates)
     update(parameters, d_parameters, states)         update(parameters, d_gates, data, ..., states)
 
-See `rnn_update.py`. It needs a step as `product_updates` does, and layers without dropout between them, whose
+See `rnn_update.py`. It needs a step as `dense_updates` does, and layers without dropout between them, whose
 inputs would have to be drawn again.
 """
 
@@ -17,20 +17,20 @@ from ...fused.rnn_update import GateGradientsAttrs, RnnGateGradients, RnnUpdate,
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output
 from ..target import Target
-from . import product_updates
-from .product_updates import joinable
+from . import dense_updates
+from .fusible_updates import fusible_updates
 
-LEAST_BYTES = product_updates.LEAST_BYTES
+LEAST_BYTES = dense_updates.LEAST_BYTES
 """Of a gradient that is not made."""
 
 _HEADS = ("d_out", "d_state_output", "d_statecell_output")
 
 
 @graph_pass(Stage.STEP, after=("narrow_gradients",))
-def rnn_updates(step: Step, target: Target) -> Step:
+def recurrent_updates(step: Step, target: Target) -> Step:
     """Updates that make the gradient of recurrent layers' parameters. O(inputs)."""
     graph = step.graph
-    found = {u.inputs[1].node: u for u in joinable(step) if _suits(graph, u)}
+    found = {u.inputs[1].node: u for u in fusible_updates(step) if _suits(graph, u)}
     if not found:
         return step
     joined = set(found.values())

@@ -1,0 +1,284 @@
+"""Prologue fusion: a dense layer applies the activation before it to a tile of what it multiplies.
+
+    h -> gelu -> g -> FullyConnected                      tiles of h -> gelu -> FullyConnected
+              g, d_out -> gradient in the weight          tiles of d_out, weight, h -> both gradients
+    weight, d_out -> d_g;  d_g, h -> gradient of gelu
+
+    for rows [p, q), columns [a, b)    g = gelu(h[p:q, a:b])          a block, small enough for the cache
+                                       out[p:q] += g @ weight[:, a:b].T
+
+    for columns [a, b), rows [p, q)    slope = d_out[p:q] @ weight[:, a:b]
+                                       g, d_h[p:q, a:b] = gelu(h[p:q, a:b]), slope * its slope there
+                                       d_weight[:, a:b] += d_out[p:q].T @ g
+
+The gradient of GELU, SiLU and the like reads h; g is needed only by the dense layer behind it, forwards and for
+the gradient in its weight. Here neither g nor its gradient is ever there as a whole, and the gradient in h may
+overwrite h. A rectifier, whose gradient needs but g, stays as it is. g must have no other reader, and be no
+output. The gradient of the bias becomes a node of its own.
+
+In 16 bits every number is rounded once: the output is computed over all columns at once, the gradient in the
+weight over all rows, or accumulated in float32 if an update follows in the region (`prologue_updates.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+from ....core.dtype import float32
+from ....graph import Entry, Graph, Node, Op, Rewriter
+from ....graph.opdef import DType
+from ....ops.elementwise.cast import Cast
+from ....ops.nn.dense import FullyConnected
+from ...elementwise.expression import Expression, Writer
+from ...elementwise.rules import write
+from ...fused import tile_sizes
+from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
+from ...fused.tile_builder import add_update
+from ...fused.tile_sizes import block_tiles
+from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import inputs_by_name, output
+from ..target import Target
+from .region import Part, Region
+
+LEAST_BYTES = 512 * 1024
+"""Least bytes of the activation's result: smaller ones stay in the cache anyway."""
+
+LEAST_COLUMNS = 512
+"""Least columns of it, for the same reason."""
+
+LAYER, FUSED = (FullyConnected, FullyConnected.grad_op), (FusedElementwise, FusedElementwiseGradient)
+
+_STAGE = "__mirror_stage__"
+
+
+class _PrologueMatch(NamedTuple):
+    """An activation, the layer behind it, and the nodes that compute their gradients.
+
+    by_weight computes d_weight and perhaps d_bias, by_data d_data, slope the gradient in what `activation` reads.
+    """
+
+    activation: Node
+    layer: Node
+    by_weight: Node
+    by_data: Node
+    slope: Node
+
+
+@graph_pass(Stage.STEP, after=("split_gradients", "narrow_gradients"))
+def activation_prologue(step: Step, target: Target) -> Step:
+    """Dense layers that apply an activation. O(inputs)."""
+    if not step.has_backward:
+        return step
+    graph = step.graph
+    regions = {m: _regions(graph, m, target) for m in _matches(step)}
+    found = [m for m, made in regions.items() if made is not None]
+    if not found:
+        return step
+    place = {n: i for i, n in enumerate(graph.nodes)}
+    first = {min(m.by_weight, m.by_data, key=place.__getitem__): m for m in found}
+    of_layer = {m.layer: m for m in found}
+    by_weight = {m.by_weight for m in found}
+    gone = {n for m in found for n in (m.activation, m.by_weight, m.by_data, m.slope)}
+    made = Rewriter(graph)
+    for node in made.walk(step.num_forward):
+        if node in first:
+            m = first[node]
+            region, results = regions[m][1]  # type: ignore[index]
+            like = replace(m.layer, name=f"{m.layer.name}_backward_data", annotations={})
+            made.order.append(new := region.node(TiledGradient, results, like, made))
+            made.put(output(m.slope, "d_data"), Entry(new, 0))
+            made.put(output(m.by_weight, "d_weight"), Entry(new, 1))
+        inputs = made.inputs(node)
+        if node in by_weight:
+            bias = [i for i, n in enumerate(node.output_names) if n == "d_bias"]
+            if any(Entry(node, i) in step.read for i in bias):
+                named = dict(zip(node.input_names, inputs))
+                absent = node.absent | {"data"}
+                made.order.append(new := replace(node, inputs=(named["d_out"],), absent=absent))
+                made.node_of[node] = new
+                for i in bias:
+                    made.put(Entry(node, i), Entry(new, i))
+        if node in gone:
+            continue
+        if node in of_layer:
+            region, results = regions[of_layer[node]][0]  # type: ignore[index]
+            made.order.append(new := region.node(Tiled, results, node, made))
+            made.put(Entry(node), Entry(new))
+        else:
+            made.keep(node)
+    return step.rewritten(made)
+
+
+def _matches(step: Step) -> list[_PrologueMatch]:
+    """What can change, in the order of the activations."""
+    graph, readers = step.graph, step.readers
+    backward_of: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node.forward is not None:
+            backward_of.setdefault(node.forward, []).append(node)
+    matches = []
+    for node in graph.nodes:
+        if not loadable(node.op, node.attrs) or node.forward is not None or _STAGE in node.annotations:
+            continue
+        made = Entry(node)
+        found = readers.all(made)
+        if made in step.shown or len(found) != 2 or graph.shapes[made] != graph.shapes[node.inputs[0]]:
+            continue
+        layer, by_weight = found
+        if layer.op is not FullyConnected or layer.inputs.count(made) != 1 or layer.inputs[0] != made:
+            continue
+        parts = backward_of.get(layer, [])
+        by_data = [n for n in parts if n is not by_weight]
+        if by_weight not in parts or by_weight.absent != {"weight"} or len(by_data) != 1:
+            continue
+        if by_data[0].absent != {"data"}:
+            continue
+        named = [inputs_by_name(n) for n in (by_weight, by_data[0])]
+        if named[0]["data"] != made or named[0]["d_out"] != named[1]["d_out"]:
+            continue
+        slope = readers.only(output(by_data[0], "d_data"))
+        if slope is None or slope.forward is not node or slope.op is not node.op.grad_op:  # type: ignore[union-attr]
+            continue
+        if not readers.wants(output(by_weight, "d_weight")):
+            continue
+        matches.append(_PrologueMatch(node, layer, by_weight, by_data[0], slope))
+    return matches
+
+
+def loadable(op: type[Op] | None, attrs: Any) -> bool:
+    """True if `op` can be the prologue of a dense layer: one array in, one out, and a gradient computed from
+    `data` that may overwrite the incoming gradient.
+    """
+    if op is None or op.grad_op is None or op.input_names(attrs) != ("data",):
+        return False
+    if op.output_names(attrs) != ("out",) or op.random or not op.recomputable:
+        return False
+    grad = op.grad_op
+    return "data" in grad.input_names(attrs) and "d_out" in grad.in_place_options(attrs).get("d_data", ())
+
+
+_Made = tuple[Region, list[Part]]
+
+
+def _regions(graph: Graph, m: _PrologueMatch, target: Target) -> tuple[_Made, _Made] | None:
+    """The regions of the layer and of its gradients with their results; None where they bring no gain."""
+    data = m.activation.inputs[0]
+    named, (rows, columns) = inputs_by_name(m.by_data), graph.shapes[m.layer.inputs[1]]
+    dtype, entries = graph.dtypes[data], (data, *m.layer.inputs, named["d_out"], named["weight"])
+    if {graph.dtypes[e] for e in entries} != {dtype} or columns < LEAST_COLUMNS or not rows:
+        return None
+    if graph.nbytes(data) < LEAST_BYTES:
+        return None
+    expression = _with_slope(m.activation, dtype)
+    if expression is None:
+        return None
+    forward = _forward(graph, m)
+    backward = gradient_region(graph, (named["d_out"], named["weight"], data), expression)
+    for region, results in (forward, backward):
+        if not target.has_tile_kernels(region.attrs(results), (*LAYER, m.activation.op, *FUSED)):
+            return None
+    return forward, backward
+
+
+def _with_slope(activation: Node, dtype: DType) -> tuple[Expression, tuple[float, ...]] | None:
+    """The activation and its gradient as one expression of the incoming gradient and the data; None if there is
+    no formula.
+    """
+    op, a = activation.op, activation.attrs
+    assert op is not None and op.grad_op is not None
+    w = Writer()
+    d, data = w.input(), w.input()
+    made = write(w, op, a, {"data": data}, dtype)
+    if made is None:
+        return None
+    known = {"d_out": d, "data": data, **made}
+    back = write(w, op.grad_op, a, {n: known[n] for n in op.grad_op.input_names(a)}, dtype)
+    return None if back is None else w.expression([made["out"], back["d_data"]])
+
+
+def _blocks(shape: tuple[int, int], block: tuple[int | None, int | None]) -> tuple[TileLoop, TileLoop]:
+    """Loops over rows and columns."""
+    return (
+        block_tiles(shape[0], block[0], tile_sizes.MULTIPLE, "row"),
+        block_tiles(shape[1], block[1], tile_sizes.BLOCK_COLUMNS, "column"),
+    )
+
+
+def _forward(graph: Graph, m: _PrologueMatch) -> _Made:
+    """The region of the layer, rows outside and columns inside."""
+    data, (_, weight, *bias) = m.activation.inputs[0], m.layer.inputs
+    rows, columns = graph.shapes[weight]
+    dtype, made = graph.dtypes[data], graph.shapes[Entry(m.layer)]
+    count = prod(made[:-1])
+    wanted = tile_sizes.FORWARD_BLOCK if dtype.itemsize > 2 else tile_sizes.NARROW_FORWARD_BLOCK
+    region = Region(graph, _blocks((count, columns), wanted))
+    parts = {"data": region.input(data, (0, 1), (count, columns)), "weight": region.input(weight, (None, 1))}
+    out = TileArray((count, rows), dtype, (0, None), given=made)
+    layer = FullyConnected.Attrs(rows, no_bias=True)
+    initial = None
+    if bias:
+        row = region.input(bias[0], (None, None))
+        if region.loops[1].num_tiles == 1:
+            layer, parts["bias"] = replace(layer, no_bias=False), row
+        else:  # products of blocks of columns are added to rows of it
+            copy = FusedAttrs(Expression(1, 0, (), (0,)), (), ((rows,),), (count, rows), (dtype,))
+            initial = region.call(FusedElementwise, copy, {"arg0": row}, {"output0": out}, level=0)["output0"]
+    block = TileArray((count, columns), dtype, (0, 1))
+    assert m.activation.op is not None
+    reads = {"data": parts["data"]}
+    parts["data"] = region.call(m.activation.op, m.activation.attrs, reads, {"out": block})["out"]
+    return region, [region.call(FullyConnected, layer, parts, {"out": initial or out})["out"]]
+
+
+def gradient_region(
+    graph: Graph,
+    entries: tuple[Entry, Entry, Entry],
+    expression: tuple[Expression, tuple[float, ...]],
+    update: Node | None = None,
+) -> _Made:
+    """The region of a layer's gradients in data and weight, columns outside and rows inside; `entries` are d_out,
+    weight and data. With an update of the weight, which `weight` is then, the gradient in it is no result.
+    """
+    d_out, weight, data = entries
+    rows, columns = graph.shapes[weight]
+    dtype, shape = graph.dtypes[data], graph.shapes[data]
+    count = prod(shape) // columns
+    is_narrow = dtype.itemsize == 2
+    wanted: tuple[int | None, int | None] = (
+        tile_sizes.NARROW_BACKWARD_BLOCK if is_narrow else tile_sizes.BACKWARD_BLOCK
+    )
+    if is_narrow and update is None:
+        wanted = (None, wanted[1])
+    height, width = _blocks((count, columns), wanted)
+    region = Region(graph, (width, height))
+    d = region.input(d_out, (None, 0), (count, rows))
+    before = region.input(data, (1, 0), (count, columns))
+    factor = region.input(weight, (1, None))
+    if graph.dtypes[weight] != dtype:
+        narrow = TileArray((rows, columns), dtype, (1, None))
+        factor = region.call(Cast, Cast.Attrs(dtype=dtype.name), {"data": factor}, {"out": narrow}, 1)["out"]
+    layer, grad = FullyConnected.Attrs(rows, no_bias=True), FullyConnected.grad_op
+    assert grad is not None
+    block = TileArray((count, columns), dtype, (1, 0))
+    slope = region.call(grad, layer, {"d_out": d, "weight": factor}, {"d_data": block})["d_data"]
+    both = FusedAttrs(*expression, ((count, columns),) * 2, (count, columns), (dtype, dtype))
+    made = region.call(
+        FusedElementwiseGradient,
+        both,
+        {"arg0": slope, "arg1": before},
+        {"output0": block, "output1": replace(block, given=None if shape == block.shape else shape)},
+    )
+    total = TileArray((rows, columns), float32 if update else dtype, (1, None))
+    reads = {"d_out": d, "data": made["output0"]}
+    gradient = region.call(grad, layer, reads, {"d_weight": total})["d_weight"]
+    if update is None:
+        return region, [made["output1"], gradient]
+    _, _, *states, hyper = update.inputs
+    own = [factor if graph.dtypes[weight] == dtype else region.input(weight, (1, None))]
+    own += [*(region.input(e, (1, None)) for e in states), region.input(hyper, (None, None))]
+    assert update.op is not None
+    add_update(region, update.op, update.attrs, own, gradient, level=1)
+    return region, [made["output1"]]

@@ -1,1 +1,0 @@
-"""Optimizer updates fused into the gradient that they read, which is never there as a whole."""
