@@ -299,7 +299,8 @@ class _RnnProgram:
         self.hyper = shapes[-1]
         self.copies = kinds[2] != self.dtype
         self.programs = {
-            key: TileProgram(self._matrix(*key), choose) for key in dict.fromkeys(map(self._key, self._matrices()))
+            key: TileProgram(self._matrix(*key), choose)
+            for key in dict.fromkeys(map(self._key, self._matrices()))
         }
         of_biases = {w.stop - w.start for *_, w in biases(a.rnn, self.sizes)}
         self.of_biases = {n: TileProgram(self._bias(n), choose) for n in of_biases}

@@ -19,11 +19,11 @@ class Part(NamedTuple):
 class TileBuilder:
     """Collects the inputs, calls and results of a region.
 
-        builder = TileBuilder((TileLoop(rows, each, "row"),))
-        wide, data = builder.add(TileArray(shape, float32, (0,))), builder.add(TileArray(…, (None,)))
-        narrow = builder.call(Cast, attrs, {"data": wide}, {"out": TileArray(shape, dtype, (0,))})["out"]
-        …
-        attrs = builder.attrs([out])
+    builder = TileBuilder((TileLoop(rows, each, "row"),))
+    wide, data = builder.add(TileArray(shape, float32, (0,))), builder.add(TileArray(…, (None,)))
+    narrow = builder.call(Cast, attrs, {"data": wide}, {"out": TileArray(shape, dtype, (0,))})["out"]
+    …
+    attrs = builder.attrs([out])
     """
 
     def __init__(self, loops: Sequence[TileLoop], any_width: bool = False) -> None:
@@ -102,7 +102,12 @@ class TileBuilder:
 
 
 def add_update(
-    builder: TileBuilder, op: type[Op], attrs: Any, reads: Sequence[Part], gradient: Part, level: int | None = None
+    builder: TileBuilder,
+    op: type[Op],
+    attrs: Any,
+    reads: Sequence[Part],
+    gradient: Part,
+    level: int | None = None,
 ) -> None:
     """Add an optimizer's step on a tile: `reads` are weight, states and hyper."""
     weight, grad, *others = op.input_names(attrs)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...graph.opdef import DType, Op
 from ...ops.optim.update import CHUNK
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..base import Backend, ChosenKernel, Request, Run, TileView
-from ..call import bind_call, in_turn
+from ..call import bind_call
 
 if TYPE_CHECKING:
     from .tiled import TileArray, TileAttrs, TileCall
@@ -89,7 +89,9 @@ class TileProgram:
 
     def __init__(self, a: TileAttrs, choose: Choose) -> None:
         self.a = a
-        self.inner = [i for i, x in enumerate(a.arrays) if i >= a.num_inputs and i not in a.made and not x.sums]
+        self.inner = [
+            i for i, x in enumerate(a.arrays) if i >= a.num_inputs and i not in a.made and not x.sums
+        ]
         self.kernels: dict[_Key, TileKernel] = {
             (n, lengths, adds): self._kernel(call, lengths, adds, choose)
             for n, call in enumerate(a.calls)
@@ -185,7 +187,9 @@ class TileProgram:
         """The inputs that an output of call `n` may overwrite in each of its kernels."""
         call = self.a.calls[n]
         found = [k.chosen.in_place_options(call.op, k.attrs) for k in self.kernels.values() if k.call is call]
-        return {o: tuple(d for d in ds if all(d in f.get(o, ()) for f in found)) for o, ds in found[0].items()}
+        return {
+            o: tuple(d for d in ds if all(d in f.get(o, ()) for f in found)) for o, ds in found[0].items()
+        }
 
     def _places(self) -> dict[int, int]:
         """For each inner array the array that it overwrites: one that dies with the call, if kernels allow it."""
@@ -312,9 +316,7 @@ class _Binding:
         return array[tuple(index)]
 
 
-def donors(
-    a: TileAttrs, options: Sequence[Mapping[str, tuple[str, ...]]]
-) -> dict[str, tuple[str, ...]]:
+def donors(a: TileAttrs, options: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
     """The inputs that each output may overwrite; `options` are those of each call."""
     found: dict[str, tuple[str, ...]] = {}
     maker = {i: n for n, c in enumerate(a.calls) for i in c.outputs if i >= 0}

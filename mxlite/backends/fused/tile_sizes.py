@@ -71,7 +71,9 @@ def filter_tiles(weight: Shape, threads: int) -> TileLoop | None:
     """Tiles of a convolution's weight, all of one size; None if there are no two."""
     each = 4 * prod(weight[1:])
     sizes = tuple(n for n in range(FILTERS, weight[0] // 2 + 1, FILTERS) if weight[0] % n == 0)
-    loop = TileLoop(weight[0], 0, "filter", sizes, -(-FILTER_BYTES // each), -(-FILTER_BYTES_OF_THREAD // each))
+    loop = TileLoop(
+        weight[0], 0, "filter", sizes, -(-FILTER_BYTES // each), -(-FILTER_BYTES_OF_THREAD // each)
+    )
     return loop.fitted(threads) if sizes and sizes[-1] >= loop.wanted(threads) else None
 
 

@@ -145,7 +145,9 @@ class TileCall:
         if isinstance(a, FusedAttrs):
             return replace(a, views=shapes[0], shape=shapes[1][0])
         sides = zip((forward.input_names(a), forward.output_names(a)), shapes)
-        rows = next((s[0] for names, side in sides for n, s in zip(names, side) if n in ("weight", "d_weight")), 0)
+        rows = next(
+            (s[0] for names, side in sides for n, s in zip(names, side) if n in ("weight", "d_weight")), 0
+        )
         changed = {n: rows for n in ("num_hidden", "num_filter") if rows and getattr(a, n, rows) != rows}
         return replace(a, **changed) if changed else a
 

@@ -47,4 +47,6 @@ def variables(arrays: dict[str, Any]) -> tuple[Graph, dict[str, Entry]]:
     """A graph of variables with the shapes and types of these arrays, and its entries by name."""
     entries = {name: Entry(Node(None, None, (), name)) for name in arrays}
     shapes = {entries[n]: x.shape for n, x in arrays.items()}
-    return Graph(tuple(entries.values()), shapes=shapes, dtypes={entries[n]: x.dtype for n, x in arrays.items()}), entries
+    return Graph(
+        tuple(entries.values()), shapes=shapes, dtypes={entries[n]: x.dtype for n, x in arrays.items()}
+    ), entries

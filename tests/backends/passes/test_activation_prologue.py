@@ -80,9 +80,18 @@ def operators(exe: Any) -> list[str]:
     found = []
     for _, inner in inner_operators(exe):
         last = [n for n in inner if n != "_fused_elementwise"]
-        if inner[:3] == ["_backward_FullyConnected", "_fused_elementwise_gradient", "_backward_FullyConnected"]:
+        if inner[:3] == [
+            "_backward_FullyConnected",
+            "_fused_elementwise_gradient",
+            "_backward_FullyConnected",
+        ]:
             found.append("gradients" if len(inner) == 3 else "gradients and update")
-        elif inner[:4] == ["Cast", "_backward_FullyConnected", "_fused_elementwise_gradient", "_backward_FullyConnected"]:
+        elif inner[:4] == [
+            "Cast",
+            "_backward_FullyConnected",
+            "_fused_elementwise_gradient",
+            "_backward_FullyConnected",
+        ]:
             found.append("gradients and update")
         elif len(last) == 2 and last[1] == "FullyConnected" and last[0] != "Cast":
             found.append("layer")
@@ -281,7 +290,9 @@ def regions(arrays: dict[str, Any], function: Any, update: Any = None) -> dict[s
     graph, known = variables(arrays)
     act = Node(function[0], function[1], (known["data"],), "act")
     m, k = arrays["weight"].shape
-    layer = Node(FullyConnected, FullyConnected.Attrs(m), (Entry(act), known["weight"], known["bias"]), "layer")
+    layer = Node(
+        FullyConnected, FullyConnected.Attrs(m), (Entry(act), known["weight"], known["bias"]), "layer"
+    )
     made = {Entry(act): arrays["data"], Entry(layer): arrays["d_out"]}
     shapes = dict(graph.shapes) | {e: x.shape for e, x in made.items()}
     graph = replace(graph, shapes=shapes, dtypes=dict(graph.dtypes) | {e: x.dtype for e, x in made.items()})
@@ -296,7 +307,8 @@ def regions(arrays: dict[str, Any], function: Any, update: Any = None) -> dict[s
         entries = known["d_out"], known["master"], known["data"]
         found["update"] = TiledUpdate, rule.gradient_region(graph, entries, expression, step)
     return {
-        n: (op, region.attrs(results), [e.node.name for e in region.entries]) for n, (op, (region, results)) in found.items()
+        n: (op, region.attrs(results), [e.node.name for e in region.entries])
+        for n, (op, (region, results)) in found.items()
     }
 
 
@@ -360,7 +372,12 @@ def test_sums_in_float32_are_rounded_once(dtype, two_threads):
 
 def test_blocks_cover_everything():
     sizes = tile_sizes
-    kinds = [sizes.FORWARD_BLOCK, sizes.BACKWARD_BLOCK, sizes.NARROW_FORWARD_BLOCK, sizes.NARROW_BACKWARD_BLOCK]
+    kinds = [
+        sizes.FORWARD_BLOCK,
+        sizes.BACKWARD_BLOCK,
+        sizes.NARROW_FORWARD_BLOCK,
+        sizes.NARROW_BACKWARD_BLOCK,
+    ]
     for k in (512, 513, 540, 1000, 2048, 2816, 3072, 4097):
         for block in kinds:
             for n in (1 << 10, 1500, 70_001):

@@ -128,7 +128,8 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     large = {"d_out": made, "grad": made, "data": data, "addend": data}
     names = ["d_out", "data"] if is_plain else list(maker.input_names(attrs))
     arrays = {
-        n: rng.standard_normal(large.get(n, data[-1:])).astype(kind if n in large else np.float32) for n in names
+        n: rng.standard_normal(large.get(n, data[-1:])).astype(kind if n in large else np.float32)
+        for n in names
     }
     arrays |= {n: rng.standard_normal(weight).astype(np.float32) for n in ("weight", "state")}
     arrays["hyper"] = np.array([[9.0, 9.0], [0.05, 0.25]])
@@ -148,7 +149,9 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     assert "64 filters at a time" in chosen.name and "reference" not in chosen.name
     wide = [x.astype(np.float64) for x in ins]
     doubles = variables({n: x.astype(np.float64) for n, x in arrays.items()})
-    in_wide = [Entry(doubles[1][e.node.name].node) for e in (*gradient.inputs, *ends) if e.node is not gradient]
+    in_wide = [
+        Entry(doubles[1][e.node.name].node) for e in (*gradient.inputs, *ends) if e.node is not gradient
+    ]
     of_wide = {e.node.name: e for e in in_wide}
     back = replace(gradient, inputs=tuple(of_wide[e.node.name] for e in gradient.inputs))
     last = replace(update, inputs=tuple(of_wide.get(e.node.name, output(back, "d_weight")) for e in ends))

@@ -227,7 +227,10 @@ def test_a_copy_that_backward_alone_reads_is_made_there(monkeypatch):
     hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=HIDDEN, name="fc")
     net = mx.sym.SoftmaxOutput(hidden, name="softmax")
     found = []
-    for more in ((), (asking("inline_batch_casts", Willing(tiles=lambda a: a.operators[-1] is FullyConnected)),)):
+    for more in (
+        (),
+        (asking("inline_batch_casts", Willing(tiles=lambda a: a.operators[-1] is FullyConnected)),),
+    ):
         monkeypatch.setattr(passes, "PASSES", (*named("split_gradients"), *more))
         exe = net.simple_bind(mx.cpu(), amp="bfloat16", data=(COUNT, WIDTH), softmax_label=(COUNT,))
         problem = exe.memory_plan.problem

@@ -59,7 +59,9 @@ def regions(count: int, hidden: int, dtype: str, bias: bool = True) -> list[Any]
     whole = replace(graph, shapes=shapes, dtypes=types)
     found = []
     for node in (layer, back):
-        region, made = rule._region(whole, node, dict(zip(node.input_names, node.inputs)), names["weight"].node.inputs[0])
+        region, made = rule._region(
+            whole, node, dict(zip(node.input_names, node.inputs)), names["weight"].node.inputs[0]
+        )
         op = Tiled if node is layer else TiledGradient
         found.append(Node(op, region.attrs([made]), tuple(region.entries), node.name))
     return found

@@ -15,7 +15,15 @@ from mxlite.backends.call import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.fused.tile_program import reference_kernels, TileProgram
-from mxlite.backends.fused.tiled import _in_place, TileArray, TileAttrs, TileCall, Tiled, TiledGradient, TileLoop
+from mxlite.backends.fused.tiled import (
+    _in_place,
+    TileArray,
+    TileAttrs,
+    TileCall,
+    Tiled,
+    TiledGradient,
+    TileLoop,
+)
 from mxlite.graph import NoAttrs
 from mxlite.memplan import check
 from mxlite.ops import find_op

@@ -38,7 +38,14 @@ MOST_ARRAYS = 12  # that a node needs at once: more would raise the least feasib
 
 @graph_pass(
     Stage.STEP,
-    after=("narrow_gradients", "dense_epilogue", "norm_sums", "dense_updates", "sample_tiles", "added_gradients"),
+    after=(
+        "narrow_gradients",
+        "dense_epilogue",
+        "norm_sums",
+        "dense_updates",
+        "sample_tiles",
+        "added_gradients",
+    ),
 )
 def chains(step: Step, target: Target) -> Step:
     """Chains of elementwise operators as one, where code can be generated for them. O(nodes)."""

@@ -20,7 +20,10 @@ from ..entries import request_of
 from ..target import Target
 
 
-@graph_pass(Stage.STEP, after=("chunked_cross_entropy", "cross_entropy_updates", "inline_batch_casts", "wide_convolutions"))
+@graph_pass(
+    Stage.STEP,
+    after=("chunked_cross_entropy", "cross_entropy_updates", "inline_batch_casts", "wide_convolutions"),
+)
 def narrow_gradients(step: Step, target: Target) -> Step:
     """Updates that read gradients as they were before a widening cast. O(nodes).
 

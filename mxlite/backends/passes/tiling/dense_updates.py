@@ -47,7 +47,9 @@ class _UpdateMatch(NamedTuple):
     moves: bool
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "narrow_gradients", "inline_batch_casts", "activation_prologue"))
+@graph_pass(
+    Stage.STEP, after=("split_gradients", "narrow_gradients", "inline_batch_casts", "activation_prologue")
+)
 def dense_updates(step: Step, target: Target) -> Step:
     """Updates of dense layers, each fused into its gradient. O(inputs)."""
     graph, found = step.graph, _matches(step)
@@ -111,7 +113,10 @@ def _region(graph: Graph, m: _UpdateMatch) -> Region:
         "d_out": region.input(named["d_out"], COLUMNS, (count, rows)),
         "data": region.input(named["data"], WHOLE, (count, columns)),
     }
-    layer, made = FullyConnected.Attrs(rows, no_bias=True), {"d_weight": TileArray((rows, columns), dtype, ROWS)}
+    layer, made = (
+        FullyConnected.Attrs(rows, no_bias=True),
+        {"d_weight": TileArray((rows, columns), dtype, ROWS)},
+    )
     assert FullyConnected.grad_op is not None
     fuse_update(region, m.update, region.call(FullyConnected.grad_op, layer, reads, made)["d_weight"])
     return region

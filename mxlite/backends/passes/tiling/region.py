@@ -17,10 +17,10 @@ WHOLE: Axes = (None,)
 class Region(TileBuilder):
     """Collects the arrays and calls of a node that runs on tiles; its inputs are entries of a graph.
 
-        region = Region(graph, (TileLoop(rows, each, "row"),))
-        wide, data = region.input(weight, ROWS), region.input(data, WHOLE)
-        …
-        node = region.node(Tiled, [out], like, rewriter)
+    region = Region(graph, (TileLoop(rows, each, "row"),))
+    wide, data = region.input(weight, ROWS), region.input(data, WHOLE)
+    …
+    node = region.node(Tiled, [out], like, rewriter)
     """
 
     def __init__(self, graph: Graph, loops: Sequence[TileLoop]) -> None:

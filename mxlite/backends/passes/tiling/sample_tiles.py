@@ -60,7 +60,13 @@ _WHOLE: Axes = (None,)
 
 @graph_pass(
     Stage.STEP,
-    after=("prologue_updates", "inline_weight_casts", "dense_updates", "convolution_updates", "recurrent_updates"),
+    after=(
+        "prologue_updates",
+        "inline_weight_casts",
+        "dense_updates",
+        "convolution_updates",
+        "recurrent_updates",
+    ),
 )
 def sample_tiles(step: Step, target: Target) -> Step:
     """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""

@@ -35,5 +35,3 @@ class Casts:
     def call(self, source: Any, target: Any) -> Run:
         kernel = self.kernel(source.shape)
         return kernel.link(kernel.run, np, self.attrs, source, out=target)
-
-
