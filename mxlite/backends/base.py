@@ -116,14 +116,13 @@ class ChosenKernel:
     """A kernel for one node: its function, its scratch in bytes, and its name in a plan.
 
     `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
-    call's time, None if flops and bytes tell; `precision`: that of its products.
-    `launches`: number of GPU kernels in a call, each of which has a launch overhead.
-    `is_reference`: it has no threads but those of the array module. `always` are outputs that every run
-    writes if the node has them, also a recomputation of others: a kernel that can only compute all
-    at once would otherwise compute those in another way, with other roundings. `twice` are inputs that it
-    reads in two passes over memory. `views` are arrays that need not be contiguous. `bits`: kernels for one call that differ in threads
-    give the same results to the bit if these are equal, and not None: the split of sums among threads,
-    or () if there is none.
+    call's time, None if flops and bytes tell; `precision`: that of its products. `launches`: number of GPU
+    kernels in a call, each of which has a launch overhead. `is_reference`: it has no threads but those of the
+    array module. `always` are outputs that every run writes if the node has them, also a recomputation of
+    others: a kernel that can only compute all at once would otherwise compute those in another way, with
+    other roundings. `twice` are inputs that it reads in two passes over memory. `views` are arrays that need
+    not be contiguous. `bits`: kernels for one call that differ in threads give the same results to the bit if
+    these are equal, and not None: the split of sums among threads, or () if there is none.
     """
 
     run: Callable[..., None]

@@ -17,7 +17,8 @@ if the loss is an output of the network.
 In 16 bits scores and their gradient are rounded once, as they are as a whole; the loss and sums over
 bands are float32.
 
-The pass `passes/tiling/chunked_cross_entropy.py` inserts the operator into a step; no user and no file ever sees it.
+The pass `passes/tiling/chunked_cross_entropy.py` inserts the operator into a step; no user and no file ever
+sees it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operator of a classifier, its cross-entropy, and its weight's update, without a whole gradient.
 
-See `dense_cross_entropy.py`. The weight gradient is a sum over bands of rows, so it cannot be computed a
-part of the weight at a time as in `passes/tiling/dense_updates.py`. But momentum accumulates gradients as well, and each
-band's term may be added right there. The weight stays unchanged until the last band has read it:
+See `dense_cross_entropy.py`. The weight gradient is a sum over bands of rows, so it cannot be computed a part
+of the weight at a time as in `passes/tiling/dense_updates.py`. But momentum accumulates gradients as well,
+and each band's term may be added right there. The weight stays unchanged until the last band has read it:
 
     momentum *= its factor
     for rows [a, b)    scores = ...                                     as there

@@ -47,9 +47,9 @@ class TileBuilder:
     ) -> dict[str, Part]:
         """Add a call of an operator; returns its results by name.
 
-        `reads` and `makes` are its arrays by name, `level` the number of loops around it, all unless given. The
-        shapes of the forward call follow: an array has that of its gradient. What it makes may be the result of an
-        earlier call outside its loops, to which it adds.
+        `reads` and `makes` are its arrays by name, `level` the number of loops around it, all unless given.
+        The shapes of the forward call follow: an array has that of its gradient. What it makes may be the
+        result of an earlier call outside its loops, to which it adds.
         """
         results = {}
         for name, array in makes.items():

@@ -192,7 +192,7 @@ class TileProgram:
         }
 
     def _places(self) -> dict[int, int]:
-        """For each inner array the array that it overwrites: one that dies with the call, if kernels allow it."""
+        """For each inner array the one that it overwrites: one that dies with the call, if kernels allow."""
         a, place = self.a, {}
         last = {i: n for n, c in enumerate(a.calls) for i in c.inputs}
         for n, call in enumerate(a.calls):

@@ -13,12 +13,12 @@ WEIGHT_CAST_BYTES, FEWEST_WEIGHT_CASTS = 1024 * 1024, 8
 those of a smaller weight are smaller."""
 
 BATCH_CAST_BYTES, LEAST_BATCH_TILE = 128 * 1024, 64
-"""Bytes of samples that are cast at a time, about, and least number of them: for each tile a kernel copies the
-weight, or adds to its gradient."""
+"""Bytes of samples that are cast at a time, about, and least number of them: for each tile a kernel copies
+the weight, or adds to its gradient."""
 
 UPDATE_BYTES, DEEP_UPDATE_BYTES, FEWEST_UPDATES = 512 * 1024, 1024 * 1024, 6
-"""Bytes of a gradient's rows at a time, about: they stay in the cache with their weights and states. More for a
-deep product: for each tile a kernel copies all of its right factor once. Least number of tiles."""
+"""Bytes of a gradient's rows at a time, about: they stay in the cache with their weights and states. More for
+a deep product: for each tile a kernel copies all of its right factor once. Least number of tiles."""
 
 DEEP = 512
 """Products per element of a gradient from which on arithmetic, not memory, dominates the time."""
@@ -28,13 +28,13 @@ FILTER_BYTES, FILTER_BYTES_OF_THREAD, FILTERS = 1024 * 1024, 144 * 1024, 64
 Winograd's sums. Filters of a tile are a multiple of those that such a part has."""
 
 FORWARD_BLOCK, BACKWARD_BLOCK = (1024, 256), (256, 256)
-"""Rows and columns of a block, about, to which an activation is applied before a product in float32. Kernels copy
-both factors of a product: forward the weight's columns once for each block of rows, backward all of d_out once
-for each block of columns."""
+"""Rows and columns of a block, about, to which an activation is applied before a product in float32. Kernels
+copy both factors of a product: forward the weight's columns once for each block of rows, backward all of
+d_out once for each block of columns."""
 
 NARROW_FORWARD_BLOCK, NARROW_BACKWARD_BLOCK = (256, None), (256, 256)
-"""The same in 16 bits, where kernels of small blocks are as fast as those of large ones; None: all columns, as
-every number is rounded once."""
+"""The same in 16 bits, where kernels of small blocks are as fast as those of large ones; None: all columns,
+as every number is rounded once."""
 
 BLOCK_COLUMNS = 256
 """Columns of a block are a multiple: products over columns that are none are slower."""
@@ -78,8 +78,8 @@ def filter_tiles(weight: Shape, threads: int) -> TileLoop | None:
 
 
 def block_tiles(count: int, wanted: int | None, multiple: int, unit: str) -> TileLoop:
-    """Tiles of about `wanted` elements, of about equal length, the last not too small for good products; one of
-    all elements for None.
+    """Tiles of about `wanted` elements, of about equal length, the last not too small for good products; one
+    of all elements for None.
     """
     if wanted is None:
         return TileLoop(count, count, unit)

@@ -32,7 +32,7 @@ from .elementwise import FusedAttrs
 from .tile_program import donors, reference_kernels, TileProgram, tuned_kernels
 
 Axes = tuple[int | None, ...]
-"""For each loop of a region, from the outermost, the axis along which an array is sliced; None: it is whole."""
+"""For each loop of a region, outermost first, the axis along which an array is sliced; None: it is whole."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TileLoop:
     """A loop over `count` elements of an axis, `each` of them in a tile, except the last. `unit`: their name.
 
     Where kernels share a tile among threads, `lengths` are those that it may have, of which the first is
-    taken that is `least` or more, and `of_thread` or more for each thread. `bounds` are those of each tile, where
-    tiles run in another order or the last is not the smaller one.
+    taken that is `least` or more, and `of_thread` or more for each thread. `bounds` are those of each tile,
+    where tiles run in another order or the last is not the smaller one.
     """
 
     count: int

@@ -1,8 +1,8 @@
 """Previews of outputs that a step computes late, for a forward pass that is called by itself.
 
 A backend may move the computation of an output to after the forward pass, together with a weight update (see
-`backends/passes/tiling/cross_entropy_updates.py`). Then a whole step writes its outputs there. Forward alone must
-show them as well, and change nothing: it runs **previews**, which compute the same and are left out of a
+`backends/passes/tiling/cross_entropy_updates.py`). Then a whole step writes its outputs there. Forward alone
+must show them as well, and change nothing: it runs **previews**, which compute the same and are left out of a
 whole step.
 
     forward, then the rest     body, preview -> outputs     loss, update -> outputs, ...

@@ -37,7 +37,7 @@ def as_pass(run: Callable[[Step], Step], stage: Stage = Stage.STEP) -> Pass:
 
 @dataclass(frozen=True)
 class Willing(Target):
-    """A target that has each kernel for which `answer` says yes, or `tiles` of a region, and generates code."""
+    """A target with the kernels for which `answer` says yes, or `tiles` of a region. It generates code."""
 
     answer: Callable[[Request], bool] = lambda request: True
     tiles: Callable[[TileAttrs], bool] = lambda attrs: True

@@ -289,7 +289,7 @@ def regions(arrays: dict[str, Any], function: Any, update: Any = None) -> dict[s
     """The regions of a layer with this prologue on these arrays, with their operators and inputs by name."""
     graph, known = variables(arrays)
     act = Node(function[0], function[1], (known["data"],), "act")
-    m, k = arrays["weight"].shape
+    m = len(arrays["weight"])
     layer = Node(
         FullyConnected, FullyConnected.Attrs(m), (Entry(act), known["weight"], known["bias"]), "layer"
     )
@@ -298,7 +298,7 @@ def regions(arrays: dict[str, Any], function: Any, update: Any = None) -> dict[s
     graph = replace(graph, shapes=shapes, dtypes=dict(graph.dtypes) | {e: x.dtype for e, x in made.items()})
     entries = known["d_out"], known["weight"], known["data"]
     expression = rule._with_slope(act, arrays["data"].dtype)
-    forward, _ = rule._forward(graph, rule._PrologueMatch(act, layer, act, act, act)), None
+    forward = rule._forward(graph, rule._PrologueMatch(act, layer, act, act, act))
     backward = rule.gradient_region(graph, entries, expression)
     found = {"layer": (Tiled, forward), "gradients": (TiledGradient, backward)}
     if update is not None:

@@ -31,11 +31,11 @@ def test_every_pass_has_one_name():
     """The names by which tests count what is covered, and by which a check names a pass at fault."""
     assert rewrites(CPU) == (
         "channels_last", "fold", "norm_act", "pool_first", "pooled_convolutions", "narrow_data", "keep_gates",
-        "wide_parameters", "chunked_cross_entropy", "cross_entropy_updates", "split_gradients", "image_gradients",
-        "normed_loads", "inline_batch_casts", "wide_convolutions", "narrow_gradients", "activation_prologue",
-        "prologue_updates", "inline_weight_casts", "dense_updates", "convolution_updates", "recurrent_updates", "sample_tiles",
-        "added_gradients", "chains", "remade", "lightened", "forget_gates", "late_results", "pack",
-        "previews", "constants",
+        "wide_parameters", "chunked_cross_entropy", "cross_entropy_updates", "split_gradients",
+        "image_gradients", "normed_loads", "inline_batch_casts", "wide_convolutions", "narrow_gradients",
+        "activation_prologue", "prologue_updates", "inline_weight_casts", "dense_updates",
+        "convolution_updates", "recurrent_updates", "sample_tiles", "added_gradients", "chains", "remade",
+        "lightened", "forget_gates", "late_results", "pack", "previews", "constants",
     )  # fmt: skip
     assert rewrites(planning_backend()) == (
         "channels_last", "fold", "norm_act", "pool_first", "wide_parameters", "split_gradients",

@@ -11,10 +11,10 @@
                                        g, d_h[p:q, a:b] = gelu(h[p:q, a:b]), slope * its slope there
                                        d_weight[:, a:b] += d_out[p:q].T @ g
 
-The gradient of GELU, SiLU and the like reads h; g is needed only by the dense layer behind it, forwards and for
-the gradient in its weight. Here neither g nor its gradient is ever there as a whole, and the gradient in h may
-overwrite h. A rectifier, whose gradient needs but g, stays as it is. g must have no other reader, and be no
-output. The gradient of the bias becomes a node of its own.
+The gradient of GELU, SiLU and the like reads h; g is needed only by the dense layer behind it, forwards and
+for the gradient in its weight. Here neither g nor its gradient is ever there as a whole, and the gradient in
+h may overwrite h. A rectifier, whose gradient needs but g, stays as it is. g must have no other reader, and
+be no output. The gradient of the bias becomes a node of its own.
 
 In 16 bits every number is rounded once: the output is computed over all columns at once, the gradient in the
 weight over all rows, or accumulated in float32 if an update follows in the region (`prologue_updates.py`).
@@ -57,7 +57,8 @@ _STAGE = "__mirror_stage__"
 class _PrologueMatch(NamedTuple):
     """An activation, the layer behind it, and the nodes that compute their gradients.
 
-    by_weight computes d_weight and perhaps d_bias, by_data d_data, slope the gradient in what `activation` reads.
+    by_weight computes d_weight and perhaps d_bias, by_data d_data, slope the gradient in the activation's
+    data.
     """
 
     activation: Node
@@ -184,8 +185,8 @@ def _regions(graph: Graph, m: _PrologueMatch, target: Target) -> tuple[_Made, _M
 
 
 def _with_slope(activation: Node, dtype: DType) -> tuple[Expression, tuple[float, ...]] | None:
-    """The activation and its gradient as one expression of the incoming gradient and the data; None if there is
-    no formula.
+    """The activation and its gradient as one expression of the incoming gradient and the data; None if there
+    is no formula.
     """
     op, a = activation.op, activation.attrs
     assert op is not None and op.grad_op is not None
@@ -239,8 +240,9 @@ def gradient_region(
     expression: tuple[Expression, tuple[float, ...]],
     update: Node | None = None,
 ) -> _Made:
-    """The region of a layer's gradients in data and weight, columns outside and rows inside; `entries` are d_out,
-    weight and data. With an update of the weight, which `weight` is then, the gradient in it is no result.
+    """The region of a layer's gradients in data and weight, columns outside and rows inside; `entries` are
+    d_out, weight and data. With an update of the weight, which `weight` is then, the gradient in it is no
+    result.
     """
     d_out, weight, data = entries
     rows, columns = graph.shapes[weight]

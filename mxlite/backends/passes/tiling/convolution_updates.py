@@ -3,8 +3,8 @@
     for filters [a, b)    gradient = of the convolution of data with those, from d_out[..., a:b]
                           weight[a:b], states[a:b] = update(weight[a:b], gradient, states[a:b])
 
-The conditions are those of `dense_updates.py`. A gradient in the bias is computed with that in the weight, and
-keeps both as they are.
+The conditions are those of `dense_updates.py`. A gradient in the bias is computed with that in the weight,
+and keeps both as they are.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from .region import COLUMNS, Region, ROWS, WHOLE
 
 LEAST_BYTES, DEEP_LEAST_BYTES = 2 * UPDATE_BYTES, 4 * DEEP_UPDATE_BYTES
 """Least bytes of a gradient that is worth a region, the second for deep products. A smaller one stays in the
-cache as a whole; in tiles, one of a deep product takes a few percent longer, which is to bring more than a few
-bytes."""
+cache as a whole; in tiles, one of a deep product takes a few percent longer, which is to bring more than a
+few bytes."""
 
 
 class _UpdateMatch(NamedTuple):

@@ -1,4 +1,4 @@
-"""Updates that may run where their gradient is computed, on a tile of weight, gradient and states at a time."""
+"""Updates that may run where their gradient is computed, a tile of weight, gradient and states at a time."""
 
 from __future__ import annotations
 

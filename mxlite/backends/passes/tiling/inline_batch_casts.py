@@ -10,8 +10,8 @@
                           d_weight += d_out[a:b].T @ narrow       in float32, and not rounded
 
 A batch from the user stays float32. If it has more elements than the following layers' results, as in a
-perceptron, a copy in 16 bits costs more than 16 bits save. The copy is recomputed for the backward pass in any
-case, so that either pass may do without by itself: if all that read it there can. A copy of what is no
+perceptron, a copy in 16 bits costs more than 16 bits save. The copy is recomputed for the backward pass in
+any case, so that either pass may do without by itself: if all that read it there can. A copy of what is no
 variable stays: that variable dies when the copy is made.
 
 The gradient in the weight is float32 at once, and its bias's a node of its own. That takes more bytes than a

@@ -4,8 +4,8 @@
     update(weight, d_weight, states)                     becomes
     d_h = tiles of (d_out, h, weight, states)
 
-In mixed precision the gradient is computed from a copy of the weight that is cast to 16 bits; the region casts
-tiles of the weight itself. The conditions are those of `fusible_updates.py`.
+In mixed precision the gradient is computed from a copy of the weight that is cast to 16 bits; the region
+casts tiles of the weight itself. The conditions are those of `fusible_updates.py`.
 """
 
 from __future__ import annotations

@@ -38,6 +38,6 @@ class Region(TileBuilder):
         return self.add(TileArray(shape or whole, self.graph.dtypes[entry], axes, given=given))
 
     def node(self, op: type[Tiled], made: Sequence[Part], like: Node, rewriter: Rewriter) -> Node:
-        """The node that computes these results from what stands for the inputs now, with the name of `like`."""
+        """The node that computes these results of the inputs' newest entries, with the name of `like`."""
         inputs = rewriter.all_of(self.entries)
         return Node(op, self.attrs(made), inputs, like.name, annotations=like.annotations)

@@ -1,14 +1,14 @@
 """Operators that work sample by sample, one behind the other, become one that takes some samples at a time.
 
-    d_out, weight -> gradient of a dense layer -> d_y              d_out, weight, x, more -> tiled region -> sum
+    d_out, weight -> gradient of a dense layer -> d_y              d_out, weight, x, more -> region -> sum
               x, d_y -> gradient of a norm -> d_x          becomes
                    d_x, more -> sum
 
 So d_y is never there as a whole, nor d_x where it cannot take the place of what it is made of; see
-`fused/tiled.py`. What lies between two of them must be large, have no other reader, and be no output. The node
-stands where the last one stood, or, where an update has changed a weight by then, where the first one did:
-of a weight in mixed precision too, whose 16-bit copy would else be there while it is updated.
-What the others read must be there before the first one.
+`fused/tiled.py`. What lies between two of them must be large, have no other reader, and be no output. The
+node stands where the last one stood, or, where an update has changed a weight by then, where the first one
+did: of a weight in mixed precision too, whose 16-bit copy would else be there while it is updated. What the
+others read must be there before the first one.
 
 A row of operators is taken as far as that saves bytes: where what the last one makes is smaller than what
 lies between, or may take the place of an array that nobody reads afterwards. A product comes first or not at
@@ -223,8 +223,8 @@ def _joined(
                 continue
             number[e] = len(arrays)
             outs.append(number[e])
-            axes = _SLICED if has[name] else _WHOLE
-            arrays.append(TileArray(graph.shapes[e], graph.dtypes[e], axes, not has[name]))
+            slicing = _SLICED if has[name] else _WHOLE
+            arrays.append(TileArray(graph.shapes[e], graph.dtypes[e], slicing, not has[name]))
             if e not in inner:
                 made.append(e)
         named = inputs_by_name(node)
@@ -237,8 +237,9 @@ def _joined(
         own_attrs = node.attrs
         if node.op is PooledConvolution.grad_op:  # it takes some at a time itself
             own_attrs = replace(own_attrs, samples=min(own_attrs.samples, each))
-        axes_of = tuple(tuple(_SLICED if x else _WHOLE for x in side) for side in samples)
-        calls.append(TileCall(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, axes_of))
+        of_ins, of_outs = (tuple(_SLICED if x else _WHOLE for x in side) for side in samples)
+        axes = of_ins, of_outs
+        calls.append(TileCall(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, axes))
     numbers = tuple(number[e] for e in made)
     attrs = TileAttrs(tuple(arrays), len(inputs), tuple(calls), numbers, (TileLoop(count, each),))
     return attrs, inputs, made
