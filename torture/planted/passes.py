@@ -123,15 +123,15 @@ FAULTS = [
     Fault(
         "a sum over tiles begins again in each tile",
         "mxlite/backends/fused/tile_program.py",
-        "adds = program._is_begun(n, call) or any(tiles[x] for x in program._summed(call))",
-        "adds = program._is_begun(n, call)",
+        "self._is_begun(n, name) or any(tiles[x] for x in loops)",
+        "self._is_begun(n, name)",
         "tests/backends/passes/test_inline_batch_casts.py::test_a_region_computes_what_a_layer_with_a_copy_computes",
     ),
     Fault(
         "what a call outside the loops has written is overwritten by the first tile",
         "mxlite/backends/fused/tile_program.py",
-        "i in c.outputs and c.level < call.level",
-        "i in c.outputs and c.level > call.level",
+        "in c.outputs and c.level < call.level",
+        "in c.outputs and c.level > call.level",
         "tests/backends/passes/test_activation_prologue.py::test_kernels_make_what_the_references_make",
     ),
     Fault(

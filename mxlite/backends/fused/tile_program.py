@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any, TYPE_CHECKING
 
@@ -79,7 +80,9 @@ class TileKernel:
         return self.chosen.workspace if "work" in self.chosen.signature.services else 0
 
 
-_Key = tuple[int, tuple[int, ...], bool]  # number of the call, lengths of its tile, whether it accumulates
+_Key = tuple[
+    int, tuple[int, ...], frozenset[str]
+]  # number of the call, lengths of its tile, outputs it adds to
 
 
 class TileProgram:
@@ -92,11 +95,14 @@ class TileProgram:
         self.inner = [
             i for i, x in enumerate(a.arrays) if i >= a.num_inputs and i not in a.made and not x.sums
         ]
+        for i in self.inner:
+            levels = {c.level for c in a.calls if i in (*c.inputs, *c.outputs)}
+            assert all(x is None for x in a.arrays[i].axes[min(levels, default=0) :]) or len(levels) == 1, i
         self.kernels: dict[_Key, TileKernel] = {
             (n, lengths, adds): self._kernel(call, lengths, adds, choose)
             for n, call in enumerate(a.calls)
             for lengths in _sizes(a, call.level)
-            for adds in self._accumulations(n, call)
+            for adds in self._accumulations(n)
         }
         self.place = self._places()
         self.sums = [i for i, x in enumerate(a.arrays) if x.sums]
@@ -134,25 +140,37 @@ class TileProgram:
         """True if the calls of these operators have better kernels than the reference, and accumulate."""
         return not any(k.chosen.is_reference or k.added for k in self.kernels.values() if k.call.op in ops)
 
-    def _accumulations(self, n: int, call: TileCall) -> list[bool]:
-        """Whether there are calls that begin a sum, and calls that add to it."""
-        if self._is_begun(n, call):
-            return [True]
-        loops = self._summed(call)
-        return [False, True] if any(self.a.loops[x].num_tiles > 1 for x in loops) else [False]
+    def _accumulations(self, n: int) -> list[frozenset[str]]:
+        """The outputs that call `n` adds to, in the first tile of its loops and in later ones."""
+        loops = self.a.loops[: self.a.calls[n].level]
+        firsts = product(*((0, 1) if x.num_tiles > 1 else (0,) for x in loops))
+        return list(dict.fromkeys(self.adds(n, tiles) for tiles in firsts))
 
-    def _summed(self, call: TileCall) -> list[int]:
-        """The loops over which the outputs of `call` are accumulated."""
-        arrays = [self.a.arrays[i] for i in call.outputs if i >= 0]
-        return [x for x in range(call.level) if any(y.axes[x] is None and not y.sums for y in arrays)]
-
-    def _is_begun(self, n: int, call: TileCall) -> bool:
-        """True if a call outside its loops has written what `call` adds to."""
-        return any(
-            i >= 0 and i in c.outputs and c.level < call.level for i in call.outputs for c in self.a.calls[:n]
+    def adds(self, n: int, tiles: Sequence[int]) -> frozenset[str]:
+        """The outputs that call `n` adds to in these tiles of its loops."""
+        call = self.a.calls[n]
+        sums = {name: self._summed(call, name) for name in call.wanted}
+        return frozenset(
+            name for name, loops in sums.items() if self._is_begun(n, name) or any(tiles[x] for x in loops)
         )
 
-    def _kernel(self, call: TileCall, lengths: tuple[int, ...], adds: bool, choose: Choose) -> TileKernel:
+    def _summed(self, call: TileCall, name: str) -> list[int]:
+        """The loops over which an output is accumulated: where it is whole and an input is not."""
+        made, ins = self.a.arrays[call.named[name]], [self.a.arrays[i] for i in call.inputs if i >= 0]
+        if made.sums:
+            return []
+        return [
+            x for x in range(call.level) if made.axes[x] is None and any(y.axes[x] is not None for y in ins)
+        ]
+
+    def _is_begun(self, n: int, name: str) -> bool:
+        """True if a call outside the loops of call `n` has written the output `name`, which is added to."""
+        call = self.a.calls[n]
+        return any(call.named[name] in c.outputs and c.level < call.level for c in self.a.calls[:n])
+
+    def _kernel(
+        self, call: TileCall, lengths: tuple[int, ...], adds: frozenset[str], choose: Choose
+    ) -> TileKernel:
         shapes = call.of(lengths)
         attrs, arrays = call.attrs_of(shapes), self.a.arrays
         views = {
@@ -160,11 +178,11 @@ class TileProgram:
             for name, i in call.named.items()
             if i not in self.inner and not _is_dense(arrays[i], lengths, call.level)
         }
-        sums = [n for n in call.wanted if self._summed(call) and not arrays[call.named[n]].sums]
-        made = {n: arrays[call.named[n]].dtype for n in sums if arrays[call.named[n]].dtype != call.dtypes[0]}
+        types = {n: arrays[call.named[n]].dtype for n in call.wanted if n in adds or self._summed(call, n)}
+        made = {n: kind for n, kind in types.items() if kind != call.dtypes[0]}
         tile = TileView(
             tuple(views.items()),
-            frozenset(sums if adds else ()),
+            adds,
             tuple(made.items()),
             int(call.flops) // 2,
             self.a.any_width,
@@ -177,11 +195,14 @@ class TileProgram:
             return TileKernel(call, attrs, lengths, chosen, copied)
         chosen = choose(replace(request, tile=TileView(work=tile.work, any_width=tile.any_width)))
         assert chosen is not None
-        return TileKernel(call, attrs, lengths, chosen, tuple(views), tuple(sums if adds else ()))
+        return TileKernel(
+            call, attrs, lengths, chosen, tuple(views), tuple(n for n in call.wanted if n in adds)
+        )
 
     def _most(self, i: int) -> int:
-        """Number of elements of array `i` in a tile."""
-        return prod(_tile_shape(self.a.arrays[i], [min(x.each, x.count) for x in self.a.loops]))
+        """Number of elements of array `i` in a tile of the outermost call that it is an array of."""
+        level = min(c.level for c in self.a.calls if i in (*c.inputs, *c.outputs))
+        return prod(_tile_shape(self.a.arrays[i], [max(x.sizes, default=0) for x in self.a.loops[:level]]))
 
     def _options(self, n: int) -> Mapping[str, tuple[str, ...]]:
         """The inputs that an output of call `n` may overwrite in each of its kernels."""
@@ -260,7 +281,7 @@ class _Binding:
 
     def _one(self, n: int, at: tuple[slice, ...], tiles: tuple[int, ...]) -> None:
         call, program, xp = self.a.calls[n], self.program, self.xp
-        adds = program._is_begun(n, call) or any(tiles[x] for x in program._summed(call))
+        adds = program.adds(n, tiles)
         kernel = program.kernels[n, tuple(p.stop - p.start for p in at), adds]
         arrays = {name: self._array(i, at, tiles) for name, i in call.named.items()}
         changed = call.op.mutated(call.attrs)
@@ -274,7 +295,7 @@ class _Binding:
                     own[name] = piece[: arrays[name].size].reshape(arrays[name].shape)
         names, results = call.op.input_names(call.attrs), call.op.output_names(call.attrs)
         for name in kernel.copied:
-            if name in names and arrays[name] is not None:
+            if (name in names or (name in adds and name not in kernel.added)) and arrays[name] is not None:
                 self.found.append(partial(xp.copyto, own[name], arrays[name]))
         run = bind_call(
             kernel.chosen,
