@@ -44,12 +44,13 @@ class TileBuilder:
         reads: Mapping[str, Part],
         makes: Mapping[str, TileArray | Part],
         level: int | None = None,
+        absent: Mapping[str, TileArray] = {},
     ) -> dict[str, Part]:
         """Add a call of an operator; returns its results by name.
 
         `reads` and `makes` are its arrays by name, `level` the number of loops around it, all unless given.
-        The shapes of the forward call follow: an array has that of its gradient. What it makes may be the
-        result of an earlier call outside its loops, to which it adds.
+        The shapes of the forward call follow: an array has that of its gradient; `absent` are others that the
+        forward call has. A result may be that of an earlier call outside its loops, to which it adds.
         """
         results = {}
         for name, array in makes.items():
@@ -58,7 +59,7 @@ class TileBuilder:
                 continue
             results[name] = Part(False, len(self.results))
             self.results.append(array)
-        arrays = {n: self.array(part) for n, part in (*reads.items(), *results.items())}
+        arrays = {**absent, **{n: self.array(part) for n, part in (*reads.items(), *results.items())}}
         ins, outs = self._forward(op, attrs, arrays)
         first = next(arrays[n].dtype for n in op.input_names(attrs) if n in arrays)
         names = (op.forward_op or op).input_names(attrs)

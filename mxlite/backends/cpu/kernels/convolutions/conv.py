@@ -25,7 +25,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """The forward pass, with or without an epilogue."""
-    way = way_of(r)
+    way = None if r.tile is not None and r.tile.is_special else way_of(r)
     if way is None:
         return None
 
@@ -62,13 +62,18 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     wants_data, wants_weight = r.is_used("d_data"), r.is_used("d_weight")
     bias = r.is_used("d_bias") and not r.attrs.no_bias
     data_way = convolution.by_data(g, weight) if wants_data else None
-    weight_way = convolution.by_weight(g, weight, bias) if wants_weight or bias else None
+    made, adds = weight, False
+    if r.tile is not None and r.tile.is_special:  # sums over tiles are float32
+        made, adds = r.made("d_weight" if wants_weight else "d_bias"), bool(r.tile.adds)
+        if r.tile.strides or wants_data or made != float32:
+            return None
+    weight_way = convolution.by_weight(g, made, bias, adds) if wants_weight or bias else None
     if (wants_data and data_way is None) or ((wants_weight or bias) and weight_way is None):
         return None
     ways = [w for w in (weight_way, data_way) if w is not None]
     # The weight gradient needs a buffer even if only the bias gradient is read.
     spare = r.inputs[1] if bias and not wants_weight else (0,)
-    pieces: list[Piece] = [(spare, weight), ((max((w.nbytes for w in ways), default=0),), _byte)]
+    pieces: list[Piece] = [(spare, made), ((max((w.nbytes for w in ways), default=0),), _byte)]
 
     def connect(
         xp: Any,
@@ -115,4 +120,5 @@ ROWS = kernel_rows(
         ConvolutionChannelsLast.grad_op: backward,
         ConvolutionEpilogue: forward,
     },
+    tiles=True,
 )

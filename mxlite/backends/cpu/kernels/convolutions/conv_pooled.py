@@ -1,217 +1,125 @@
-"""Convolution and max pooling, channels last, a band of samples at a time: kernels of both in turn."""
+"""Convolution and max pooling, channels last, some samples at a time: a region of tiles of both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from .....core.dtype import float32
-from .....graph.ir import Shape
-from .....ops.layout import first
-from .....ops.nn.conv import geometry
+from .....graph.opdef import DType
+from .....ops.elementwise.cast import Cast
+from .....ops.nn.conv_channels_last import ConvolutionChannelsLast
 from .....ops.nn.pool_channels_last import PoolingChannelsLast
-from .....ops.nn.pooled_convolution import bands, made_shape, PooledConvolution, pooling
-from .....ops.scratch import carve, Piece, scratch_bytes
+from .....ops.nn.pooled_convolution import made_shape, PooledConvolution, pooling
 from .... import base
-from ... import convolution
+from ....call import in_turn
+from ....fused.tile_builder import Part, TileBuilder
+from ....fused.tile_program import reference_kernels, TileProgram
+from ....fused.tiled import TileArray, TileLoop
 from ...kernel_row import BOTH, kernel_rows
-from ...onednn import in_turn, Run
-from ..generated import compiled_pool
-from ..onednn import onednn_pool
+from ..generated.compiled_pool import ROWS as COMPILED_POOL
+from ..generated.elementwise import ROWS as ELEMENTWISE
+from ..onednn.onednn_pool import ROWS as ONEDNN_POOL
+from .conv import ROWS as CONVOLUTIONS
 
-_byte = np.dtype("uint8")
-_STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
-
-
-@dataclass(frozen=True)
-class _BandForward:
-    """Kernels of a forward band: the convolution's implementation and the kernel of pooling."""
-
-    way: Any
-    pool: base.ChosenKernel
-
-    @property
-    def nbytes(self) -> int:
-        return max(self.way.nbytes, self.pool.workspace)
+_TABLES = (CONVOLUTIONS, COMPILED_POOL, ONEDNN_POOL, ELEMENTWISE)
+_SLICED, _WHOLE = (0,), (None,)
+_OPS = (
+    ConvolutionChannelsLast,
+    ConvolutionChannelsLast.grad_op,
+    PoolingChannelsLast,
+    PoolingChannelsLast.grad_op,
+)
 
 
-@dataclass(frozen=True)
-class _BandBackward:
-    """Kernels of a backward band: that of pooling, and implementations of the requested gradients.
-
-    by_weight: one for the first band, and one for later ones, which are added to it.
-    """
-
-    spread: base.ChosenKernel
-    by_weight: tuple[Any, Any] | None
-    by_data: Any | None
-
-    @property
-    def ways(self) -> list[Any]:
-        return [*(self.by_weight or ()), *([] if self.by_data is None else [self.by_data])]
-
-    @property
-    def nbytes(self) -> int:
-        return max(self.spread.workspace, *(w.nbytes for w in self.ways))
+def _kernel(request: base.Request) -> base.ChosenKernel | None:
+    found = (base.tuned(table, request) for table in _TABLES)
+    return next((k for k in found if k is not None), None) or reference_kernels(request)
 
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """The maxima and their positions."""
-    kinds = _kinds(r, lambda samples: _forward_of(r, samples))
-    if kinds is None:
-        return None
-    made, pool = made_shape(r.attrs, r.inputs[0]), pooling(r.attrs)
-    pieces: list[Piece] = [(made, r.dtype), ((max(k.nbytes for k in kinds.values()),), _byte)]
-
-    def connect(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, index: Any, work: Any
-    ) -> Run:
-        whole, scratch = carve(work, pieces)
-        calls: list[Run] = []
-        for part, kind in _parts(r, kinds):
-            band = whole[: part.stop - part.start]
-            calls.append(kind.way.connect(data[part], weight, bias, None, band, scratch))
-            places = {n: None if x is None else x[part] for n, x in (("out", out), ("index", index))}
-            calls.append(_linked(kind.pool, pool, band, **places, work=scratch))
-        return in_turn(calls)
-
-    kind = kinds[made[0]]
-    name = f"{kind.way.name}, {kind.pool.name}, {_count(made[0])}"
-    return base.connected(connect, scratch_bytes(pieces), name)
+    region = _Region(r)
+    reads = {n: region.add(n) for n in r.op.input_names(r.attrs)}
+    made = region.builder.call(ConvolutionChannelsLast, r.attrs, reads, {"out": region.made})["out"]
+    out, index = (TileArray(s, t, _SLICED) for s, t in zip(r.outputs, _pooled_types(r)))
+    makes = {n: x for n, x in (("out", out), ("index", index)) if r.is_used(n)}
+    results = region.builder.call(PoolingChannelsLast, pooling(r.attrs), {"data": made}, makes)
+    return region.kernel(results)
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:
-    """The gradients in data, weight and bias that are requested."""
-    kinds = _kinds(r, lambda samples: _backward_of(r, samples))
-    if kinds is None:
-        return None
-    made, pool = made_shape(r.attrs, r.inputs[0]), pooling(r.attrs)
-    bias = _wants_bias(r)
-    by_weight = r.is_used("d_weight") or bias
-    # Sums are float32; the weight gradient needs a buffer even if only the bias gradient is read.
-    narrow = r.dtype != float32
-    vectors = r.inputs[1], (r.inputs[1][0],)
-    held = by_weight and (narrow or not r.is_used("d_weight")), bias and narrow
-    pieces: list[Piece] = [
-        (made, r.dtype),
-        *((shape if is_held else (0,), float32) for shape, is_held in zip(vectors, held)),
-        ((max(k.nbytes for k in kinds.values()),), _byte),
-    ]
-
-    def connect(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        index: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-    ) -> Run:
-        whole, *sums, scratch = carve(work, pieces)
-        totals = [x if is_held else y for x, y, is_held in zip(sums, (d_weight, d_bias), held)]
-        calls: list[Run] = []
-        for part, kind in _parts(r, kinds):
-            band = whole[: part.stop - part.start]
-            calls.append(_linked(kind.spread, pool, d_out[part], index[part], d_data=band, work=scratch))
-            if kind.by_weight is not None and (d_weight is not None or d_bias is not None):
-                way = kind.by_weight[part.start > 0]
-                calls.append(way.connect(band, data[part], *totals, scratch))
-            if kind.by_data is not None and d_data is not None:
-                calls.append(kind.by_data.connect(band, weight, d_data[part], scratch))
-        for total, wanted, is_held in zip(totals, (d_weight, d_bias), held):
-            if is_held and wanted is not None:
-                calls.append(partial(np.copyto, wanted, total, casting="unsafe"))
-        return in_turn(calls)
-
-    kind = kinds[made[0]]
-    names = [*(w.name for w in kind.ways), kind.spread.name, _count(made[0])]
-    return base.connected(connect, scratch_bytes(pieces), ", ".join(dict.fromkeys(names)))
-
-
-def _kinds(r: base.Request, make: Callable[[int], Any]) -> dict[int, Any] | None:
-    """Kernels of a band, by its number of samples; None if there is no kernel, as for types other than
-    floats, or empty arrays.
-    """
-    if len(set(r.dtypes)) != 1 or r.dtype not in _STORED or any(0 in s for s in (*r.inputs, *r.outputs)):
-        return None
-    made = {}
-    for part in bands(r.attrs, r.inputs[0][0]):
-        samples = part.stop - part.start
-        if samples not in made:
-            made[samples] = make(samples)
-    return None if None in made.values() else made
-
-
-def _parts(r: base.Request, kinds: dict[int, Any]) -> Iterator[tuple[slice, Any]]:
-    return ((part, kinds[part.stop - part.start]) for part in bands(r.attrs, r.inputs[0][0]))
-
-
-def _geometry(r: base.Request, samples: int) -> Any:
-    return geometry(r.attrs, first((samples, *r.inputs[0][1:])), r.dtype)
-
-
-def _forward_of(r: base.Request, samples: int) -> _BandForward | None:
-    bias = not r.attrs.no_bias
-    way = convolution.forward(_geometry(r, samples), r.dtype, bias, False, False, r.train)
-    used = frozenset(n for n in ("data", "out", "index") if n == "data" or r.is_used(n))
-    pool = _pool(r, samples, used)
-    return None if way is None or pool is None else _BandForward(way, pool)
-
-
-def _backward_of(r: base.Request, samples: int) -> _BandBackward | None:
-    g = _geometry(r, samples)
-    bias = _wants_bias(r)
-    by_weight = by_data = None
-    if r.is_used("d_weight") or bias:
-        by_weight = tuple(convolution.by_weight(g, float32, bias, adds) for adds in (False, True))
+    """The gradients in data, weight and bias that are requested. Sums are float32, and rounded once."""
+    region, narrow = _Region(r), r.dtype != float32
+    conv, pool = ConvolutionChannelsLast.grad_op, PoolingChannelsLast.grad_op
+    assert conv is not None and pool is not None
+    reads = {n: region.add(n) for n in ("d_out", "index")}
+    made = region.builder.call(pool, pooling(r.attrs), reads, {"d_data": region.made})["d_data"]
+    results: dict[str, Part] = {}
+    names = [n for n in ("d_weight", "d_bias") if r.is_used(n)]
+    if names:
+        shapes = {"d_weight": r.inputs[1], "d_bias": r.inputs[1][:1]}
+        sums = {n: TileArray(shapes[n], float32, _WHOLE) for n in names}
+        a = replace(r.attrs, no_bias="d_bias" not in names)
+        weight = {"weight": TileArray(shapes["d_weight"], r.dtype, _WHOLE)}
+        reads = {"d_out": made, "data": region.add("data")}
+        totals = region.builder.call(conv, a, reads, sums, absent=weight)
+        results |= {n: totals[n] for n in names}
     if r.is_used("d_data"):
-        by_data = convolution.by_data(g, r.dtype)
-        if by_data is None:
+        a, data = replace(r.attrs, no_bias=True), TileArray(r.inputs[0], r.dtype, _SLICED)
+        reads = {"d_out": made, "weight": region.add("weight")}
+        results |= region.builder.call(conv, a, reads, {"d_data": data})
+    for name in names if narrow else ():
+        rounded = TileArray(shapes[name], r.dtype, _WHOLE)
+        to = Cast.Attrs(dtype=r.dtype.name)
+        results[name] = region.builder.call(Cast, to, {"data": results[name]}, {"out": rounded}, level=0)[
+            "out"
+        ]
+    return region.kernel(results)
+
+
+def _pooled_types(r: base.Request) -> Sequence[DType]:
+    return PoolingChannelsLast.infer_type(pooling(r.attrs), r.dtype)[1]  # type: ignore[return-value]
+
+
+class _Region:
+    """The region of a request: its inputs by name, and the convolution's result for a tile."""
+
+    def __init__(self, r: base.Request) -> None:
+        self.r = r
+        count, each = r.inputs[0][0], r.attrs.samples
+        self.builder = TileBuilder((TileLoop(count, min(each, count)),))
+        whole = replace(r.attrs, samples=max(count, 1))
+        self.made = TileArray(made_shape(whole, r.inputs[0]), r.dtype, _SLICED)
+        self.inputs: dict[str, Part] = {}
+
+    def add(self, name: str) -> Part:
+        """Add an input of the operator."""
+        if name not in self.inputs:
+            shapes = dict(zip(("data", "weight", "bias"), self.r.inputs))
+            shapes |= {"d_out": self.r.outputs[0], "index": self.r.outputs[1]}
+            dtype = _pooled_types(self.r)[1] if name == "index" else self.r.dtype
+            axes = _WHOLE if name in ("weight", "bias") else _SLICED
+            self.inputs[name] = self.builder.add(TileArray(shapes[name], dtype, axes))
+        return self.inputs[name]
+
+    def kernel(self, results: dict[str, Part]) -> base.ChosenKernel | None:
+        """The kernel that computes these results by name; None without good kernels for tiles."""
+        r = self.r
+        if len(set(r.dtypes)) != 1 or any(0 in s for s in (*r.inputs, *r.outputs)) or not results:
             return None
-    spread = _pool(r, samples, None)
-    if spread is None or None in (by_weight or ()):
-        return None
-    return _BandBackward(spread, by_weight, by_data)
+        program = TileProgram(self.builder.attrs(list(results.values())), _kernel)
+        if not program.is_tuned(_OPS):
+            return None
+        names, needs = tuple(self.inputs), r.op.signature.needs
 
+        def connect(xp: Any, a: Any, *arrays: Any, work: Any, **made: Any) -> base.Run:
+            given = dict(zip(needs, arrays))
+            made.pop("shapes", None)
+            return in_turn(program.calls(xp, [given[n] for n in names], [made[n] for n in results], work))
 
-def _wants_bias(r: base.Request) -> bool:
-    return r.is_used("d_bias") and not r.attrs.no_bias
-
-
-def _pool(r: base.Request, samples: int, used: frozenset[str] | None) -> base.ChosenKernel | None:
-    """The kernel of pooling, forward or backward like `r`."""
-    op = PoolingChannelsLast
-    made: Shape = made_shape(replace(r.attrs, samples=samples), r.inputs[0])
-    attrs = pooling(r.attrs)
-    outs = op.infer_shape(attrs, made)[1]
-    asked = base.Request(
-        op if r.op is PooledConvolution else op.grad_op,  # type: ignore[arg-type]
-        attrs, (made,), outs, r.dtype, (r.dtype,), used, r.train,
-    )  # fmt: skip
-    for module in (compiled_pool, onednn_pool):
-        for row in module.ROWS[asked.op]:
-            if (found := row(asked)) is not None:
-                return found
-    return None
-
-
-def _linked(kernel: base.ChosenKernel, attrs: Any, *inputs: Any, work: Any, **outputs: Any) -> Run:
-    """The call of a kernel of pooling."""
-    given = {"work": work[: kernel.workspace]} if "work" in kernel.signature.services else {}
-    return kernel.link(kernel.run, np, attrs, *inputs, **outputs, **given)
-
-
-def _count(samples: int) -> str:
-    return f"{samples} sample{'s' * (samples > 1)} at a time"
+        return base.connected(connect, program.nbytes, program.name, like=r.op.forward)
 
 
 ROWS = kernel_rows(BOTH, {PooledConvolution: forward, PooledConvolution.grad_op: backward})
