@@ -40,7 +40,7 @@ class Node:
     absent: frozenset[str] = frozenset()  # inputs the operator knows and this call does without
     after: tuple[
         Entry, ...
-    ] = ()  # entries that it waits for without reading them: see passes/remat/remade.py
+    ] = ()  # entries that it waits for without reading them: see passes/remat/cheap_remat.py
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -24,19 +24,19 @@ PASSES: tuple[Pass, ...] = (
         "channels_last",
         "fold",
         "norm_act",
-        "pool_first",
+        "hoist_pooling",
         "pooled_convolutions",
-        "narrow_data",
+        "inline_loss_casts",
         "keep_gates",
-        "wide_parameters",
+        "inline_recurrent_casts",
         "chunked_cross_entropy",
         "cross_entropy_updates",
         "split_gradients",
         "image_gradients",
-        "normed_loads",
+        "norm_prologue",
         "inline_batch_casts",
-        "wide_convolutions",
-        "narrow_gradients",
+        "inline_convolution_casts",
+        "inline_gradient_casts",
         "activation_prologue",
         "prologue_updates",
         "inline_weight_casts",
@@ -44,13 +44,13 @@ PASSES: tuple[Pass, ...] = (
         "convolution_updates",
         "recurrent_updates",
         "sample_tiles",
-        "added_gradients",
+        "accumulate_gradients",
         "chains",
-        "remade",
+        "cheap_remat",
     ),
     pack,
 )
-LOW_MEMORY: tuple[Pass, ...] = named("lightened", "forget_gates", "late_results")
+LOW_MEMORY: tuple[Pass, ...] = named("remat_at_peak", "forget_gates", "sink_results")
 
 
 @dataclass(frozen=True)

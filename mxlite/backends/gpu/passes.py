@@ -33,19 +33,19 @@ PASSES: tuple[Pass, ...] = (
         "channels_last",
         "fold",
         "norm_act",
-        "pool_first",
-        "wide_parameters",
+        "hoist_pooling",
+        "inline_recurrent_casts",
         "split_gradients",
-        "narrow_gradients",
+        "inline_gradient_casts",
         "dense_epilogue",
-        "added_gradients",
-        "norm_sums",
+        "accumulate_gradients",
+        "add_epilogue",
         "chains",
     ),
     group_casts,
     group_updates,
 )
-LOW_MEMORY: tuple[Pass, ...] = named("lightened", "divided", "late_results")
+LOW_MEMORY: tuple[Pass, ...] = named("remat_at_peak", "split_norm_statistics", "sink_results")
 
 APART: tuple[type[Op], ...] = (
     Convolution,

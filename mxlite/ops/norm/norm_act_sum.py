@@ -19,7 +19,8 @@ class NormActSum(Op):
     ->  out: as data;  mean, var: (C,), both hidden.
 
     Attributes and statistics are those of `_norm_act` without its `add`. Data of two bytes is rounded once.
-    It replaces two nodes whose gradients exist already (`backends/passes/fusion/norm_sums.py`), and has none.
+    It replaces two nodes whose gradients exist already (`backends/passes/fusion/add_epilogue.py`), and has
+    none.
     """
 
     op_name = "_norm_act_sum"

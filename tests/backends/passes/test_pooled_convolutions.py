@@ -357,7 +357,7 @@ def test_windows_of_any_kind(monkeypatch, pool):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision_learns_as_apart(monkeypatch, dtype):
     # Of weights that are rounded alike: else near maxima come out in another order.
-    left_out(monkeypatch, "wide_convolutions")
+    left_out(monkeypatch, "inline_convolution_casts")
     after, plan = learned(two(), amp=dtype)
     apart(monkeypatch)
     before, _ = learned(two(), amp=dtype)

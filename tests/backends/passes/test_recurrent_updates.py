@@ -134,10 +134,10 @@ def test_gradients_of_gates_lie_where_gates_lay(joined):
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_rows_of_a_table_are_looked_up_again_for_the_update(mode, joined, monkeypatch):
     """The gradients of the gates, which come before, do without what the layers read."""
-    for name in ("lightened", "remade"):
+    for name in ("remat_at_peak", "cheap_remat"):
         module = importlib.import_module(f"mxlite.backends.passes.remat.{name}")
         monkeypatch.setattr(module, "LEAST_BYTES", 0)
-        if name == "lightened":
+        if name == "remat_at_peak":
             monkeypatch.setattr(module, "STEP_FLOPS", 1e-30)
     found = []
     for cheap in (True, False):
@@ -157,7 +157,7 @@ def test_rows_of_a_table_are_looked_up_again_for_the_update(mode, joined, monkey
             exe.step([[0.5, 0.01] for _ in exe.updated])
         check(exe.memory_plan)
         again = [t.name for t in exe.memory_plan.problem.tasks if t.op == "Embedding"]
-        assert [n.endswith("_remade") for n in again] == ([False, True] if cheap else [False])
+        assert [n.endswith("_remat") for n in again] == ([False, True] if cheap else [False])
         arrays = exe.arg_dict | exe.optimizer_states
         found.append(({n: a.asnumpy().tobytes() for n, a in arrays.items()}, exe.memory_plan.peak_bytes))
     assert found[0][0] == found[1][0]

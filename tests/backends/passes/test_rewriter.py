@@ -27,7 +27,7 @@ def behind_an_activation(name):
 
 
 CASES = {
-    "normed loads": (behind_a_norm, "normed_loads", "_normed_convolution"),
+    "normed loads": (behind_a_norm, "norm_prologue", "_normed_convolution"),
     "a dense layer's activation": (
         behind_an_activation("relu"),
         "dense_epilogue",

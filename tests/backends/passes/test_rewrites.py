@@ -30,17 +30,18 @@ def inferred(symbol, **shapes):
 def test_every_pass_has_one_name():
     """The names by which tests count what is covered, and by which a check names a pass at fault."""
     assert rewrites(CPU) == (
-        "channels_last", "fold", "norm_act", "pool_first", "pooled_convolutions", "narrow_data", "keep_gates",
-        "wide_parameters", "chunked_cross_entropy", "cross_entropy_updates", "split_gradients",
-        "image_gradients", "normed_loads", "inline_batch_casts", "wide_convolutions", "narrow_gradients",
-        "activation_prologue", "prologue_updates", "inline_weight_casts", "dense_updates",
-        "convolution_updates", "recurrent_updates", "sample_tiles", "added_gradients", "chains", "remade",
-        "lightened", "forget_gates", "late_results", "pack", "previews", "constants",
+        "channels_last", "fold", "norm_act", "hoist_pooling", "pooled_convolutions", "inline_loss_casts",
+        "keep_gates", "inline_recurrent_casts", "chunked_cross_entropy", "cross_entropy_updates",
+        "split_gradients", "image_gradients", "norm_prologue", "inline_batch_casts",
+        "inline_convolution_casts", "inline_gradient_casts", "activation_prologue", "prologue_updates",
+        "inline_weight_casts", "dense_updates", "convolution_updates", "recurrent_updates", "sample_tiles",
+        "accumulate_gradients", "chains", "cheap_remat", "remat_at_peak", "forget_gates", "sink_results",
+        "pack", "previews", "constants",
     )  # fmt: skip
     assert rewrites(planning_backend()) == (
-        "channels_last", "fold", "norm_act", "pool_first", "wide_parameters", "split_gradients",
-        "narrow_gradients", "dense_epilogue", "added_gradients", "norm_sums", "chains", "group_casts",
-        "group_updates", "lightened", "divided", "late_results", "constants",
+        "channels_last", "fold", "norm_act", "hoist_pooling", "inline_recurrent_casts", "split_gradients",
+        "inline_gradient_casts", "dense_epilogue", "accumulate_gradients", "add_epilogue", "chains",
+        "group_casts", "group_updates", "remat_at_peak", "split_norm_statistics", "sink_results", "constants",
     )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def test_an_observer_sees_every_pass_that_runs():
     names = [r.name for r in seen]
     assert set(rewrites(CPU)) - set(names) <= {
         "forget_gates",
-        "late_results",
+        "sink_results",
         "pack",
         "previews",
         "constants",
@@ -177,7 +178,7 @@ def test_what_a_pass_leaves_without_a_reader_is_not_run():
 
 
 def test_a_batch_that_backward_alone_reads_in_16_bits_is_narrowed_there(monkeypatch):
-    """Forward reads it in float32, and backward makes the copy, also where `remade` moves none there."""
+    """Forward reads it in float32, and backward makes the copy, also where `cheap_remat` moves none there."""
     net = dense(mx.sym.tanh(dense(mx.sym.var("data"), 1024, "a")), 8, "b")
     net = mx.sym.SoftmaxOutput(net, name="softmax")
     how = dict(amp="bfloat16", data=(1024, 512), softmax_label=(1024,))
@@ -187,7 +188,7 @@ def test_a_batch_that_backward_alone_reads_in_16_bits_is_narrowed_there(monkeypa
     assert np.isclose(exe.outputs[0].asnumpy().sum(), 1024)
     assert np.isfinite(exe.grad_dict["a_weight"].asnumpy()).all()
     monkeypatch.setattr(
-        importlib.import_module("mxlite.backends.passes.remat.remade"), "LEAST_BYTES", 1 << 40
+        importlib.import_module("mxlite.backends.passes.remat.cheap_remat"), "LEAST_BYTES", 1 << 40
     )
     problem = net.memory_plan(mx.cpu(), **how).problem
     assert [t.name for t in problem.tasks].index("data_bfloat16") >= problem.num_forward

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ...fused.cast_group import CastGroupAttrs, FusedCasts
-from ...passes.remat.ways import is_stage
+from ...passes.remat.remat_candidates import is_stage
 from ...passes.target import Target
 from ...rewrite import graph_pass, Stage, Step
 from .groups import Groups, SMALL_BYTES

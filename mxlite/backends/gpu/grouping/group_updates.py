@@ -27,7 +27,7 @@ from ...rewrite import graph_pass, Stage, Step
 from .groups import Groups, SMALL_BYTES
 
 
-@graph_pass(Stage.STEP, after=("narrow_gradients", "chains"))
+@graph_pass(Stage.STEP, after=("inline_gradient_casts", "chains"))
 def group_updates(step: Step, target: Target) -> Step:
     """Updates in groups. O(nodes)."""
     graph = step.graph

@@ -53,7 +53,7 @@ def columns(lines: int, length: int) -> Layout:
 
 
 def divisor(n: int) -> tuple[int, int]:
-    """(multiplier, shift) with which `divided` of index.cuh divides by `n` in [1, 2^31)."""
+    """(multiplier, shift) with which `split_norm_statistics` of index.cuh divides by `n` in [1, 2^31)."""
     shift = (n - 1).bit_length()
     return ((2**32 * (2**shift - n)) // n + 1) & 0xFFFFFFFF, shift
 

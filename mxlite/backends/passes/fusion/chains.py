@@ -39,12 +39,12 @@ MOST_ARRAYS = 12  # that a node needs at once: more would raise the least feasib
 @graph_pass(
     Stage.STEP,
     after=(
-        "narrow_gradients",
+        "inline_gradient_casts",
         "dense_epilogue",
-        "norm_sums",
+        "add_epilogue",
         "dense_updates",
         "sample_tiles",
-        "added_gradients",
+        "accumulate_gradients",
     ),
 )
 def chains(step: Step, target: Target) -> Step:

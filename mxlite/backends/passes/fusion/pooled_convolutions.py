@@ -2,10 +2,10 @@
 
     Convolution -> max pooling     becomes     _pooled_convolution
 
-So what the convolution makes, and its gradient, are never there as a whole; see `pooled_convolution.py`.
-What lies between must have no other reader, and be no output. In training the activation has gone behind the
-pooling by then where it may, see `pool_first.py`; at inference the convolution rectifies by itself, and the
-rectifier goes behind both here: no window of those that there are kernels for is of padding alone.
+So what the convolution makes, and its gradient, are never there as a whole; see `pooled_convolution.py`. What
+lies between must have no other reader, and be no output. In training the activation has gone behind the
+pooling by then where it may, see `hoist_pooling.py`; at inference the convolution rectifies by itself, and
+the rectifier goes behind both here: no window of those that there are kernels for is of padding alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WEIGHT_SHARE = 3
 transformed, and the gradient in it read and written."""
 
 
-@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act", "pool_first"))
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act", "hoist_pooling"))
 def pooled_convolutions(step: Step, target: Target) -> Step:
     """`_pooled_convolution` where that saves bytes. O(nodes).
 

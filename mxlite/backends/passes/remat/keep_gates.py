@@ -1,6 +1,6 @@
 """A recurrent network that is trained keeps its gates, and backward does not compute them again.
 
-In mixed precision it reads its parameters as they are, see `passes/precision/wide_parameters.py`.
+In mixed precision it reads its parameters as they are, see `passes/precision/inline_recurrent_casts.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ....ops.rnn.rnn import RNN
 from ....ops.rnn.rnn_gates import RnnKeepingGates
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import request_of
-from ..precision.wide_parameters import widest
+from ..precision.inline_recurrent_casts import widest
 from ..target import Target
 
 

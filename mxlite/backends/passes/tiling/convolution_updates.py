@@ -27,7 +27,10 @@ LEAST_BYTES = DEEP_LEAST_BYTES
 """Least bytes of a gradient that is worth a region."""
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "normed_loads", "wide_convolutions", "narrow_gradients"))
+@graph_pass(
+    Stage.STEP,
+    after=("split_gradients", "norm_prologue", "inline_convolution_casts", "inline_gradient_casts"),
+)
 def convolution_updates(step: Step, target: Target) -> Step:
     """Updates of convolutions' weights, each fused into its gradient. O(inputs)."""
     graph = step.graph

@@ -35,7 +35,7 @@ from ...elementwise.rules import RULES
 from ...fused.tiled import Axes, TileArray, TileAttrs, TileCall, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name
-from ..remat.ways import is_stage, Reads, rerun
+from ..remat.remat_candidates import is_stage, Reads, rerun
 from ..target import Target
 
 LEAST_BYTES = 512 * 1024

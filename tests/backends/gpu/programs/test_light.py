@@ -12,11 +12,11 @@ from mxlite.backends.gpu import passes
 from mxlite.memplan import check
 from tests.backends.gpu.gpu_programs import fused_steps, get, GPU, recorded_gpus, same
 from tests.backends.passes.pass_lists import left_out
-from tests.backends.passes.test_lightened import residual
+from tests.backends.passes.test_remat_at_peak import residual
 from tests.emulators.emulated_device import compiler
 from tests.networks.small_networks import fill_by_kind
 
-PASS = importlib.import_module("mxlite.backends.passes.remat.lightened")
+PASS = importlib.import_module("mxlite.backends.passes.remat.remat_at_peak")
 SGD = mx.optimizer.SGD(momentum=0.9)
 WHOLE = 2**40  # a budget for everything: then nothing is made again beforehand
 SHAPES = dict(data=(2, 3, 20, 18), softmax_label=(2,))
@@ -35,9 +35,9 @@ def bound(**how):
     return exe
 
 
-def remade(exe):
+def rematerialized(exe):
     tasks = exe.memory_plan.problem.tasks
-    return {t.name.removesuffix("_remade"): t.kernel for t in tasks if t.name.endswith("_remade")}
+    return {t.name.removesuffix("_remat"): t.kernel for t in tasks if t.name.endswith("_remat")}
 
 
 @pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -45,10 +45,10 @@ def remade(exe):
 def test_norms_and_sums_are_made_again_with_the_same_bits(amp):
     with recorded_gpus():
         light, whole = bound(amp=amp), bound(amp=amp, memory_budget=WHOLE)
-        kernels = remade(light)
+        kernels = rematerialized(light)
         again = {n for n, kernel in kernels.items() if kernel == "cuda norm again"}
         assert {"one0_relu", "one1_relu", "one1_relu1"} <= again  # two sums, and a norm alone
-        assert "cuda norm again" not in remade(whole).values()
+        assert "cuda norm again" not in rematerialized(whole).values()
         check(light.memory_plan)
         assert light.memory_plan.peak_bytes < whole.memory_plan.peak_bytes
         same(fused_steps(light, 0.1), fused_steps(whole, 0.1))
@@ -84,7 +84,7 @@ def test_updates_read_gradients_of_16_bits_and_make_the_same_bits(optimizer, mon
 
     with recorded_gpus():
         narrow, nbytes, got = trained()
-        left_out(monkeypatch, "narrow_gradients", of=passes)
+        left_out(monkeypatch, "inline_gradient_casts", of=passes)
         wide, more, want = trained()
     assert (narrow, wide) == (1, 5) and nbytes <= more  # the gradient of data is one that is asked for
     same(got, want)

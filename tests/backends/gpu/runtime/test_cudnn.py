@@ -13,7 +13,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call, Request
-from mxlite.backends.fused.added_gradient import AddedGradient
+from mxlite.backends.fused.accumulated_gradient import AccumulatedGradient
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.kernels.cudnn import cudnn_attention
@@ -310,7 +310,7 @@ def test_of_a_plan_that_takes_much_scratch_there_is_a_lean_one_too(device, monke
 
 
 ADDED = (
-    AddedGradient,
+    AccumulatedGradient,
     ops.ConvolutionChannelsLast,
     dict(kernel=(3, 3), num_filter=8, stride=(2, 1), pad=(1, 1), no_bias=True),
 )

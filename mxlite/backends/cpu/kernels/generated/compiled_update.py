@@ -30,7 +30,7 @@ def code_of(r: Request, in_rows: bool = False) -> native.Code | None:
         return None
     if (
         not master and weight != float32
-    ):  # its gradient may be narrower, see passes/precision/narrow_gradients.py
+    ):  # its gradient may be narrower, see passes/precision/inline_gradient_casts.py
         return None
     return code(step, replace(r.attrs, row=0), kinds, master, in_rows)
 

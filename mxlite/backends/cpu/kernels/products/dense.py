@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .....ops.nn.dense import add_rows, FullyConnected
 from ....base import ChosenKernel, connected, Request
-from ....fused.added_gradient import AddedGradient
+from ....fused.accumulated_gradient import AccumulatedGradient
 from ...compiled.matrix.column_sum import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -130,7 +130,7 @@ ROWS = kernel_rows(
     {
         FullyConnected: _forward,
         FullyConnected.grad_op: _backward,
-        AddedGradient: added,
+        AccumulatedGradient: added,
     },
     tiles=True,
 )

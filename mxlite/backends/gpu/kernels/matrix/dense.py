@@ -9,7 +9,7 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.nn.dense import FullyConnected
 from ....base import ChosenKernel, Request
-from ....fused.added_gradient import AddedGradient
+from ....fused.accumulated_gradient import AccumulatedGradient
 from ....fused.dense_activation import DenseActivation, DenseSlope
 from ...matrix import column_sum
 from ...matrix.products import gradient_of, products, Side, Term
@@ -82,5 +82,5 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         gradient_of(FullyConnected): [backward],
         DenseActivation: [forward],
         DenseSlope: [slope],
-        AddedGradient: [added],
+        AccumulatedGradient: [added],
     }

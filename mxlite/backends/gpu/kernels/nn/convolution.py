@@ -24,7 +24,7 @@ from .....ops.nn.conv_kernels import Geometry
 from .....ops.nn.deconv import Deconvolution, geometry_of
 from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ....base import ChosenKernel, connected, Request
-from ....fused.added_gradient import AddedGradient
+from ....fused.accumulated_gradient import AccumulatedGradient
 from ...convolution.apart import Apart
 from ...convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from ...convolution.choice import chosen
@@ -166,7 +166,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 if backward.get("d_data", ())[1:] == ("d_out", "weight"):
                     gradients[kind] = of, backward["d_data"], last
     table[ConvolutionEpilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
-    table[AddedGradient] = [added]
+    table[AccumulatedGradient] = [added]
     return table
 
 

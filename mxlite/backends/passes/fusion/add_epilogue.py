@@ -20,7 +20,7 @@ from .norm_act import agree, is_sum
 
 
 @graph_pass(Stage.STEP)
-def norm_sums(step: Step, target: Target) -> Step:
+def add_epilogue(step: Step, target: Target) -> Step:
     """Norms that add. O(nodes). Of two norms that are added the first takes the other."""
     graph = step.graph
     sum_of: dict[Node, Node] = {}

@@ -18,7 +18,7 @@ from ..target import Target
 
 
 @graph_pass(Stage.FORWARD, after=("keep_gates",))
-def wide_parameters(step: Step, target: Target) -> Step:
+def inline_recurrent_casts(step: Step, target: Target) -> Step:
     """`_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
     graph = step.graph
     found = {n: e for n in graph.nodes if n.op is RNN and (e := widest(graph, n.inputs[1])) != n.inputs[1]}

@@ -22,9 +22,14 @@ from ..target import Target
 
 @graph_pass(
     Stage.STEP,
-    after=("chunked_cross_entropy", "cross_entropy_updates", "inline_batch_casts", "wide_convolutions"),
+    after=(
+        "chunked_cross_entropy",
+        "cross_entropy_updates",
+        "inline_batch_casts",
+        "inline_convolution_casts",
+    ),
 )
-def narrow_gradients(step: Step, target: Target) -> Step:
+def inline_gradient_casts(step: Step, target: Target) -> Step:
     """Updates that read gradients as they were before a widening cast. O(nodes).
 
     Casts that others read too, or that lie in the forward pass, stay.

@@ -5,9 +5,9 @@
     x1, x2 -> gradients of the norms                  x1, x2 -> gradients of the norms
     y2 -> gradient in the weight                      x1 -> y1, x2 -> y2 -> gradient in the weight
 
-`remade` looks at who reads an array: next to those it must be cheap. Here it must be cheap next to the whole
-step, and without it the step must hold less at its fullest moment. What is first read about then stays as it
-is, as that would save nothing.
+`cheap_remat` looks at who reads an array: next to those it must be cheap. Here it must be cheap next to the
+whole step, and without it the step must hold less at its fullest moment. What is first read about then stays
+as it is, as that would save nothing.
 
 A plan within a budget decides by itself what runs again, and finds less to hold where it decides about all:
 what is made again here needs several arrays at once. So this is for steps without a budget.
@@ -23,8 +23,8 @@ import numpy as np
 from ....graph import Entry, Graph, Node
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Prices, Target
-from .again import again
-from .ways import Reads, Way, ways_of, with_ways, work_of
+from .remat_candidates import Reads, Way, ways_of, with_ways, work_of
+from .remat_rules import again
 
 STEP_FLOPS = 250
 """Operations of the step for each byte that is moved, and each operation that is done, to make arrays again.
@@ -39,7 +39,7 @@ def _of_a_core(step_flops: float) -> Prices:
 
 
 @graph_pass(Stage.UNBOUNDED)
-def lightened(step: Step, target: Target) -> Step:
+def remat_at_peak(step: Step, target: Target) -> Step:
     """A step that holds less. O(inputs + arrays found * nodes)."""
     reads = Reads(step)
     ways = ways_of(step, reads, partial(again, has_kernel=target.has_kernel), LEAST_BYTES)

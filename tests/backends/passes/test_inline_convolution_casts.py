@@ -55,7 +55,7 @@ def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
 
 
 def apart(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "wide_convolutions")
+    left_out(monkeypatch, "inline_convolution_casts")
 
 
 def copies(plan: Any) -> set[str]:

@@ -1,7 +1,7 @@
 """A gradient that goes into a sum is added to it by the product that makes it.
 
     d_data = of a product, from d_out and weight
-    sum = other + d_data                                becomes  _added_gradient(d_out, weight, other)
+    sum = other + d_data                                becomes  _accumulated_gradient(d_out, weight, other)
 
 A kernel of products adds what is there to each number that it writes, so one array less is written and two
 less are read. So does the gradient in a weight that many steps share, of d_out and data. Of both terms the
@@ -21,7 +21,7 @@ from ....graph.gradient import GradAdd
 from ....ops.elementwise.cast import Cast
 from ...base import Request
 from ...elementwise.rules import RULES
-from ...fused.added_gradient import AddedGradient, AddedGradientAttrs
+from ...fused.accumulated_gradient import AccumulatedGradient, AccumulatedGradientAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
 from ..entries import inputs_by_name, output, request_of
@@ -34,7 +34,7 @@ _FACTORS = {"d_data": "weight", "d_weight": "data"}
 
 
 @graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "sample_tiles"))
-def added_gradients(step: Step, target: Target) -> Step:
+def accumulate_gradients(step: Step, target: Target) -> Step:
     """Gradients of the operators `target.apart` are added where they are made. O(nodes)."""
     number = {node: i for i, node in enumerate(step.operators)}
     sum_of: dict[Node, tuple[Node, Entry]] = {}  # by the maker: the sum, and its term
@@ -59,7 +59,7 @@ def added_gradients(step: Step, target: Target) -> Step:
             total, made = sum_of[node]
             attrs = _attrs(made)
             inputs = result.all_of(_inputs(total, made))
-            new = Node(AddedGradient, attrs, inputs, total.name, annotations=dict(total.annotations))
+            new = Node(AccumulatedGradient, attrs, inputs, total.name, annotations=dict(total.annotations))
             result.put(Entry(total), Entry(new))
             if attrs.has_bias:
                 result.put(output(node, "d_bias"), output(new, "d_bias"))
@@ -99,10 +99,10 @@ def _name(made: Entry) -> str:
     return made.node.output_names[made.index]
 
 
-def _attrs(made: Entry) -> AddedGradientAttrs:
+def _attrs(made: Entry) -> AccumulatedGradientAttrs:
     forward = made.node.forward
     assert forward is not None and forward.op is not None
-    return AddedGradientAttrs(forward.op, made.node.attrs, _name(made).removeprefix("d_"))
+    return AccumulatedGradientAttrs(forward.op, made.node.attrs, _name(made).removeprefix("d_"))
 
 
 def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
@@ -115,5 +115,5 @@ def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
 def _request(graph: Graph, node: Node, made: Entry) -> Request:
     """The question for a kernel for both."""
     entries, attrs = _inputs(node, made), _attrs(made)
-    outputs = AddedGradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
-    return request_of(graph, AddedGradient, attrs, entries, outputs)
+    outputs = AccumulatedGradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
+    return request_of(graph, AccumulatedGradient, attrs, entries, outputs)

@@ -11,14 +11,14 @@ import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.elementwise.expression import Writer
 from mxlite.backends.fused.elementwise import FusedElementwise
-from mxlite.backends.passes.remat.late_results import is_of_use, late_results
+from mxlite.backends.passes.remat.sink_results import is_of_use, sink_results
 from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry
 from mxlite.memplan import check, MemoryPlan
 
 pytestmark = pytest.mark.skipif(not usable(), reason="chains are made where there is generated code for them")
 
-CHAINS_IN_TWO = late_results.instead
+CHAINS_IN_TWO = sink_results.instead
 STEPS, LAYERS, BATCH, HIDDEN, CLASSES = 8, 2, 32, 32, 10
 SIZES = dict(steps=STEPS, layers=LAYERS, hidden=HIDDEN, classes=CLASSES)
 SHAPES = mx.models.shapes_of("lstm_unrolled", BATCH, **SIZES)
@@ -127,7 +127,7 @@ def gated(head=lambda gate, new, out: out, **annotations):
 def test_what_others_read_stays_in_the_forward_pass():
     step = combined(gated(), data=(64, 64))
     assert is_of_use(step)
-    made = late_results.run(step, None)
+    made = sink_results.run(step, None)
     after, count = made.graph, made.num_forward
     chains = [n for n in after.nodes if n.op is FusedElementwise]
     first, second = (n for n in chains if "gate" in n.name or "new" in n.name)
@@ -141,7 +141,7 @@ def test_what_others_read_stays_in_the_forward_pass():
 @pytest.mark.parametrize("seen", [lambda x: x, mx.sym.sum], ids=["an output", "a reader"])
 def test_what_somebody_sees_of_a_chain_is_made_in_the_forward_pass(seen):
     step = combined(gated(lambda gate, new, out: mx.sym.Group([out, seen(new)])), data=(64, 64))
-    made = late_results.run(step, None)
+    made = sink_results.run(step, None)
     count, operators = made.num_forward, {n: i for i, n in enumerate(made.operators)}
     assert all(operators[e.node] < count for e in made.graph.outputs[:2])
     (late,) = (n for n in operators if n.name.endswith("_late"))
@@ -151,7 +151,7 @@ def test_what_somebody_sees_of_a_chain_is_made_in_the_forward_pass(seen):
 def test_the_second_part_reads_what_it_needs():
     """Of both products the one that the hyperbolic tangent is of."""
     step = combined(gated(lambda gate, new, out: mx.sym.Group([out, mx.sym.sum(gate)])), data=(64, 64))
-    made = late_results.run(step, None)
+    made = sink_results.run(step, None)
     count, operators = made.num_forward, {n: i for i, n in enumerate(made.operators)}
     for node, i in operators.items():
         assert all(operators[e.node] < i for e in node.inputs if e.node in operators)
@@ -162,7 +162,7 @@ def test_the_second_part_reads_what_it_needs():
 
 def test_a_stage_that_the_user_marks_stays_whole():
     step = combined(gated(mirror_stage="True"), data=(64, 64))
-    assert late_results.run(step, None) is step and not is_of_use(step)
+    assert sink_results.run(step, None) is step and not is_of_use(step)
 
 
 def test_networks_without_such_chains_have_one_step():

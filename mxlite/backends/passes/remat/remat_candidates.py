@@ -91,7 +91,7 @@ def is_stage(node: Node) -> bool:
 
 def renamed(node: Node) -> Node:
     """`node` as one that makes something again."""
-    return replace(node, name=f"{node.name}_remade", annotations={})
+    return replace(node, name=f"{node.name}_remat", annotations={})
 
 
 def ways_of(step: Step, reads: Reads, again: Again, least_bytes: int) -> dict[Entry, Way]:
@@ -187,7 +187,7 @@ def with_ways(step: Step, reads: Reads, ways: Mapping[Entry, Way], chosen: Colle
 
 
 class _WaysRewrite:
-    """The step in which what has a way in `ways` is made again."""
+    """The step in which what has a candidate is made again."""
 
     def __init__(self, step: Step, reads: Reads, ways: Mapping[Entry, Way]) -> None:
         self.step, self.reads, self.ways = step, reads, ways

@@ -28,7 +28,7 @@ AGAIN = "_norm_act_line"
 
 
 def without(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "normed_loads")
+    left_out(monkeypatch, "norm_prologue")
 
 
 def norm(data: Any, name: str, **more: Any) -> Any:
@@ -225,7 +225,7 @@ def test_a_step_has_the_same_bits_with_and_without_and_under_any_budget(net, two
 
 def test_gradients_are_those_of_finite_differences(monkeypatch):
     """In float64, by the reference kernels, with padding next to numbers far from 0."""
-    last, acts, loads = (asking(n, Willing()) for n in ("channels_last", "norm_act", "normed_loads"))
+    last, acts, loads = (asking(n, Willing()) for n in ("channels_last", "norm_act", "norm_prologue"))
     monkeypatch.setattr(passes, "PASSES", (last, acts, *named("split_gradients"), loads))
     net = loss(chain(lambda y, n: conv(y, n, num_filter=4))[2])
     names = ("a_weight", "n_gamma", "n_beta", "b_weight", "b_bias")

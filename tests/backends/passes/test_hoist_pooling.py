@@ -23,7 +23,7 @@ def network(act="relu", reader=None, **pool):
 
 def ops(net, train=True):
     graph = infer(net.graph, {"data": SHAPE}, {"data": "float32"})
-    names = [n.op.op_name for n in alone("pool_first", graph, train=train).graph.nodes if n.op is not None]
+    names = [n.op.op_name for n in alone("hoist_pooling", graph, train=train).graph.nodes if n.op is not None]
     return [n for n in names if n in ("Activation", "Pooling")]
 
 
@@ -80,7 +80,7 @@ def learned(net, **more):
 )
 def test_outputs_and_gradients_are_the_same(monkeypatch, act, pool):
     after, plan = learned(network(act, **pool))
-    left_out(monkeypatch, "pool_first")
+    left_out(monkeypatch, "hoist_pooling")
     before, old = learned(network(act, **pool))
     assert [t.name for t in plan.problem.tasks] != [t.name for t in old.problem.tasks]
     for name in before:

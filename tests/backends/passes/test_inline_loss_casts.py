@@ -50,7 +50,7 @@ def large(exe: Any) -> int:
 
 
 def without(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "narrow_data")
+    left_out(monkeypatch, "inline_loss_casts")
 
 
 @pytest.mark.parametrize("kernels", ["onednn,compiled", "reference"])

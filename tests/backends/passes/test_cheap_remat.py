@@ -20,7 +20,9 @@ ROWS, WIDTH, HIDDEN = 256, 520, 840
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: Any) -> None:
     """The step has so little besides that the pass for its fullest moment would take all of it, too."""
-    monkeypatch.setattr(importlib.import_module("mxlite.backends.passes.remat.lightened"), "STEP_FLOPS", 1e30)
+    monkeypatch.setattr(
+        importlib.import_module("mxlite.backends.passes.remat.remat_at_peak"), "STEP_FLOPS", 1e30
+    )
 
 
 def dense(x: Any, units: int = HIDDEN, name: str = "fc") -> Any:
@@ -63,13 +65,13 @@ def bound(symbol: Any, **how: Any) -> Any:
     return exe
 
 
-def remade(exe: Any) -> list[str]:
+def rematerialized(exe: Any) -> list[str]:
     tasks = exe._planned.train.problem.tasks
-    return [t.name.removesuffix("_remade") for t in tasks if t.name.endswith("_remade")]
+    return [t.name.removesuffix("_remat") for t in tasks if t.name.endswith("_remat")]
 
 
 def without(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "remade")
+    left_out(monkeypatch, "cheap_remat")
 
 
 def step(exe: Any) -> dict[str, np.ndarray]:
@@ -85,7 +87,7 @@ NETS = {"a norm": (network, ["n"]), "a transposition and a reshape": (turned, ["
 def test_it_is_made_again_with_the_same_bits_in_fewer_bytes(net, monkeypatch):
     symbol, names = NETS[net]
     exe = bound(symbol())
-    assert remade(exe) == names
+    assert rematerialized(exe) == names
     got, plan = step(exe), exe.memory_plan
     check(plan)
     assert exe.measured_bytes == plan.peak_bytes
@@ -95,7 +97,7 @@ def test_it_is_made_again_with_the_same_bits_in_fewer_bytes(net, monkeypatch):
         tight = bound(symbol(), memory_budget=error.least_feasible_bytes)
     without(monkeypatch)
     plain = bound(symbol())
-    assert not remade(plain)
+    assert not rematerialized(plain)
     for other in (tight, plain):
         for name, x in step(other).items():
             np.testing.assert_array_equal(x, got[name], err_msg=name)
@@ -122,7 +124,7 @@ def test_weights_that_change_meanwhile_are_read_before(monkeypatch):
 
 def test_it_waits_for_the_gradient_that_its_reader_reads():
     problem = bound(network())._planned.train.problem
-    (task,) = (t for t in problem.tasks if t.name == "n_remade")
+    (task,) = (t for t in problem.tasks if t.name == "n_remat")
     (waits,) = (v for v in task.inputs if problem.producer[v] >= problem.num_forward)
     reader = next(t for t in problem.tasks if task.outputs[0] in t.inputs)
     assert waits in reader.inputs
@@ -141,7 +143,7 @@ def test_what_is_kept():
         "it changes an array": loss(dense(mx.sym.BatchNorm(x, axis=1, fix_gamma=False))),
     }
     for why, symbol in cases.items():
-        assert not remade(bound(symbol)), why
+        assert not rematerialized(bound(symbol)), why
     small = network().simple_bind(mx.cpu(), data=(ROWS // 4, 40))
-    assert not remade(small)
-    assert not [t for t in small._planned.infer.problem.tasks if t.name.endswith("_remade")]
+    assert not rematerialized(small)
+    assert not [t for t in small._planned.infer.problem.tasks if t.name.endswith("_remat")]

@@ -11,11 +11,11 @@ import pytest
 import mxlite as mx
 from mxlite.memplan import check
 from tests.backends.gpu.gpu_programs import fused_steps, get, GPU, recorded_gpus
-from tests.backends.passes.test_lightened import conv, head, norm, relu
+from tests.backends.passes.test_remat_at_peak import conv, head, norm, relu
 from tests.emulators.emulated_device import compiler
 from tests.networks.small_networks import fill_by_kind
 
-PASS = importlib.import_module("mxlite.backends.passes.remat.divided")
+PASS = importlib.import_module("mxlite.backends.passes.remat.split_norm_statistics")
 SGD = mx.optimizer.SGD(momentum=0.9)
 SHAPES = dict(data=(2, 3, 6, 5), softmax_label=(2,))
 WHOLE = 2**40  # a budget for everything

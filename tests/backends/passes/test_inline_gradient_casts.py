@@ -52,7 +52,7 @@ def weights_after(net, steps=3, **more):
 def test_bits_are_those_with_a_cast_in_fewer_bytes(monkeypatch, shared, adam):
     net = two_layers(shared)
     with_all, plan = weights_after(net, adam=adam), net.memory_plan(mx.cpu(), **ask())
-    left_out(monkeypatch, "narrow_gradients")
+    left_out(monkeypatch, "inline_gradient_casts")
     before = net.memory_plan(mx.cpu(), **ask())
     assert weights_after(net, adam=adam) == with_all
     assert casts(before) and not casts(plan)

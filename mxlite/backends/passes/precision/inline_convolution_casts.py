@@ -32,8 +32,8 @@ from ..target import Target
 _FORWARD = (ConvolutionChannelsLast, NormedConvolution)
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "normed_loads"))
-def wide_convolutions(step: Step, target: Target) -> Step:
+@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "norm_prologue"))
+def inline_convolution_casts(step: Step, target: Target) -> Step:
     """Convolutions that read float32 weights. O(inputs)."""
     search = _WideConvolutionSearch(step, cache(target.workspace))
     if not search.casts:

@@ -25,7 +25,7 @@ _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
 @graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act"))
-def pool_first(step: Step, target: Target) -> Step:
+def hoist_pooling(step: Step, target: Target) -> Step:
     """Activations behind the max pooling that is their only reader. O(nodes).
 
     The activation gets the name and the annotations of the pooling, whose result it stands for, and the other

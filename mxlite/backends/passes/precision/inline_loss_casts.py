@@ -33,7 +33,7 @@ _SOFTMAX = (softmax, softmin, log_softmax)
 
 
 @graph_pass(Stage.FORWARD)
-def narrow_data(step: Step, target: Target) -> Step:
+def inline_loss_casts(step: Step, target: Target) -> Step:
     """Losses and softmaxes that read what a widening cast reads. O(nodes).
 
     Casts that others read too stay, and so do nodes whose gradients are in the graph already.

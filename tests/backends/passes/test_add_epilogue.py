@@ -15,7 +15,7 @@ from tests.backends.passes.pass_lists import left_out
 from tests.emulators.emulated_device import compiler
 from tests.networks.small_networks import fill_by_kind
 
-PASS = importlib.import_module("mxlite.backends.passes.remat.lightened")
+PASS = importlib.import_module("mxlite.backends.passes.remat.remat_at_peak")
 SGD = mx.optimizer.SGD(momentum=0.9)
 SHAPES = dict(data=(2, 3, 8, 6), softmax_label=(2,))
 WHOLE = 2**40  # a budget for everything
@@ -121,8 +121,8 @@ def test_steps_have_the_bits_of_operators_apart_in_any_budget(monkeypatch):
         whole, light = bound(memory_budget=WHOLE), bound()
         plan = whole.memory_plan
         tight = bound(memory_budget=(plan.peak_bytes + plan.lower_bound_bytes) // 2)
-        remade = {t.name: t.op for t in light.memory_plan.problem.tasks if t.name.endswith("_remade")}
-        assert "_norm_again" in remade.values() and tight.memory_plan.extra_time > 0
+        rematerialized = {t.name: t.op for t in light.memory_plan.problem.tasks if t.name.endswith("_remat")}
+        assert "_norm_again" in rematerialized.values() and tight.memory_plan.extra_time > 0
         left_out(monkeypatch, "norm_act", of=passes)
         apart = bound(memory_budget=WHOLE)
         assert "BatchNorm" in {t.op for t in apart.memory_plan.problem.tasks}

@@ -28,7 +28,7 @@ from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
-from .again import normalized, request_like
+from .remat_rules import normalized, request_like
 
 LEAST_COUNT = 512
 """Numbers of a channel: both statistics, and the two numbers of a line, are 1 / 128 of the data at most."""
@@ -37,7 +37,7 @@ _NORMS = (BatchNorm, NormAct, NormActLine, NormActSum)
 
 
 @graph_pass(Stage.BOUNDED)
-def divided(step: Step, target: Target) -> Step:
+def split_norm_statistics(step: Step, target: Target) -> Step:
     """Norms of the batch in two. O(inputs).
 
     A graph without backward nodes stays as it is: there is nothing to run again for.

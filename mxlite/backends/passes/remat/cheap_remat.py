@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
-from .ways import Reads, rerun, ways_of, with_ways, work_of
+from .remat_candidates import Reads, rerun, ways_of, with_ways, work_of
 
 LEAST_BYTES = 256 * 1024
 """Of an array that is made again; with smaller ones the plan would only get longer."""
@@ -26,7 +26,7 @@ takes a few percent of their time at most."""
 
 
 @graph_pass(Stage.STEP, after=("chains",))
-def remade(step: Step, target: Target) -> Step:
+def cheap_remat(step: Step, target: Target) -> Step:
     """Cheap results made again. O(inputs)."""
     reads = Reads(step)
     ways = ways_of(step, reads, rerun, LEAST_BYTES)

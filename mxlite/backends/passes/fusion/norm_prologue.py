@@ -61,7 +61,7 @@ class _Found(NamedTuple):
 
 
 @graph_pass(Stage.STEP, after=("split_gradients", "image_gradients"))
-def normed_loads(step: Step, target: Target) -> Step:
+def norm_prologue(step: Step, target: Target) -> Step:
     """Readers that normalize. O(inputs). A graph without backward nodes stays as it is.
 
     A norm that is marked as the end of a stage to be kept stays; of one that is to be recomputed nothing is

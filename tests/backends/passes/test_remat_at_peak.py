@@ -16,7 +16,7 @@ from tests.networks.small_networks import fill_by_kind
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-PASS = importlib.import_module("mxlite.backends.passes.remat.lightened")
+PASS = importlib.import_module("mxlite.backends.passes.remat.remat_at_peak")
 SGD = mx.optimizer.SGD(momentum=0.9)
 WHOLE = 2**40  # a budget for everything
 
@@ -79,9 +79,9 @@ def bound(symbol: Any, batch: int = 4, **how: Any) -> Any:
     return exe
 
 
-def remade(exe: Any) -> list[str]:
+def rematerialized(exe: Any) -> list[str]:
     names = [t.name for t in exe._planned.train.problem.tasks]
-    return [n.removesuffix("_remade") for n in names if n.endswith("_remade")]
+    return [n.removesuffix("_remat") for n in names if n.endswith("_remat")]
 
 
 def trained(exe: Any) -> dict[str, np.ndarray]:
@@ -96,10 +96,10 @@ def test_sums_maxima_and_the_batch_are_made_again_with_the_same_bits_in_fewer_by
     # So many samples that they, and not the kernels' workspaces, decide about the peak.
     light, whole = (bound(residual(), 12, amp=amp, **how) for how in ({}, {"memory_budget": WHOLE}))
     # The maxima are taken before they are normalized; what one sum makes is there for the next.
-    names = remade(light)
+    names = rematerialized(light)
     assert [n for n in names if "weight" not in n][:4] == ["stem_pool", "stem_relu", "one0_relu", "one1_relu"]
     assert names[-1] == ("data_bfloat16_channels_last" if amp else "data_channels_last")
-    always = remade(whole)  # weights in 16 bits; more of them here
+    always = rematerialized(whole)  # weights in 16 bits; more of them here
     assert all("weight" in n for n in always) and set(always) <= set(names)
     ops = [[t.op for t in exe.memory_plan.problem.tasks] for exe in (light, whole)]
     divided = ops[1].count("_norm_statistics")  # those that a plan may run again
@@ -113,7 +113,7 @@ def test_sums_maxima_and_the_batch_are_made_again_with_the_same_bits_in_fewer_by
 
 
 def test_a_chain_of_sums_is_made_once():
-    names = remade(bound(residual(7)))
+    names = rematerialized(bound(residual(7)))
     assert len(names) == len(set(names))
     assert [n for n in names if n.startswith("one")] == [f"one{i}_relu" for i in range(4)]
 
@@ -121,18 +121,18 @@ def test_a_chain_of_sums_is_made_once():
 def test_nothing_is_made_again_within_a_budget():
     with pytest.raises(mx.MemoryBudgetError) as refused:
         bound(residual(), memory_budget=1)
-    assert not remade(bound(residual(), memory_budget=refused.value.least_feasible_bytes))
+    assert not rematerialized(bound(residual(), memory_budget=refused.value.least_feasible_bytes))
 
 
 def test_what_saves_nothing_is_kept():
     """The last sum is read right at the start of the backward pass, which is the fullest moment."""
-    assert not {"two1_relu", "two0_relu"} & set(remade(bound(residual())))
-    assert remade(bound(head(stem()))) == ["data_channels_last"]
+    assert not {"two1_relu", "two0_relu"} & set(rematerialized(bound(residual())))
+    assert rematerialized(bound(head(stem()))) == ["data_channels_last"]
 
 
 def test_what_takes_too_long_is_kept(monkeypatch):
     monkeypatch.setattr(PASS, "STEP_FLOPS", 1e30)
-    assert not remade(bound(residual()))
+    assert not rematerialized(bound(residual()))
 
 
 def test_marked_ends_of_stages_are_kept():
@@ -140,7 +140,7 @@ def test_marked_ends_of_stages_are_kept():
     y = relu(norm(x, "n"), "r")
     y._set_attr(__mirror_stage__="True")
     symbol = head(conv(conv(y, "b", stride=2), "c", 64, stride=2))
-    assert "r" not in remade(bound(symbol))
+    assert "r" not in rematerialized(bound(symbol))
 
 
 def test_plans_are_adopted_whether_made_with_a_budget_or_without():
@@ -150,18 +150,18 @@ def test_plans_are_adopted_whether_made_with_a_budget_or_without():
         for given in (None, WHOLE):
             again = bound(symbol, plan=plan, memory_budget=given)
             assert again.memory_plan.peak_bytes == plan.peak_bytes
-            assert bool(remade(again)) == (budget is None)
+            assert bool(rematerialized(again)) == (budget is None)
 
 
 def test_other_shapes_are_made_again_alike():
     exe = bound(residual())
     small = exe.reshape(data=(2, 3, 20, 18), softmax_label=(2,))
-    assert remade(small) == remade(exe)
+    assert rematerialized(small) == rematerialized(exe)
     tight = bound(residual(), memory_budget=WHOLE).reshape(data=(2, 3, 20, 18), softmax_label=(2,))
-    assert not remade(tight)
+    assert not rematerialized(tight)
 
 
 def test_inference_stays_as_it_is():
     exe = residual().simple_bind(mx.cpu(), data=(4, 3, 20, 18), softmax_label=(4,), grad_req="null")
     for lowered in (exe._planned.infer, exe._planned.train):
-        assert not [t for t in lowered.problem.tasks if t.name.endswith("_remade")]
+        assert not [t for t in lowered.problem.tasks if t.name.endswith("_remat")]

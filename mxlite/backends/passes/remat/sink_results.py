@@ -24,22 +24,22 @@ from ....graph import Entry, Node, Rewriter
 from ...fused.elementwise import FusedAttrs, FusedElementwise
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
-from .ways import is_stage, Reads
+from .remat_candidates import is_stage, Reads
 
 LEAST_SHARE = 1 / 8
 """Least share of the bytes that backward reads of the forward pass for which the other step is offered."""
 
 
 def is_of_use(step: Step) -> bool:
-    """True if `late_results` would free a large part of what the forward pass keeps. O(inputs)."""
+    """True if `sink_results` would free a large part of what the forward pass keeps. O(inputs)."""
     graph, reads = step.graph, Reads(step)
     found = _late(reads, step.shown)
     total = sum(graph.nbytes(e) for e in reads.first if e.node in step.forward and e not in step.kept)
     return sum(graph.nbytes(Entry(n, i)) for n, of in found.items() for i in of) > LEAST_SHARE * total
 
 
-@graph_pass(Stage.STEP_VARIANT, after=("divided",), instead="chains in two", pays=is_of_use)
-def late_results(step: Step, target: Target) -> Step:
+@graph_pass(Stage.STEP_VARIANT, after=("split_norm_statistics",), instead="chains in two", pays=is_of_use)
+def sink_results(step: Step, target: Target) -> Step:
     """Split chains in two. O(inputs)."""
     reads = Reads(step)
     found = _late(reads, step.shown)

@@ -4,8 +4,8 @@
     d_weight = of a product, from d_out and data       out = addend + d_weight
 
 A kernel adds as it writes: the separate gradient is never stored, and if the kernel allows it `out`
-overwrites `addend`. The pass `passes/fusion/added_gradients.py` inserts the operator into a step; no user and
-no file ever sees it.
+overwrites `addend`. The pass `passes/fusion/accumulate_gradients.py` inserts the operator into a step; no
+user and no file ever sees it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..facts import flops_of
 
 
 @dataclass(frozen=True)
-class AddedGradientAttrs:
+class AccumulatedGradientAttrs:
     """`op`: the differentiated operator, `attrs` its parameters; `of`: its input, "data" or "weight"."""
 
     op: type[Op]
@@ -52,7 +52,7 @@ class AddedGradientAttrs:
         return (data, weight, *bias), (d_out,)
 
 
-class AddedGradient(Op):
+class AccumulatedGradient(Op):
     """``out = addend + gradient``, for an operator of data and weight that is linear in both.
 
     d_out: as the operator's output;  data or weight: the other factor;  addend, out: as the input whose
@@ -60,10 +60,10 @@ class AddedGradient(Op):
     gradient, and a sum.
     """
 
-    op_name = "_added_gradient"
+    op_name = "_accumulated_gradient"
     inputs = ("d_out", "data", "weight", "addend")
     outputs = ("out", "d_bias")
-    Attrs = AddedGradientAttrs
+    Attrs = AccumulatedGradientAttrs
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ....ops.norm.norm_act_sum import NormActSum
 from ....ops.norm.norm_again import NormAgain
 from ...base import Request
 from ..entries import output, request_of
-from .ways import is_stage, renamed, rerun
+from .remat_candidates import is_stage, renamed, rerun
 
 
 def again(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:

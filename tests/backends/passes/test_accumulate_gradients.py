@@ -7,7 +7,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends import Backend, bind_call, registry
-from mxlite.backends.fused.added_gradient import AddedGradient
+from mxlite.backends.fused.accumulated_gradient import AccumulatedGradient
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import GPUTarget
 from mxlite.core.dtype import as_dtype
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 TABLE = table(EmulatedDevice())
 KNOWN = GPUTarget.of(TABLE)
-APART = GPUTarget.of({op: rows for op, rows in TABLE.items() if op.op_name != "_added_gradient"})
+APART = GPUTarget.of({op: rows for op, rows in TABLE.items() if op.op_name != "_accumulated_gradient"})
 
 
 def backend(target=KNOWN):
@@ -104,11 +104,11 @@ def tasks(executor, name):
 def test_float32_has_the_bits_of_a_sum_apart_and_the_references_numbers(monkeypatch, net):
     symbol, shape, count = NETS[net]
     own = bound(monkeypatch, symbol, shape, backend())
-    assert len(tasks(own, "_added_gradient")) == count and not tasks(own, "_grad_add")
+    assert len(tasks(own, "_accumulated_gradient")) == count and not tasks(own, "_grad_add")
     got = gradients(own)
     apart = bound(monkeypatch, symbol, shape, backend(APART))
     assert len(tasks(apart, "_grad_add")) + len(tasks(apart, "_fused_elementwise")) > 0
-    assert not tasks(apart, "_added_gradient")
+    assert not tasks(apart, "_accumulated_gradient")
     for name, want in gradients(apart).items():
         assert got[name].tobytes() == want.tobytes(), name
     plain = gradients(bound(monkeypatch, symbol, shape, Backend("cpu", np)))
@@ -120,7 +120,7 @@ def test_beside_a_shared_weight_its_bias_gets_its_gradient(monkeypatch):
     """The product that adds makes the bias's sums too, which are added apart: eight numbers."""
     symbol = steps(bias=mx.sym.var("bias"))
     own = bound(monkeypatch, symbol, (6, 8), backend())
-    assert len(tasks(own, "_added_gradient")) == len(tasks(own, "_grad_add")) == 3
+    assert len(tasks(own, "_accumulated_gradient")) == len(tasks(own, "_grad_add")) == 3
     apart = gradients(bound(monkeypatch, symbol, (6, 8), backend(APART)))
     for name, got in gradients(own).items():
         assert got.tobytes() == apart[name].tobytes(), name
@@ -132,7 +132,7 @@ def test_the_cpu_adds_too(monkeypatch, batch, more):
     symbol = steps(**more)
     own = symbol.simple_bind(mx.cpu(), data=(batch, 8))
     plan = own.memory_plan
-    assert len(tasks(own, "_added_gradient")) == 3
+    assert len(tasks(own, "_accumulated_gradient")) == 3
     mx.memplan.check(plan, plan.predecessors)
     got = gradients(own)
     plain = gradients(bound(monkeypatch, symbol, (batch, 8), Backend("cpu", np)))
@@ -146,7 +146,7 @@ def test_a_sum_lies_where_its_other_term_lay_and_costs_less(monkeypatch):
     plan = own.memory_plan
     mx.memplan.check(plan, plan.predecessors)
     steps, place = plan.schedule, plan.liveness.range_of
-    added = [s for s, t in enumerate(steps.task) if plan.problem.tasks[t].op == "_added_gradient"]
+    added = [s for s, t in enumerate(steps.task) if plan.problem.tasks[t].op == "_accumulated_gradient"]
     assert all(place[steps.outputs[s][0]] == place[steps.inputs[s][2]] >= 0 for s in added)
     assert plan.peak_bytes <= apart.memory_plan.peak_bytes
     assert plan.step_seconds < apart.memory_plan.step_seconds
@@ -160,7 +160,7 @@ def test_a_gradient_that_somebody_else_reads_is_made_apart(monkeypatch):
     for of in (backend(), Backend("cpu", np)):
         executor = bound(monkeypatch, symbol, (6, 8), of, b=(6, 8))
         found.append(gradients(executor))
-        assert not tasks(executor, "_added_gradient")
+        assert not tasks(executor, "_accumulated_gradient")
     for name, want in found[1].items():
         np.testing.assert_allclose(found[0][name], want, rtol=0, atol=1e-5 * np.abs(want).max())
 
@@ -170,7 +170,7 @@ def test_what_a_chain_takes_along_stays_in_it(monkeypatch):
     x = mx.sym.tanh(mx.sym.var("data"), name="before")
     symbol = mx.sym.sum(mx.sym.FullyConnected(x, num_hidden=64, name="fc") * mx.sym.sigmoid(x))
     executor = bound(monkeypatch, symbol, (32, 64), backend())
-    assert not tasks(executor, "_added_gradient") and not tasks(executor, "_grad_add")
+    assert not tasks(executor, "_accumulated_gradient") and not tasks(executor, "_grad_add")
 
 
 def test_gradients_are_the_same_bits_within_every_budget(monkeypatch):
@@ -181,7 +181,7 @@ def test_gradients_are_the_same_bits_within_every_budget(monkeypatch):
         budget = int(plan.lower_bound_bytes + share * (plan.peak_bytes - plan.lower_bound_bytes))
         executor = bound(monkeypatch, symbol, shape, backend(), memory_budget=budget)
         assert executor.memory_plan.peak_bytes <= budget
-        assert len(tasks(executor, "_added_gradient")) >= count
+        assert len(tasks(executor, "_accumulated_gradient")) >= count
         for name, got in gradients(executor).items():
             assert got.tobytes() == want[name].tobytes(), (name, budget)
 
@@ -198,13 +198,13 @@ def test_16_bits_are_rounded_once(where, dtype, of, in_place):
     addend = (addend.astype(np.float32) / 1024).astype(kind)
     first = d if of == "data" else d.T
     exact = addend.astype(np.float64) + first.astype(np.float64) @ factor.astype(np.float64)
-    a = AddedGradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=m, no_bias=True), of)
+    a = AccumulatedGradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=m, no_bias=True), of)
     ins = (d.shape, factor.shape, addend.shape)
     there = backend() if where == "cuda" else registry._cpu()
-    kernel = there.choose(AddedGradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
+    kernel = there.choose(AccumulatedGradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
     work = np.empty(kernel.workspace, np.uint8)
     out = addend.copy() if in_place else np.empty_like(addend)
-    assert kernel.in_place_options(AddedGradient, a) == {"out": ("addend",)}
+    assert kernel.in_place_options(AccumulatedGradient, a) == {"out": ("addend",)}
     given = [d, factor, out if in_place else addend]
-    bind_call(kernel, np, AddedGradient, a, given, [out], work=work, shapes=(ins, ins[2:]))()
+    bind_call(kernel, np, AccumulatedGradient, a, given, [out], work=work, shapes=(ins, ins[2:]))()
     np.testing.assert_array_equal(out, exact.astype(kind))
