@@ -3,7 +3,7 @@
 A pass gives, for a step, another one that computes the same. It is declared where it is written, with its
 name, when it applies and behind which others it comes:
 
-    @graph_pass(Stage.STEP, after=("split_gradients",))
+    @graph_pass(Stage.STEP, after=("split_gradients",), anchors=(Cast,))
     def inline_weight_casts(step: Step, target: Target) -> Step:
 
 Backends list the passes that they want (see `Backend`). Here they run, one behind another, and here somebody
@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any
 
 from ..core.errors import RewriteError
-from ..graph import Entry, Graph, in_order, Node
+from ..graph import Entry, Graph, in_order, Node, Op
 from .passes import NAMES
 from .rewrite_step import Step as Step
 
@@ -47,26 +47,32 @@ class Pass:
     """A rewrite: `run(step, target)` gives another step, the same one where there is nothing to do.
 
     `target` is the backend's, see `passes/target.py`. `after` are passes that come before this one, if they
-    are there at all. Of a variant `instead` is what its step does, in words, and `pays(step)` whether it is
-    worth a plan.
+    are there at all. `anchors` are operators of which a step must have one: else the pass does not run. For a
+    variant, `instead` says in words what its step does, and `pays(step)` whether it is worth a plan.
     """
 
     name: str
     run: Callable[[Step, Any], Step]
     stage: Stage
     after: tuple[str, ...] = ()
+    anchors: tuple[type[Op] | None, ...] = ()
     instead: str = ""
     pays: Callable[[Step], bool] = lambda step: True
+
+    def applies(self, step: Step) -> bool:
+        """True if the step has an operator that the pass looks for."""
+        return not self.anchors or not step.operator_types.isdisjoint(self.anchors)
 
 
 def graph_pass(
     stage: Stage,
     after: tuple[str, ...] = (),
+    anchors: tuple[type[Op] | None, ...] = (),
     instead: str = "",
     pays: Callable[[Step], bool] = lambda step: True,
 ) -> Callable[[Callable[[Step, Any], Step]], Pass]:
     """Declares a function to be a pass of its name."""
-    return lambda run: Pass(run.__name__, run, stage, after, instead, pays)
+    return lambda run: Pass(run.__name__, run, stage, after, anchors, instead, pays)
 
 
 @cache
@@ -113,7 +119,7 @@ class Pipeline:
 
     def apply(self, work: Pass, step: Step) -> Step:
         """`step` through one pass."""
-        after = work.run(step, self.target)
+        after = work.run(step, self.target) if work.applies(step) else step
         if after.graph is not step.graph and step.num_forward is not None:
             graph, count = _read(step, after)
             after = after.became(graph, num_forward=count)

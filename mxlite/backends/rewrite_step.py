@@ -56,6 +56,11 @@ class Step:
         return [n for n in self.graph.nodes if n.op is not None]
 
     @cached_property
+    def operator_types(self) -> frozenset[Any]:
+        """The operators of its nodes."""
+        return frozenset(n.op for n in self.graph.nodes)
+
+    @cached_property
     def forward(self) -> Mapping[Node, None]:
         """The operator nodes of the forward pass, in their order."""
         return dict.fromkeys(self.operators[: self.num_forward])

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mxlite.backends import Backend
+from mxlite.backends.cpu import passes as cpu
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.gpu import planning_backend
-from mxlite.backends.rewrite import Stage
+from mxlite.backends.gpu import passes as gpu, planning_backend
+from mxlite.backends.rewrite import observed, Pass, Rewrite, Stage
 from mxlite.executor.plan.lower import rewrites
 from mxlite.ops import TABLE
 from tests.differential import agreement, torch_peer
@@ -205,3 +206,24 @@ def test_rewrites_have_something_to_do_in_the_networks_that_are_run(pipeline, se
     for budget in {"none", case.setting.budget}:
         run(case.network, replace(case.setting, budget=budget))
     assert [n for n in names if HITS.changed[pipeline, n] == before[n]] == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_a_pass_without_its_anchors_has_nothing_to_do(first, monkeypatch):
+    """A pass is left out where a step has none of the operators that it names: it would change nothing."""
+    passes = {p.name: p for p in (*cpu.PASSES, *cpu.LOW_MEMORY, *gpu.PASSES, *gpu.LOW_MEMORY)}
+    skipped: set[str] = set()
+
+    def look(rewrite: Rewrite) -> None:
+        work = passes.get(rewrite.name)
+        if work is not None and work.anchors and rewrite.before.operator_types.isdisjoint(work.anchors):
+            skipped.add(work.name)
+            assert not rewrite.changed, work.name
+
+    monkeypatch.setattr(Pass, "applies", lambda self, step: True)
+    for seed in range(first, first + 20):
+        case = draw(seed)
+        with observed(look):
+            run(case.network, case.setting)
+    assert len(skipped) > 10

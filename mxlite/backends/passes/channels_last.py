@@ -53,7 +53,14 @@ class Follow(NamedTuple):
     arrays: tuple[str, ...] | None = None
 
 
-@graph_pass(Stage.FORWARD)
+_FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
+    Convolution: (ConvolutionChannelsLast, ChannelsLastAttrs),
+    Deconvolution: (DeconvolutionChannelsLast, ChannelsLastDeconvAttrs),
+}
+"""Operator -> its form with channels last, and that one's attributes."""
+
+
+@graph_pass(Stage.FORWARD, anchors=tuple(_FORMS))
 def channels_last(step: Step, target: Target) -> Step:
     """Convolutions, and what lies between them, on arrays with their channels last. O(nodes)."""
     graph, asked = step.graph, cache(target.has_kernel)  # once for equal convolutions
@@ -158,13 +165,6 @@ def _arrays(node: Node) -> set[Entry]:
     if names is None:
         return set(node.inputs)
     return {e for name, e in zip(node.input_names, node.inputs) if name in names}
-
-
-_FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
-    Convolution: (ConvolutionChannelsLast, ChannelsLastAttrs),
-    Deconvolution: (DeconvolutionChannelsLast, ChannelsLastDeconvAttrs),
-}
-"""Operator -> its form with channels last, and that one's attributes."""
 
 
 def _form_of(node: Node) -> tuple[type[Op], Any]:

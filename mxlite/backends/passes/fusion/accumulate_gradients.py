@@ -33,7 +33,7 @@ _APART: tuple[type[Op] | None, ...] = (GradAdd, Cast.grad_op)
 _FACTORS = {"d_data": "weight", "d_weight": "data"}
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "sample_tiles"))
+@graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "sample_tiles"), anchors=(GradAdd,))
 def accumulate_gradients(step: Step, target: Target) -> Step:
     """Gradients of the operators `target.apart` are added where they are made. O(nodes)."""
     number = {node: i for i, node in enumerate(step.operators)}

@@ -19,7 +19,7 @@ from ..target import Target
 from .norm_act import agree, is_sum
 
 
-@graph_pass(Stage.STEP)
+@graph_pass(Stage.STEP, anchors=(NormAct,))
 def add_epilogue(step: Step, target: Target) -> Step:
     """Norms that add. O(nodes). Of two norms that are added the first takes the other."""
     graph = step.graph

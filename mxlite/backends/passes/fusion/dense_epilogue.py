@@ -24,7 +24,7 @@ from ..target import Target
 from .norm_act import agree
 
 
-@graph_pass(Stage.STEP, after=("split_gradients",))
+@graph_pass(Stage.STEP, after=("split_gradients",), anchors=(FullyConnected,))
 def dense_epilogue(step: Step, target: Target) -> Step:
     """Products that do what follows them. O(nodes)."""
     graph = step.graph

@@ -54,7 +54,7 @@ class _Chain:
             yield chain
 
 
-@graph_pass(Stage.FORWARD, after=("channels_last",))
+@graph_pass(Stage.FORWARD, after=("channels_last",), anchors=(Convolution, ConvolutionChannelsLast))
 def fold(step: Step, target: Target) -> Step:
     """Chains of operators as one convolution each, in a graph for inference. O(nodes).
 

@@ -24,7 +24,9 @@ from .norm_act import is_relu
 _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
-@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act"))
+@graph_pass(
+    Stage.FORWARD, after=("channels_last", "fold", "norm_act"), anchors=(Pooling, PoolingChannelsLast)
+)
 def hoist_pooling(step: Step, target: Target) -> Step:
     """Activations behind the max pooling that is their only reader. O(nodes).
 

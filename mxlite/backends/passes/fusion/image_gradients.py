@@ -51,7 +51,7 @@ class _Found(NamedTuple):
     d_convolution: Node
 
 
-@graph_pass(Stage.STEP, after=("split_gradients",))
+@graph_pass(Stage.STEP, after=("split_gradients",), anchors=(PoolingChannelsLast,))
 def image_gradients(step: Step, target: Target) -> Step:
     """`_image_gradient` for the first layers of a network for images. O(nodes)."""
     pools = [n for n in step.forward if n.op is PoolingChannelsLast and _is_windowed_max(n.attrs)]

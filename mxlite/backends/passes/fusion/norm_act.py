@@ -26,12 +26,12 @@ from ...rewrite_step import Readers
 from ..entries import request_of
 from ..target import Target
 
-_NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm)
+NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm)
 _SUMS = (elemwise_add, broadcast_add)
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
-@graph_pass(Stage.FORWARD, after=("channels_last", "fold"))
+@graph_pass(Stage.FORWARD, after=("channels_last", "fold"), anchors=NORMS)
 def norm_act(step: Step, target: Target) -> Step:
     """`_norm_act` for what it can stand for. O(nodes).
 
@@ -63,7 +63,7 @@ def norm_act(step: Step, target: Target) -> Step:
 
 def is_norm(node: Node) -> bool:
     """Whether it is a batch normalization."""
-    return node.op in _NORMS
+    return node.op in NORMS
 
 
 def is_sum(node: Node) -> bool:

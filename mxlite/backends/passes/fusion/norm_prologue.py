@@ -45,7 +45,7 @@ from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
 from ..target import Target
-from .norm_act import is_norm
+from .norm_act import is_norm, NORMS
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -60,7 +60,7 @@ class _Found(NamedTuple):
     kept: bool = False
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients"))
+@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients"), anchors=(*NORMS, NormAct))
 def norm_prologue(step: Step, target: Target) -> Step:
     """Readers that normalize. O(inputs). A graph without backward nodes stays as it is.
 

@@ -34,7 +34,11 @@ WEIGHT_SHARE = 3
 transformed, and the gradient in it read and written."""
 
 
-@graph_pass(Stage.FORWARD, after=("channels_last", "fold", "norm_act", "hoist_pooling"))
+@graph_pass(
+    Stage.FORWARD,
+    after=("channels_last", "fold", "norm_act", "hoist_pooling"),
+    anchors=(PoolingChannelsLast,),
+)
 def pooled_convolutions(step: Step, target: Target) -> Step:
     """`_pooled_convolution` where that saves bytes. O(nodes).
 

@@ -32,7 +32,7 @@ from ..target import Target
 _FORWARD = (ConvolutionChannelsLast, NormedConvolution)
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "norm_prologue"))
+@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "norm_prologue"), anchors=(Cast,))
 def inline_convolution_casts(step: Step, target: Target) -> Step:
     """Convolutions that read float32 weights. O(inputs)."""
     search = _WideConvolutionSearch(step, cache(target.workspace))

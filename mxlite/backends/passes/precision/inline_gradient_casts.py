@@ -28,6 +28,7 @@ from ..target import Target
         "inline_batch_casts",
         "inline_convolution_casts",
     ),
+    anchors=(Cast.grad_op,),
 )
 def inline_gradient_casts(step: Step, target: Target) -> Step:
     """Updates that read gradients as they were before a widening cast. O(nodes).

@@ -32,7 +32,7 @@ _SOFTMAX = (softmax, softmin, log_softmax)
 """They can be told the type of their result."""
 
 
-@graph_pass(Stage.FORWARD)
+@graph_pass(Stage.FORWARD, anchors=(Cast,))
 def inline_loss_casts(step: Step, target: Target) -> Step:
     """Losses and softmaxes that read what a widening cast reads. O(nodes).
 

@@ -17,7 +17,7 @@ from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 
 
-@graph_pass(Stage.FORWARD, after=("keep_gates",))
+@graph_pass(Stage.FORWARD, after=("keep_gates",), anchors=(RNN,))
 def inline_recurrent_casts(step: Step, target: Target) -> Step:
     """`_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
     graph = step.graph

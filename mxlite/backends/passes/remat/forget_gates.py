@@ -10,7 +10,9 @@ from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 
 
-@graph_pass(Stage.FORWARD_VARIANT, after=("keep_gates",), instead="gates computed again")
+@graph_pass(
+    Stage.FORWARD_VARIANT, after=("keep_gates",), anchors=(RnnKeepingGates,), instead="gates computed again"
+)
 def forget_gates(step: Step, target: Target) -> Step:
     """RNN in place of each `_rnn_keeping_gates`. O(nodes)."""
     forgotten = {n for n in step.operators if n.op is RnnKeepingGates}

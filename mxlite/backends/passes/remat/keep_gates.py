@@ -15,7 +15,7 @@ from ..precision.inline_recurrent_casts import widest
 from ..target import Target
 
 
-@graph_pass(Stage.FORWARD)
+@graph_pass(Stage.FORWARD, anchors=(RNN,))
 def keep_gates(step: Step, target: Target) -> Step:
     """`_rnn_keeping_gates` for every RNN of which a kernel makes use. O(nodes)."""
     graph = step.graph

@@ -38,7 +38,13 @@ def is_of_use(step: Step) -> bool:
     return sum(graph.nbytes(Entry(n, i)) for n, of in found.items() for i in of) > LEAST_SHARE * total
 
 
-@graph_pass(Stage.STEP_VARIANT, after=("split_norm_statistics",), instead="chains in two", pays=is_of_use)
+@graph_pass(
+    Stage.STEP_VARIANT,
+    after=("split_norm_statistics",),
+    anchors=(FusedElementwise,),
+    instead="chains in two",
+    pays=is_of_use,
+)
 def sink_results(step: Step, target: Target) -> Step:
     """Split chains in two. O(inputs)."""
     reads = Reads(step)

@@ -36,7 +36,7 @@ LEAST_COUNT = 512
 _NORMS = (BatchNorm, NormAct, NormActLine, NormActSum)
 
 
-@graph_pass(Stage.BOUNDED)
+@graph_pass(Stage.BOUNDED, anchors=_NORMS)
 def split_norm_statistics(step: Step, target: Target) -> Step:
     """Norms of the batch in two. O(inputs).
 

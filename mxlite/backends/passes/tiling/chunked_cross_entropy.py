@@ -68,7 +68,7 @@ class _LossMatch:
         return found
 
 
-@graph_pass(Stage.STEP)
+@graph_pass(Stage.STEP, anchors=_LOSSES)
 def chunked_cross_entropy(step: Step, target: Target) -> Step:
     """A node for each classifier and its loss, where gradients in weights pay or go into updates. O(inputs).
 

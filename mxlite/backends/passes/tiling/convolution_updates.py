@@ -30,6 +30,7 @@ LEAST_BYTES = DEEP_LEAST_BYTES
 @graph_pass(
     Stage.STEP,
     after=("split_gradients", "norm_prologue", "inline_convolution_casts", "inline_gradient_casts"),
+    anchors=(ConvolutionChannelsLast.grad_op, NormedConvolutionWeightGradient),
 )
 def convolution_updates(step: Step, target: Target) -> Step:
     """Updates of convolutions' weights, each fused into its gradient. O(inputs)."""

@@ -54,7 +54,7 @@ class _LossUpdateMatch(NamedTuple):
         return None if node.op is None else node
 
 
-@graph_pass(Stage.STEP, after=("chunked_cross_entropy",))
+@graph_pass(Stage.STEP, after=("chunked_cross_entropy",), anchors=(DenseCrossEntropy,))
 def cross_entropy_updates(step: Step, target: Target) -> Step:
     """Updates inside of losses. O(inputs * losses)."""
     graph, forward = step.graph, step.forward

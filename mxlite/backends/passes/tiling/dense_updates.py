@@ -50,6 +50,7 @@ class _UpdateMatch(NamedTuple):
 @graph_pass(
     Stage.STEP,
     after=("split_gradients", "inline_gradient_casts", "inline_batch_casts", "activation_prologue"),
+    anchors=(FullyConnected.grad_op,),
 )
 def dense_updates(step: Step, target: Target) -> Step:
     """Updates of dense layers, each fused into its gradient. O(inputs)."""

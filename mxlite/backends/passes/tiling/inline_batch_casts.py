@@ -42,7 +42,7 @@ LEAST_BYTES, LEAST_SAMPLES = 256 * 1024, 512
 _LAYERS = (FullyConnected, FullyConnected.grad_op)
 
 
-@graph_pass(Stage.STEP, after=("split_gradients",))
+@graph_pass(Stage.STEP, after=("split_gradients",), anchors=(Cast,))
 def inline_batch_casts(step: Step, target: Target) -> Step:
     """Dense layers that cast their data, where code can be generated for that. O(inputs)."""
     search = _CastSearch(step, target)

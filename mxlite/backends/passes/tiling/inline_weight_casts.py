@@ -40,7 +40,7 @@ With more, products of some rows of the weight are slower than one of all."""
 _Regions = dict[Node, tuple[Region, Part]]
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "inline_batch_casts"))
+@graph_pass(Stage.STEP, after=("split_gradients", "inline_batch_casts"), anchors=(Cast,))
 def inline_weight_casts(step: Step, target: Target) -> Step:
     """Dense layers that cast their weight, where code can be generated for that. O(inputs)."""
     found = _matches(step, target) if target.storable() else {}

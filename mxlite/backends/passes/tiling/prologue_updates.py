@@ -24,7 +24,7 @@ from .region import Part, Region
 _GRADIENTS = (FullyConnected.grad_op, FusedElementwiseGradient, FullyConnected.grad_op)
 
 
-@graph_pass(Stage.STEP, after=("activation_prologue",))
+@graph_pass(Stage.STEP, after=("activation_prologue",), anchors=(TiledGradient,))
 def prologue_updates(step: Step, target: Target) -> Step:
     """Updates fused into a gradient with a prologue. O(inputs)."""
     found: dict[Node, tuple[Node, Region, list[Part]]] = {}

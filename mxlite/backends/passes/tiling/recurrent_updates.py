@@ -26,7 +26,7 @@ LEAST_BYTES = dense_updates.LEAST_BYTES
 _HEADS = ("d_out", "d_state_output", "d_statecell_output")
 
 
-@graph_pass(Stage.STEP, after=("inline_gradient_casts",))
+@graph_pass(Stage.STEP, after=("inline_gradient_casts",), anchors=(RnnKeepingGates.grad_op,))
 def recurrent_updates(step: Step, target: Target) -> Step:
     """Updates that make the gradient of recurrent layers' parameters. O(inputs)."""
     graph = step.graph
