@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mxlite as mx
-from mxlite.backends.facts import flops_of
+from mxlite.backends.call import flops_of
 from mxlite.graph import Entry, infer_shapes
 from mxlite.memplan import Problem, Task, Value
 

@@ -1,8 +1,9 @@
-"""One kernel call with all its arguments bound: an element of a program."""
+"""One kernel call: with its arguments bound, as an element of a program, and as facts for tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..graph.opdef import Op, Shapes
@@ -71,3 +72,38 @@ class Calls(tuple[Run, ...]):
 def in_turn(calls: Sequence[Run]) -> Run:
     """The calls as one."""
     return calls[0] if len(calls) == 1 else Calls(calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One kernel call. `flops` is the operator's own count, `nbytes` that of its inputs and outputs.
+
+    `name` is the node's, `operator` the operator's; `dtype` that of the first input.
+    """
+
+    name: str
+    operator: str
+    kernel: str
+    dtype: str
+    flops: float
+    nbytes: int
+
+
+def flops_of(
+    op: type[Op], attrs: Any, shapes: tuple[Shapes, Shapes], wanted: Collection[str] | None = None
+) -> float:
+    """Arithmetic operations of a call; `shapes` are those of the forward call, also of a gradient.
+
+    `wanted` are the outputs that are read, all unless given. The gradients of different inputs are taken as
+    equally expensive, but for vectors: compared with the gradients of data and weight, that of a bias is
+    free.
+    """
+    forward = op.forward_op
+    if forward is None:
+        return float(op.flops(attrs, *shapes))
+    flops = float(forward.backward_flops(attrs, *shapes))
+    if wanted is None:
+        return flops
+    rank = {f"d_{n}": len(s) for n, s in zip(forward.input_names(attrs), shapes[0])}
+    large = [n in wanted for n in op.output_names(attrs) if rank.get(n, 0) > 1]
+    return flops * sum(large) / len(large) if any(large) else flops

@@ -16,8 +16,8 @@ from ..graph import Entry, Graph, Node, Shape, Shapes
 from ..graph.mixed_precision import NARROW_COPY
 from ..memplan import Device, Task, Value
 from .base import Backend, ChosenKernel
+from .call import flops_of
 from .crews import Crews
-from .facts import flops_of
 
 Key = tuple[str, Any]
 """The name of storage outside the arena."""

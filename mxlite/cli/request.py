@@ -13,7 +13,7 @@ from ..core.bytesize import format_bytes, parse_bytes, UNBOUNDED
 from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.plan.step import input_names
 from ..executor.request.amp import SHORT_NAMES
-from ..executor.request.offload import Offload
+from ..executor.request.bind_request import Offload
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES

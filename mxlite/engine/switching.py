@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from ..core.process.together import Together
+from ..core.process.forks import Together
 
 INTERVAL_S = 0.0002
 

@@ -19,10 +19,9 @@ from .executor import Executor
 from .group import Arrival, ExecutorGroup, Expected
 from .measure.calibration import Calibration, with_measured_costs
 from .measure.trials import tried, tried_in_turns
-from .plan.candidates import Candidates
+from .plan.candidates import Candidates, Planned
 from .plan.lazy_steps import LazySteps
 from .plan.lower import Lowered
-from .plan.planned import Planned
 from .plan.planning import Planning, what_helps
 from .plan.sparse_gradients import SparseGradients
 from .plan.step import check_grad_req, Key

@@ -17,10 +17,10 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, Template
 from ..ndarray import NDArray
 from ..ndarray.sparse_arrays.row_gradient import RowGradient
+from .plan.candidates import Planned
 from .plan.listing import listing, totals
 from .plan.lower import Lowered
 from .plan.metrics import sums_key, taken_key
-from .plan.planned import Planned
 from .plan.row_gradients import is_row_sparse
 from .plan.sparse_gradients import SparseGradients
 from .plan.step import Key

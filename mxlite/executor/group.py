@@ -34,10 +34,9 @@ from ..graph import Entry, Graph, Shape
 from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .executor import Executor
-from .plan.candidates import Candidates
+from .plan.candidates import Candidates, Planned
 from .plan.lazy_steps import LazySteps
 from .plan.lower import Lowered
-from .plan.planned import Planned
 from .plan.remedies import advice, Question, Refused
 from .plan.step import Key, PlannedStep
 from .run.arena import Arena

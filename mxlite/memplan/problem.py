@@ -16,7 +16,6 @@ from ..core.cached import cached_property
 from ..core.errors import BindError
 from ..core.wanted import found
 from .cost.device import FASTEST, is_rate, SLOWEST
-from .placement.overwrite import most_overwritten
 
 CATEGORIES = (
     "arguments",
@@ -352,3 +351,31 @@ ALIGN = 64  # bytes; every buffer starts at a multiple of it
 def padded(nbytes: int) -> int:
     """`nbytes` rounded up to the alignment of the arena."""
     return -(-nbytes // ALIGN) * ALIGN
+
+
+def most_overwritten(pairs: Iterable[tuple[int, int]], nbytes: Mapping[int, int]) -> int:
+    """The largest sum of `nbytes` over outputs that `pairs`, (output, input), can match with inputs."""
+    takes: dict[int, list[int]] = {}
+    for out, inp in pairs:
+        takes.setdefault(out, []).append(inp)
+    taken: dict[int, int] = {}  # input -> the output that overwrites it
+    lies: dict[int, int] = {}  # output -> the input it overwrites
+    total = 0
+    for out in sorted(takes, key=lambda o: -nbytes[o]):
+        found: dict[int, int] = {}  # input -> the output from which the search reached it
+        looking, free = [out], -1
+        for o in looking:
+            for inp in takes[o]:
+                if inp not in found:
+                    found[inp] = o
+                    if inp not in taken:
+                        free = inp
+                        break
+                    looking.append(taken[inp])
+            if free >= 0:
+                total += nbytes[out]
+                break
+        while free >= 0:  # augment: each output on the path moves to the next input
+            mover = found[free]
+            taken[free], lies[mover], free = mover, free, lies.get(mover, -1)
+    return total

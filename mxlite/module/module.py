@@ -13,8 +13,7 @@ from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
 from ..executor.request.amp import amp_dtype
-from ..executor.request.bind_request import check_streams
-from ..executor.request.offload import host_link, Offload
+from ..executor.request.bind_request import check_streams, host_link, Offload
 from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device

@@ -12,7 +12,7 @@ from ..graph import Graph, Shape
 
 if TYPE_CHECKING:
     from ..executor import Calibration, Executor
-    from ..executor.request.offload import Offload
+    from ..executor.request.bind_request import Offload
     from ..memplan import Device, MemoryPlan
 
 

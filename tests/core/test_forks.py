@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mxlite.core.process import forks
-from mxlite.core.process.together import Together
+from mxlite.core.process.forks import Together
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 _PACKAGE = Path(forks.__file__).parents[2]

@@ -11,8 +11,8 @@ import pytest
 
 from mxlite.core import MemoryBudgetError
 from mxlite.memplan import make_plan, OFFLOADED, plan_memory, Problem, Task, Value
-from mxlite.memplan.placement.overwrite import most_overwritten
-from mxlite.memplan.remat.bound import forward_bound
+from mxlite.memplan.plan import forward_bound
+from mxlite.memplan.problem import most_overwritten
 from mxlite.memplan.remat.schedule import Runs
 from tests.memplan.exact_schedule import may_repeat, solve
 from tests.memplan.problems import random_problem, residual, several_results

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mxlite import memplan
+from mxlite.core.cached import Remembered
 from mxlite.core.disk import kept
-from mxlite.core.remembered import Remembered
 from mxlite.memplan import check, plan_memory, reorder
 from mxlite.memplan.files import cache, findings
 from mxlite.memplan.placement import arena

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.core.cached import cached_property
-from mxlite.core.remembered import Remembered
+from mxlite.core.cached import cached_property, Remembered
 from mxlite.executor.plan.lazy_steps import LazySteps
 from mxlite.memplan import plan_memory, Problem, Template
 from mxlite.memplan.remat import search

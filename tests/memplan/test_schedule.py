@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxlite.core import MemoryBudgetError
-from mxlite.core.remembered import Remembered
+from mxlite.core.cached import Remembered
 from mxlite.executor.plan.lazy_steps import LazySteps
 from mxlite.memplan import (
     check,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.core.remembered import Remembered
+from mxlite.core.cached import Remembered
 from mxlite.memplan import check, MemoryPlan, plan_memory, Problem, structure, Template
 from mxlite.memplan.remat import search
 from tests.memplan.problems import chain, random_problem, residual

@@ -7,7 +7,7 @@ from torture.planted.fault import Fault
 FAULTS = [
     Fault(
         "in-place results are matched first come, first served",
-        "mxlite/memplan/placement/overwrite.py",
+        "mxlite/memplan/problem.py",
         "                    looking.append(taken[inp])",
         "                    pass",
         "tests/memplan/test_bounds.py::test_of_all_ways_to_overwrite_inputs_the_one_that_saves_most_counts",
@@ -28,14 +28,14 @@ FAULTS = [
     ),
     Fault(
         "the bound of inference counts what is read but made by nobody before",
-        "mxlite/memplan/remat/bound.py",
+        "mxlite/memplan/plan.py",
         "if made[v] in before and not problem",
         "if not problem",
         "tests/memplan/test_bounds.py::test_no_order_of_a_small_forward_pass_needs_less",
     ),
     Fault(
         "the bound of inference overwrites what is read again",
-        "mxlite/memplan/remat/bound.py",
+        "mxlite/memplan/plan.py",
         "held.__contains__, held))",
         "held.__contains__))",
         "tests/memplan/test_bounds.py::test_what_is_read_again_later_is_not_overwritten_in_the_bound",
@@ -119,7 +119,7 @@ FAULTS = [
     ),
     Fault(
         "what is remembered grows without end",
-        "mxlite/core/remembered.py",
+        "mxlite/core/cached.py",
         "(key, value))[-self.size :]",
         "(key, value))",
         "tests/memplan/test_planning_threads.py::test_the_last_values_are_remembered_and_the_oldest_go_first",

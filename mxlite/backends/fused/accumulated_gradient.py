@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from ...graph.opdef import DType, Op, Shapes
-from ..facts import flops_of
+from ..call import flops_of
 
 
 @dataclass(frozen=True)

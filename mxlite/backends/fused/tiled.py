@@ -26,8 +26,7 @@ from typing import Any
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
-from ..call import in_turn
-from ..facts import flops_of
+from ..call import flops_of, in_turn
 from .elementwise import FusedAttrs
 from .tile_program import donors, reference_kernels, TileProgram, tuned_kernels
 

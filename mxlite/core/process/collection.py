@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .together import Together
+from .forks import Together
 
 _was_enabled = False  # before the first of the threads now inside came in
 

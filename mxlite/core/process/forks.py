@@ -1,4 +1,4 @@
-"""Locks that a forked child can take, whatever the parent's other threads were doing at the fork.
+"""Locks that a forked child can take, and scopes that threads share, whatever other threads did at the fork.
 
 A child has the memory of its parent but only the thread that forked. A lock that another thread held is held
 for ever there, by nobody. So every lock that outlives a call is made here:
@@ -87,3 +87,41 @@ def _after_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+
+
+class Together:
+    """Calls `begin()` as the first thread enters and `end()` as the last leaves, both under `lock`.
+
+    A thread may come in more than once. In a forked child only the thread that forked is still inside: where
+    it is not, `end()` is called there.
+    """
+
+    def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        self._begin, self._end = begin, end
+        self._inside: list[int] = []  # threads, one entry each time
+        self.lock = lock()
+        in_child(self._leave_alone)
+
+    @property
+    def anybody(self) -> bool:
+        """True if a thread is inside."""
+        return bool(self._inside)
+
+    def enter(self) -> None:
+        with self.lock:
+            if not self._inside:
+                self._begin()
+            self._inside.append(get_ident())
+
+    def leave(self) -> None:
+        with self.lock:
+            self._inside.remove(get_ident())
+            if not self._inside:
+                self._end()
+
+    def _leave_alone(self) -> None:
+        if self._inside:
+            me = get_ident()
+            self._inside = [each for each in self._inside if each == me]
+            if not self._inside:
+                self._end()

@@ -1,4 +1,4 @@
-"""Alternative steps of a network, differentiated and lowered when a planner requests them."""
+"""Alternative steps of a network, differentiated and lowered when a planner requests them; the chosen one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..measure.calibration import with_measured_costs
 from ..request.amp import mixed, typed
 from ..request.bind_request import BindRequest
 from ..request.infer import shapes_of_variables
-from ..request.watch import Watched, watched
+from ..request.watch import Seen, Watched, watched
 from .constants import constant_bytes
 from .lazy_steps import LazySteps
 from .lower import lower, Lowered
@@ -281,3 +281,25 @@ class Candidates:
         """The step whose plan is of `problem`."""
         tasks = (problem.whole or problem).tasks
         return next(m for m in self.made if m.train.problem.tasks is tasks)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Result of planning in `bind`, before any array exists."""
+
+    asked: Candidates
+    infer: Lowered
+    infer_plan: MemoryPlan
+    train: Lowered
+    train_plan: MemoryPlan
+    shown: tuple[Seen, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph with all shapes and types but those of mixed precision."""
+        return self.asked.inferred
+
+    @property
+    def lowered(self) -> tuple[Lowered, Lowered]:
+        """Training and inference."""
+        return self.train, self.infer

@@ -18,7 +18,7 @@ from ...backends.rewrite import Pass, Stage
 from ...graph import LOSS_SCALE, Shape
 from ...memplan import Device, MemoryPlan, Problem, reorder, structure
 from ...memplan.cost.device import DEFAULT
-from ...memplan.remat.bound import forward_bound
+from ...memplan.plan import forward_bound
 from .accumulate import accumulated
 from .constants import CONSTANTS, hoist
 from .preview import makes_late, PREVIEWS, with_previews

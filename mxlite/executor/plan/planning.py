@@ -13,10 +13,9 @@ from ...memplan import MemoryPlan
 from ..measure.trials import tried
 from ..request.adopt import adopted, is_of
 from ..request.watch import Seen
-from .candidates import Candidates
+from .candidates import Candidates, Planned
 from .lazy_steps import LazySteps
 from .lower import Lowered
-from .planned import Planned
 from .remedies import advice, Question, Refused
 
 

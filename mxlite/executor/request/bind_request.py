@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, KW_ONLY
 from typing import Any
 
-from ...core import BindError, Context, nearest, parse_bytes
+from ...core import BindError, BudgetError, Context, nearest, parse_bytes
 from ...graph import Graph, Shape, UpdateRule
 from ...memplan import Device, HostLink, STRATEGIES
 from ..plan.metrics import Counted
 from .amp import amp_dtype, LossScale
-from .offload import host_link, Offload
 from .watch import Watch
 
 Shapes = Mapping[str, Shape]
@@ -104,3 +103,22 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
         )
     assert isinstance(rule, UpdateRule)
     return rule
+
+
+Offload = int | str | HostLink | None
+"""None: no host memory. "auto": as much as helps. Bytes, or text such as "4GiB": at most so many. A HostLink
+also gives the speed of copies."""
+
+
+def host_link(offload: Offload) -> HostLink | None:
+    """The planner's form of `offload`. Raises BindError or BudgetError."""
+    if offload is None or isinstance(offload, HostLink):
+        return offload
+    if isinstance(offload, str) and offload == "auto":
+        return HostLink()
+    if isinstance(offload, bool) or not (isinstance(offload, str) or hasattr(offload, "__index__")):
+        raise BindError(f"offload must be 'auto', bytes, a HostLink or None, got {offload!r}.")
+    try:
+        return HostLink(capacity=parse_bytes(offload, "host memory of offload"))
+    except BudgetError as error:
+        raise BudgetError(f"{error} offload='auto' takes as much as helps.") from None

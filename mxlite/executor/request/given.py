@@ -15,7 +15,7 @@ from ...graph import Graph
 from ...graph.rewrite import Rewriter
 from ...ndarray import NDArray
 from ..executor import Executor
-from ..plan.planned import Planned
+from ..plan.candidates import Planned
 from ..plan.step import Key
 
 

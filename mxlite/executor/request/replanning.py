@@ -9,10 +9,9 @@ from typing import Any
 from ...graph import Graph
 from ...memplan import MemoryPlan
 from ..executor import Executor
-from ..plan.candidates import Candidates
+from ..plan.candidates import Candidates, Planned
 from ..plan.lazy_steps import LazySteps
 from ..plan.lower import Lowered
-from ..plan.planned import Planned
 from ..plan.planning import Planning
 from ..plan.step import Key
 from ..run.link import arena_bytes

@@ -11,8 +11,8 @@ from ...graph import Entry, Graph, LOSS_SCALE, Shape
 from ...graph.update import HISTORY
 from ...ndarray import NDArray
 from ..executor import Executor
+from ..plan.candidates import Planned
 from ..plan.lower import STAGING
-from ..plan.planned import Planned
 from ..plan.step import input_names, Key
 from ..run.link import link
 from .amp import typed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...core.errors import StateError
 from ...graph import Graph
 from ..executor import Executor
-from ..plan.planned import Planned
+from ..plan.candidates import Planned
 from ..plan.step import Key
 from ..run.storage import Allocator, unmade
 from .amp import typed

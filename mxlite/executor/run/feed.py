@@ -20,8 +20,8 @@ from ...core.wanted import found
 from ...engine import get_engine, Var
 from ...graph import output_name
 from ...ndarray import array, NDArray, random as nd_random
+from ..plan.candidates import Planned
 from ..plan.lower import STAGING
-from ..plan.planned import Planned
 from ..plan.step import Key
 from .class_numbers import class_numbers, ClassNumbers
 from .graph_segment import Told

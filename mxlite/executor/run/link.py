@@ -11,7 +11,7 @@ from ...graph import state_name
 from ...graph.update import MASTER
 from ...ndarray import NDArray
 from ..executor import Executor
-from ..plan.planned import Planned
+from ..plan.candidates import Planned
 from ..plan.step import Key
 from ..request.anew import Anew
 from ..request.bind_request import BindRequest

@@ -17,7 +17,7 @@ from ...core.errors import MemoryBudgetError
 from ...core.table import percent
 from ...engine import get_engine
 from ...memplan import MemoryPlan
-from ..plan.planned import Planned
+from ..plan.candidates import Planned
 from ..plan.step import Key
 from .storage import shared_blocks, unmade
 

@@ -21,7 +21,7 @@ from ..plan.lower import Lowered, staged, STAGING
 from ..plan.step import Key
 
 if TYPE_CHECKING:
-    from ..plan.planned import Planned
+    from ..plan.candidates import Planned
 
 # Kinds of arrays that have one Var for all of a program: on the CPU those that are not written one by one.
 _TOGETHER = ("optimizer",)

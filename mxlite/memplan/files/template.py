@@ -29,8 +29,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...core.cached import cached_property
-from ...core.remembered import Remembered
+from ...core.cached import cached_property, Remembered
 from ..order.order import Bytes
 from ..placement.arena import place
 from ..placement.liveness import live_ranges, LiveRange, most_live

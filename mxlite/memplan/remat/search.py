@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...core.remembered import Remembered
+from ...core.cached import Remembered
 from ..files import cache
 from ..files.template import Template
 from ..plan import make_plan, MemoryPlan, plan_within

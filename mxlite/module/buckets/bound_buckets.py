@@ -17,7 +17,7 @@ from ...core.bytesize import parse_bytes
 from ...core.errors import ArgumentError
 from ...core.wanted import found, wanted, wanted_function
 from ...executor import ExecutorGroup
-from ...executor.request.offload import Offload
+from ...executor.request.bind_request import Offload
 from ...memplan import Device, MemoryPlan
 from ...ndarray import NDArray
 from ...symbol.naming import NameManager

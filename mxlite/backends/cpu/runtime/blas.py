@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....core import config
-from ....core.process.together import Together
+from ....core.process.forks import Together
 
 _NAMES = (
     "scipy_openblas_{}_num_threads64_",

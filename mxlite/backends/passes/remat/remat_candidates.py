@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.layout import ChannelsFirst, ChannelsLast
-from ...facts import flops_of
+from ...call import flops_of
 from ...rewrite import Step
 
 SCATTERED = 8
