@@ -88,7 +88,7 @@ FAULTS = [
     Fault(
         "in a forked child threads of the parent are still inside",
         "mxlite/core/process/forks.py",
-        "        forks.in_child(self._leave_alone)\n",
+        "        in_child(self._leave_alone)\n",
         "",
         _FORKS + "test_in_a_child_only_who_forked_is_still_inside",
     ),

@@ -11,14 +11,14 @@ FAULTS = [
     Fault(
         "an update that reads what another has changed stays behind that",
         "mxlite/backends/passes/tiling/dense_updates.py",
-        " and e not in changed for e in read)",
+        " and e not in written for e in read)",
         " for e in read)",
         "tests/backends/passes/test_dense_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
     ),
     Fault(
         "an update that makes its gradient passes for no reader of its data",
-        "mxlite/backends/passes/tiling/dense_updates.py",
-        "        own = _changed(node) if node in updates else frozenset()\n",
+        "mxlite/backends/passes/tiling/fusible_updates.py",
+        "        own = changed(node) if node in updates else frozenset()\n",
         "        own = node.inputs if node in updates else frozenset()\n",
         "tests/backends/passes/test_dense_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
     ),
