@@ -29,20 +29,12 @@ def inferred(symbol, **shapes):
 
 def test_every_pass_has_one_name():
     """The names by which tests count what is covered, and by which a check names a pass at fault."""
-    assert rewrites(CPU) == (
-        "channels_last", "fold", "norm_act", "hoist_pooling", "pooled_convolutions", "inline_loss_casts",
-        "keep_gates", "inline_recurrent_casts", "chunked_cross_entropy", "cross_entropy_updates",
-        "split_gradients", "image_gradients", "norm_prologue", "inline_batch_casts",
-        "inline_convolution_casts", "inline_gradient_casts", "activation_prologue", "prologue_updates",
-        "inline_weight_casts", "dense_updates", "convolution_updates", "recurrent_updates", "sample_tiles",
-        "accumulate_gradients", "chains", "cheap_remat", "remat_at_peak", "forget_gates", "sink_results",
-        "pack", "previews", "constants",
-    )  # fmt: skip
-    assert rewrites(planning_backend()) == (
-        "channels_last", "fold", "norm_act", "hoist_pooling", "inline_recurrent_casts", "split_gradients",
-        "inline_gradient_casts", "dense_epilogue", "accumulate_gradients", "add_epilogue", "chains",
-        "group_casts", "group_updates", "remat_at_peak", "split_norm_statistics", "sink_results", "constants",
-    )  # fmt: skip
+    for backend in (CPU, planning_backend()):
+        names = rewrites(backend)
+        assert len(set(names)) == len(names)
+        listed = {p.name for pipeline in (backend.optimize(), backend.low_memory()) for p in pipeline.passes}
+        assert set(names) == listed | {"constants"} | ({"previews"} & set(names))
+        assert names.index("split_gradients") < names.index("accumulate_gradients") < names.index("constants")
 
 
 def test_an_observer_sees_every_pass_that_runs():
