@@ -102,8 +102,8 @@ def _group(kernel: FunctionType, parameter: inspect.Parameter) -> Any:
 _read: weakref.WeakKeyDictionary[CodeType, _Parameters] = weakref.WeakKeyDictionary()
 
 
-def grouped(kernel: Callable[..., Any]) -> Grouped:
-    """`kernel` with a parameter for each field of its named tuples; a `def` that runs often is read once."""
+def grouped(kernel: Callable[..., Any]) -> Any:
+    """`kernel` as a `Grouped`, with a parameter for each field of its named tuples. A `def` is read once."""
     assert isinstance(kernel, FunctionType)
     parameters = _read.get(kernel.__code__)
     if parameters is None:

@@ -192,9 +192,9 @@ class _Function:
             else:
                 self.arrays[name] = value
         stores = (n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        for name in stores:
-            if name.id not in self.variables:
-                self.variables[name.id] = self.at.alloca(self.int)
+        for store in stores:
+            if store.id not in self.variables:
+                self.variables[store.id] = self.at.alloca(self.int)
         self.body(self.tree.body)
         if not self.at.block.is_terminated:
             self.at.ret(self.int(0))

@@ -151,7 +151,7 @@ class NormAct(BatchNorm):
 
     @staticmethod
     @grouped
-    def backward(  # type: ignore[override]
+    def backward(
         xp: Any,
         a: Any,
         d_out: Any,

@@ -108,7 +108,7 @@ class NormActLine(NormAct):
 
     @staticmethod
     @grouped
-    def forward(  # type: ignore[override]
+    def forward(
         xp: Any,
         a: Any,
         data: Any,
@@ -131,7 +131,7 @@ class NormActLine(NormAct):
 
     @staticmethod
     @grouped
-    def backward(  # type: ignore[override]
+    def backward(
         xp: Any,
         a: Any,
         d_out: Any,

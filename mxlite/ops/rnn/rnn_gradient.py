@@ -57,8 +57,9 @@ def run_of(
     cells: Any, heads: Any, wanted: Any, work: Any, rng: Any, gates: Any = None, d_gates: Any = None,
 ) -> None:  # fmt: skip
     """`run_backward` with arrays that are in no groups."""
+    state, state_cell = states
     run_backward(
-        xp, a, s, RnnInputs(data, parameters, *states, lengths), RnnKept(out, layers, cells),
+        xp, a, s, RnnInputs(data, parameters, state, state_cell, lengths), RnnKept(out, layers, cells),
         RnnHeads(*heads), RnnGradients(*wanted), work, rng, gates, d_gates,
     )  # fmt: skip
 
