@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from ..core.errors import DefinitionError
+from ..core.errors import ArgumentError, DefinitionError
 
 
 class Grouped:
@@ -43,7 +43,9 @@ class Grouped:
         """Arguments of `kernel` by name, from those that a caller gives in order and by name."""
         names = self._parameters.names
         if len(given) > len(names) or not rest.keys().isdisjoint(names[: len(given)]):
-            raise TypeError(f"{self.__qualname__}() takes {names} once each, got {len(given)} and {[*rest]}.")
+            raise ArgumentError(
+                f"{self.__qualname__}() takes {names} once each, got {len(given)} and {[*rest]}."
+            )
         have = {**dict(zip(names, given)), **rest}
         made = {
             name: group(**{f: have.pop(f) for f in group._fields if f in have})
