@@ -21,6 +21,7 @@ import numpy as np
 
 from ..core import host_memory, MissingMethodError, OutOfMemoryError
 from ..engine import Var
+from ..graph.grouped import Grouped
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
@@ -43,6 +44,13 @@ they begin at pages. An arena that begins at a page, too, makes some networks sl
 
 
 Run = Callable[[], None]
+
+
+def plain_link(run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
+    """The call of a kernel that is not connected: `run` and its arguments, in groups if it takes them so."""
+    if isinstance(run, Grouped):
+        return partial(run.kernel, xp, a, **run.arranged(inputs, rest))
+    return partial(run, xp, a, *inputs, **rest)
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ class ChosenKernel:
     workspace: int
     name: str
     signature: Signature
-    link: Callable[..., Run] = partial
+    link: Callable[..., Run] = plain_link
     seconds: Callable[[Device], float] | None = None
     is_reference: bool = False
     always: tuple[str, ...] = ()

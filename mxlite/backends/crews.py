@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from .base import Backend, ChosenKernel
+from .base import Backend, ChosenKernel, plain_link
 
 NOTABLE = 8
 """A kernel's scratch matters if it is at least 1 / NOTABLE of its arrays."""
@@ -64,7 +63,7 @@ class Crews:
 
     def _chosen(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
         kernel = self._kernel(request, self.most)
-        if self.most == 1 or kernel.link is partial or kernel.workspace * NOTABLE <= nbytes:
+        if self.most == 1 or kernel.link is plain_link or kernel.workspace * NOTABLE <= nbytes:
             return Crew(kernel, self.most)
         useful = max(2, int(max(nbytes, flops / FLOPS_PER_BYTE)) // PER_THREAD)
         counts = [1 << i for i in reversed(range((self.most - 1).bit_length()))]

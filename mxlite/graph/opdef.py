@@ -22,6 +22,9 @@ An output that nobody reads is None, and the kernel skips it. An optional input 
 <services...>)` where a need is an input's name, an output's name, or `d_<output>`. Exactly those arrays
 stay alive until then. `d_<output>` is None where no gradient arrives (it counts as zero); at least one does.
 
+**Groups.** A kernel of many arrays takes them in named tuples, `forward(xp, a, x: Inputs, *, made: Results)`,
+with `@grouped` (`grouped.py`): to its callers, and to this file, it has a parameter for each field.
+
 **Variadic operators** (`variadic = "args"`): the inputs are `arg0, arg1, ...`, as many as
 `a.num_args`; `forward(xp, a, *args, out)`; `backward(..., *, d_args)` gets a tuple.
 **Variable outputs** (`variadic_outputs = "outs"`): `forward(xp, a, data, *, outs)` gets a tuple, and a need

@@ -5,6 +5,10 @@ assign, loop with `while`, branch, and call one another. Such functions also run
 the same results; the compiler only makes them faster, thirty times and more. Integers have 64 bits here, so
 callers keep their numbers below 2**62; there is no bounds check, and no division but `>>` and, for numbers
 that are not negative, `%`.
+
+A parameter may be a *record*, a NamedTuple of integers and arrays, whose fields are read as `r.name` and
+`r.name[i]`. It is passed on as `r`, or made for a call as `f(Record(r.name, i))`; its fields are never
+assigned. Machine code knows no records: it has a parameter for each field, and Python calls it with those.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ from __future__ import annotations
 import ast
 import ctypes
 import inspect
+import sys
 import textwrap
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +55,7 @@ def all_compiled(functions: Sequence[Callable[..., int]]) -> list[Callable[..., 
     if not native.available():
         return None
     # Generating LLVM's text takes longer than loading the object code: the cache is keyed by our own source.
-    files = dict.fromkeys([__file__, *(f.__code__.co_filename for f in functions)])
+    files = dict.fromkeys([__file__, *(name for f in functions for name in _files(f))])
     question = "\0".join([*(Path(name).read_text() for name in files), *(f.__name__ for f in functions)])
     code = native.load_made(question, lambda: _module(functions), passes=2)
     return [_callable(code, function) for function in functions]
@@ -64,18 +70,42 @@ def _module(functions: Sequence[Callable[..., int]]) -> str:
     for function in functions:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         assert isinstance(tree, ast.FunctionDef)
-        _Function(ir, module, tree, known).build()
+        _Function(ir, module, tree, function, known).build()
     return str(module)
+
+
+def _files(function: Callable[..., int]) -> Iterator[str]:
+    """The files that say what a function and its records are."""
+    yield function.__code__.co_filename
+    for _, record in _parameters(function):
+        if record is not None:
+            yield str(sys.modules[record.__module__].__file__)
+
+
+def plain(function: Callable[..., int]) -> Callable[..., int]:
+    """`function` uncompiled, called as its machine code is: with the fields of records one by one."""
+    records = [record for _, record in _parameters(function)]
+    if not any(records):
+        return function
+
+    count = len(_arrays(function))
+
+    def run(*args: Any) -> int:
+        assert len(args) == count
+        given = iter(args)
+        return function(*(next(given) if r is None else r(*islice(given, len(r._fields))) for r in records))
+
+    return run
 
 
 def interpreted(function: Callable[..., int]) -> Callable[..., int]:
     """`function` uncompiled, with the calling convention of compiled code; lists are allowed as arrays."""
-    arrays = _arrays(function)
+    arrays, call = _arrays(function), plain(function)
 
     def run(*args: Any) -> int:
         given = [value.array if type(value) is Fixed else value for value in args]
         lists = [value.tolist() if array else value for value, array in zip(given, arrays, strict=True)]
-        result = function(*lists)
+        result = call(*lists)
         for value, array, after in zip(given, arrays, lists):
             if array and value.flags.writeable:
                 value[:] = after
@@ -103,24 +133,51 @@ def _address(array: Any) -> int:
     return int(array.ctypes.data)
 
 
+def _parameters(function: Callable[..., int]) -> list[tuple[str, Any]]:
+    """Each parameter and the class of its record, None for integers and arrays."""
+    kinds = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+    return [(name, _record(function, kind)) for name, kind in kinds.items()]
+
+
+def _record(function: Callable[..., int], kind: str) -> Any:
+    """The record class that is called `kind` in the file of `function`, or None."""
+    found = function.__globals__.get(kind)
+    return (
+        found if isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields") else None
+    )
+
+
+def _names(parameter: str, record: Any) -> list[str]:
+    """The parameters of machine code: one, or one for each field."""
+    return [parameter] if record is None else [f"{parameter}.{field}" for field in record._fields]
+
+
 def _arrays(function: Callable[..., int]) -> list[bool]:
-    """True for each parameter that is an array; annotations are text here, as in all of this package."""
-    return [kind == "Ints" for name, kind in function.__annotations__.items() if name != "return"]
-
-
-def _is_array(parameter: ast.arg) -> bool:
-    return isinstance(parameter.annotation, ast.Name) and parameter.annotation.id == "Ints"
+    """True for each parameter of machine code that is an array."""
+    found = []
+    for name, record in _parameters(function):
+        kinds = [function.__annotations__[name]] if record is None else record.__annotations__.values()
+        for kind in kinds:  # texts, as in all of this package; NamedTuple wraps them
+            text = getattr(kind, "__forward_arg__", kind)
+            if text not in ("int", "Ints"):
+                raise NotImplementedError(f"{function.__name__}: {name} is of {text}, not int or Ints.")
+            found.append(text == "Ints")
+    return found
 
 
 class _Function:
     """Translation of one function from its syntax tree to LLVM."""
 
-    def __init__(self, ir: Any, module: Any, tree: ast.FunctionDef, known: dict[str, Any]) -> None:
-        self.ir, self.tree, self.known = ir, tree, known
+    def __init__(
+        self, ir: Any, module: Any, tree: ast.FunctionDef, source: Callable[..., int], known: dict[str, Any]
+    ) -> None:
+        self.ir, self.tree, self.source, self.known = ir, tree, source, known
+        self.parameters = _parameters(source)
+        self.records = {name: record for name, record in self.parameters if record is not None}
         self.int, self.bit = ir.IntType(64), ir.IntType(1)
-        kinds = [self.int.as_pointer() if _is_array(a) else self.int for a in tree.args.args]
+        kinds = [self.int.as_pointer() if array else self.int for array in _arrays(source)]
         self.function = ir.Function(module, ir.FunctionType(self.int, kinds), tree.name)
-        known[tree.name] = self.function
+        known[tree.name] = self.function, self.parameters
         self.arrays: dict[str, Any] = {}
         self.variables: dict[str, Any] = {}
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
@@ -128,15 +185,16 @@ class _Function:
 
     def build(self) -> None:
         self.at = self.ir.IRBuilder(self.function.append_basic_block())
-        for arg, value in zip(self.tree.args.args, self.function.args):
+        names = [n for parameter in self.parameters for n in _names(*parameter)]
+        for name, value in zip(names, self.function.args, strict=True):
             if value.type == self.int:
-                self.assign(arg.arg, value)
+                self.assign(name, value)
             else:
-                self.arrays[arg.arg] = value
+                self.arrays[name] = value
         stores = (n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        for name in stores:
-            if name.id not in self.variables:
-                self.variables[name.id] = self.at.alloca(self.int)
+        for store in stores:
+            if store.id not in self.variables:
+                self.variables[store.id] = self.at.alloca(self.int)
         self.body(self.tree.body)
         if not self.at.block.is_terminated:
             self.at.ret(self.int(0))
@@ -196,13 +254,24 @@ class _Function:
 
     def place(self, target: ast.expr) -> Any:
         match target:
-            case ast.Name(id=name):
-                return self.variables[name]
-            case ast.Subscript(value=ast.Name(id=name), slice=index):
-                return self.at.gep(self.arrays[name], [self.number(index)])
+            case ast.Subscript(value=array, slice=index) if self.name(array) in self.arrays:
+                return self.at.gep(self.arrays[self.name(array)], [self.number(index)])
+        if self.name(target) in self.variables:
+            return self.variables[self.name(target)]
         raise NotImplementedError(ast.unparse(target))
 
+    def name(self, e: ast.expr) -> str:
+        """The name of a variable or of a record's field; no name of others."""
+        match e:
+            case ast.Name(id=name):
+                return name
+            case ast.Attribute(value=ast.Name(id=record), attr=field):
+                return f"{record}.{field}"
+        return ""
+
     def store(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Attribute) or self.name(target) in self.records:
+            raise NotImplementedError(f"{ast.unparse(target)} = ...: records do not change.")
         self.at.store(value, self.place(target))
 
     def load(self, target: ast.expr) -> Any:
@@ -233,13 +302,29 @@ class _Function:
             case ast.Call(func=ast.Attribute(value=value, attr="bit_length"), args=[]):
                 return self.at.sub(self.int(64), self.at.ctlz(self.number(value), self.bit(0)))
             case ast.Call(func=ast.Name(id=name), args=args):
-                called = self.known[name]
-                given = [
-                    self.arrays[a.id] if isinstance(a, ast.Name) and a.id in self.arrays else self.number(a)
-                    for a in args
-                ]
+                called, parameters = self.known[name]
+                given = []
+                for (_, record), a in zip(parameters, args, strict=True):
+                    given += [self.argument(a)] if record is None else self.fields(record, a)
                 return self.at.call(called, given)
         return self.load(e)
+
+    def argument(self, e: ast.expr) -> Any:
+        """An integer or an array that is passed to a function."""
+        return self.arrays[self.name(e)] if self.name(e) in self.arrays else self.number(e)
+
+    def fields(self, record: Any, e: ast.expr) -> list[Any]:
+        """The fields of a record that is passed to a function: a parameter, or one made for the call."""
+        match e:
+            case ast.Name(id=name) if self.records.get(name) is record:
+                return [self.field(n) for n in _names(name, record)]
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if len(args) == len(record._fields):
+                if _record(self.source, name) is record:
+                    return [self.argument(a) for a in args]
+        raise NotImplementedError(f"{ast.unparse(e)}, which must be a {record.__name__}.")
+
+    def field(self, name: str) -> Any:
+        return self.arrays[name] if name in self.arrays else self.at.load(self.variables[name], typ=self.int)
 
     def condition(self, e: ast.expr, yes: Any, no: Any) -> None:
         """Branch to block `yes` or `no`; `and` and `or` evaluate no more than Python would."""

@@ -12,7 +12,7 @@ import pytest
 
 from mxlite.core import SearchLimitError
 from mxlite.memplan import find_cuts, LiveRange, make_plan, partial, place
-from mxlite.memplan.compiled import compiled, Ints
+from mxlite.memplan.compiled import compiled, Ints, plain
 from mxlite.memplan.placement import arena, exact, fullest, gaps, packing, stacking
 from tests.memplan.problems import residual
 
@@ -406,7 +406,7 @@ def test_the_lowest_gap_is_found_whatever_lies_around_it(way, monkeypatch):
         pytest.importorskip("llvmlite")
     else:
         monkeypatch.setattr(
-            gaps, "machine_code", lambda: None if way == "a tree of lists" else stacking.stack
+            gaps, "machine_code", lambda: None if way == "a tree of lists" else plain(stacking.stack)
         )
     monkeypatch.setattr(gaps, "POOL", 1)  # a pool that has to grow
     for seed in range(60):

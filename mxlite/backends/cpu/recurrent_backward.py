@@ -12,6 +12,7 @@ from typing import Any
 
 from ...core.dtype import as_dtype, float32
 from ...graph.opdef import DType
+from ...ops.rnn.rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept
 from ...ops.rnn.rnn_layout import split, Weights
 from ...ops.rnn.rnn_run import between, Pieces
 from ...ops.scratch import carve, scratch_bytes
@@ -121,10 +122,21 @@ class BackwardLayers(Layers):
     # -- calls -----------------------------------------------------------------------------------------
 
     def connect(
-        self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, layers: Any, cells: Any,
-        gates: Any, heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None, d_biases: Any = None,
-    ) -> Run:  # fmt: skip
-        """The calls of the whole pass, see `run_of`; d_gates may alias gates."""
+        self,
+        xp: Any,
+        given: RnnInputs,
+        kept: RnnKept,
+        gates: Any,
+        heads: RnnHeads,
+        wanted: RnnGradients,
+        work: Any,
+        rng: Any,
+        d_gates: Any = None,
+        d_biases: Any = None,
+    ) -> Run:
+        """The calls of the whole pass, see `run_backward`; d_gates may alias gates."""
+        data, parameters, *states, ends = given
+        out, layers, cells = kept
         s = self.s
         pieces = self.pieces()
         self.have = have = dict(zip(pieces, carve(work, pieces.values())))

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core.dtype import float32
 from ...graph.opdef import DType
+from ...ops.rnn.rnn_arrays import RnnInputs, RnnResults
 from ...ops.rnn.rnn_layout import Sizes, split
 from ...ops.rnn.rnn_run import between, drop_start, Pieces
 from ...ops.scratch import carve, scratch_bytes
@@ -163,11 +164,10 @@ class ForwardLayers(Layers):
     def work_bytes(self) -> int:
         return scratch_bytes(self.pieces().values())
 
-    def connect(
-        self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, last: Any, layers: Any,
-        cells: Any, gates: Any, work: Any, rng: Any,
-    ) -> Run:  # fmt: skip
+    def connect(self, xp: Any, given: RnnInputs, filled: RnnResults, gates: Any, work: Any, rng: Any) -> Run:
         """The calls of the whole pass, see `run_forward`; `gates`: (passes, T, B, columns), or None."""
+        data, parameters, *states, ends = given
+        out, *last, layers, cells = filled
         s, a, form = self.s, self.a, self.form
         pieces = self.pieces()
         have = dict(zip(pieces, carve(work, pieces.values())))

@@ -20,7 +20,7 @@ from math import gcd
 import numpy as np
 
 from ...core.errors import SearchLimitError
-from ..compiled import compiled, Ints
+from ..compiled import compiled, Ints, plain
 from ..problem import padded
 from .liveness import LiveRange
 from .packing import FOUND, IMPOSSIBLE, NO_ROOM, PARTS, search
@@ -232,7 +232,7 @@ class _Run:
     def __call__(self, rank: list[int], limit: int, capacity: int) -> tuple[int, int]:
         """Run one start; return its answer and the number of buffers it placed."""
         n = len(self.sections.size)
-        call: Callable[..., int] = self.machine or search
+        call: Callable[..., int] = self.machine or plain(search)
         ranks, blamed = self.kind(rank), self.kind(self.blame)
         while True:
             state, span = self.zeros(4 * n), self.zeros(3)

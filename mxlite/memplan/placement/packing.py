@@ -12,9 +12,30 @@ the buffer begins above the lowest top that any blocker can have.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..compiled import Ints
 
 IMPOSSIBLE, FOUND, LIMIT, NO_ROOM = 0, 1, 2, 3
+
+
+class Buffers(NamedTuple):
+    """The buffers, and the bytes that they must fit in: sizes, and the sections in which each lives."""
+
+    n: int
+    capacity: int
+    size: Ints
+    first: Ints
+    last: Ints
+
+
+class Lives(NamedTuple):
+    """The buffers of each section, and those that live with each buffer."""
+
+    member_at: Ints
+    members: Ints
+    neighbour_at: Ints
+    neighbours: Ints
 
 
 def put(state: Ints, trail: Ints, index: int, value: int) -> int:
@@ -47,20 +68,9 @@ def widen(span: Ints, first: int, last: int) -> int:
 
 
 def look_at_section(
-    n: int,
-    capacity: int,
-    size: Ints,
-    first: Ints,
-    last: Ints,
-    begin: int,
-    end: int,
-    members: Ints,
-    state: Ints,
-    trail: Ints,
-    span: Ints,
-    order: Ints,
+    b: Buffers, begin: int, end: int, members: Ints, state: Ints, trail: Ints, span: Ints, order: Ints,
     blame: Ints,
-) -> int:
+) -> int:  # fmt: skip
     """1 if the unplaced buffers of one section cannot all fit; raises `low` of those that cannot be lowest.
 
     They are jobs of one machine, ready at `low` and due at the capacity: all that begin at t or above
@@ -71,8 +81,8 @@ def look_at_section(
     while begin < end:
         k = members[begin]
         begin += 1
-        if state[3 * n + k] == 0:
-            total += size[k]
+        if state[3 * b.n + k] == 0:
+            total += b.size[k]
             i = count
             while i > 0 and state[order[i - 1]] < state[k]:
                 order[i] = order[i - 1]
@@ -82,35 +92,31 @@ def look_at_section(
     load = 0
     i = 0
     while i < count:
-        load += size[order[i]]
-        if state[order[i]] + load > capacity:
+        load += b.size[order[i]]
+        if state[order[i]] + load > b.capacity:
             while i >= 0:
                 blame[order[i]] += 1
                 i -= 1
             return 1
         i += 1
     # The lowest buffer has all the others above it; the rest begin where the first of these can end.
-    lowest = 2 * capacity
+    lowest = 2 * b.capacity
     i = count - 1
-    while i >= 0 and state[order[i]] + total <= capacity:
-        if state[order[i]] + size[order[i]] < lowest:
-            lowest = state[order[i]] + size[order[i]]
+    while i >= 0 and state[order[i]] + total <= b.capacity:
+        if state[order[i]] + b.size[order[i]] < lowest:
+            lowest = state[order[i]] + b.size[order[i]]
         i -= 1
     while i >= 0:
         k = order[i]
         if state[k] < lowest:
             put(state, trail, k, lowest)
-            widen(span, first[k], last[k])
+            widen(span, b.first[k], b.last[k])
         i -= 1
     return 0
 
 
 def look_at_debts(
-    n: int,
-    capacity: int,
-    size: Ints,
-    first: Ints,
-    last: Ints,
+    b: Buffers,
     neighbour_at: Ints,
     neighbours: Ints,
     begin: int,
@@ -123,23 +129,23 @@ def look_at_debts(
     """1 if a buffer in debt has no blocker left; raises `low` of the others above a blocker."""
     j = begin
     while j < end:
-        if state[3 * n + j] == 0 and (state[2 * n + j] > 0 or state[j] > state[n + j]):
-            if state[2 * n + j] == 0:
-                put(state, trail, 2 * n + j, state[n + j] + size[j])
-            debt = state[2 * n + j]
-            lowest = 2 * capacity
+        if state[3 * b.n + j] == 0 and (state[2 * b.n + j] > 0 or state[j] > state[b.n + j]):
+            if state[2 * b.n + j] == 0:
+                put(state, trail, 2 * b.n + j, state[b.n + j] + b.size[j])
+            debt = state[2 * b.n + j]
+            lowest = 2 * b.capacity
             at = neighbour_at[j]
             while at < neighbour_at[j + 1]:
                 k = neighbours[at]
-                if state[3 * n + k] == 0 and state[k] < debt and state[k] + size[k] < lowest:
-                    lowest = state[k] + size[k]
+                if state[3 * b.n + k] == 0 and state[k] < debt and state[k] + b.size[k] < lowest:
+                    lowest = state[k] + b.size[k]
                 at += 1
-            if lowest + size[j] > capacity:
+            if lowest + b.size[j] > b.capacity:
                 blame[j] += 1
                 return 1
             if lowest > state[j]:
                 put(state, trail, j, lowest)
-                widen(span, first[j], last[j])
+                widen(span, b.first[j], b.last[j])
         j += 1
     return 0
 
@@ -202,26 +208,9 @@ def split(n: int, begin: int, end: int, first: Ints, last: Ints, state: Ints, ag
 
 
 def search(
-    n: int,
-    capacity: int,
-    size: Ints,
-    first: Ints,
-    last: Ints,
-    member_at: Ints,
-    members: Ints,
-    neighbour_at: Ints,
-    neighbours: Ints,
-    rank: Ints,
-    limit: int,
-    state: Ints,
-    trail: Ints,
-    room: int,
-    choices: Ints,
-    agenda: Ints,
-    order: Ints,
-    blame: Ints,
-    span: Ints,
-) -> int:
+    b: Buffers, lives: Lives, rank: Ints, limit: int, state: Ints, trail: Ints, room: int, choices: Ints,
+    agenda: Ints, order: Ints, blame: Ints, span: Ints,
+) -> int:  # fmt: skip
     """Depth-first search: among buffers that can lie lowest, the first in `rank` is put on its base or not.
 
     The agenda is a list of parts that share no section: (first buffer, end, choices when it was begun,
@@ -231,7 +220,7 @@ def search(
     part = 0
     made = 1
     agenda[0] = 0
-    agenda[1] = n
+    agenda[1] = b.n
     agenda[2] = 0
     agenda[3] = -1
     chosen = 0
@@ -247,8 +236,8 @@ def search(
             part = choices[4 * chosen + 1]
             made = choices[4 * chosen + 2]
             j = choices[4 * chosen + 3]
-            put(state, trail, 2 * n + j, state[n + j] + size[j])
-            widen(span, first[j], last[j])
+            put(state, trail, 2 * b.n + j, state[b.n + j] + b.size[j])
+            widen(span, b.first[j], b.last[j])
             failed = 0
         while failed == 0:
             if trail[0] + room > trail[1]:
@@ -256,50 +245,28 @@ def search(
                 return 3
             s = span[0]
             stop = span[1]
-            span[0] = n
+            span[0] = b.n
             span[1] = -1
             while s <= stop and failed == 0:
                 failed = look_at_section(
-                    n,
-                    capacity,
-                    size,
-                    first,
-                    last,
-                    member_at[s],
-                    member_at[s + 1],
-                    members,
-                    state,
-                    trail,
-                    span,
-                    order,
+                    b, lives.member_at[s], lives.member_at[s + 1], lives.members, state, trail, span, order,
                     blame,
-                )
+                )  # fmt: skip
                 s += 1
             if failed == 0:
                 failed = look_at_debts(
-                    n,
-                    capacity,
-                    size,
-                    first,
-                    last,
-                    neighbour_at,
-                    neighbours,
-                    agenda[4 * part],
-                    agenda[4 * part + 1],
-                    state,
-                    trail,
-                    span,
-                    blame,
-                )
+                    b, lives.neighbour_at, lives.neighbours, agenda[4 * part], agenda[4 * part + 1], state,
+                    trail, span, blame,
+                )  # fmt: skip
             if span[1] < 0:
                 break
         if failed == 1:
-            span[0] = n
+            span[0] = b.n
             span[1] = -1
             continue
         parts = 0
         while parts != 1:
-            parts = split(n, agenda[4 * part], agenda[4 * part + 1], first, last, state, agenda, made)
+            parts = split(b.n, agenda[4 * part], agenda[4 * part + 1], b.first, b.last, state, agenda, made)
             if parts == 0:
                 chosen = agenda[4 * part + 2]
                 part = agenda[4 * part + 3]
@@ -317,7 +284,7 @@ def search(
         j = -1
         k = agenda[4 * part]
         while k < agenda[4 * part + 1]:
-            if state[3 * n + k] == 0 and state[2 * n + k] == 0 and state[k] == state[n + k]:
+            if state[3 * b.n + k] == 0 and state[2 * b.n + k] == 0 and state[k] == state[b.n + k]:
                 if j < 0 or state[k] < state[j] or (state[k] == state[j] and rank[k] < rank[j]):
                     j = k
             k += 1
@@ -330,7 +297,7 @@ def search(
         choices[4 * chosen + 2] = made
         choices[4 * chosen + 3] = j
         chosen += 1
-        lay(n, j, size, first, last, neighbour_at, neighbours, state, trail, span)
+        lay(b.n, j, b.size, b.first, b.last, lives.neighbour_at, lives.neighbours, state, trail, span)
 
 
 PARTS = (put, undo, widen, look_at_section, look_at_debts, lay, split, search)

@@ -8,9 +8,19 @@ taken.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..compiled import Ints
 
 NO_ROOM = -1  # the functions below are compiled without this file's globals
+
+
+class Ranges(NamedTuple):
+    """Moments [start, stop) and bytes of each range."""
+
+    start: Ints
+    stop: Ints
+    size: Ints
 
 
 def add(pool: Ints, at: Ints, count: Ints, room: Ints, left: Ints, row: int, low: int, high: int) -> int:
@@ -165,21 +175,9 @@ def lowest(
 
 
 def stack(
-    leaves: int,
-    number: int,
-    order: Ints,
-    start: Ints,
-    stop: Ints,
-    size: Ints,
-    offsets: Ints,
-    pool: Ints,
-    at: Ints,
-    count: Ints,
-    room: Ints,
-    left: Ints,
-    rows: Ints,
-    cursor: Ints,
-) -> int:
+    leaves: int, number: int, order: Ints, r: Ranges, offsets: Ints, pool: Ints, at: Ints, count: Ints,
+    room: Ints, left: Ints, rows: Ints, cursor: Ints,
+) -> int:  # fmt: skip
     """Fill `offsets` in the given order; return the highest top, or NO_ROOM if the pool is too small."""
     row = 0
     while row < 4 * leaves:
@@ -193,13 +191,16 @@ def stack(
     while k < number:
         i = order[k]
         offset = 0
-        if size[i] > 0:
-            offset = lowest(pool, at, count, rows, cursor, leaves, start[i], stop[i], size[i])
-            if take(pool, at, count, room, left, leaves, start[i], stop[i], offset, offset + size[i]) < 0:
+        if r.size[i] > 0:
+            offset = lowest(pool, at, count, rows, cursor, leaves, r.start[i], r.stop[i], r.size[i])
+            if (
+                take(pool, at, count, room, left, leaves, r.start[i], r.stop[i], offset, offset + r.size[i])
+                < 0
+            ):
                 return -1
         offsets[i] = offset
-        if offset + size[i] > top:
-            top = offset + size[i]
+        if offset + r.size[i] > top:
+            top = offset + r.size[i]
         k += 1
     return top
 

@@ -19,24 +19,76 @@ are concatenated in one array: that of task u starts at reader_first[u]. A **spa
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..compiled import Ints
 
 NO_ROOM = -1  # the functions below are compiled without this file's globals
 
 
-def settle(
-    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
-    asked: Ints, allowed: Ints, pinned: Ints, held: Ints, runs: Ints, base: int, changed: Ints,
-) -> int:  # fmt: skip
+class Tables(NamedTuple):
+    """The problem: tasks, numbers in a row, the bits of one; readers and inputs of tasks, and their rows."""
+
+    number: int
+    words: int
+    ones: int
+    reader_first: Ints
+    reader: Ints
+    input_first: Ints
+    inputs: Ints
+    asked: Ints
+    allowed: Ints
+    pinned: Ints
+
+
+class Places(NamedTuple):
+    """The place of each stage in a row."""
+
+    word: Ints
+    place: Ints
+    upto: Ints
+
+
+class States(NamedTuple):
+    """States, one after another."""
+
+    held: Ints
+    runs: Ints
+
+
+class State(NamedTuple):
+    """One of them, whose rows begin at `base`."""
+
+    held: Ints
+    runs: Ints
+    base: int
+
+
+class Scratch(NamedTuple):
+    """Work arrays: a mark for each task, and a state."""
+
+    changed: Ints
+    tried: Ints
+    tried_runs: Ints
+
+
+class Listing(NamedTuple):
+    """A list of changes, and their spans."""
+
+    ways: Ints
+    span_first: Ints
+    spans: Ints
+
+
+def settle(t: Tables, s: State, changed: Ints) -> int:
     """Update which of the `changed` tasks are recomputed, and propagate to tasks whose readers' runs change.
 
     Held intervals of a task are first cut down to those that are read: each interval ends with its
     last read. Adding the reads to the bits carries from each read to the beginning of its interval, and
     so marks these bits. `changed` is all 0 at the end.
     """
-    width = ones.bit_length()
-    u = number
+    width = t.ones.bit_length()
+    u = t.number
     while u > 0:
         u -= 1
         if changed[u] == 1:
@@ -44,30 +96,30 @@ def settle(
             carry = 0
             behind = 0  # 1 if it is held in the stage after this number's
             differs = 0
-            w = words
+            w = t.words
             while w > 0:
                 w -= 1
-                at = u * words + w
-                used = asked[at]
-                r = reader_first[u]
-                while r < reader_first[u + 1]:
-                    used |= runs[base + reader[r] * words + w]
+                at = u * t.words + w
+                used = t.asked[at]
+                r = t.reader_first[u]
+                while r < t.reader_first[u + 1]:
+                    used |= s.runs[s.base + t.reader[r] * t.words + w]
                     r += 1
-                bits = held[base + at] & allowed[at] | pinned[at]
+                bits = s.held[s.base + at] & t.allowed[at] | t.pinned[at]
                 reads = used & bits
                 total = bits + reads + carry
                 carry = total >> width
                 bits &= total ^ bits | reads
-                again = (used | bits << 1 | behind) & (bits ^ ones) & ones
+                again = (used | bits << 1 | behind) & (bits ^ t.ones) & t.ones
                 behind = bits >> width - 1
-                held[base + at] = bits
-                if runs[base + at] != again:
-                    runs[base + at] = again
+                s.held[s.base + at] = bits
+                if s.runs[s.base + at] != again:
+                    s.runs[s.base + at] = again
                     differs = 1
             if differs == 1:
-                i = input_first[u]
-                while i < input_first[u + 1]:
-                    changed[inputs[i]] = 1
+                i = t.input_first[u]
+                while i < t.input_first[u + 1]:
+                    changed[t.inputs[i]] = 1
                     i += 1
     return 0
 
@@ -140,25 +192,18 @@ def put(spans: Ints, at: int, task: int, first: int, last: int, on: int) -> int:
     return 0
 
 
-def apply(
-    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
-    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, held: Ints, runs: Ints,
-    base: int, changed: Ints, spans: Ints, first: int, end: int,
-) -> int:  # fmt: skip
+def apply(t: Tables, p: Places, s: State, changed: Ints, spans: Ints, first: int, end: int) -> int:
     """Change a state by spans[first:end]."""
     i = first
     while i < end:
         u = spans[4 * i]
         changed[u] = 1
         hold(
-            ones, word, place, upto, held, base + u * words, spans[4 * i + 1], spans[4 * i + 2],
+            t.ones, p.word, p.place, p.upto, s.held, s.base + u * t.words, spans[4 * i + 1], spans[4 * i + 2],
             spans[4 * i + 3],
         )  # fmt: skip
         i += 1
-    settle(
-        number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned, held, runs,
-        base, changed,
-    )  # fmt: skip
+    settle(t, s, changed)
     return 0
 
 
@@ -195,10 +240,8 @@ def events_of(
 
 
 def change(
-    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
-    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, held: Ints,
-    runs: Ints, base: int, changed: Ints, tried: Ints, tried_runs: Ints, u: int, before: int, event: int,
-    kind: int, spans: Ints, at: int,
+    t: Tables, p: Places, own: Ints, s: State, z: Scratch, u: int, before: int, event: int, kind: int,
+    spans: Ints, at: int,
 ) -> int:  # fmt: skip
     """Write the change of task u at `event`, the successor of event `before`, to spans[at:]: at most one span
     more than there are tasks. Returns the number of spans; 0 if there is no such change.
@@ -208,58 +251,56 @@ def change(
     holding the result since it was last live; with kind 1 it runs earlier, where all its inputs were last
     live. `own` are the numbers of the tasks.
     """
-    width = ones.bit_length()
-    row = u * words
-    if held[base + row + word[event]] & place[event] != 0:
-        w = word[before + 1]
-        while w <= word[event]:
-            if pinned[row + w] & span_bits(ones, word, place, upto, before + 1, event, w) != 0:
+    width = t.ones.bit_length()
+    row = u * t.words
+    if s.held[s.base + row + p.word[event]] & p.place[event] != 0:
+        w = p.word[before + 1]
+        while w <= p.word[event]:
+            if t.pinned[row + w] & span_bits(t.ones, p.word, p.place, p.upto, before + 1, event, w) != 0:
                 return 0
             w += 1
         put(spans, at, u, before + 1, event, 0)
         if kind == 0:
             return 1
-        copy(number * words, held, base, tried, 0)
-        copy(number * words, runs, base, tried_runs, 0)
-        apply(
-            number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned, word,
-            place, upto, tried, tried_runs, 0, changed, spans, at, at + 1,
-        )  # fmt: skip
+        copy(t.number * t.words, s.held, s.base, z.tried, 0)
+        copy(t.number * t.words, s.runs, s.base, z.tried_runs, 0)
+        apply(t, p, State(z.tried, z.tried_runs, 0), z.changed, spans, at, at + 1)
         count = 1
-        p = 0
-        while p < number:
+        v = 0
+        while v < t.number:
             w = 0
-            while w < words and p != u:
-                new = tried_runs[p * words + w]
-                new &= new ^ runs[base + p * words + w]
+            while w < t.words and v != u:
+                new = z.tried_runs[v * t.words + w]
+                new &= new ^ s.runs[s.base + v * t.words + w]
                 while new != 0:
                     length = new.bit_length()
                     new ^= 1 << length - 1
                     stage = w * width + width - length
-                    later = next_stage(words, ones, word, upto, runs, base + p * words, stage)
+                    later = next_stage(t.words, t.ones, p.word, p.upto, s.runs, s.base + v * t.words, stage)
                     if later >= 0:
-                        put(spans, at + count, p, stage + 1, later, 1)
+                        put(spans, at + count, v, stage + 1, later, 1)
                         count += 1
                 w += 1
-            p += 1
+            v += 1
         if count == 1:
             return 0
         return count
-    since = last_there(words, ones, word, place, upto, held, runs, base, own, u, u + 1, event)
+    since = last_there(t.words, t.ones, p.word, p.place, p.upto, s.held, s.runs, s.base, own, u, u + 1, event)
     if kind == 0:
         put(spans, at, u, since + 1, event, 1)
         return 1
     made = 0
-    i = input_first[u]
-    while i < input_first[u + 1]:
-        if runs[base + inputs[i] * words + word[event]] & place[event] != 0:
+    i = t.input_first[u]
+    while i < t.input_first[u + 1]:
+        if s.runs[s.base + t.inputs[i] * t.words + p.word[event]] & p.place[event] != 0:
             made = 1
         i += 1
     if made == 0:
         return 0
     earlier = last_there(
-        words, ones, word, place, upto, held, runs, base, inputs, input_first[u], input_first[u + 1], event
-    )
+        t.words, t.ones, p.word, p.place, p.upto, s.held, s.runs, s.base, t.inputs, t.input_first[u],
+        t.input_first[u + 1], event,
+    )  # fmt: skip
     if earlier <= since:
         return 0
     put(spans, at, u, earlier + 1, event, 1)
@@ -270,39 +311,40 @@ def change(
 
 
 def edited(
-    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
-    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, changed: Ints,
-    tried: Ints, tried_runs: Ints, events: Ints, count: int, from_held: Ints, from_runs: Ints, origin: Ints,
-    span_first: Ints, spans: Ints, held: Ints, runs: Ints,
+    t: Tables, p: Places, own: Ints, z: Scratch, events: Ints, count: int, source: States, origin: Ints,
+    span_first: Ints, spans: Ints, target: States,
 ) -> int:  # fmt: skip
-    """Fill the states `held`, `runs`: state c is state origin[c] of those given, changed by the spans from
+    """Fill the states of `target`: state c is state origin[c] of `source`, changed by the spans from
     span_first[c] on.
     """
-    size = number * words
+    size = t.number * t.words
     c = 0
     while c < count:
-        copy(size, from_held, origin[c] * size, held, c * size)
-        copy(size, from_runs, origin[c] * size, runs, c * size)
+        copy(size, source.held, origin[c] * size, target.held, c * size)
+        copy(size, source.runs, origin[c] * size, target.runs, c * size)
         apply(
-            number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned, word,
-            place, upto, held, runs, c * size, changed, spans, span_first[c], span_first[c + 1],
-        )  # fmt: skip
+            t,
+            p,
+            State(target.held, target.runs, c * size),
+            z.changed,
+            spans,
+            span_first[c],
+            span_first[c + 1],
+        )
         c += 1
     return 0
 
 
 def moved(
-    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
-    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, changed: Ints,
-    tried: Ints, tried_runs: Ints, events: Ints, count: int, moves: int, tasks: Ints, which: Ints,
-    kinds: Ints, spans: Ints, held: Ints, runs: Ints,
+    t: Tables, p: Places, own: Ints, z: Scratch, events: Ints, count: int, moves: int, tasks: Ints,
+    which: Ints, kinds: Ints, spans: Ints, states: States,
 ) -> int:  # fmt: skip
     """Change each of `count` states at up to `moves` tasks (-1: none), one after another.
 
     The change is at the task's event number `which`, modulo its number of events. If there is no change of
     kind 1, that of kind 0 is made.
     """
-    size = number * words
+    size = t.number * t.words
     c = 0
     while c < count:
         m = c * moves
@@ -310,7 +352,9 @@ def moved(
             u = tasks[m]
             some = 0
             if u >= 0:
-                some = events_of(words, ones, reader_first, reader, asked, runs, c * size, u, events)
+                some = events_of(
+                    t.words, t.ones, t.reader_first, t.reader, t.asked, states.runs, c * size, u, events
+                )
             if some > 0:
                 e = which[m] % some
                 before = -1
@@ -320,26 +364,20 @@ def moved(
                 kind = kinds[m]
                 while found == 0 and kind >= 0:
                     found = change(
-                        number, words, ones, reader_first, reader, input_first, inputs, asked, allowed,
-                        pinned, word, place, upto, own, held, runs, c * size, changed, tried, tried_runs, u,
-                        before, events[e], kind, spans, 0,
+                        t, p, own, State(states.held, states.runs, c * size), z, u, before, events[e], kind,
+                        spans, 0,
                     )  # fmt: skip
                     kind -= 1
                 if found > 0:
-                    apply(
-                        number, words, ones, reader_first, reader, input_first, inputs, asked, allowed,
-                        pinned, word, place, upto, held, runs, c * size, changed, spans, 0, found,
-                    )  # fmt: skip
+                    apply(t, p, State(states.held, states.runs, c * size), z.changed, spans, 0, found)
             m += 1
         c += 1
     return 0
 
 
 def changes(
-    number: int, words: int, ones: int, reader_first: Ints, reader: Ints, input_first: Ints, inputs: Ints,
-    asked: Ints, allowed: Ints, pinned: Ints, word: Ints, place: Ints, upto: Ints, own: Ints, changed: Ints,
-    tried: Ints, tried_runs: Ints, events: Ints, held: Ints, runs: Ints, few: int, tasks: Ints, stage: int,
-    room: int, ways: Ints, span_first: Ints, spans: Ints,
+    t: Tables, p: Places, own: Ints, z: Scratch, events: Ints, states: States, few: int, tasks: Ints,
+    stage: int, room: int, made: Listing,
 ) -> int:  # fmt: skip
     """List every single change of the first `few` of `tasks`; return their number, or NO_ROOM.
 
@@ -356,10 +394,10 @@ def changes(
         some = 0
         here = 1
         if stage >= 0:
-            here = held[u * words + word[stage]] & place[stage]
-            here |= held[u * words + word[stage + 1]] & place[stage + 1]
+            here = states.held[u * t.words + p.word[stage]] & p.place[stage]
+            here |= states.held[u * t.words + p.word[stage + 1]] & p.place[stage + 1]
         if here != 0:
-            some = events_of(words, ones, reader_first, reader, asked, runs, 0, u, events)
+            some = events_of(t.words, t.ones, t.reader_first, t.reader, t.asked, states.runs, 0, u, events)
         before = -1
         e = 0
         while e < some and (stage < 0 or before <= stage):
@@ -368,22 +406,21 @@ def changes(
                 if found == room or total >= room:
                     return -1
                 count = change(
-                    number, words, ones, reader_first, reader, input_first, inputs, asked, allowed, pinned,
-                    word, place, upto, own, held, runs, 0, changed, tried, tried_runs, u, before, events[e],
-                    kind, spans, total,
+                    t, p, own, State(states.held, states.runs, 0), z, u, before, events[e], kind, made.spans,
+                    total,
                 )  # fmt: skip
                 if count > 0:
-                    ways[3 * found] = u
-                    ways[3 * found + 1] = events[e]
-                    ways[3 * found + 2] = kind
-                    span_first[found] = total
+                    made.ways[3 * found] = u
+                    made.ways[3 * found + 1] = events[e]
+                    made.ways[3 * found + 2] = kind
+                    made.span_first[found] = total
                     found += 1
                     total += count
                 kind += 1
             before = events[e]
             e += 1
         i += 1
-    span_first[found] = total
+    made.span_first[found] = total
     return found
 
 

@@ -9,8 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 from ..compiled import all_compiled, Ints
+
+
+class Own(NamedTuple):
+    """A stage's own task: values it asks for, those it may overwrite and what that saves, and the bytes that
+    it needs, and that every recomputation before it needs, besides values.
+    """
+
+    asked: int
+    donors: int
+    saved: int
+    during: int
+    before: int
+
+
+class Partial(NamedTuple):
+    """Partial schedules: the number of their budget, what they hold after the stage, their seconds."""
+
+    budget: Ints
+    after: Ints
+    now: Ints
 
 
 def missing_in(there: int, wanted: int, reads: Ints) -> int:
@@ -45,25 +66,25 @@ def missing(count: int, held: Ints, wanted: Ints, reads: Ints, found: Ints) -> i
 
 
 def most_bytes(
-    count: int, held: Ints, after: Ints, asked: int, own_donors: int, own_saved: int, during: int,
-    before: int, reads: Ints, donors: Ints, saved: Ints, scratch: Ints, size: Ints, most: Ints,
+    count: int, held: Ints, after: Ints, own: Own, reads: Ints, donors: Ints, saved: Ints, scratch: Ints,
+    size: Ints, most: Ints,
 ) -> int:  # fmt: skip
     """Fill most[count]: live bytes at the peak step of a stage, as `Stages.most_bytes` describes them."""
     i = 0
     while i < count:
         there = held[i] ^ -1
-        seen = after[i] | asked
+        seen = after[i] | own.asked
         live = sum_over(seen, size, 0)
-        fullest = live + during
-        if (seen & own_donors & (after[i] ^ -1)) != 0:
-            fullest -= own_saved
+        fullest = live + own.during
+        if (seen & own.donors & (after[i] ^ -1)) != 0:
+            fullest -= own.saved
         rest = seen & there
         while rest != 0:
             u = rest.bit_length() - 1
             read = reads[u] & (seen ^ -1)
             rest = (rest ^ (1 << u)) | (read & there)
             live += sum_over(read, size, 0)
-            total = live + before + scratch[u]
+            total = live + own.before + scratch[u]
             if (read & donors[u]) != 0:
                 total -= saved[u]
             if total > fullest:
@@ -76,23 +97,23 @@ def most_bytes(
 
 
 def hopeful(
-    count: int, number: int, budget: Ints, after: Ints, now: Ints, later: int, pinned: int, reads: Ints,
-    seconds: Ints, upper: Ints, price: Ints, which: Ints, total: Ints,
+    count: int, number: int, partial: Partial, later: int, pinned: int, reads: Ints, seconds: Ints,
+    upper: Ints, price: Ints, which: Ints, total: Ints,
 ) -> int:  # fmt: skip
     """Fill which[found] with the partial schedules that go on, total[found] with their priced seconds."""
     found = 0
     i = 0
     while i < count:
-        again = missing_in(after[i] ^ -1, later, reads)
-        spent = now[i] + sum_over(again, seconds, 0)
-        if (again & pinned) == 0 and spent < upper[budget[i]]:
+        again = missing_in(partial.after[i] ^ -1, later, reads)
+        spent = partial.now[i] + sum_over(again, seconds, 0)
+        if (again & pinned) == 0 and spent < upper[partial.budget[i]]:
             needed = later
             while again != 0:
                 u = again.bit_length() - 1
                 needed = needed | reads[u]
                 again = again ^ (1 << u)
             which[found] = i
-            total[found] = spent + sum_over(after[i] & needed, price, budget[i] * number)
+            total[found] = spent + sum_over(partial.after[i] & needed, price, partial.budget[i] * number)
             found += 1
         i += 1
     return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,91 @@ if TYPE_CHECKING:
     from .profiles import Profiles
 
 Array = np.ndarray
+
+
+class Numbers(NamedTuple):
+    """Numbers of forward tasks, of stages of backward, and of updates."""
+
+    number: int
+    stages: int
+    updates: int
+
+
+class Candidates(NamedTuple):
+    """Candidates: `given` 1 if their runs are in the rows, 0 if these follow from `counts`."""
+
+    candidates: int
+    given: int
+    counts: Ints
+    row_first: Ints
+    row_num: Ints
+    row_stage: Ints
+
+
+class Again(NamedTuple):
+    """Recomputations of one candidate: of forward task u the stages `stage` from first[f + u] on, num[m + u]
+    of them.
+    """
+
+    first: Ints
+    f: int
+    num: Ints
+    m: int
+    stage: Ints
+
+
+class Asked(NamedTuple):
+    """Who requests the results of forward tasks: backward tasks, and readers; and their last stages."""
+
+    asked_first: Ints
+    asked: Ints
+    reader_first: Ints
+    reader: Ints
+    limit: Ints
+
+
+class Order(NamedTuple):
+    """Backward tasks and updates; an update comes after a backward task, and behind readers."""
+
+    backward: Ints
+    update: Ints
+    after: Ints
+    behind_first: Ints
+    behind: Ints
+
+
+class Values(NamedTuple):
+    """Values that tasks read and make, those that may share bytes, bytes of values, scratch of tasks."""
+
+    in_first: Ints
+    ins: Ints
+    out_first: Ints
+    outs: Ints
+    always: Ints
+    join_first: Ints
+    join_out: Ints
+    join_in: Ints
+    size: Ints
+    scratch: Ints
+
+
+class Line(NamedTuple):
+    """Work arrays of `line_up`, and the steps that it writes down."""
+
+    begin: Ints
+    position: Ints
+    next_update: Ints
+    line: Ints
+    steps: Ints
+    stage_of: Ints
+
+
+class Instances(NamedTuple):
+    """The instance of each value, the step that reads an instance last, 1 for an output in place."""
+
+    newest: Ints
+    last: Ints
+    joined: Ints
 
 
 def runs_of_counts(
@@ -80,115 +165,105 @@ def runs_of_counts(
     return late
 
 
-def line_up(
-    number: int, stages: int, updates: int, first: Ints, f: int, num: Ints, m: int, stage: Ints,
-    backward: Ints, update: Ints, after: Ints, behind_first: Ints, behind: Ints, begin: Ints, position: Ints,
-    next_update: Ints, line: Ints, steps: Ints, stage_of: Ints,
-) -> int:  # fmt: skip
+def line_up(n: Numbers, again: Again, order: Order, line: Line) -> int:
     """Fill `steps` with tasks in the order of steps and `stage_of` with their stages; return their number.
 
-    Stages of forward task u are `stage` from first[f + u] on, num[m + u] of them. `position` is that of
-    the last run of each forward task and of each backward one, updates not counted; `line` holds those steps.
+    `position` is that of the last run of each forward task and of each backward one, updates not counted;
+    `line` holds those steps.
     """
     j = 0
-    while j <= stages:
-        begin[j] = 0
+    while j <= n.stages:
+        line.begin[j] = 0
         j += 1
     u = 0
-    while u < number:
-        line[u] = u
-        position[u] = u
-        k = first[f + u]
-        end = k + num[m + u]
+    while u < n.number:
+        line.line[u] = u
+        line.position[u] = u
+        k = again.first[again.f + u]
+        end = k + again.num[again.m + u]
         while k < end:
-            begin[stage[k] + 1] += 1
+            line.begin[again.stage[k] + 1] += 1
             k += 1
         u += 1
     # The runs of each stage begin after those of earlier stages and their backward tasks.
-    begin[0] = number
+    line.begin[0] = n.number
     j = 0
-    while j < stages:
-        begin[j + 1] += begin[j] + 1
-        place = begin[j + 1] - 1
-        line[place] = backward[j]
-        position[number + j] = place
+    while j < n.stages:
+        line.begin[j + 1] += line.begin[j] + 1
+        place = line.begin[j + 1] - 1
+        line.line[place] = order.backward[j]
+        line.position[n.number + j] = place
         j += 1
-    length = begin[stages]
+    length = line.begin[n.stages]
     u = 0
-    while u < number:
-        k = first[f + u]
-        end = k + num[m + u]
+    while u < n.number:
+        k = again.first[again.f + u]
+        end = k + again.num[again.m + u]
         while k < end:
-            place = begin[stage[k]]
-            line[place] = u
-            begin[stage[k]] = place + 1
-            position[u] = place
+            place = line.begin[again.stage[k]]
+            line.line[place] = u
+            line.begin[again.stage[k]] = place + 1
+            line.position[u] = place
             k += 1
         u += 1
     # Updates after each step, as linked lists: the first at `place`, then the next of each.
-    head = updates
+    head = n.updates
     place = 0
-    while place < length and updates > 0:
-        next_update[head + place] = -1
+    while place < length and n.updates > 0:
+        line.next_update[head + place] = -1
         place += 1
-    i = updates
+    i = n.updates
     while i > 0:
         i -= 1
-        place = number - 1
-        if after[i] >= 0 and position[number + after[i]] > place:
-            place = position[number + after[i]]
-        b = behind_first[i]
-        while b < behind_first[i + 1]:
-            if position[behind[b]] > place:
-                place = position[behind[b]]
+        place = n.number - 1
+        if order.after[i] >= 0 and line.position[n.number + order.after[i]] > place:
+            place = line.position[n.number + order.after[i]]
+        b = order.behind_first[i]
+        while b < order.behind_first[i + 1]:
+            if line.position[order.behind[b]] > place:
+                place = line.position[order.behind[b]]
             b += 1
-        next_update[i] = next_update[head + place]
-        next_update[head + place] = i
+        line.next_update[i] = line.next_update[head + place]
+        line.next_update[head + place] = i
     s = 0
     j = 0  # stages of backward begun
     place = 0
     while place < length:
-        steps[s] = line[place]
-        if place < number:
-            stage_of[s] = place
+        line.steps[s] = line.line[place]
+        if place < n.number:
+            line.stage_of[s] = place
         else:
-            stage_of[s] = number + j
+            line.stage_of[s] = n.number + j
         s += 1
-        if place >= number and place == position[number + j] and j + 1 < stages:
+        if place >= n.number and place == line.position[n.number + j] and j + 1 < n.stages:
             j += 1
-        if updates > 0:
-            i = next_update[head + place]
+        if n.updates > 0:
+            i = line.next_update[head + place]
             while i >= 0:
-                steps[s] = update[i]
-                stage_of[s] = number + j
+                line.steps[s] = order.update[i]
+                line.stage_of[s] = n.number + j
                 s += 1
-                i = next_update[i]
+                i = line.next_update[i]
         place += 1
     return s
 
 
 def live_bytes(
-    count: int, steps: Ints, stage_of: Ints, in_first: Ints, ins: Ints, out_first: Ints, outs: Ints,
-    always: Ints, join_first: Ints, join_out: Ints, join_in: Ints, size: Ints, scratch: Ints, newest: Ints,
-    last: Ints, joined: Ints, live: Ints, at: int,
-) -> int:  # fmt: skip
-    """Add to live[at + stage] the live bytes at the stage's fullest step; returns 0.
-
-    `newest` is the instance of each value, `last` the step that reads an instance last, `joined` 1 if an
-    output overwrites an input.
-    """
+    count: int, steps: Ints, stage_of: Ints, v: Values, now: Instances, live: Ints, at: int
+) -> int:
+    """Add to live[at + stage] the live bytes at the stage's fullest step; returns 0."""
     instances = 0
     s = 0
     while s < count:
         t = steps[s]
-        i = in_first[t]
-        while i < in_first[t + 1]:
-            last[newest[ins[i]]] = s
+        i = v.in_first[t]
+        while i < v.in_first[t + 1]:
+            now.last[now.newest[v.ins[i]]] = s
             i += 1
-        o = out_first[t]
-        while o < out_first[t + 1]:
-            newest[outs[o]] = instances
-            last[instances] = -1
+        o = v.out_first[t]
+        while o < v.out_first[t + 1]:
+            now.newest[v.outs[o]] = instances
+            now.last[instances] = -1
             instances += 1
             o += 1
         s += 1
@@ -197,81 +272,66 @@ def live_bytes(
     s = 0
     while s < count:
         t = steps[s]
-        base = instances - out_first[t]
-        o = out_first[t]
-        while o < out_first[t + 1]:
-            joined[o] = 0
+        base = instances - v.out_first[t]
+        o = v.out_first[t]
+        while o < v.out_first[t + 1]:
+            now.joined[o] = 0
             o += 1
-        i = join_first[t]
-        while i < join_first[t + 1]:
-            o = join_out[i]
-            donor = newest[join_in[i]]
-            if joined[o] == 0 and last[donor] == s and (last[base + o] >= 0 or always[o] == 1):
-                joined[o] = 1
-                last[donor] = -2  # dead, and its bytes are the output's
+        i = v.join_first[t]
+        while i < v.join_first[t + 1]:
+            o = v.join_out[i]
+            donor = now.newest[v.join_in[i]]
+            if now.joined[o] == 0 and now.last[donor] == s and (now.last[base + o] >= 0 or v.always[o] == 1):
+                now.joined[o] = 1
+                now.last[donor] = -2  # dead, and its bytes are the output's
             i += 1
-        o = out_first[t]
-        while o < out_first[t + 1]:
-            if joined[o] == 0 and (last[base + o] >= 0 or always[o] == 1):
-                total += size[outs[o]]
+        o = v.out_first[t]
+        while o < v.out_first[t + 1]:
+            if now.joined[o] == 0 and (now.last[base + o] >= 0 or v.always[o] == 1):
+                total += v.size[v.outs[o]]
             o += 1
-        if total + scratch[t] > live[at + stage_of[s]]:
-            live[at + stage_of[s]] = total + scratch[t]
-        i = in_first[t]
-        while i < in_first[t + 1]:
-            if last[newest[ins[i]]] == s:
-                total -= size[ins[i]]
+        if total + v.scratch[t] > live[at + stage_of[s]]:
+            live[at + stage_of[s]] = total + v.scratch[t]
+        i = v.in_first[t]
+        while i < v.in_first[t + 1]:
+            if now.last[now.newest[v.ins[i]]] == s:
+                total -= v.size[v.ins[i]]
             i += 1
-        o = out_first[t]
-        while o < out_first[t + 1]:
-            newest[outs[o]] = base + o
-            if last[base + o] == -1 and always[o] == 1:
-                total -= size[outs[o]]
+        o = v.out_first[t]
+        while o < v.out_first[t + 1]:
+            now.newest[v.outs[o]] = base + o
+            if now.last[base + o] == -1 and v.always[o] == 1:
+                total -= v.size[v.outs[o]]
             o += 1
-        instances = base + out_first[t + 1]
+        instances = base + v.out_first[t + 1]
         s += 1
     return 0
 
 
 def costs(
-    candidates: int, given: int, counts: Ints, row_first: Ints, row_num: Ints, row_stage: Ints, number: int,
-    stages: int, updates: int, asked_first: Ints, asked: Ints, reader_first: Ints, reader: Ints, limit: Ints,
-    backward: Ints, update: Ints, after: Ints, behind_first: Ints, behind: Ints, in_first: Ints, ins: Ints,
-    out_first: Ints, outs: Ints, always: Ints, join_first: Ints, join_out: Ints, join_in: Ints, size: Ints,
-    scratch: Ints, first: Ints, stage: Ints, begin: Ints, position: Ints, next_update: Ints, line: Ints,
-    steps: Ints, stage_of: Ints, newest: Ints, last: Ints, joined: Ints, live: Ints, late: Ints,
+    c: Candidates, n: Numbers, asked: Asked, order: Order, v: Values, first: Ints, stage: Ints, line: Line,
+    now: Instances, live: Ints, late: Ints,
 ) -> int:  # fmt: skip
-    """Fill the rows of `live` (candidates, forward tasks + stages), of `late`, and with counts of `row_num`.
-
-    `given` says that each candidate's runs are in `row_first`, `row_num` and `row_stage`; otherwise they are
-    derived from `counts`.
+    """Fill the rows of `live` (candidates, forward tasks + stages), of `late`, and with counts those of
+    `row_num`.
     """
-    c = 0
-    while c < candidates:
-        at = c * number
-        if given == 1:
-            length = line_up(
-                number, stages, updates, row_first, at, row_num, at, row_stage, backward, update, after,
-                behind_first, behind, begin, position, next_update, line, steps, stage_of,
-            )  # fmt: skip
+    i = 0
+    while i < c.candidates:
+        at = i * n.number
+        if c.given == 1:
+            length = line_up(n, Again(c.row_first, at, c.row_num, at, c.row_stage), order, line)
         else:
-            late[c] = runs_of_counts(
-                counts, at, number, stages, asked_first, asked, reader_first, reader, limit, first, begin,
-                stage,
+            late[i] = runs_of_counts(
+                c.counts, at, n.number, n.stages, asked.asked_first, asked.asked, asked.reader_first,
+                asked.reader, asked.limit, first, line.begin, stage,
             )  # fmt: skip
             u = 0
-            while u < number:
-                row_num[at + u] = begin[u]
+            while u < n.number:
+                c.row_num[at + u] = line.begin[u]
                 u += 1
-            length = line_up(
-                number, stages, updates, first, 0, row_num, at, stage, backward, update, after, behind_first,
-                behind, begin, position, next_update, line, steps, stage_of,
-            )  # fmt: skip
-        live_bytes(
-            length, steps, stage_of, in_first, ins, out_first, outs, always, join_first, join_out, join_in,
-            size, scratch, newest, last, joined, live, c * (number + stages),
-        )  # fmt: skip
-        c += 1
+            length = line_up(n, Again(first, 0, c.row_num, at, stage), order, line)
+        live_bytes(length, line.steps, line.stage_of, v, now, live, i * (n.number + n.stages))
+        i += 1
     return 0
 
 

@@ -7,10 +7,11 @@ from typing import Any
 from ...core.dtype import as_dtype, is_floating
 from ...core.errors import DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator
-from .attention_kernels import attend, attend_gradient, AttentionPlan
+from .attention_kernels import attend, attend_gradient, AttentionArrays, AttentionGradients, AttentionPlan
 
 _BOOL = as_dtype("bool")
 _INT = as_dtype("int32")
@@ -137,49 +138,27 @@ class scaled_dot_product_attention(Op):
         return AttentionPlan.of(a, inputs).nbytes(dtype, backward=True)
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        mask: Any = None,
-        length: Any = None,
-        *,
-        out: Any,
-        log_sum: Any,
-        work: Any,
-        rng: Any,
-        train: bool,
+        xp: Any, a: Any, x: AttentionArrays, *, out: Any, log_sum: Any, work: Any, rng: Any, train: bool
     ) -> None:
-        plan = AttentionPlan.of(a, (query.shape, key.shape, value.shape))
-        drop = a.p if train else 0.0
-        attend(xp, plan, query, key, value, mask, length, out, log_sum, work, rng, drop)
+        plan = AttentionPlan.of(a, (x.query.shape, x.key.shape, x.value.shape))
+        attend(xp, plan, x, out, log_sum, work, rng, a.p if train else 0.0)
 
     @staticmethod
+    @grouped
     def backward(
         xp: Any,
         a: Any,
         d_out: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        mask: Any,
-        length: Any,
+        x: AttentionArrays,
         out: Any,
         log_sum: Any,
         *,
-        d_query: Any,
-        d_key: Any,
-        d_value: Any,
-        d_mask: Any,
+        made: AttentionGradients,
         work: Any,
         rng: Any,
         train: bool,
     ) -> None:
-        plan = AttentionPlan.of(a, (query.shape, key.shape, value.shape))
-        drop = a.p if train else 0.0
-        grads = d_query, d_key, d_value, d_mask
-        attend_gradient(
-            xp, plan, d_out, query, key, value, mask, length, out, log_sum, grads, work, rng, drop
-        )
+        plan = AttentionPlan.of(a, (x.query.shape, x.key.shape, x.value.shape))
+        attend_gradient(xp, plan, d_out, x, out, log_sum, made, work, rng, a.p if train else 0.0)

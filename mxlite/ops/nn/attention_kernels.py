@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.dtype import as_dtype
 from ...graph.ir import Shape
@@ -193,14 +193,29 @@ class _Scores:
         return drop
 
 
+class AttentionArrays(NamedTuple):
+    """Inputs of attention."""
+
+    query: Any
+    key: Any
+    value: Any
+    mask: Any = None
+    length: Any = None
+
+
+class AttentionGradients(NamedTuple):
+    """Outputs of its gradient."""
+
+    d_query: Any
+    d_key: Any
+    d_value: Any
+    d_mask: Any
+
+
 def attend(
     xp: Any,
     plan: AttentionPlan,
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    length: Any,
+    x: AttentionArrays,
     out: Any,
     log_sum: Any,
     work: Any,
@@ -208,6 +223,7 @@ def attend(
     p: float,
 ) -> None:
     """out and log_sum; either may be None. p: the share of weights to drop, 0 for none."""
+    query, key, value, mask, length = x
     scratch = plan.carve(work, query.dtype, backward=False)
     scores = _Scores(xp, plan, scratch, mask, rng, p)
     grouped = (plan.batch, plan.groups, plan.shared)
@@ -270,19 +286,16 @@ def attend_gradient(
     xp: Any,
     plan: AttentionPlan,
     d_out: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    length: Any,
+    x: AttentionArrays,
     out: Any,
     log_sum: Any,
-    grads: tuple[Any, Any, Any, Any],
+    grads: AttentionGradients,
     work: Any,
     rng: Any,
     p: float,
 ) -> None:
     """Gradients of query, key, value, mask; those that are None are skipped."""
+    query, key, value, mask, length = x
     scratch = plan.carve(work, query.dtype, backward=True)
     scores = _Scores(xp, plan, scratch, mask, rng, p)
     grouped = (plan.batch, plan.groups, plan.shared)

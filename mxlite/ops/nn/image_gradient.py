@@ -24,14 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import DTypeError, ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes
 from ..norm.norm_act import NormAct, NormActAttrs
 from ..norm.norm_act_line import line_of_norm
+from ..norm.norm_arrays import NormGradients, NormMoments
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from .pool_channels_last import PoolingChannelsLast
@@ -110,6 +112,28 @@ class ImageGradientAttrs(PooledAttrs):
     relu: bool = True
 
 
+class ImageGradientArrays(NamedTuple):
+    """Inputs of `_image_gradient`."""
+
+    grad: Any
+    chosen: Any
+    gamma: Any
+    beta: Any
+    mean: Any
+    var: Any
+    moving_mean: Any
+    moving_var: Any
+    index: Any
+    data: Any
+    sums: Any
+    patches: Any
+
+    @property
+    def moments(self) -> NormMoments:
+        """Those of the norm."""
+        return NormMoments(self.mean, self.var, self.moving_mean, self.moving_var)
+
+
 class ImageGradient(Op):
     """Gradients of ``max pooling of max(BatchNorm(Convolution(data)), 0)`` in weight, gamma and beta.
 
@@ -123,10 +147,7 @@ class ImageGradient(Op):
     """
 
     op_name = "_image_gradient"
-    inputs = (
-        "grad", "chosen", "gamma", "beta", "mean", "var", "moving_mean", "moving_var", "index", "data",
-        "sums", "patches",
-    )  # fmt: skip
+    inputs = ImageGradientArrays._fields
     outputs = ("d_weight", "d_gamma", "d_beta")
     accepts = "float"
     mutates = ("moving_mean", "moving_var")
@@ -167,42 +188,26 @@ class ImageGradient(Op):
         return own + max(pool, norm, _own_bytes(a, made, data, dtype))
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        grad: Any,
-        chosen: Any,
-        gamma: Any,
-        beta: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        index: Any,
-        data: Any,
-        sums: Any,
-        patches: Any,
-        *,
-        d_weight: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        work: Any,
+        xp: Any, a: Any, x: ImageGradientArrays, *, d_weight: Any, d_gamma: Any, d_beta: Any, work: Any
     ) -> None:
+        grad, data, norm = x.grad, x.data, act_attrs(a, x.grad.shape)
         count = min(a.samples, len(data))
-        pieces = _gradient_pieces(a, grad.shape, (count, *data.shape[1:]), sums.shape, data.dtype)
+        pieces = _gradient_pieces(a, grad.shape, (count, *data.shape[1:]), x.sums.shape, data.dtype)
         head, made, source, total, term, columns = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         d_gamma = columns[0] if d_gamma is None else d_gamma
         d_beta = columns[1] if d_beta is None else d_beta
-        NormAct.backward(
-            xp, act_attrs(a, grad.shape), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var, None,
-            d_data=None, d_gamma=d_gamma, d_beta=d_beta, d_addend=None, work=rest, train=True,
+        NormAct.backward.kernel(
+            xp, norm, grad, x.chosen, x.gamma, x.beta, x.moments, None,
+            made=NormGradients(None, d_gamma, d_beta), work=rest, train=True,
         )  # fmt: skip
         if d_weight is None:
             return
         factor, shift = columns[2:4]
-        line_of_norm(xp, act_attrs(a, grad.shape), gamma, beta, mean, var, factor, shift)
-        xp.multiply(chosen, factor, out=head)
+        line_of_norm(xp, norm, x.gamma, x.beta, x.mean, x.var, factor, shift)
+        xp.multiply(x.chosen, factor, out=head)
         xp.add(head, shift, out=head)
         if a.relu:  # 1 where the rectifier lets through, also at nan
             xp.less_equal(head, 0, out=head, casting="unsafe")
@@ -216,11 +221,11 @@ class ImageGradient(Op):
             n = part.stop - part.start
             xp.copyto(source[:n], data[part])
             PoolingChannelsLast.backward(
-                xp, pooling(a), head[part], None, None, index[part], d_data=made[:n], work=rest
+                xp, pooling(a), head[part], None, None, x.index[part], d_data=made[:n], work=rest
             )
             _add(xp, a, made[:n], source[:n], total, term, rest)
         scale = 1.0 / prod(made_shape(a, data.shape)[1:-1]) / len(data)
-        settle(xp, (factor, var, d_gamma, d_beta), scale, sums, patches, total, term, columns[4])
+        settle(xp, (factor, x.var, d_gamma, d_beta), scale, x.sums, x.patches, total, term, columns[4])
         xp.copyto(d_weight, total, casting="unsafe")
 
 

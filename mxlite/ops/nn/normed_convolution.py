@@ -16,11 +16,13 @@ from typing import Any
 
 from ...core.errors import ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..layout import first
 from ..norm.norm import around_channels, BatchNorm, norm_gain
 from ..norm.norm_act_line import addend_names, is_lined, line as line_of
+from ..norm.norm_arrays import NormVectors
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_gradients
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
@@ -83,14 +85,12 @@ class NormLine(Op):
         return scratch_bytes(_columns(a, inputs[0], dtype)) + BatchNorm.workspace(a, inputs, outputs, dtype)
 
     @staticmethod
+    @grouped
     def forward(
         xp: Any,
         a: Any,
         data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        vectors: NormVectors,
         *,
         factor: Any,
         shift: Any,
@@ -105,13 +105,13 @@ class NormLine(Op):
             own if given is None else given for given, own in zip((factor, mean, var), columns)
         )
         BatchNorm.forward(
-            xp, a, data, gamma, beta, moving_mean, moving_var,
+            xp, a, data, *vectors,
             out=None, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
         )  # fmt: skip
-        norm_gain(xp, a, var, gamma, factor)
+        norm_gain(xp, a, var, vectors.gamma, factor)
         if shift is not None:
             xp.multiply(mean, factor, out=shift)
-            xp.subtract(beta, shift, out=shift)
+            xp.subtract(vectors.beta, shift, out=shift)
 
 
 class NormedConvolution(Op):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes
 from ..reduce.channels import (
@@ -21,6 +22,7 @@ from ..reduce.channels import (
     sum_piece,
 )
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
+from .norm_arrays import NormMoments
 
 
 class BatchNorm(Op):
@@ -159,16 +161,14 @@ class BatchNorm(Op):
                 xp.copyto(y[where], target, casting="unsafe")
 
     @staticmethod
+    @grouped
     def backward(
         xp: Any,
         a: Any,
         d_out: Any,
         data: Any,
         gamma: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        moments: NormMoments,
         *,
         d_data: Any,
         d_gamma: Any,
@@ -176,6 +176,7 @@ class BatchNorm(Op):
         work: Any,
         train: bool,
     ) -> None:
+        mean, var, moving_mean, moving_var = moments
         moves = train and not a.use_global_stats
         shape = around_channels(a, data.shape)
         x = data.reshape(shape)
@@ -274,16 +275,14 @@ class ContribSyncBatchNorm(BatchNorm):
             _variance(xp, a, var, var)
 
     @staticmethod
+    @grouped
     def backward(
         xp: Any,
         a: Any,
         d_out: Any,
         data: Any,
         gamma: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        moments: NormMoments,
         *,
         d_data: Any,
         d_gamma: Any,
@@ -292,15 +291,15 @@ class ContribSyncBatchNorm(BatchNorm):
         train: bool,
     ) -> None:
         if a.output_mean_var:
+            var = moments.var
             begin = BatchNorm.backward_workspace(a, (data.shape,), (), data.dtype)
             factor = work[begin : begin + var.nbytes].view(var.dtype)
             xp.add(var, a.eps, out=factor)
             xp.sqrt(factor, out=factor)
             xp.divide(1.0, factor, out=factor)
-            var = factor
-        ins = (d_out, data, gamma, mean, var, moving_mean, moving_var)
+            moments = moments._replace(var=factor)
         outs = {"d_data": d_data, "d_gamma": d_gamma, "d_beta": d_beta}
-        BatchNorm.backward(xp, a, *ins, **outs, work=work, train=train)
+        BatchNorm.backward.kernel(xp, a, d_out, data, gamma, moments, **outs, work=work, train=train)
 
 
 def _variance(xp: Any, a: Any, factor: Any, out: Any) -> None:

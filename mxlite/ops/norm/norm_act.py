@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.errors import OpAttributeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Shapes
 from ..reduce.channels import (
@@ -24,6 +25,7 @@ from ..reduce.channels import (
 )
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm import around_channels, BatchNorm, channel_size, gradient_line, move_average, norm_gain, spread_at
+from .norm_arrays import NormGradients, NormMoments, NormVectors
 
 
 @record
@@ -112,14 +114,12 @@ class NormAct(BatchNorm):
         return scratch_bytes(_backward_pieces(around_channels(a, inputs[0]), dtype))
 
     @staticmethod
+    @grouped
     def forward(
         xp: Any,
         a: Any,
         data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        vectors: NormVectors,
         addend: Any = None,
         *,
         out: Any,
@@ -134,12 +134,12 @@ class NormAct(BatchNorm):
         mean = columns[0] if mean is None else mean
         var = columns[1] if var is None else var
         BatchNorm.forward(
-            xp, a, data, gamma, beta, moving_mean, moving_var,
+            xp, a, data, *vectors,
             out=None, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
         )  # fmt: skip
         if out is None:
             return
-        scale, shift = _line(xp, a, gamma, beta, mean, var, columns[2:], wide)
+        scale, shift = _line(xp, a, vectors.gamma, vectors.beta, mean, var, columns[2:], wide)
         x, y = data.reshape(shape), out.reshape(shape)
         plus = None if addend is None else addend.reshape(shape)
         for where in blocks(*shape):
@@ -150,31 +150,28 @@ class NormAct(BatchNorm):
             xp.copyto(y[where], line, casting="unsafe")
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    @grouped
+    def backward(
         xp: Any,
         a: Any,
         d_out: Any,
         data: Any,
         gamma: Any,
         beta: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        moments: NormMoments,
         out: Any,
         *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        d_addend: Any,
+        made: NormGradients,
         work: Any,
         train: bool,
     ) -> None:
+        mean, var, moving_mean, moving_var = moments
+        d_data, d_gamma, d_beta, d_addend = made
         moves = train and not a.use_global_stats
         shape = around_channels(a, data.shape)
         s = _Scratch(work, shape, data.dtype)
         if d_out is None:
-            for grad in (d_data, d_gamma, d_beta, d_addend):
+            for grad in made:
                 if grad is not None:
                     grad.fill(0)
         else:

@@ -14,11 +14,13 @@ from math import prod
 from typing import Any
 
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm import around_channels, BatchNorm, norm_gain
 from .norm_act import NormAct
+from .norm_arrays import NormAddend, NormGradients, NormMoments, NormResults, NormVectors
 
 ADDENDS = ("", "array", "behind", "line", "relu")
 """Kinds of addends: none; the array; the array added after the rectifier (for `_norm_again` alone); an affine
@@ -105,58 +107,41 @@ class NormActLine(NormAct):
         return own + NormAct.backward_workspace(a, inputs, outputs, dtype)
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    @grouped
+    def forward(
         xp: Any,
         a: Any,
         data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
+        vectors: NormVectors,
+        more: NormAddend,
         *,
-        out: Any,
-        mean: Any,
-        var: Any,
-        factor: Any,
-        shift: Any,
+        made: NormResults,
         work: Any,
         train: bool,
     ) -> None:
         pieces = line_pieces(a, data.shape, data.dtype)
         added, _, columns = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
-        made = (mean, var, factor, shift)
-        mean, var, factor, shift = (own if given is None else given for given, own in zip(made, columns))
-        plus = addend_of(xp, a, addend, addend_factor, addend_shift, added)
-        NormAct.forward(
-            xp, a, data, gamma, beta, moving_mean, moving_var, plus,
-            out=out, mean=mean, var=var, work=rest, train=train,
-        )  # fmt: skip
-        line_of_norm(xp, a, gamma, beta, mean, var, factor, shift)
+        mean, var, factor, shift = (own if given is None else given for given, own in zip(made[1:], columns))
+        plus = addend_of(xp, a, more.addend, more.addend_factor, more.addend_shift, added)
+        NormAct.forward.kernel(
+            xp, a, data, vectors, plus, out=made.out, mean=mean, var=var, work=rest, train=train
+        )
+        line_of_norm(xp, a, vectors.gamma, vectors.beta, mean, var, factor, shift)
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    @grouped
+    def backward(
         xp: Any,
         a: Any,
         d_out: Any,
         data: Any,
         gamma: Any,
         beta: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        addend: Any,
-        addend_factor: Any,
-        addend_shift: Any,
+        moments: NormMoments,
+        more: NormAddend,
         *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        d_addend: Any,
+        made: NormGradients,
         work: Any,
         train: bool,
     ) -> None:
@@ -164,16 +149,15 @@ class NormActLine(NormAct):
         added, out, columns = carve(work, pieces)
         if a.relu:
             factor, shift = columns[:2]
-            line_of_norm(xp, a, gamma, beta, mean, var, factor, shift)
-            plus = addend_of(xp, a, addend, addend_factor, addend_shift, added)
+            line_of_norm(xp, a, gamma, beta, moments.mean, moments.var, factor, shift)
+            plus = addend_of(xp, a, more.addend, more.addend_factor, more.addend_shift, added)
             line(xp, data, factor, shift, a.axis, out)
             if plus is not None:
                 xp.add(out, plus, out=out)
-        NormAct.backward(
-            xp, a, d_out, data, gamma, beta, mean, var, moving_mean, moving_var, out,
-            d_data=d_data, d_gamma=d_gamma, d_beta=d_beta, d_addend=d_addend,
-            work=work[scratch_bytes(pieces) :], train=train,
-        )  # fmt: skip
+        rest = work[scratch_bytes(pieces) :]
+        NormAct.backward.kernel(
+            xp, a, d_out, data, gamma, beta, moments, out, made=made, work=rest, train=train
+        )
 
 
 def line(xp: Any, x: Any, factor: Any, shift: Any, axis: int, out: Any) -> Any:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm_act import NormAct, NormActAttrs
+from .norm_arrays import NormVectors
 
 
 class NormActSum(Op):
@@ -58,14 +60,12 @@ class NormActSum(Op):
         return scratch_bytes(_pieces(inputs[0], dtype)) + NormAct.workspace(a, inputs[:5], outputs, dtype)
 
     @staticmethod
+    @grouped
     def forward(
         xp: Any,
         a: Any,
         data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        vectors: NormVectors,
         addend: Any,
         *,
         out: Any,
@@ -76,10 +76,8 @@ class NormActSum(Op):
     ) -> None:
         pieces = _pieces(data.shape, data.dtype)
         (line,) = carve(work, pieces)
-        NormAct.forward(
-            xp, a, data, gamma, beta, moving_mean, moving_var,
-            out=line, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
-        )  # fmt: skip
+        rest = work[scratch_bytes(pieces) :]
+        NormAct.forward.kernel(xp, a, data, vectors, out=line, mean=mean, var=var, work=rest, train=train)
         if out is not None:
             xp.add(line, addend, out=line)
             xp.copyto(out, line, casting="unsafe")

@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes
 from ..scratch import accumulator, scratch_bytes
 from ..shape.join import Concat
+from .rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept, RnnResults
 from .rnn_gradient import backward_pieces, run_backward
 from .rnn_layout import Sizes
 from .rnn_run import forward_pieces, run_forward
@@ -41,8 +43,8 @@ class RNN(Op):
     `out` rounded.
     """
 
-    inputs = ("data", "parameters", "state", "state_cell", "sequence_length")
-    outputs = ("out", "state_output", "statecell_output", "layers", "cells")
+    inputs = RnnInputs._fields
+    outputs = RnnResults._fields
     inferred = ("parameters", "state", "state_cell", "sequence_length")
     initial: ClassVar[Mapping[str, str]] = {"state": '["zero", {}]', "state_cell": '["zero", {}]'}
     random = True
@@ -156,27 +158,25 @@ class RNN(Op):
         return scratch_bytes(backward_pieces(a, Sizes.of(a, inputs[0]), dtype).values())
 
     @staticmethod
-    def forward(
-        xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,
-        sequence_length: Any = None, *, out: Any, state_output: Any, statecell_output: Any, layers: Any,
-        cells: Any, work: Any, rng: Any, train: bool,
-    ) -> None:  # fmt: skip
-        run_forward(
-            xp, a, data, parameters, (state, state_cell), sequence_length, out, (state_output,
-            statecell_output), layers, cells, work, rng if train else None,
-        )  # fmt: skip
+    @grouped
+    def forward(xp: Any, a: Any, x: RnnInputs, *, made: RnnResults, work: Any, rng: Any, train: bool) -> None:
+        run_forward(xp, a, x, made, work, rng if train else None)
 
     @staticmethod
+    @grouped
     def backward(
-        xp: Any, a: Any, d_out: Any, d_state_output: Any, d_statecell_output: Any, data: Any, parameters: Any,
-        state: Any, state_cell: Any, sequence_length: Any, out: Any, layers: Any, cells: Any, *, d_data: Any,
-        d_parameters: Any, d_state: Any, d_state_cell: Any, work: Any, rng: Any, train: bool,
-    ) -> None:  # fmt: skip
-        run_backward(
-            xp, a, data, parameters, (state, state_cell), sequence_length, out, layers, cells,
-            (d_out, d_state_output, d_statecell_output), (d_data, d_parameters, d_state, d_state_cell),
-            work, rng if train else None,
-        )  # fmt: skip
+        xp: Any,
+        a: Any,
+        heads: RnnHeads,
+        x: RnnInputs,
+        kept: RnnKept,
+        *,
+        made: RnnGradients,
+        work: Any,
+        rng: Any,
+        train: bool,
+    ) -> None:
+        run_backward(xp, a, Sizes.of(a, x.data.shape), x, kept, heads, made, work, rng if train else None)
 
 
 class _rnn_param_concat(Concat):

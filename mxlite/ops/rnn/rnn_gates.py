@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Shapes
 from ..scratch import accumulator
 from .rnn import RNN
+from .rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept, RnnResults
 from .rnn_layout import Sizes
 from .rnn_run import run_forward
 
@@ -62,24 +64,25 @@ class RnnKeepingGates(RNN):
         return 2 * cls.flops(a, inputs, outputs)
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,
-        sequence_length: Any = None, *, out: Any, state_output: Any, statecell_output: Any, layers: Any,
-        cells: Any, gates: Any, work: Any, rng: Any, train: bool,
-    ) -> None:  # fmt: skip
-        run_forward(
-            xp, a, data, parameters, (state, state_cell), sequence_length, out, (state_output,
-            statecell_output), layers, cells, work, rng if train else None, gates,
-        )  # fmt: skip
+    @grouped
+    def forward(
+        xp: Any, a: Any, x: RnnInputs, *, made: RnnResults, gates: Any, work: Any, rng: Any, train: bool
+    ) -> None:
+        run_forward(xp, a, x, made, work, rng if train else None, gates)
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        xp: Any, a: Any, d_out: Any, d_state_output: Any, d_statecell_output: Any, data: Any, parameters: Any,
-        state: Any, state_cell: Any, sequence_length: Any, out: Any, layers: Any, cells: Any, gates: Any, *,
-        d_data: Any, d_parameters: Any, d_state: Any, d_state_cell: Any, work: Any, rng: Any, train: bool,
-    ) -> None:  # fmt: skip
-        RNN.backward(
-            xp, a, d_out, d_state_output, d_statecell_output, data, parameters, state, state_cell,
-            sequence_length, out, layers, cells, d_data=d_data, d_parameters=d_parameters, d_state=d_state,
-            d_state_cell=d_state_cell, work=work, rng=rng, train=train,
-        )  # fmt: skip
+    @grouped
+    def backward(
+        xp: Any,
+        a: Any,
+        heads: RnnHeads,
+        x: RnnInputs,
+        kept: RnnKept,
+        gates: Any,
+        *,
+        made: RnnGradients,
+        work: Any,
+        rng: Any,
+        train: bool,
+    ) -> None:
+        RNN.backward.kernel(xp, a, heads, x, kept, made=made, work=work, rng=rng, train=train)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...graph.opdef import DType
 from ..scratch import accumulator
+from .rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept
 from .rnn_cells import cell_of, Stretch
 from .rnn_layout import Sizes, split, Weights
 from .rnn_run import (
@@ -51,27 +52,39 @@ def backward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None
     return pieces
 
 
-def run_backward(
-    xp: Any, a: Any, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any, cells: Any,
-    heads: Any, wanted: Any, work: Any, rng: Any,
-) -> None:  # fmt: skip
-    """heads: gradients of out and of the last states. wanted: of data, parameters and the first states."""
-    run_of(
-        xp, a, Sizes.of(a, data.shape), data, parameters, states, lengths, out, layers, cells, heads, wanted,
-        work, rng,
-    )  # fmt: skip
-
-
 def run_of(
     xp: Any, a: Any, s: Sizes, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any,
     cells: Any, heads: Any, wanted: Any, work: Any, rng: Any, gates: Any = None, d_gates: Any = None,
 ) -> None:  # fmt: skip
-    """`run_backward` for layers of these sizes.
+    """`run_backward` with arrays that are in no groups."""
+    state, state_cell = states
+    run_backward(
+        xp, a, s, RnnInputs(data, parameters, state, state_cell, lengths), RnnKept(out, layers, cells),
+        RnnHeads(*heads), RnnGradients(*wanted), work, rng, gates, d_gates,
+    )  # fmt: skip
+
+
+def run_backward(
+    xp: Any,
+    a: Any,
+    s: Sizes,
+    given: RnnInputs,
+    kept: RnnKept,
+    heads: RnnHeads,
+    wanted: RnnGradients,
+    work: Any,
+    rng: Any,
+    gates: Any = None,
+    d_gates: Any = None,
+) -> None:
+    """Fill the wanted ones of `wanted` and `d_gates`, for layers of sizes `s`. rng: None without dropout.
 
     gates: (L*D, T, B, 4*H), LSTM and GRU: the gates if forward kept them; data is then not read unless the
     parameters' gradient is wanted. d_gates: alike, the gradients of the gates' sums, if these are wanted;
     they may alias the gates.
     """
+    data, parameters, *states, lengths = given
+    out, layers, cells = kept
     have = scratch(work, backward_pieces(a, s, out.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)
     d_out, *d_last = heads

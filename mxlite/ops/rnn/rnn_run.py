@@ -10,6 +10,7 @@ from ...core.dtype import float32
 from ...graph.opdef import DType
 from ..random.philox import RandomStream
 from ..scratch import accumulator, carve, Piece
+from .rnn_arrays import RnnInputs, RnnResults
 from .rnn_cells import cell_of, Room
 from .rnn_layout import Sizes, split
 
@@ -129,10 +130,11 @@ def add_input(xp: Any, w: Any, x: Any, cell: Any, pre: Any, hidden: int) -> None
 
 
 def run_forward(
-    xp: Any, a: Any, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, last: Any, layers: Any,
-    cells: Any, work: Any, rng: Any, gates: Any = None,
-) -> None:  # fmt: skip
-    """Fill the wanted ones of `out`, last states, `layers`, `cells`, `gates`. rng: None without dropout."""
+    xp: Any, a: Any, given: RnnInputs, made: RnnResults, work: Any, rng: Any, gates: Any = None
+) -> None:
+    """Fill the wanted ones of `made` and `gates`. rng: None without dropout."""
+    data, parameters, *states, lengths = given
+    out, *last, layers, cells = made
     s = Sizes.of(a, data.shape)
     have = scratch(work, forward_pieces(a, s, data.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)

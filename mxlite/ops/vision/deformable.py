@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..nn.conv import add_bias, bias_bytes, bias_gradient, check_window, geometry
@@ -153,6 +154,16 @@ class DeformableConvolution(_Deformable):
         bias_gradient(xp, d_out, d_bias, work)
 
 
+class ModulatedGradients(NamedTuple):
+    """Outputs of the gradient of a modulated deformable convolution."""
+
+    d_data: Any
+    d_offset: Any
+    d_mask: Any
+    d_weight: Any
+    d_bias: Any
+
+
 class ModulatedDeformableConvolution(_Deformable):
     """Convolution whose window elements are moved by `offset` and multiplied by `mask`.
 
@@ -187,6 +198,7 @@ class ModulatedDeformableConvolution(_Deformable):
         _convolve(xp, a, data, offset, mask, weight, bias, out, work, 1)
 
     @staticmethod
+    @grouped
     def backward(
         xp: Any,
         a: Any,
@@ -196,16 +208,11 @@ class ModulatedDeformableConvolution(_Deformable):
         mask: Any,
         weight: Any,
         *,
-        d_data: Any,
-        d_offset: Any,
-        d_mask: Any,
-        d_weight: Any,
-        d_bias: Any,
+        made: ModulatedGradients,
         work: Any,
     ) -> None:
-        gradients = d_data, d_offset, d_mask, d_weight
-        _gradients(xp, a, d_out, data, offset, mask, weight, gradients, work, 1)
-        bias_gradient(xp, d_out, d_bias, work)
+        _gradients(xp, a, d_out, data, offset, mask, weight, made[:4], work, 1)
+        bias_gradient(xp, d_out, made.d_bias, work)
 
 
 def _block(g: Geometry) -> int:

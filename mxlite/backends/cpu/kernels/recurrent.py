@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ....core.dtype import float32
+from ....graph.grouped import grouped
 from ....graph.opdef import DType
 from ....ops.rnn.rnn import RNN
+from ....ops.rnn.rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept, RnnResults
 from ....ops.rnn.rnn_gates import RnnKeepingGates
 from ....ops.rnn.rnn_wide import RnnWide
 from ...base import ChosenKernel, connected, Request
@@ -37,24 +39,28 @@ def _forward(r: Request) -> ChosenKernel | None:
         return None
     keeps = r.op is RnnKeepingGates and a.mode in ("lstm", "gru") and r.is_used("gates")
     try:
-        made = ForwardLayers(a, r.inputs[0], r.dtypes, r.train, keeps)
+        layers = ForwardLayers(a, r.inputs[0], r.dtypes, r.train, keeps)
     except Missing:
         return None
 
+    @grouped
     def connect(
-        xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,
-        sequence_length: Any = None, *, out: Any, state_output: Any, statecell_output: Any, layers: Any,
-        cells: Any, work: Any, rng: Any, train: bool, gates: Any = None,
-    ) -> Run:  # fmt: skip
-        return made.connect(
-            xp, data, parameters, (state, state_cell), sequence_length, out, (state_output, statecell_output),
-            layers, cells, gates, work, rng if train else None,
-        )  # fmt: skip
+        xp: Any,
+        a: Any,
+        x: RnnInputs,
+        *,
+        made: RnnResults,
+        work: Any,
+        rng: Any,
+        train: bool,
+        gates: Any = None,
+    ) -> Run:
+        return layers.connect(xp, x, made, gates, work, rng if train else None)
 
     # The code writes all outputs of the node: a recomputation for some of them writes the rest as well.
     kept = ("out", "layers", "cells", "gates")
     name = f"compiled {a.mode}, onednn"
-    return connected(connect, made.work_bytes(), name, like=r.op.forward, always=kept)
+    return connected(connect, layers.work_bytes(), name, like=r.op.forward, always=kept)
 
 
 def _backward(r: Request) -> ChosenKernel | None:
@@ -62,23 +68,27 @@ def _backward(r: Request) -> ChosenKernel | None:
     if not fits(a, r.inputs[0], r.dtype):
         return None
     try:
-        made = BackwardLayers(a, r.inputs[0], r.dtypes, r.train, r.op is RnnKeepingGates.grad_op)
+        layers = BackwardLayers(a, r.inputs[0], r.dtypes, r.train, r.op is RnnKeepingGates.grad_op)
     except Missing:
         return None
 
+    @grouped
     def connect(
-        xp: Any, a: Any, d_out: Any, d_state_output: Any, d_statecell_output: Any, data: Any, parameters: Any,
-        state: Any, state_cell: Any, sequence_length: Any, out: Any, layers: Any, cells: Any,
-        gates: Any = None, *, d_data: Any, d_parameters: Any, d_state: Any, d_state_cell: Any, work: Any,
-        rng: Any, train: bool,
-    ) -> Run:  # fmt: skip
-        return made.connect(
-            xp, data, parameters, (state, state_cell), sequence_length, out, layers, cells, gates,
-            (d_out, d_state_output, d_statecell_output), (d_data, d_parameters, d_state, d_state_cell),
-            work, rng if train else None,
-        )  # fmt: skip
+        xp: Any,
+        a: Any,
+        heads: RnnHeads,
+        x: RnnInputs,
+        kept: RnnKept,
+        gates: Any = None,
+        *,
+        made: RnnGradients,
+        work: Any,
+        rng: Any,
+        train: bool,
+    ) -> Run:
+        return layers.connect(xp, x, kept, gates, heads, made, work, rng if train else None)
 
-    return connected(connect, made.work_bytes(), f"compiled {a.mode}, onednn", like=r.op.forward)
+    return connected(connect, layers.work_bytes(), f"compiled {a.mode}, onednn", like=r.op.forward)
 
 
 def _gate_gradients(r: Request) -> ChosenKernel | None:
@@ -96,10 +106,10 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     ) -> Run:  # fmt: skip
         given = RnnGateGradients.named(a, args)
         return made.connect(
-            xp, None, given["parameters"], (given["state"], given.get("state_cell")), None,
-            given["out"], given.get("layers"), given.get("cells"), given["gates"],
-            tuple(given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output")),
-            (d_data, None, d_state, d_state_cell), work, None, d_gates, d_biases,
+            xp, RnnInputs(None, given["parameters"], given["state"], given.get("state_cell")),
+            RnnKept(given["out"], given.get("layers"), given.get("cells")), given["gates"],
+            RnnHeads(*(given.get(n) for n in RnnHeads._fields)),
+            RnnGradients(d_data, None, d_state, d_state_cell), work, None, d_gates, d_biases,
         )  # fmt: skip
 
     return connected(connect, made.work_bytes(), f"compiled {a.rnn.mode}, onednn", like=r.op.forward)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,16 @@ LEAST_SHARED = 2  # least threads in the split of weight gradients: one adds up 
 MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
 
 
+class Cut(NamedTuple):
+    """How a convolution is cut: outputs of a tile in one direction, channels of a part on both sides, and the
+    most tiles of an item. None: as is best.
+    """
+
+    m: int = 4
+    parts: tuple[int, int] | None = None
+    most: int | None = None
+
+
 def forward(
     n: int,
     h: int,
@@ -35,7 +45,7 @@ def forward(
     prologue: Prologue = PLAIN,
     **cut: Any,
 ) -> Convolution | None:
-    """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
+    """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out. `cut`: fields of `Cut`, and `group`."""
     if scale and np.dtype(dtype) != float32:  # factors for weights of 16 bits are of 16 bits
         return None
     return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu, scale), prologue, **cut)
@@ -60,13 +70,12 @@ def _convolution(
     flipped: bool,
     epilogue: Epilogue,
     prologue: Prologue,
-    m: int = 4,
-    parts: tuple[int, int] | None = None,
     group: int | None = None,
-    most: int | None = None,
+    **cut: Any,
 ) -> Convolution | None:
     if not fits(n, h, w, c, f, pad, dtype):
         return None
+    m, parts, most = Cut(**cut)
     threads = num_threads()
     grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
@@ -95,18 +104,17 @@ def d_weight(
     f: int,
     pad: tuple[int, int],
     dtype: Any,
-    m: int = 4,
-    most: int | None = None,
-    parts: tuple[int, int] | None = None,
     splits: int | None = None,
     prologue: Prologue = PLAIN,
     adds: bool = False,
+    **cut: Any,
 ) -> Correlation | None:
     """The weight gradient of `forward` with the same arguments: d_out and data -> d_weight, with
     `adds` accumulated into d_weight.
     """
     if not fits(n, h, w, c, f, pad, dtype):
         return None
+    m, parts, most = Cut(**cut)
     threads = num_threads()
     shared = max(LEAST_SHARED, threads)
     if parts is None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .....graph.grouped import grouped
 from .....ops.nn.attention import scaled_dot_product_attention as attention
-from .....ops.nn.attention_kernels import AttentionPlan
+from .....ops.nn.attention_kernels import AttentionArrays, AttentionGradients, AttentionPlan
 from ....base import ChosenKernel, connected, Request
 from ...compiled import attention_block as generated, call, storable, usable
 from ...compiled.attention import code
@@ -101,33 +102,29 @@ def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
         args = [given.get(i, 0) for i in range(generated.COUNT)]
         return in_turn([*calls, call(own_code, "attention", args, threads, keep=(work, length, arrays))])
 
-    def forward(
-        xp: Any, a: Any, query: Any, key: Any, value: Any, mask: Any = None, length: Any = None, *, out: Any,
-        log_sum: Any, work: Any,
-    ) -> Run:  # fmt: skip
+    def common(x: AttentionArrays, out: Any, log_sum: Any) -> dict[int, Any]:
         slots = generated
-        return run(
-            work, length,
-            {
-                slots.QUERY: query, slots.KEY: key, slots.VALUE: value, slots.MASK: mask, slots.OUT: out,
-                slots.LOG_SUM: log_sum,
-            },
-        )  # fmt: skip
+        return {
+            slots.QUERY: x.query, slots.KEY: x.key, slots.VALUE: x.value, slots.MASK: x.mask, slots.OUT: out,
+            slots.LOG_SUM: log_sum,
+        }  # fmt: skip
 
+    @grouped
+    def forward(xp: Any, a: Any, x: AttentionArrays, *, out: Any, log_sum: Any, work: Any) -> Run:
+        return run(work, x.length, common(x, out, log_sum))
+
+    @grouped
     def back(
-        xp: Any, a: Any, d_out: Any, query: Any, key: Any, value: Any, mask: Any, length: Any, out: Any,
-        log_sum: Any, *, d_query: Any, d_key: Any, d_value: Any, d_mask: Any, work: Any,
+        xp: Any, a: Any, d_out: Any, x: AttentionArrays, out: Any, log_sum: Any, *, made: AttentionGradients,
+        work: Any,
     ) -> Run:  # fmt: skip
         slots = generated
-        made = run(
-            work, length,
-            {
-                slots.QUERY: query, slots.KEY: key, slots.VALUE: value, slots.MASK: mask, slots.OUT: out,
-                slots.LOG_SUM: log_sum, slots.D_OUT: d_out, slots.D_QUERY: d_query, slots.D_KEY: d_key,
-                slots.D_VALUE: d_value,
-            },
-        )  # fmt: skip
-        return made if d_mask is None else in_turn([made, partial(d_mask.fill, 0)])
+        arrays = common(x, out, log_sum) | {
+            slots.D_OUT: d_out, slots.D_QUERY: made.d_query, slots.D_KEY: made.d_key,
+            slots.D_VALUE: made.d_value,
+        }  # fmt: skip
+        call = run(work, x.length, arrays)
+        return call if made.d_mask is None else in_turn([call, partial(made.d_mask.fill, 0)])
 
     nbytes = lengths + threads * own
     if backward:

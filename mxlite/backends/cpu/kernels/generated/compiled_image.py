@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from .....core.dtype import float32
+from .....graph.grouped import grouped
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
 from .....ops.nn.conv_kernels import Geometry
-from .....ops.nn.image_gradient import act_attrs, ImageGradient, ImageSums, settle
+from .....ops.nn.image_gradient import act_attrs, ImageGradient, ImageGradientArrays, ImageSums, settle
 from .....ops.nn.pool_kernels import windows
 from .....ops.nn.pooled_convolution import made_shape, pooling
 from .....ops.norm.norm_act import NormAct
@@ -77,29 +78,31 @@ def gradient(r: base.Request) -> base.ChosenKernel | None:
     ]  # fmt: skip
     scale = 1.0 / prod(made[:-1])
 
+    @grouped
     def connect(
-        xp: Any, a: Any, grad: Any, chosen: Any, gamma: Any, beta: Any, mean: Any, var: Any, moving_mean: Any,
-        moving_var: Any, index: Any, data: Any, sums: Any, patches: Any, *, d_weight: Any, d_gamma: Any,
-        d_beta: Any, work: Any,
-    ) -> Run:  # fmt: skip
+        xp: Any, a: Any, x: ImageGradientArrays, *, d_weight: Any, d_gamma: Any, d_beta: Any, work: Any
+    ) -> Run:
+        gamma, beta, mean, var = x.gamma, x.beta, x.mean, x.var
         columns, total, term, rest = carve(work, pieces)
         by_x = columns[0] if d_gamma is None else d_gamma
         by_one = columns[1] if d_beta is None else d_beta
         add_up = norm.link(
-            norm.run, xp, act_attrs(a, pooled), grad, chosen, gamma, beta, mean, var, moving_mean, moving_var,
+            norm.run, xp, act_attrs(a, pooled), x.grad, x.chosen, gamma, beta, *x.moments,
             d_data=None, d_gamma=by_x, d_beta=by_one, d_addend=None, work=rest[: norm.workspace], train=True,
         )  # fmt: skip
         if d_weight is None:
             return add_up
         factor = columns[2]
-        gather, found = way.connect(grad, chosen, index, (gamma, beta, mean, var), data, rest[: way.nbytes])
+        gather, found = way.connect(
+            x.grad, x.chosen, x.index, (gamma, beta, mean, var), x.data, rest[: way.nbytes]
+        )
 
         def make() -> None:
             add_up()
             np.multiply(var, gamma, out=factor)
             gather()
             np.copyto(total, found)
-            settle(np, (factor, var, by_x, by_one), scale, sums, patches, total, term, columns[3])
+            settle(np, (factor, var, by_x, by_one), scale, x.sums, x.patches, total, term, columns[3])
             np.copyto(d_weight, total, casting="unsafe")
 
         return make

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from .....core.machine_code import native
+from .....graph.grouped import grouped
 from .....graph.opdef import DType
 from .....ops.nn.normed_convolution import NormLine
 from .....ops.norm.norm import around_channels, BatchNorm
 from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import NormActLine
 from .....ops.norm.norm_again import NormAgain
+from .....ops.norm.norm_arrays import NormAddend, NormGradients, NormMoments, NormResults, NormVectors
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, load, parts_for, storable, threads_for, usable
@@ -121,23 +123,15 @@ def forward(r: Request) -> ChosenKernel | None:
         return None
     pieces = layout.pieces()
 
+    @grouped
     def connect(
         xp: Any,
         a: Any,
         data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
+        vectors: NormVectors,
+        more: NormAddend,
         *,
-        out: Any,
-        mean: Any,
-        var: Any,
-        factor: Any = None,
-        shift: Any = None,
+        made: NormResults,
         work: Any,
         train: bool,
     ) -> Run:
@@ -146,24 +140,25 @@ def forward(r: Request) -> ChosenKernel | None:
         assert form is not None
         s = layout.slots
         arrays = {
-            s.DATA: data, s.ADDEND: addend, s.OUT: out, s.GAMMA: gamma, s.BETA: beta,
-            s.MOVING_MEAN: moving_mean, s.MOVING_VAR: moving_var,
-            s.MEAN: spare[0] if mean is None else mean, s.VAR: spare[1] if var is None else var,
+            s.DATA: data, s.ADDEND: more.addend, s.OUT: made.out, s.GAMMA: vectors.gamma,
+            s.BETA: vectors.beta, s.MOVING_MEAN: vectors.moving_mean, s.MOVING_VAR: vectors.moving_var,
+            s.MEAN: spare[0] if made.mean is None else made.mean,
+            s.VAR: spare[1] if made.var is None else made.var,
         }  # fmt: skip
         if layout.in_rows:
             arrays[s.WORK] = own
         if leaves_line:
             arrays |= {
-                s.FACTOR: spare[2] if factor is None else factor,
-                s.SHIFT: spare[3] if shift is None else shift,
-                s.ADDEND_FACTOR: addend_factor, s.ADDEND_SHIFT: addend_shift,
+                s.FACTOR: spare[2] if made.factor is None else made.factor,
+                s.SHIFT: spare[3] if made.shift is None else made.shift,
+                s.ADDEND_FACTOR: more.addend_factor, s.ADDEND_SHIFT: more.addend_shift,
             }  # fmt: skip
         form = replace(
             form,
             addend=added,
-            result=out is not None,
+            result=made.out is not None,
             line=leaves_line,
-            past_cache=layout.is_past_cache(out, data, addend),
+            past_cache=layout.is_past_cache(made.out, data, more.addend),
         )
         return layout.run("forward", form, a, arrays, 3 * data.nbytes)
 
@@ -182,6 +177,7 @@ def backward(r: Request) -> ChosenKernel | None:
         return None
     pieces = layout.pieces()
 
+    @grouped
     def connect(
         xp: Any,
         a: Any,
@@ -189,37 +185,31 @@ def backward(r: Request) -> ChosenKernel | None:
         data: Any,
         gamma: Any,
         beta: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        moments: NormMoments,
+        more: NormAddend,
         out: Any = None,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
         *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        d_addend: Any,
+        made: NormGradients,
         work: Any,
         train: bool,
     ) -> Run:
         spare, own = carve(work, pieces)
+        d_addend = made.d_addend
         form = _form(r, train)
         assert form is not None
         s = layout.slots
         arrays = {
-            s.DATA: data, s.OUT: out, s.GAMMA: gamma, s.BETA: beta, s.MEAN: mean, s.VAR: var,
-            s.MOVING_MEAN: moving_mean, s.MOVING_VAR: moving_var, s.D_OUT: d_out, s.D_DATA: d_data,
-            s.D_GAMMA: spare[0] if d_gamma is None else d_gamma,
-            s.D_BETA: spare[1] if d_beta is None else d_beta, s.D_ADDEND: d_addend,
+            s.DATA: data, s.OUT: out, s.GAMMA: gamma, s.BETA: beta, s.MEAN: moments.mean,
+            s.VAR: moments.var, s.MOVING_MEAN: moments.moving_mean,
+            s.MOVING_VAR: moments.moving_var, s.D_OUT: d_out, s.D_DATA: made.d_data,
+            s.D_GAMMA: spare[0] if made.d_gamma is None else made.d_gamma,
+            s.D_BETA: spare[1] if made.d_beta is None else made.d_beta, s.D_ADDEND: d_addend,
         }  # fmt: skip
         if layout.in_rows:
             arrays[s.WORK] = own
         if of_line:
             arrays |= {
-                s.ADDEND: addend, s.ADDEND_FACTOR: addend_factor, s.ADDEND_SHIFT: addend_shift,
+                s.ADDEND: more.addend, s.ADDEND_FACTOR: more.addend_factor, s.ADDEND_SHIFT: more.addend_shift,
             }  # fmt: skip
         # Without a mask, the gradient of the addend equals that of the output: in place it needs no work.
         same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
@@ -228,8 +218,8 @@ def backward(r: Request) -> ChosenKernel | None:
             addend=added,
             stored=not same,
             by_out=out is not None,
-            result=d_data is not None,
-            past_cache=layout.is_past_cache(d_data, data, d_out),
+            result=made.d_data is not None,
+            past_cache=layout.is_past_cache(made.d_data, data, d_out),
         )
         return layout.run("backward", form, a, arrays, 5 * data.nbytes)
 
@@ -251,14 +241,12 @@ def line(r: Request) -> ChosenKernel | None:
         return None
     pieces = layout.pieces()
 
+    @grouped
     def connect(
         xp: Any,
         a: Any,
         data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        vectors: NormVectors,
         *,
         factor: Any,
         shift: Any,
@@ -273,8 +261,9 @@ def line(r: Request) -> ChosenKernel | None:
         s = norm_rows
         made = [x if w is None else w for w, x in zip((factor, shift, mean, var), spare)]
         arrays = {
-            s.DATA: data, s.GAMMA: gamma, s.BETA: beta, s.MOVING_MEAN: moving_mean,
-            s.MOVING_VAR: moving_var, s.WORK: own, **dict(zip((s.FACTOR, s.SHIFT, s.MEAN, s.VAR), made)),
+            s.DATA: data, s.GAMMA: vectors.gamma, s.BETA: vectors.beta, s.MOVING_MEAN: vectors.moving_mean,
+            s.MOVING_VAR: vectors.moving_var, s.WORK: own,
+            **dict(zip((s.FACTOR, s.SHIFT, s.MEAN, s.VAR), made)),
         }  # fmt: skip
         return layout.run("forward", replace(form, result=False, line=True), a, arrays, 2 * data.nbytes)
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from .....graph.grouped import grouped
 from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....ops.norm.norm import around_channels, BatchNorm
+from .....ops.norm.norm_arrays import NormMoments
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
@@ -153,16 +155,14 @@ def _backward(r: Request) -> ChosenKernel | None:
     pieces: list[Piece] = [((4, shape[1]), _float32), ((primitive.scratch,), _byte)]
     reference = BatchNorm.backward_workspace(r.attrs, r.inputs, r.outputs, r.dtype)
 
+    @grouped
     def connect(
         xp: Any,
         a: Any,
         d_out: Any,
         data: Any,
         gamma: Any,
-        mean: Any,
-        var: Any,
-        moving_mean: Any,
-        moving_var: Any,
+        moments: NormMoments,
         *,
         d_data: Any,
         d_gamma: Any,
@@ -171,10 +171,10 @@ def _backward(r: Request) -> ChosenKernel | None:
         train: bool,
     ) -> Run:
         if d_data is None or d_out is None or train != r.train:
-            assert BatchNorm.backward is not None
-            ins = (d_out, data, gamma, mean, var, moving_mean, moving_var)
+            ins = (d_out, data, gamma, moments)
             outs = {"d_data": d_data, "d_gamma": d_gamma, "d_beta": d_beta}
-            return partial(BatchNorm.backward, xp, a, *ins, **outs, work=work, train=train)
+            return partial(BatchNorm.backward.kernel, xp, a, *ins, **outs, work=work, train=train)
+        mean, var, moving_mean, moving_var = moments
         (variance, step, no_gamma, no_beta), scratch = carve(work, pieces)
         arrays = {
             SRC: (_data(shape, r.dtype), data),

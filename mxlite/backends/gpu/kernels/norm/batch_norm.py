@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 from .....core.cached import cached_property
+from .....graph.grouped import grouped
 from .....graph.ir import Shape
 from .....graph.opdef import Op
 from .....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
@@ -25,6 +26,7 @@ from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import is_lined
 from .....ops.norm.norm_act_sum import NormActSum
 from .....ops.norm.norm_again import NormAgain
+from .....ops.norm.norm_arrays import NormVectors
 from .....ops.norm.norm_statistics import NormStatistics
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, connected, Request
@@ -230,14 +232,15 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if k is None:
             return None
 
+        @grouped
         def connect(
-            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any,
-            addend: Any = None, *, out: Any, mean: Any, var: Any, work: Any, train: bool,
+            xp: Any, a: Any, data: Any, v: NormVectors, addend: Any = None, *, out: Any, mean: Any, var: Any,
+            work: Any, train: bool,
         ) -> Run:  # fmt: skip
             if data.size == 0 and data.shape[a.axis] == 0:
                 return nothing
-            moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
-            return k.forward(data, gamma, beta, moving, addend, (out, mean, var), work)
+            moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
+            return k.forward(data, v.gamma, v.beta, moving, addend, (out, mean, var), work)
 
         by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
         twice = ("data",) if by_batch else ()
@@ -275,12 +278,13 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
             return None
 
+        @grouped
         def connect(
-            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *,
-            factor: Any, shift: Any, mean: Any, var: Any, work: Any, train: bool,
+            xp: Any, a: Any, data: Any, v: NormVectors, *, factor: Any, shift: Any, mean: Any, var: Any,
+            work: Any, train: bool,
         ) -> Run:  # fmt: skip
-            moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
-            return k.forward(data, gamma, beta, moving, None, (None, mean, var), work)
+            moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
+            return k.forward(data, v.gamma, v.beta, moving, None, (None, mean, var), work)
 
         return connected(connect, k.workspace, "cuda norm statistics", like=r.op.forward, launches=2)
 
