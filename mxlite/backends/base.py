@@ -203,24 +203,17 @@ def connected(
     workspace: int,
     name: str,
     *,
-    seconds: Callable[[Device], float] | None = None,
     like: Callable[..., Any] | None = None,
     mutates: bool = False,
-    always: tuple[str, ...] = (),
-    in_place: Mapping[str, tuple[str, ...]] | None = None,
-    precision: Precision = "",
-    twice: tuple[str, ...] = (),
-    launches: int = 1,
-    bits: tuple[Any, ...] | None = None,
     views: frozenset[str] = frozenset(),
+    **facts: Any,
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run: it may keep their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays passed to
-    `connect` are in C order. `like`: the function whose parameters count, if `connect` takes arbitrary
-    ones. `always`, `in_place`, `precision`, `twice`, `launches`, `bits`, `views`: see
-    ChosenKernel.
+    `connect` are in C order, but for `views`. `like`: the function whose parameters count, if `connect` takes
+    arbitrary ones. `facts` are further fields of ChosenKernel.
     """
     signature = Signature.of(like or connect)
 
@@ -240,21 +233,7 @@ def connected(
                 if x is not y:
                     x[...] = y
 
-    return ChosenKernel(
-        run,
-        workspace,
-        name,
-        signature,
-        link,
-        seconds,
-        always=always,
-        in_place=in_place or {},
-        precision=precision,
-        twice=twice,
-        launches=launches,
-        bits=bits,
-        views=views,
-    )
+    return ChosenKernel(run, workspace, name, signature, link, views=views, **facts)
 
 
 def _is_dense(x: Any) -> bool:

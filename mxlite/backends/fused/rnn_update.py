@@ -26,8 +26,9 @@ import numpy as np
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.nn.dense import FullyConnected
+from ...ops.rnn.rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept
 from ...ops.rnn.rnn_gates import RnnKeepingGates
-from ...ops.rnn.rnn_gradient import backward_pieces, run_of
+from ...ops.rnn.rnn_gradient import backward_pieces, run_backward
 from ...ops.rnn.rnn_layout import places, Sizes
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
@@ -119,13 +120,20 @@ class RnnGateGradients(Op):
         d_data: Any, d_state: Any, d_gates: Any, d_biases: Any, work: Any, d_state_cell: Any = None,
     ) -> None:  # fmt: skip
         given = RnnGateGradients.named(a, args)
-        run_of(
-            xp, a.rnn, Sizes.of(a.rnn, a.data), None, given["parameters"],
-            (given["state"], given.get("state_cell")), None,
-            given["out"], given.get("layers"), given.get("cells"),
-            tuple(given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output")),
-            (d_data, None, d_state, d_state_cell), work, None, given["gates"], d_gates,
-        )  # fmt: skip
+        heads = (given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output"))
+        run_backward(
+            xp,
+            a.rnn,
+            Sizes.of(a.rnn, a.data),
+            RnnInputs(None, given["parameters"], given["state"], given.get("state_cell"), None),
+            RnnKept(given["out"], given.get("layers"), given.get("cells")),
+            RnnHeads(*heads),
+            RnnGradients(d_data, None, d_state, d_state_cell),
+            work,
+            None,
+            given["gates"],
+            d_gates,
+        )
         if d_biases is not None:
             for gates, sums in zip(d_gates, d_biases):
                 xp.add.reduce(gates, axis=(0, 1), out=sums)

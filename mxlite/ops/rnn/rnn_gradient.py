@@ -52,18 +52,6 @@ def backward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None
     return pieces
 
 
-def run_of(
-    xp: Any, a: Any, s: Sizes, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any,
-    cells: Any, heads: Any, wanted: Any, work: Any, rng: Any, gates: Any = None, d_gates: Any = None,
-) -> None:  # fmt: skip
-    """`run_backward` with arrays that are in no groups."""
-    state, state_cell = states
-    run_backward(
-        xp, a, s, RnnInputs(data, parameters, state, state_cell, lengths), RnnKept(out, layers, cells),
-        RnnHeads(*heads), RnnGradients(*wanted), work, rng, gates, d_gates,
-    )  # fmt: skip
-
-
 def run_backward(
     xp: Any,
     a: Any,

@@ -55,6 +55,7 @@ def test_backward_takes_no_more_than_its_arrays_and_scratch():
     net = mx.sym.MakeLoss(mx.sym.sum(mx.sym.sin(mx.sym.scaled_dot_product_attention(*parts))))
     plan = net.memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD())
     check(plan)
-    task = next(t for t in plan.problem.tasks if "attention" in t.op and "backward" in t.op)
+    problem = plan.problem.leanest  # with as few threads as a plan may choose
+    task = next(t for t in problem.tasks if "attention" in t.op and "backward" in t.op)
     arrays, sums = 5 * 4 * prod(shape), 4 * prod(shape[:3])
-    assert plan.problem.task_bound == (arrays + sums + task.workspace, plan.problem.tasks.index(task))
+    assert problem.task_bound == (arrays + sums + task.workspace, problem.tasks.index(task))
