@@ -120,6 +120,9 @@ class Op:
 
     typed_by_data: ClassVar[bool] = False  # the first output's dtype is the first input's, others may differ
 
+    # Inputs that have one dtype with the outputs, where the others may be of any; () if all have one.
+    same_type: ClassVar[tuple[str, ...]] = ()
+
     in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}  # output -> inputs it may overwrite
     backward_in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
@@ -133,6 +136,8 @@ class Op:
     same_shape: ClassVar[bool] = False  # all inputs and outputs have one shape (inferred both ways)
     inferred: ClassVar[tuple[str, ...]] = ()  # inputs whose shape follows from the others
     is_loss: ClassVar[bool] = False  # backward needs no head gradient
+    flops_per_input: ClassVar[int | None] = None  # operations for each element of the first input
+    flops_per_output: ClassVar[int] = 1  # operations for each element of the outputs, unless the former says
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
     recomputable: ClassVar[bool] = True  # forward may run twice in a step
@@ -278,20 +283,31 @@ class Op:
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """Completed input and output dtypes; None is unknown. The default says that all are equal."""
-        known = [d for d in dtypes if d is not None]
-        if any(d != known[0] for d in known):
-            raise DTypeError(f"all inputs must have one dtype, got {[str(d) for d in dtypes]}.")
-        dtype = known[0] if known else None
+        """Completed input and output dtypes; None is unknown. The default says that all are equal, or those
+        of the inputs in `same_type`.
+        """
+        if not cls.same_type:
+            dtype = one_type(dtypes, "all inputs")
+            ins: tuple[DType | None, ...] = (dtype,) * len(dtypes)
+        else:
+            names = cls.input_names(a)
+            dtype = one_type(
+                [d for n, d in zip(names, dtypes) if n in cls.same_type], " and ".join(cls.same_type)
+            )
+            ins = tuple(dtype if n in cls.same_type else d for n, d in zip(names, dtypes))
         require_kind(cls, dtype)
-        return (dtype,) * len(dtypes), (dtype,) * len(cls.output_names(a))
+        return ins, (dtype,) * len(cls.output_names(a))
 
     # -- cost ----------------------------------------------------------------------------------
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        """Floating-point operations of one forward call; default: one per output element."""
-        return sum(prod(s) for s in outputs)
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        """Floating-point operations of one forward call; the default follows `flops_per_input`, or
+        `flops_per_output`.
+        """
+        if cls.flops_per_input is not None:
+            return cls.flops_per_input * prod(inputs[0])
+        return cls.flops_per_output * sum(prod(s) for s in outputs)
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -449,6 +465,14 @@ def require_rank(shape: Shape, least: int, what: str) -> None:
     """Raise ShapeError unless `shape` has at least `least` axes."""
     if len(shape) < least:
         raise ShapeError(f"{what} must have at least {least} axes, got {shape}.")
+
+
+def one_type(dtypes: Sequence[DType | None], what: str) -> DType | None:
+    """The one dtype of those known in `dtypes`, or None. Raises DTypeError, about `what`, if they differ."""
+    known = [d for d in dtypes if d is not None]
+    if any(d != known[0] for d in known):
+        raise DTypeError(f"{what} must have one dtype, got {[str(d) for d in dtypes]}.")
+    return known[0] if known else None
 
 
 def require_kind(op: type[Op], dtype: DType | None) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
@@ -109,6 +107,7 @@ class broadcast_like(Op):
     shape_only = ("rhs",)
     cheap = True
     backward_in_place = {"d_lhs": "d_out"}
+    same_type = ("lhs",)
 
     @record
     class Attrs:
@@ -137,10 +136,6 @@ class broadcast_like(Op):
             out[i] = rhs[j]
         return (lhs, rhs), (tuple(out),)
 
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, dtypes[:1]
-
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         xp.copyto(out, lhs)
@@ -168,19 +163,13 @@ class _sum_like(Op):
     inputs = ("data", "like")
     shape_only = ("like",)
     in_place = {"out": "data"}
+    flops_per_input = 1
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, like):
         broadcast_like.infer_shape(broadcast_like.Attrs(), like, data)
         return (data, like), (like,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, dtypes[:1]
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return prod(inputs[0])
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

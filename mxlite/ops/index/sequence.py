@@ -23,6 +23,7 @@ class _Sequence(Op):
     abstract = True
     inputs = ("data", "sequence_length")
     inferred = ("sequence_length",)
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -55,10 +56,6 @@ class _Sequence(Op):
         """Types of data and lengths: lengths may be of any type, by default data's."""
         data = dtypes[0]
         return (data, *(d or data for d in dtypes[1:])), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 0
 
 
 def _require_axis(axis: int) -> None:

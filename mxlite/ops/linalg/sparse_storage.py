@@ -59,16 +59,13 @@ class _sparse_retain(Op):
     """
 
     inputs = ("data", "indices")
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, indices):
         if not data or len(indices) != 1:
             raise ShapeError(f"data must have rows, and indices one axis; got {data} and {indices}.")
         return (data, indices), (data,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

@@ -32,6 +32,7 @@ class softmax_cross_entropy(Op):
     inferred = ("label",)
     accepts = "float"
     backward_in_place = {"d_data": "data"}
+    flops_per_input = 4
 
     @classmethod
     def class_numbers(cls, a: Any, inputs: Shapes) -> dict[str, tuple[int, float | None]]:
@@ -54,10 +55,6 @@ class softmax_cross_entropy(Op):
         data, label = dtypes
         require_kind(cls, data)
         return (data, label or data), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -90,6 +87,7 @@ class _ClassLoss(Op):
     inputs = ("data", "label", "weight")
     inferred = ("label", "weight")
     accepts = "float"
+    flops_per_input = 4
 
     @record
     class Attrs:
@@ -121,10 +119,6 @@ class _ClassLoss(Op):
         if weight and None not in (data, weight[0]) and weight[0] != data:
             raise DTypeError(f"weight must be {data} as data, got {weight[0]}.")
         return (data, label or data, *(data for _ in weight)), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
 
 
 class cross_entropy(_ClassLoss):

@@ -32,6 +32,7 @@ class _Softmax(Op):
     accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
+    flops_per_input = 5
 
     @record
     class Attrs:
@@ -71,10 +72,6 @@ class _Softmax(Op):
         if length == [_BOOL]:
             raise DTypeError("length must be of numbers, got bool.")
         return (data, *(n or _INT for n in length)), (data if a.dtype is None else as_dtype(a.dtype),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 5 * prod(inputs[0])
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -184,6 +181,7 @@ class SoftmaxActivation(Op):
     accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
+    flops_per_input = 5
 
     @record
     class Attrs:
@@ -195,10 +193,6 @@ class SoftmaxActivation(Op):
         assert data is not None
         require_rank(data, 2, "data")
         return (data,), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 5 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from ...core.errors import ShapeError
@@ -49,6 +48,7 @@ class FoldNorm(Op):
     Attrs = FoldNormAttrs
 
     input_names = classmethod(_names)
+    flops_per_input = 1
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -67,10 +67,6 @@ class FoldNorm(Op):
         wide = None if weight is None else accumulator(weight)
         (wide, *_), _ = super().infer_type(a, wide, *dtypes[1:5])
         return (weight, *(wide,) * 4, *(weight for _ in dtypes[5:])), (weight, weight)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(inputs[0])
 
     workspace = staticmethod(_workspace)
 

@@ -34,6 +34,7 @@ class GroupNorm(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
+    flops_per_input = 8
 
     @record
     class Attrs:
@@ -72,10 +73,6 @@ class GroupNorm(Op):
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, affine = affine_types(cls, *dtypes)
         return (data, affine, affine), (data, affine, affine)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -126,6 +123,7 @@ class InstanceNorm(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
+    flops_per_input = 8
 
     @record
     class Attrs:
@@ -145,10 +143,6 @@ class InstanceNorm(Op):
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, affine = affine_types(cls, *dtypes)
         return (data, affine, affine), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

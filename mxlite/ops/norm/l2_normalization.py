@@ -27,6 +27,7 @@ class L2Normalization(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
+    flops_per_input = 3
 
     @record
     class Attrs:
@@ -42,10 +43,6 @@ class L2Normalization(Op):
         assert data is not None
         require_rank(data, 1 if a.mode == "instance" else 3, f"data in mode {a.mode!r}")
         return (data,), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 3 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 from ...core.errors import DTypeError, OpAttributeError, ShapeError
@@ -35,6 +34,7 @@ class LayerNorm(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
+    flops_per_input = 8
 
     @record
     class Attrs:
@@ -61,10 +61,6 @@ class LayerNorm(Op):
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, affine = affine_types(cls, *dtypes)
         return (data, affine, affine), (data, affine, affine)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -149,6 +145,7 @@ class RMSNorm(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
+    flops_per_input = 4
 
     @record
     class Attrs:
@@ -168,10 +165,6 @@ class RMSNorm(Op):
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, gamma = affine_types(cls, *dtypes)
         return (data, gamma), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -29,6 +29,7 @@ class _Density(Op):
     abstract = True
     law: ClassVar[Callable[..., Any] | None] = None
     accepts = "float"
+    flops_per_input = 60
 
     @record
     class Attrs:
@@ -42,10 +43,6 @@ class _Density(Op):
         if sample[: len(first)] != first:
             raise ShapeError(f"sample must begin with the shape of the parameters, {first}, got {sample}.")
         return shapes, (sample,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 60 * prod(inputs[0])
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):
@@ -289,6 +286,7 @@ class _random_pdf_dirichlet(Op):
     inputs = ("sample", "alpha")
     accepts = "float"
     Attrs = _Density.Attrs
+    flops_per_input = 60
 
     @staticmethod
     def infer_shape(a, sample, alpha):
@@ -296,10 +294,6 @@ class _random_pdf_dirichlet(Op):
         if not fits or sample[: len(alpha) - 1] != alpha[:-1]:
             raise ShapeError(f"sample must begin and end as alpha, {alpha}, got {sample}.")
         return (sample, alpha), (sample[:-1],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 60 * prod(inputs[0])
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):

@@ -56,16 +56,13 @@ class argmax_channel(Op):
 
     inputs = ("data",)
     accepts = "number"
+    flops_per_input = 1
 
     @staticmethod
     def infer_shape(a, data):
         if len(data) < 2 or not data[1]:
             raise ShapeError(f"data must be (N, C, ...) with at least one channel, got {data}.")
         return (data,), ((data[0], *data[2:]),)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return prod(inputs[0])
 
     @staticmethod
     def forward(xp, a, data, *, out):

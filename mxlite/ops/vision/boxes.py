@@ -179,6 +179,7 @@ class box_iou(Op):
     op_name = "_contrib_box_iou"
     inputs = ("lhs", "rhs")
     accepts = "float"
+    flops_per_output = 12
 
     @record
     class Attrs:
@@ -190,10 +191,6 @@ class box_iou(Op):
             if not s or s[-1] != 4:
                 raise ShapeError(f"{name} must be (..., 4), got {s}.")
         return shapes, ((*shapes[0][:-1], *shapes[1][:-1]),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 12 * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -69,6 +69,7 @@ class PSROIPooling(Op):
     op_name = "_contrib_PSROIPooling"
     inputs = ("data", "rois")
     accepts = "float"
+    flops_per_output = 4
 
     @record
     class Attrs:
@@ -86,10 +87,6 @@ class PSROIPooling(Op):
         require_regions(data, rois)
         _require_channels(data, a.output_dim, a.group_size or a.pooled_size)
         return shapes, ((rois[0], a.output_dim, a.pooled_size, a.pooled_size),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

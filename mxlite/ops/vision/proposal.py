@@ -50,6 +50,7 @@ class _Proposals(Op):
     outputs = ("out", "score")
     accepts = "float"
     Attrs = ProposalAttrs
+    flops_per_input = 30
 
     @classmethod
     def num_visible_outputs(cls, a: Any) -> int:
@@ -68,10 +69,6 @@ class _Proposals(Op):
             raise ShapeError(f"im_info must be ({n}, 3), got {im_info}.")
         rows = n * a.rpn_post_nms_top_n
         return shapes, ((rows, 5), (rows, 1))
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 30 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

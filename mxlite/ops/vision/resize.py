@@ -19,15 +19,12 @@ class _Resample(Op):
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     accepts = "float"
     transposed: ClassVar[str]  # the operator that is its gradient
+    flops_per_output = 4
 
     @classmethod
     def resampling(cls, a: Any, data: Shape, out: Shape) -> Resampling:
         """The map from `data` to `out`."""
         raise NotImplementedError
-
-    @classmethod
-    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(outputs[0])
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -49,6 +46,7 @@ class _Transposed(Op):
     shape_only = ("like",)
     accepts = "float"
     of: ClassVar[type[_Resample]]
+    flops_per_input = 4
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
@@ -56,10 +54,6 @@ class _Transposed(Op):
         # `of` may have an input `like` too, which gives its output's size.
         given = (like, grad)[: len(cls.of.input_names(a))]
         return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
-
-    @classmethod
-    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -257,6 +257,7 @@ class ROIAlign(Op):
     op_name = "_contrib_ROIAlign"
     inputs = ("data", "rois")
     accepts = "float"
+    flops_per_output = 8
 
     @record
     class Attrs:
@@ -285,10 +286,6 @@ class ROIAlign(Op):
                 )
             channels //= prod(a.pooled_size)
         return shapes, ((rois[0], channels, *a.pooled_size),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

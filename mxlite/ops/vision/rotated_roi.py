@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class RROIAlign(Op):
     op_name = "_contrib_RROIAlign"
     inputs = ("data", "rois")
     accepts = "float"
+    flops_per_output = 32
 
     @record
     class Attrs:
@@ -52,10 +53,6 @@ class RROIAlign(Op):
         if len(data) != 4 or len(rois) != 2 or rois[1] != 6:
             raise ShapeError(f"data must be (N, C, H, W) and rois (R, 6), got {data} and {rois}.")
         return shapes, ((rois[0], data[1], *a.pooled_size),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 32 * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
