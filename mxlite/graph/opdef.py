@@ -95,6 +95,18 @@ class Signature:
         )
 
 
+def with_parameters(
+    kernel: Callable[..., None], needs: Sequence[str], makes: Sequence[str], services: Sequence[str]
+) -> Callable[..., None]:
+    """`kernel`, a function of any arrays, as one with these parameters: what `Signature.of` reads there."""
+    kind = inspect.Parameter
+    kernel.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *needs)]
+        + [kind(n, kind.KEYWORD_ONLY) for n in (*makes, *services)]
+    )
+    return kernel
+
+
 _signatures: weakref.WeakKeyDictionary[CodeType, Signature] = weakref.WeakKeyDictionary()
 
 

@@ -60,10 +60,7 @@ class fmod(BroadcastProduct):
 
     aliases = ("broadcast_fmod",)
     in_place = {"out": "lhs"}
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.fmod(lhs, rhs, out=out)
+    function = "fmod"
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):

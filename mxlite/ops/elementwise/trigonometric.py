@@ -15,10 +15,7 @@ class sin(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sin(data, out=out)
+    function = "sin"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -37,10 +34,7 @@ class cos(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.cos(data, out=out)
+    function = "cos"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -61,10 +55,7 @@ class tan(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.tan(data, out=out)
+    function = "tan"
 
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):
@@ -85,10 +76,7 @@ class arcsin(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arcsin(data, out=out)
+    function = "arcsin"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -111,10 +99,7 @@ class arccos(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arccos(data, out=out)
+    function = "arccos"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -137,10 +122,7 @@ class arctan(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arctan(data, out=out)
+    function = "arctan"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -161,10 +143,7 @@ class sinh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sinh(data, out=out)
+    function = "sinh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -183,10 +162,7 @@ class cosh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.cosh(data, out=out)
+    function = "cosh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -205,10 +181,7 @@ class arcsinh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arcsinh(data, out=out)
+    function = "arcsinh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -227,10 +200,7 @@ class arccosh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arccosh(data, out=out)
+    function = "arccosh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -253,10 +223,7 @@ class arctanh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arctanh(data, out=out)
+    function = "arctanh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

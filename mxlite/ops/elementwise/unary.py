@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ...core.record import record
@@ -10,17 +12,24 @@ from ..blocks import copy, pieces, require_finite
 
 
 class Unary(Op):
-    """One array to another of its shape and dtype."""
+    """Base: one array to another of its shape and dtype, by numpy's `function` unless `forward` says how."""
 
+    abstract = True
     inputs = ("data",)
     in_place = {"out": "data"}
     same_shape = True
     cheap = True
+    function: ClassVar[str]
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        getattr(xp, cls.function)(data, out=out)
 
 
 class Real(Unary):
-    """A function of real numbers: the dtype must be floating."""
+    """Base: a function of real numbers; the dtype must be floating."""
 
+    abstract = True
     accepts = "float"
 
 
@@ -77,10 +86,7 @@ class abs(Unary):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.absolute(data, out=out)
+    function = "absolute"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -101,10 +107,7 @@ class negative(Unary):
     accepts = "number"
     aliases = ("_np_negative",)
     backward_in_place = {"d_data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.negative(data, out=out)
+    function = "negative"
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
@@ -122,10 +125,7 @@ class sign(Unary):
     """
 
     accepts = "number"
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sign(data, out=out)
+    function = "sign"
 
 
 class floor(Unary):

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...core.dtype import FLAGS, float32, is_floating
 from ...core.errors import DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
+from ...graph.opdef import Op, with_parameters
 
 CHUNK = 16384  # elements at a time
 
@@ -168,12 +168,7 @@ def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., No
     def forward(xp: Any, a: Any, *arrays: Any, work: Any, **made: Any) -> None:
         run(xp, a, (*arrays, *(made[o] for o in outputs)), work)
 
-    kind = inspect.Parameter
-    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *inputs)]
-        + [kind(n, kind.KEYWORD_ONLY) for n in (*outputs, "work")]
-    )
-    return forward
+    return with_parameters(forward, inputs, outputs, ("work",))
 
 
 def _workspace(count: int, wide: bool = False) -> Callable[..., int]:
