@@ -50,6 +50,7 @@ SERVICES = ("work", "rng", "train", "shapes", "state")
 
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
+Types = tuple[DType | None, ...]
 Touched = frozenset[tuple[str, Entry, int]]
 """Rows that a gradient can reach: (operator that flags them, entry it reads, rows of the table)."""
 
@@ -120,6 +121,10 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("out",)
     hidden: ClassVar[int] = 0  # the last `hidden` outputs are for backward only
     aux: ClassVar[tuple[str, ...]] = ()  # inputs that are auxiliary states
+
+    # Optional input -> the attribute that says that it is in use; "no_..." says that it is not.
+    optional: ClassVar[Mapping[str, str]] = {}
+
     variadic: ClassVar[str] = ""
     variadic_outputs: ClassVar[str] = ""
     subgraphs: ClassVar[
@@ -174,10 +179,13 @@ class Op:
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        """Names of the inputs in use under `a`; override when some are optional."""
+        """Names of the inputs in use under `a`; override when more than `optional` decides."""
         if cls.variadic:
             return tuple(f"arg{i}" for i in range(a.num_args))
-        return cls.inputs
+        if not cls.optional:
+            return cls.inputs
+        absent = {n for n, told in cls.optional.items() if bool(getattr(a, told)) == told.startswith("no_")}
+        return tuple(n for n in cls.inputs if n not in absent)
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -292,9 +300,7 @@ class Op:
         return inputs
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         """Completed input and output dtypes; None is unknown. The default says that all are equal, or those
         of the inputs in `same_type`.
         """
@@ -359,6 +365,8 @@ class Op:
         _check(cls, "aux names", cls.aux, ins)
         _check(cls, "shape_only names", cls.shape_only, ins)
         _check(cls, "inferred names", cls.inferred, ins)
+        _check(cls, "same_type names", () if cls.variadic else cls.same_type, ins)
+        _check(cls, "optional names", tuple(cls.optional), ins)
         _check(cls, "gradient_is maps", tuple(cls.gradient_is), (*ins, *cls.inputs))
         cls.grad_op = _gradient_op(cls, ins, outs) if cls.backward is not None else None
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ...core.errors import DefinitionError, nearest, OpAttributeError, ShapeError, UnknownNameError
 from ...graph.attrs import attr_text
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, SERVICES, Shapes, with_parameters
+from ...graph.opdef import DType, Op, SERVICES, Shapes, Types, with_parameters
 
 Parameters = tuple[tuple[str, str], ...]
 
@@ -206,9 +206,7 @@ def _infer_shape(
     return (*parts[0], *parts[2]), tuple(parts[1])
 
 
-def _infer_type(
-    cls: type[Custom], a: Any, *dtypes: DType | None
-) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+def _infer_type(cls: type[Custom], a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
     about = cls.described
     first = next((d for d in dtypes if d is not None), None)
     if first is None:

@@ -71,9 +71,7 @@ class _sparse_retain(Op):
     def workspace(a, inputs, outputs, dtype):
         return 8 * prod(inputs[1]) + inputs[0][0]
 
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return 8 * prod(inputs[1]) + inputs[0][0]
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp, a, data, indices, *, out, work):

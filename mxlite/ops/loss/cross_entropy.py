@@ -10,7 +10,7 @@ from ...core.dtype import as_dtype
 from ...core.errors import DTypeError, OperatorError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 from ..norm.views import along
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
@@ -49,9 +49,7 @@ class softmax_cross_entropy(Op):
         return (data, data[:1]), ((1,),)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, label = dtypes
         require_kind(cls, data)
         return (data, label or data), (data,)
@@ -88,16 +86,13 @@ class _ClassLoss(Op):
     inferred = ("label", "weight")
     accepts = "float"
     flops_per_input = 4
+    optional = {"weight": "use_weight"}
 
     @record
     class Attrs:
         reduction: Literal["none", "mean", "sum"] = "mean"
         ignore_index: int = -100
         use_weight: bool = False
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs if a.use_weight else cls.inputs[:2]
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -111,9 +106,7 @@ class _ClassLoss(Op):
         return want[: len(shapes)], (want[1] if a.reduction == "none" else (1,),)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, label, *weight = dtypes
         require_kind(cls, data)
         if weight and None not in (data, weight[0]) and weight[0] != data:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..elementwise.activation_rules import sigmoid
 from ..norm.views import along, View
 from .softmax import softmax_blocks, softmax_bytes
@@ -89,9 +89,7 @@ class SoftmaxOutput(Op):
         return (data, label), (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         return _label_types(cls, *dtypes)
 
     @classmethod
@@ -179,9 +177,7 @@ def softmax_view(a: Any, shape: Shape) -> View:
     return shape[0], 1, prod(shape[1:]), 1, 1
 
 
-def _label_types(
-    op: type[Op], *dtypes: DType | None
-) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+def _label_types(op: type[Op], *dtypes: DType | None) -> tuple[Types, Types]:
     """Types of data and labels; labels may be of any type, by default data's."""
     data, label = dtypes
     require_kind(op, data)
@@ -214,9 +210,7 @@ class _Regression(Op):
         return (data, label), (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         return _label_types(cls, *dtypes)
 
 

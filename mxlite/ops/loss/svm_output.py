@@ -8,7 +8,7 @@ from typing import Any
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 
 _STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
@@ -54,9 +54,7 @@ class SVMOutput(Op):
         return (data, data[:-1]), (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, label = dtypes
         require_kind(cls, data)
         return (data, label or data), (data,)

@@ -7,7 +7,7 @@ from typing import Any
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -60,9 +60,7 @@ class FoldNorm(Op):
         return (weight, *(vector for _ in shapes[1:])), (weight, vector)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         (weight, *_), _ = super().infer_type(a, dtypes[0], *dtypes[5:])
         wide = None if weight is None else accumulator(weight)
         (wide, *_), _ = super().infer_type(a, wide, *dtypes[1:5])

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm_act import NormAct, NormActAttrs
 
@@ -43,9 +43,7 @@ class NormActSum(Op):
         return (*ins, outs[0]), outs
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         return NormAct.infer_type(a, *dtypes)
 
     @staticmethod

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Shapes
+from ...graph.opdef import DType, Shapes, Types
 from ..scratch import accumulator
 from .rnn import RNN
 from .rnn_layout import Sizes
@@ -46,9 +46,7 @@ class RnnKeepingGates(RNN):
         return ins, tuple(by_name[n] for n in cls.output_names(a))
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, parameters, *rest = dtypes
         wide = None if data is None else accumulator(data)
         ins, outs = RNN.infer_type(a, data, data if parameters == wide else parameters, *rest)

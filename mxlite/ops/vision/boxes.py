@@ -12,7 +12,7 @@ from ...core.dtype import as_dtype
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 _HALF = np.uint64(0xFFFFFFFF)
@@ -261,9 +261,7 @@ class box_nms(Op):
                 )
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, _ = super().infer_type(a, *dtypes)
         return ins, (ins[0], as_dtype("int32"))
 

@@ -217,6 +217,7 @@ class DeformablePSROIPooling(Op):
     op_name = "_contrib_DeformablePSROIPooling"
     inputs = ("data", "rois", "trans")
     accepts = "float"
+    optional = {"trans": "no_trans"}
 
     @record
     class Attrs:
@@ -235,10 +236,6 @@ class DeformablePSROIPooling(Op):
                 raise OpAttributeError(f"group_size must be above 0, got {self.group_size}.")
             if not 0 <= self.trans_std <= 1:
                 raise OpAttributeError(f"trans_std must be in [0, 1], got {self.trans_std}.")
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_trans else cls.inputs
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:

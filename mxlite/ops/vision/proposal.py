@@ -44,8 +44,9 @@ class ProposalAttrs:
 
 
 class _Proposals(Op):
-    """Proposals for each image of a batch."""
+    """Base: proposals for each image of a batch."""
 
+    abstract = True
     inputs = ("cls_prob", "bbox_pred", "im_info")
     outputs = ("out", "score")
     accepts = "float"
@@ -74,6 +75,12 @@ class _Proposals(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_pieces(inputs[0], dtype))
 
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, *, out: Any, score: Any, work: Any
+    ) -> None:
+        _propose(xp, a, cls_prob, bbox_pred, im_info, out, score, work)
+
 
 class Proposal(_Proposals):
     """The best boxes of a region proposal network in an image.
@@ -97,12 +104,6 @@ class Proposal(_Proposals):
             raise ShapeError(f"cls_prob must be of one image, got {shapes[0]}; MultiProposal takes several.")
         return _Proposals.infer_shape(a, *shapes)
 
-    @staticmethod
-    def forward(
-        xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, *, out: Any, score: Any, work: Any
-    ) -> None:
-        _propose(xp, a, cls_prob, bbox_pred, im_info, out, score, work)
-
 
 class MultiProposal(_Proposals):
     """`Proposal` for several images.
@@ -112,12 +113,6 @@ class MultiProposal(_Proposals):
     """
 
     op_name = "_contrib_MultiProposal"
-
-    @staticmethod
-    def forward(
-        xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, *, out: Any, score: Any, work: Any
-    ) -> None:
-        _propose(xp, a, cls_prob, bbox_pred, im_info, out, score, work)
 
 
 def _anchors(a: Any) -> list[tuple[float, float, float, float]]:
