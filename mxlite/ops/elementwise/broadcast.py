@@ -242,16 +242,31 @@ def _where(xp, compare):
     return fill
 
 
-def _to_either(w, ins, heads, to_rhs):
-    """The head gradient to `rhs` where `to_rhs` is 1, to `lhs` where it is 0."""
-    d = heads["out"]
-    return {
-        "lhs": w._sum_like(w.elemwise_mul(d, w._rminus_scalar(to_rhs, scalar=1.0)), ins["lhs"]),
-        "rhs": w._sum_like(w.elemwise_mul(d, to_rhs), ins["rhs"]),
-    }
+class _Either(BroadcastProduct):
+    """Base: one of each pair. The gradient goes to `rhs` where numpy's `to_rhs` holds, else to `lhs`."""
+
+    abstract = True
+    to_rhs: ClassVar[str]
+
+    @classmethod
+    def backward(cls, xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        compare = getattr(xp, cls.to_rhs)
+        if d_lhs is not None:
+            fold(xp, _where_not(xp, compare), (d_out, lhs, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, _where(xp, compare), (d_out, lhs, rhs), d_rhs, work)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        to_rhs = (w.broadcast_lesser if cls.to_rhs == "less" else w.broadcast_greater)(lhs, rhs)
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, w._rminus_scalar(to_rhs, scalar=1.0)), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, to_rhs), rhs),
+        }
 
 
-class broadcast_maximum(BroadcastProduct):
+class broadcast_maximum(_Either):
     """The larger of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
@@ -260,20 +275,10 @@ class broadcast_maximum(BroadcastProduct):
 
     aliases = ("_maximum", "_Maximum")
     function = "maximum"
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        if d_lhs is not None:
-            fold(xp, _where_not(xp, xp.less), (d_out, lhs, rhs), d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, _where(xp, xp.less), (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_either(w, ins, heads, w.broadcast_lesser(ins["lhs"], ins["rhs"]))
+    to_rhs = "less"
 
 
-class broadcast_minimum(BroadcastProduct):
+class broadcast_minimum(_Either):
     """The smaller of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
@@ -282,17 +287,7 @@ class broadcast_minimum(BroadcastProduct):
 
     aliases = ("_minimum", "_Minimum")
     function = "minimum"
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        if d_lhs is not None:
-            fold(xp, _where_not(xp, xp.greater), (d_out, lhs, rhs), d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, _where(xp, xp.greater), (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_either(w, ins, heads, w.broadcast_greater(ins["lhs"], ins["rhs"]))
+    to_rhs = "greater"
 
 
 class broadcast_hypot(BroadcastProduct):

@@ -9,7 +9,8 @@ is its Taylor series. Everything is done in float64, in small pieces.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from ...core.errors import OpAttributeError
 from ...core.record import record
@@ -163,6 +164,12 @@ class _Gamma(Real):
     abstract = True
     backward_in_place = {"d_data": ("d_out", "data")}
     flops_per_output = 100
+    values: ClassVar[Callable[..., Any]]  # of float64, good enough for numbers of `itemsize` bytes
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        for x, into in pieces(data, out, size=SMALL):
+            into[...] = cls.values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
 
 
 class gamma(_Gamma):
@@ -173,11 +180,7 @@ class gamma(_Gamma):
     """
 
     backward_in_place = {"d_data": ("d_out", "data", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = gamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+    values = staticmethod(gamma_values)
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
@@ -197,10 +200,7 @@ class gammaln(_Gamma):
     ``d_out * digamma(data)``.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = gammaln_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+    values = staticmethod(gammaln_values)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -219,10 +219,7 @@ class digamma(_Gamma):
     torch.special.digamma.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = digamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+    values = staticmethod(digamma_values)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

@@ -8,29 +8,13 @@ from ...graph.opdef import Op
 from ..blocks import sum_to, sum_to_bytes
 
 
-class broadcast_to(Op):
-    """`data` stretched to `shape`; 0 in `shape` keeps the axis.
+class _Stretch(Op):
+    """Base: one array stretched along axes of length 1; the gradient sums over them."""
 
-    data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
-    The gradient sums over the stretched axes.
-    """
-
+    abstract = True
     inputs = ("data",)
     cheap = True
     backward_in_place = {"d_data": "d_out"}
-
-    @record
-    class Attrs:
-        shape: tuple[int, ...] = ()
-
-    @staticmethod
-    def infer_shape(a, data):
-        if len(a.shape) != len(data):
-            raise ShapeError(f"shape {a.shape} must have as many axes as data {data}.")
-        out = tuple(s or d for s, d in zip(a.shape, data))
-        if any(d not in (1, s) for s, d in zip(out, data)):
-            raise ShapeError(f"data {data} does not stretch to {out}: only axes of length 1 do.")
-        return (data,), (out,)
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -49,16 +33,34 @@ class broadcast_to(Op):
         return {"data": w._sum_like(heads["out"], ins["data"])}
 
 
-class broadcast_axis(Op):
+class broadcast_to(_Stretch):
+    """`data` stretched to `shape`; 0 in `shape` keeps the axis.
+
+    data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
+    The gradient sums over the stretched axes.
+    """
+
+    @record
+    class Attrs:
+        shape: tuple[int, ...] = ()
+
+    @staticmethod
+    def infer_shape(a, data):
+        if len(a.shape) != len(data):
+            raise ShapeError(f"shape {a.shape} must have as many axes as data {data}.")
+        out = tuple(s or d for s, d in zip(a.shape, data))
+        if any(d not in (1, s) for s, d in zip(out, data)):
+            raise ShapeError(f"data {data} does not stretch to {out}: only axes of length 1 do.")
+        return (data,), (out,)
+
+
+class broadcast_axis(_Stretch):
     """`data` stretched along the axes `axis`, each of length 1, to the lengths `size`.
 
     data: (...)  ->  out: (...), as many axes. The gradient sums over the stretched axes.
     """
 
     aliases = ("broadcast_axes",)
-    inputs = ("data",)
-    cheap = True
-    backward_in_place = {"d_data": "d_out"}
 
     @record
     class Attrs:
@@ -77,22 +79,6 @@ class broadcast_axis(Op):
                 raise ShapeError(f"axis {axis} of data {data} must have length 1 to stretch to {size}.")
             out[axis] = size
         return (data,), (tuple(out),)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data, work):
-        sum_to(xp, d_out, d_data, work)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(outputs[0], inputs[0], dtype)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._sum_like(heads["out"], ins["data"])}
 
 
 class broadcast_like(Op):

@@ -5,26 +5,18 @@ from __future__ import annotations
 import math
 
 from ..blocks import pieces
-from .unary import Real
+from .unary import Real, Sloped
 
 
-class sin(Real):
+class sin(Sloped):
     """Sine of angles in radians.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cos(data)``.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
+    accepts = "float"
     function = "sin"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.cos(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.cos(ins["data"]))}
+    slope = "cos"
 
 
 class cos(Real):
@@ -136,42 +128,26 @@ class arctan(Real):
         return {"data": w.elemwise_div(heads["out"], w._plus_scalar(w.square(ins["data"]), scalar=1))}
 
 
-class sinh(Real):
+class sinh(Sloped):
     """Hyperbolic sine, ``out = (e**data - e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cosh(data)``.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
+    accepts = "float"
     function = "sinh"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.cosh(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.cosh(ins["data"]))}
+    slope = "cosh"
 
 
-class cosh(Real):
+class cosh(Sloped):
     """Hyperbolic cosine, ``out = (e**data + e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sinh(data)``.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
+    accepts = "float"
     function = "cosh"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.sinh(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.sinh(ins["data"]))}
+    slope = "sinh"
 
 
 class arcsinh(Real):

@@ -33,6 +33,23 @@ class Real(Unary):
     accepts = "float"
 
 
+class Sloped(Unary):
+    """Base: the gradient is ``d_out * slope(data)``; `slope` names a function of numpy and an operator."""
+
+    abstract = True
+    backward_in_place = {"d_data": ("d_out", "data")}
+    slope: ClassVar[str]
+
+    @classmethod
+    def backward(cls, xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            xp.multiply(d, getattr(xp, cls.slope)(x), out=into)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], getattr(w, cls.slope)(ins["data"]))}
+
+
 class reciprocal(Real):
     """``out = 1 / data``.
 
@@ -79,23 +96,14 @@ class square(Unary):
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], ins["data"]), scalar=2)}
 
 
-class abs(Unary):
+class abs(Sloped):
     """Absolute value.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sign(data)``, 0 at 0.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "absolute"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.sign(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.sign(ins["data"]))}
+    slope = "sign"
 
 
 class negative(Unary):

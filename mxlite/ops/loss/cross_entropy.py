@@ -13,6 +13,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 from ..norm.views import along
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
+from .labels import label_types
 from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
 
 _BYTE = as_dtype("uint8")
@@ -48,11 +49,7 @@ class softmax_cross_entropy(Op):
             raise ShapeError(f"label must be {data[:1]} for data {data}, got {label}.")
         return (data, data[:1]), ((1,),)
 
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
-        data, label = dtypes
-        require_kind(cls, data)
-        return (data, label or data), (data,)
+    infer_type = classmethod(label_types)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
