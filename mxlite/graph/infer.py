@@ -286,7 +286,8 @@ def _sweep(
 
 def _is_of_one_type(op: type[Op]) -> bool:
     """True if all inputs have the type of the output, so that one determines the others."""
-    return op.same_shape or op.infer_type.__func__ is Op.infer_type.__func__  # type: ignore[attr-defined]
+    is_default = op.infer_type.__func__ is Op.infer_type.__func__  # type: ignore[attr-defined]
+    return op.same_shape or (is_default and not op.same_type)
 
 
 def _forward_inputs(node: Node) -> dict[str, Entry]:

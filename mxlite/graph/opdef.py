@@ -53,6 +53,7 @@ SERVICES = ("work", "rng", "train", "shapes", "state")
 
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
+Types = tuple[DType | None, ...]
 Touched = frozenset[tuple[str, Entry, int]]
 """Rows that a gradient can reach: (operator that flags them, entry it reads, rows of the table)."""
 
@@ -98,6 +99,18 @@ class Signature:
         )
 
 
+def with_parameters(
+    kernel: Callable[..., None], needs: Sequence[str], makes: Sequence[str], services: Sequence[str]
+) -> Callable[..., None]:
+    """`kernel`, a function of any arrays, as one with these parameters: what `Signature.of` reads there."""
+    kind = inspect.Parameter
+    kernel.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *needs)]
+        + [kind(n, kind.KEYWORD_ONLY) for n in (*makes, *services)]
+    )
+    return kernel
+
+
 _signatures: weakref.WeakKeyDictionary[CodeType, Signature] = weakref.WeakKeyDictionary()
 
 
@@ -111,6 +124,10 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("out",)
     hidden: ClassVar[int] = 0  # the last `hidden` outputs are for backward only
     aux: ClassVar[tuple[str, ...]] = ()  # inputs that are auxiliary states
+
+    # Optional input -> the attribute that says that it is in use; "no_..." says that it is not.
+    optional: ClassVar[Mapping[str, str]] = {}
+
     variadic: ClassVar[str] = ""
     variadic_outputs: ClassVar[str] = ""
     subgraphs: ClassVar[
@@ -122,6 +139,9 @@ class Op:
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in
 
     typed_by_data: ClassVar[bool] = False  # the first output's dtype is the first input's, others may differ
+
+    # Inputs that have one dtype with the outputs, where the others may be of any; () if all have one.
+    same_type: ClassVar[tuple[str, ...]] = ()
 
     in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}  # output -> inputs it may overwrite
     backward_in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
@@ -136,6 +156,8 @@ class Op:
     same_shape: ClassVar[bool] = False  # all inputs and outputs have one shape (inferred both ways)
     inferred: ClassVar[tuple[str, ...]] = ()  # inputs whose shape follows from the others
     is_loss: ClassVar[bool] = False  # backward needs no head gradient
+    flops_per_input: ClassVar[int | None] = None  # operations for each element of the first input
+    flops_per_output: ClassVar[int] = 1  # operations for each element of the outputs, unless the former says
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
     recomputable: ClassVar[bool] = True  # forward may run twice in a step
@@ -160,10 +182,13 @@ class Op:
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        """Names of the inputs in use under `a`; override when some are optional."""
+        """Names of the inputs in use under `a`; override when more than `optional` decides."""
         if cls.variadic:
             return tuple(f"arg{i}" for i in range(a.num_args))
-        return cls.inputs
+        if not cls.optional:
+            return cls.inputs
+        absent = {n for n, told in cls.optional.items() if bool(getattr(a, told)) == told.startswith("no_")}
+        return tuple(n for n in cls.inputs if n not in absent)
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -278,23 +303,32 @@ class Op:
         return inputs
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """Completed input and output dtypes; None is unknown. The default says that all are equal."""
-        known = [d for d in dtypes if d is not None]
-        if any(d != known[0] for d in known):
-            raise DTypeError(f"all inputs must have one dtype, got {[str(d) for d in dtypes]}.")
-        dtype = known[0] if known else None
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        """Completed input and output dtypes; None is unknown. The default says that all are equal, or those
+        of the inputs in `same_type`.
+        """
+        if not cls.same_type:
+            dtype = one_type(dtypes, "all inputs")
+            ins: tuple[DType | None, ...] = (dtype,) * len(dtypes)
+        else:
+            names = cls.input_names(a)
+            dtype = one_type(
+                [d for n, d in zip(names, dtypes) if n in cls.same_type], " and ".join(cls.same_type)
+            )
+            ins = tuple(dtype if n in cls.same_type else d for n, d in zip(names, dtypes))
         require_kind(cls, dtype)
-        return (dtype,) * len(dtypes), (dtype,) * len(cls.output_names(a))
+        return ins, (dtype,) * len(cls.output_names(a))
 
     # -- cost ----------------------------------------------------------------------------------
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        """Floating-point operations of one forward call; default: one per output element."""
-        return sum(prod(s) for s in outputs)
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        """Floating-point operations of one forward call; the default follows `flops_per_input`, or
+        `flops_per_output`.
+        """
+        if cls.flops_per_input is not None:
+            return cls.flops_per_input * prod(inputs[0])
+        return cls.flops_per_output * sum(prod(s) for s in outputs)
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -334,6 +368,8 @@ class Op:
         _check(cls, "aux names", cls.aux, ins)
         _check(cls, "shape_only names", cls.shape_only, ins)
         _check(cls, "inferred names", cls.inferred, ins)
+        _check(cls, "same_type names", () if cls.variadic else cls.same_type, ins)
+        _check(cls, "optional names", tuple(cls.optional), ins)
         _check(cls, "gradient_is maps", tuple(cls.gradient_is), (*ins, *cls.inputs))
         cls.grad_op = _gradient_op(cls, ins, outs) if cls.backward is not None else None
 
@@ -452,6 +488,14 @@ def require_rank(shape: Shape, least: int, what: str) -> None:
     """Raise ShapeError unless `shape` has at least `least` axes."""
     if len(shape) < least:
         raise ShapeError(f"{what} must have at least {least} axes, got {shape}.")
+
+
+def one_type(dtypes: Sequence[DType | None], what: str) -> DType | None:
+    """The one dtype of those known in `dtypes`, or None. Raises DTypeError, about `what`, if they differ."""
+    known = [d for d in dtypes if d is not None]
+    if any(d != known[0] for d in known):
+        raise DTypeError(f"{what} must have one dtype, got {[str(d) for d in dtypes]}.")
+    return known[0] if known else None
 
 
 def require_kind(op: type[Op], dtype: DType | None) -> None:

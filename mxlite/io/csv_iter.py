@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from ..core.errors import FormatError, RangeError, ShapeError
 from ..core.wanted import wanted, whole
 from .iterator import DataDesc
-from .row_iter import Lines, RowIter
+from .row_iter import Path, RowIter
 
 _LONGEST_NUMBER = 64
 _TYPES = ("float32", "int32", "int64")
@@ -31,10 +30,10 @@ class CSVIter(RowIter):
 
     def __init__(
         self,
-        data_csv: str | os.PathLike[str],
+        data_csv: Path,
         data_shape: Sequence[int] | int,
         batch_size: int,
-        label_csv: str | os.PathLike[str] | None = None,
+        label_csv: Path | None = None,
         label_shape: Sequence[int] | int = (1,),
         round_batch: bool = True,
         dtype: Any = "float32",
@@ -55,16 +54,7 @@ class CSVIter(RowIter):
             [DataDesc(data_name, (batch_size, *self._shapes[0]), self._dtype)],
             [DataDesc(label_name, (batch_size, *self._shapes[1]), self._dtype)],
         )
-        no_labels = label_csv is None or os.fspath(label_csv) == "NULL"
-        paths = [data_csv] if no_labels else [data_csv, label_csv]
-        self._files = [
-            Lines(path, _LONGEST_NUMBER * (prod(shape) + 1))  # type: ignore[arg-type]
-            for path, shape in zip(paths, self._shapes)
-        ]
-
-    def _rewind(self) -> None:
-        for file in self._files:
-            file.rewind()
+        self._open(data_csv, label_csv, [_LONGEST_NUMBER * (prod(shape) + 1) for shape in self._shapes])
 
     def _take(self, count: int) -> list[np.ndarray]:
         parts: list[np.ndarray] = []
@@ -73,20 +63,8 @@ class CSVIter(RowIter):
             parts.append(_parsed(file.name, lines, prod(shape), self._dtype).reshape(-1, *shape))
         if len(parts) == 1:
             parts.append(np.zeros((len(parts[0]), *self._shapes[1]), self._dtype))
-        if len(parts[1]) < len(parts[0]):
-            raise FormatError(
-                f"{self._files[1].name} ends before {self._files[0].name}: each row of data needs a label."
-            )
+        self._refuse_missing(len(parts[1]), len(parts[0]))
         return parts
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_files"):
-            self.close()
 
 
 def shape_of(what: str, shape: Sequence[int] | int) -> tuple[int, ...]:

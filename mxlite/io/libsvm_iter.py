@@ -5,7 +5,6 @@ label index:value index:value ...                indices from 0 on, as MXNet cou
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..ndarray.sparse_arrays.sparse_array import sparse_array
 from ..ndarray.sparse_arrays.sparse_form import CSRForm, index_type, stacked
 from .csv_iter import shape_of
 from .iterator import DataDesc
-from .row_iter import Lines, RowIter
+from .row_iter import is_null, Lines, Path, RowIter
 
 _LONGEST_PAIR = 64
 
@@ -36,10 +35,10 @@ class LibSVMIter(RowIter):
 
     def __init__(
         self,
-        data_libsvm: str | os.PathLike[str],
+        data_libsvm: Path,
         data_shape: Sequence[int] | int,
         batch_size: int,
-        label_libsvm: str | os.PathLike[str] | None = None,
+        label_libsvm: Path | None = None,
         label_shape: Sequence[int] | int = (1,),
         num_parts: int = 1,
         part_index: int = 0,
@@ -62,7 +61,7 @@ class LibSVMIter(RowIter):
             raise ShapeError(
                 f"data_shape and label_shape have one axis, got {data_shape!r} and {label_shape!r}."
             )
-        own_labels = label_libsvm is None or os.fspath(label_libsvm) == "NULL"
+        own_labels = label_libsvm is None or is_null(label_libsvm)
         (columns,), (labels,) = self._shapes
         if own_labels != (labels == 1):
             raise ShapeError(
@@ -75,15 +74,7 @@ class LibSVMIter(RowIter):
             [DataDesc(label_name, (batch_size,) if own_labels else (batch_size, labels))],
         )
         self._parts = num_parts, part_index
-        paths = [data_libsvm] if own_labels else [data_libsvm, label_libsvm]
-        self._files = [
-            Lines(path, _LONGEST_PAIR * (shape[0] + 2))  # type: ignore[arg-type]
-            for path, shape in zip(paths, self._shapes)
-        ]
-
-    def _rewind(self) -> None:
-        for file in self._files:
-            file.rewind()
+        self._open(data_libsvm, label_libsvm, [_LONGEST_PAIR * (shape[0] + 2) for shape in self._shapes])
 
     def _take(self, count: int) -> list[Any]:
         (columns,), (labels,) = self._shapes
@@ -91,10 +82,7 @@ class LibSVMIter(RowIter):
         if len(self._files) == 1:
             return [data, own]
         given, _ = _parsed(self._files[1], self._lines(self._files[1], len(data)), labels)
-        if len(given) < len(data):
-            raise FormatError(
-                f"{self._files[1].name} ends before {self._files[0].name}: each row of data needs a label."
-            )
+        self._refuse_missing(len(given), len(data))
         return [data, given]
 
     def _join(self, parts: Sequence[Any]) -> Any:
@@ -117,15 +105,6 @@ class LibSVMIter(RowIter):
             if len(group) < parts:
                 break
         return lines
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_files"):
-            self.close()
 
 
 def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[CSRForm, np.ndarray]:

@@ -21,11 +21,18 @@ from ..ndarray import NDArray
 from ..ndarray.operators.creation import sharing
 from .iterator import DataBatch, DataDesc, DataIter
 
+Path = str | os.PathLike[str]
+
+
+def is_null(path: Path) -> bool:
+    """True for the name by which MXNet's programs say that there is no file."""
+    return os.fspath(path) == "NULL"
+
 
 class Lines:
     """The lines of a file that are not empty, some at a time. None is longer than `longest` bytes."""
 
-    def __init__(self, path: str | os.PathLike[str], longest: int) -> None:
+    def __init__(self, path: Path, longest: int) -> None:
         self.name = wanted_path("The file to read", path)
         self._longest = longest
         self._file = opened(self.name, "r", encoding="utf-8", errors="replace")
@@ -57,7 +64,9 @@ class Lines:
 
 
 class RowIter(DataIter):
-    """Base of the iterators over text files. A subclass gives `_take`, `_rewind` and descriptions."""
+    """Base of the iterators over text files. A subclass gives `_take`, descriptions and `_open`."""
+
+    _files: list[Lines]
 
     def __init__(
         self, batch_size: int, round_batch: bool, descs: list[DataDesc], labels: list[DataDesc]
@@ -79,9 +88,31 @@ class RowIter(DataIter):
         """Up to `count` rows of each array, data first."""
         raise NotImplementedError
 
+    def _open(self, data: Path, labels: Path | None, longest: Sequence[int]) -> None:
+        """Open the file of data and that of labels, if there is one; longest: of their lines, in bytes."""
+        paths = [data] if labels is None or is_null(labels) else [data, labels]
+        self._files = [Lines(path, most) for path, most in zip(paths, longest)]
+
+    def _refuse_missing(self, labels: int, rows: int) -> None:
+        """Raise FormatError if the file of labels has fewer rows than that of data."""
+        if labels < rows:
+            raise FormatError(
+                f"{self._files[1].name} ends before {self._files[0].name}: each row of data needs a label."
+            )
+
     def _rewind(self) -> None:
         """Go to the first row."""
-        raise NotImplementedError
+        for file in self._files:
+            file.rewind()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_files"):
+            self.close()
 
     def reset(self) -> None:
         """Start the next epoch."""

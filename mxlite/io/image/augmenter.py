@@ -82,35 +82,31 @@ class ResizeAug(Augmenter):
         return resize_short(src, self.size, self.interp)
 
 
-class ForceResizeAug(Augmenter):
-    """Resizes to `size` = (width, height)."""
+class _SizedAug(Augmenter):
+    """Base: makes images of `size` = (width, height)."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
         self.size, self.interp = size, interp
+
+
+class ForceResizeAug(_SizedAug):
+    """Resizes to `size` = (width, height)."""
 
     def __call__(self, src: NDArray) -> NDArray:
         w, h = self.size
         return imresize(src, w, h, interpolation(self.interp, (src.shape[0], src.shape[1], h, w)))
 
 
-class RandomCropAug(Augmenter):
+class RandomCropAug(_SizedAug):
     """Crops a part of `size` = (width, height) at a random place."""
-
-    def __init__(self, size: Size, interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size, self.interp = size, interp
 
     def __call__(self, src: NDArray) -> NDArray:
         return random_crop(src, self.size, self.interp)[0]
 
 
-class CenterCropAug(Augmenter):
+class CenterCropAug(_SizedAug):
     """Crops the part of `size` = (width, height) in the middle."""
-
-    def __init__(self, size: Size, interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size, self.interp = size, interp
 
     def __call__(self, src: NDArray) -> NDArray:
         return center_crop(src, self.size, self.interp)[0]

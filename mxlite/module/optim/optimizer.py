@@ -8,7 +8,7 @@ imperatively or, by its `update_rule`, inside the graph (see optimizer_base.py),
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.disk.schema import optional as _optional, real as _real
 from ...core.wanted import number
@@ -37,6 +37,8 @@ ccSGD = SGD  # its name in older programs
 class _AdamLike(_OperatorOptimizer):
     """Family: decaying means of the gradient and of its square."""
 
+    state_names: ClassVar[tuple[str, ...]] = ("mean", "var")
+    own_settings = ("beta1", "beta2", "epsilon")
     limits = {"beta1": _real(0, below=1), "beta2": _real(0, below=1)}
 
     def __init__(
@@ -46,10 +48,6 @@ class _AdamLike(_OperatorOptimizer):
         self.beta1 = number("beta1", beta1)
         self.beta2 = number("beta2", beta2)
         self.epsilon = number("epsilon", epsilon)
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        own = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
-        return {**own, **self._gradient_attrs()}
 
 
 @register
@@ -62,6 +60,8 @@ class Adam(_AdamLike):
     `lazy_update` a row_sparse gradient leaves the rows alone that it has not.
     """
 
+    rule = "adam"
+
     def __init__(
         self,
         learning_rate: float = 0.001,
@@ -73,9 +73,6 @@ class Adam(_AdamLike):
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
         self.lazy_update = lazy_update
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "adam", ("mean", "var")
 
     def settings_of_operator(self) -> dict[str, Any]:
         own = super().settings_of_operator()
@@ -98,6 +95,8 @@ class AdamW(_AdamLike):
     count of updates unless `correct_bias` is off.
     """
 
+    rule = "adamw"
+
     def __init__(
         self,
         learning_rate: float = 0.001,
@@ -109,9 +108,6 @@ class AdamW(_AdamLike):
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
         self.correct_bias = correct_bias
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "adamw", ("mean", "var")
 
     @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
@@ -130,6 +126,7 @@ class LAMB(_AdamLike):
     `lower_bound` and `upper_bound` cut the weight's norm.
     """
 
+    rule = "lamb"
     counts = True
     limits = {"lower_bound": _optional(_real()), "upper_bound": _optional(_real())}
 
@@ -149,9 +146,6 @@ class LAMB(_AdamLike):
         self.upper_bound = None if upper_bound is None else number("upper_bound", upper_bound)
         self.bias_correction = bias_correction
 
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "lamb", ("mean", "var")
-
     def settings_of_operator(self) -> dict[str, Any]:
         return {
             **super().settings_of_operator(),
@@ -165,6 +159,8 @@ class LAMB(_AdamLike):
 class FTML(_AdamLike):
     """FTML, follow the moving leader (Zheng and Kwok, 2017); see the operator `ftml_update`."""
 
+    rule = "ftml"
+    state_names = ("d", "v", "z")
     counts = True
 
     def __init__(
@@ -176,9 +172,6 @@ class FTML(_AdamLike):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "ftml", ("d", "v", "z")
 
     def settings_of_operator(self) -> dict[str, Any]:
         attrs = super().settings_of_operator()
@@ -193,12 +186,12 @@ class AdaGrad(_OperatorOptimizer):
     `g = clip(rescale_grad * grad);  h += g^2;  weight -= lr * (g / sqrt(h + eps) + wd * weight)`.
     """
 
+    rule = "adagrad"
+    state_names = ("history",)
+
     def __init__(self, eps: float = 1e-7, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.float_stable_eps = number("eps", eps)
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "adagrad", ("history",)
 
     def settings_of_operator(self) -> dict[str, Any]:
         return {"epsilon": self.float_stable_eps, **self._gradient_attrs()}
@@ -210,16 +203,14 @@ class AdaDelta(_OperatorOptimizer):
     learning rate.
     """
 
+    rule = "adadelta"
+    state_names = ("acc_g", "acc_delta")
+    own_settings = ("rho", "epsilon")
+
     def __init__(self, rho: float = 0.9, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rho = number("rho", rho)
         self.epsilon = number("epsilon", epsilon)
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "adadelta", ("acc_g", "acc_delta")
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        return {"rho": self.rho, "epsilon": self.epsilon, **self._gradient_attrs()}
 
 
 @register
@@ -227,6 +218,10 @@ class Ftrl(_OperatorOptimizer):
     """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
     `ftrl_update`. A row_sparse gradient leaves the rows of a row_sparse weight alone that it has not.
     """
+
+    rule = "ftrl"
+    state_names = ("z", "n")
+    own_settings = ("lamda1", "beta")
 
     def __init__(
         self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1.0, **kwargs: Any
@@ -237,12 +232,6 @@ class Ftrl(_OperatorOptimizer):
 
     lazy_update = True
     lazy_always = False
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return "ftrl", ("z", "n")
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        return {"lamda1": self.lamda1, "beta": self.beta, **self._gradient_attrs()}
 
 
 @register

@@ -19,13 +19,16 @@ from .optimizer_base import alias, alike, Optimizer, register
 
 
 class OperatorOptimizer(Optimizer):
-    """Family: the update is one operator, called `operator` and, inside the graph, `_fused_<operator>`."""
+    """Family: the update is one operator, called `rule` and, inside the graph, `_fused_<rule>`."""
 
+    rule: ClassVar[str]  # the operator's name without `_update`
+    state_names: ClassVar[tuple[str, ...]]
+    own_settings: ClassVar[tuple[str, ...]] = ()  # attributes that are parameters of the operator, too
     counts: ClassVar[bool] = False  # the operator wants the count of updates, `t`
 
     def operator(self) -> tuple[str, tuple[str, ...]]:
-        """The operator's name without `_update`, and its states."""
-        raise NotImplementedError
+        """`rule` and `state_names`, where these numbers do not ask for others."""
+        return self.rule, self.state_names
 
     lazy_update = False  # True if a row_sparse gradient leaves the rows that it lacks unchanged
     lazy_always = True  # or only for a weight that is declared as row_sparse
@@ -33,7 +36,7 @@ class OperatorOptimizer(Optimizer):
 
     def settings_of_operator(self) -> dict[str, Any]:
         """The operator's parameters without the rates."""
-        return self._gradient_attrs()
+        return {**{name: getattr(self, name) for name in self.own_settings}, **self._gradient_attrs()}
 
     @alike
     def hyper(self, index: Any) -> tuple[float, ...]:

@@ -23,6 +23,8 @@ class BaseRNNCell:
     `state_info` and `__call__`, and `_gate_names` if its parameters hold several gates one below the other.
     """
 
+    _gate_names: Sequence[str] = ()
+
     def __init__(self, prefix: str = "", params: RNNParams | None = None) -> None:
         self._own_params = params is None
         self._prefix = prefix
@@ -55,10 +57,6 @@ class BaseRNNCell:
     def state_shape(self) -> list[tuple[int, ...]]:
         """The shapes of the states."""
         return [info["shape"] for info in self.state_info]
-
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ()
 
     def begin_state(self, func: Callable[..., Any] = symbol.zeros, **kwargs: Any) -> list[Any]:
         """The states before the first step: `func(name=..., shape=..., **kwargs)` for each, zeros by default.

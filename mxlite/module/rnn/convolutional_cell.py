@@ -101,9 +101,7 @@ class ConvRNNCell(BaseConvRNNCell):
 
     _prefix_of_kind = "ConvRNN_"
 
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ("",)
+    _gate_names = ("",)
 
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         name = self._next()
@@ -121,9 +119,7 @@ class ConvLSTMCell(BaseConvRNNCell):
     def state_info(self) -> list[StateInfo]:
         return super().state_info * 2
 
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ("_i", "_f", "_c", "_o")
+    _gate_names = ("_i", "_f", "_c", "_o")
 
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         name = self._next()
@@ -137,9 +133,7 @@ class ConvGRUCell(BaseConvRNNCell):
 
     _prefix_of_kind = "ConvGRU_"
 
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ("_r", "_z", "_o")
+    _gate_names = ("_r", "_z", "_o")
 
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         name = self._next()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ... import symbol
@@ -49,6 +49,7 @@ class FusedRNNCell(BaseRNNCell):
         self._num_hidden = num_hidden
         self._num_layers = num_layers
         self._mode = mode
+        self._gate_names = GATES[mode]
         self._bidirectional = bidirectional
         self._dropout = dropout
         self._get_next_state = get_next_state
@@ -61,10 +62,6 @@ class FusedRNNCell(BaseRNNCell):
         passes = self._num_layers * (1 + bool(self._bidirectional))
         info = {"shape": (passes, 0, self._num_hidden), "__layout__": "LNC"}
         return [dict(info) for _ in range(2 if self._mode == "lstm" else 1)]
-
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return GATES[self._mode]
 
     def unpack_weights(self, args: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """`args` with the vector in pieces: PREFIXl0_i2h_i_weight (H, C) and so on; r: reverse direction."""

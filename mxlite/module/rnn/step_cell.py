@@ -54,9 +54,7 @@ class RNNCell(_StepCell):
         super().__init__(num_hidden, prefix, params)
         self._activation = activation
 
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ("",)
+    _gate_names = ("",)
 
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         self._counter += 1
@@ -85,9 +83,7 @@ class LSTMCell(_StepCell):
     def state_info(self) -> list[StateInfo]:
         return super().state_info * 2
 
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ("_i", "_f", "_c", "_o")
+    _gate_names = ("_i", "_f", "_c", "_o")
 
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         self._counter += 1
@@ -102,9 +98,7 @@ class GRUCell(_StepCell):
     def __init__(self, num_hidden: int, prefix: str = "gru_", params: RNNParams | None = None) -> None:
         super().__init__(num_hidden, prefix, params)
 
-    @property
-    def _gate_names(self) -> Sequence[str]:
-        return ("_r", "_z", "_o")
+    _gate_names = ("_r", "_z", "_o")
 
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         self._counter += 1

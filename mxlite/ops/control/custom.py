@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,7 +21,7 @@ from typing import Any, Protocol
 from ...core.errors import DefinitionError, nearest, OpAttributeError, ShapeError, UnknownNameError
 from ...graph.attrs import attr_text
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, SERVICES, Shapes
+from ...graph.opdef import DType, Op, SERVICES, Shapes, Types, with_parameters
 
 Parameters = tuple[tuple[str, str], ...]
 
@@ -135,8 +134,7 @@ def _operator(name: str, registered: Any, parameters: Parameters) -> type[Custom
     def backward(xp, a, *ins, state, train, shapes, **grads):
         registered.backward(call(state, train, shapes, {**dict(zip(needs, ins)), **grads}))
 
-    forward.__signature__ = _signature(inputs, about.outputs)  # type: ignore[attr-defined]
-    backward.__signature__ = _signature(needs, makes)  # type: ignore[attr-defined]
+    services = ("state", "train", "shapes")
     fields = [("op_type", str), *((k, str) for k, _ in parameters)]
     return type(
         "Custom",
@@ -157,8 +155,8 @@ def _operator(name: str, registered: Any, parameters: Parameters) -> type[Custom
             described=about,
             infer_shape=staticmethod(functools.partial(_infer_shape, name, registered, parameters, about)),
             infer_type=classmethod(_infer_type),
-            forward=staticmethod(forward),
-            backward=staticmethod(backward),
+            forward=staticmethod(with_parameters(forward, inputs, about.outputs, services)),
+            backward=staticmethod(with_parameters(backward, needs, makes, services)),
         ),
     )
 
@@ -176,14 +174,6 @@ def _check_names(name: str, *groups: tuple[str, ...]) -> None:
                 raise DefinitionError(
                     f"Custom {name!r}: {n!r} names two of its inputs, outputs or gradients."
                 )
-
-
-def _signature(positional: Sequence[str], keyword: Sequence[str]) -> inspect.Signature:
-    kind = inspect.Parameter
-    names = [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *positional)]
-    return inspect.Signature(
-        [*names, *(kind(n, kind.KEYWORD_ONLY) for n in (*keyword, "state", "train", "shapes"))]
-    )
 
 
 def _infer_shape(
@@ -216,9 +206,7 @@ def _infer_shape(
     return (*parts[0], *parts[2]), tuple(parts[1])
 
 
-def _infer_type(
-    cls: type[Custom], a: Any, *dtypes: DType | None
-) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+def _infer_type(cls: type[Custom], a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
     about = cls.described
     first = next((d for d in dtypes if d is not None), None)
     if first is None:

@@ -236,6 +236,8 @@ class gelu(_Elementwise):
     D. Hendrycks, K. Gimpel, 2016, "Gaussian error linear units".
     """
 
+    flops_per_input = 10
+
     @record
     class Attrs:
         approximate: Literal["none", "tanh"] = "none"
@@ -243,10 +245,6 @@ class gelu(_Elementwise):
     @classmethod
     def rule(cls, a: Any) -> Rule:
         return _gelu_rule(a)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 10 * prod(inputs[0])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:

@@ -6,18 +6,24 @@ which it was stretched.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...core.errors import ShapeError
 from ...graph.opdef import Op
 from ..blocks import fold, fold_bytes, power, sum_to, sum_to_bytes
 
 
 class Broadcast(Op):
-    """Two arrays whose shapes broadcast, of one dtype, to an array of the common shape."""
+    """Base: two arrays whose shapes broadcast, of one dtype, to an array of the common shape, by numpy's
+    `function` unless `forward` says how.
+    """
 
+    abstract = True
     inputs = ("lhs", "rhs")
     in_place = {"out": ("lhs", "rhs")}
     cheap = True
     accepts = "number"
+    function: ClassVar[str]
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
@@ -30,9 +36,15 @@ class Broadcast(Op):
             )
         return (lhs, rhs), (tuple(y if x == 1 else x for x, y in pairs),)
 
+    @classmethod
+    def forward(cls, xp, a, lhs, rhs, *, out):
+        getattr(xp, cls.function)(lhs, rhs, out=out)
+
 
 class _Sum(Broadcast):
-    """An operator whose gradient is a sum of the head gradient, with no expression to compute."""
+    """Base: the gradient is a sum of the head gradient, with no expression to compute."""
+
+    abstract = True
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):
@@ -40,7 +52,9 @@ class _Sum(Broadcast):
 
 
 class BroadcastProduct(Broadcast):
-    """An operator whose gradient computes an expression of the output's shape before it sums."""
+    """Base: the gradient computes an expression of the output's shape before it sums."""
+
+    abstract = True
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):
@@ -56,10 +70,7 @@ class broadcast_add(_Sum):
 
     aliases = ("broadcast_plus",)
     backward_in_place = {"d_lhs": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.add(lhs, rhs, out=out)
+    function = "add"
 
     @staticmethod
     def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
@@ -82,10 +93,7 @@ class broadcast_sub(_Sum):
 
     aliases = ("broadcast_minus",)
     backward_in_place = {"d_lhs": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.subtract(lhs, rhs, out=out)
+    function = "subtract"
 
     @staticmethod
     def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
@@ -107,9 +115,7 @@ class broadcast_mul(BroadcastProduct):
     lhs, rhs: shapes that broadcast  ->  out: their common shape.
     """
 
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.multiply(lhs, rhs, out=out)
+    function = "multiply"
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
@@ -236,16 +242,31 @@ def _where(xp, compare):
     return fill
 
 
-def _to_either(w, ins, heads, to_rhs):
-    """The head gradient to `rhs` where `to_rhs` is 1, to `lhs` where it is 0."""
-    d = heads["out"]
-    return {
-        "lhs": w._sum_like(w.elemwise_mul(d, w._rminus_scalar(to_rhs, scalar=1.0)), ins["lhs"]),
-        "rhs": w._sum_like(w.elemwise_mul(d, to_rhs), ins["rhs"]),
-    }
+class _Either(BroadcastProduct):
+    """Base: one of each pair. The gradient goes to `rhs` where numpy's `to_rhs` holds, else to `lhs`."""
+
+    abstract = True
+    to_rhs: ClassVar[str]
+
+    @classmethod
+    def backward(cls, xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        compare = getattr(xp, cls.to_rhs)
+        if d_lhs is not None:
+            fold(xp, _where_not(xp, compare), (d_out, lhs, rhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, _where(xp, compare), (d_out, lhs, rhs), d_rhs, work)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        to_rhs = (w.broadcast_lesser if cls.to_rhs == "less" else w.broadcast_greater)(lhs, rhs)
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, w._rminus_scalar(to_rhs, scalar=1.0)), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, to_rhs), rhs),
+        }
 
 
-class broadcast_maximum(BroadcastProduct):
+class broadcast_maximum(_Either):
     """The larger of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
@@ -253,24 +274,11 @@ class broadcast_maximum(BroadcastProduct):
     """
 
     aliases = ("_maximum", "_Maximum")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.maximum(lhs, rhs, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        if d_lhs is not None:
-            fold(xp, _where_not(xp, xp.less), (d_out, lhs, rhs), d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, _where(xp, xp.less), (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_either(w, ins, heads, w.broadcast_lesser(ins["lhs"], ins["rhs"]))
+    function = "maximum"
+    to_rhs = "less"
 
 
-class broadcast_minimum(BroadcastProduct):
+class broadcast_minimum(_Either):
     """The smaller of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
@@ -278,21 +286,8 @@ class broadcast_minimum(BroadcastProduct):
     """
 
     aliases = ("_minimum", "_Minimum")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.minimum(lhs, rhs, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        if d_lhs is not None:
-            fold(xp, _where_not(xp, xp.greater), (d_out, lhs, rhs), d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, _where(xp, xp.greater), (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_either(w, ins, heads, w.broadcast_greater(ins["lhs"], ins["rhs"]))
+    function = "minimum"
+    to_rhs = "greater"
 
 
 class broadcast_hypot(BroadcastProduct):
@@ -304,10 +299,7 @@ class broadcast_hypot(BroadcastProduct):
 
     aliases = ("_hypot", "_Hypot")
     accepts = "float"
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.hypot(lhs, rhs, out=out)
+    function = "hypot"
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
@@ -339,10 +331,7 @@ class arctan2(BroadcastProduct):
 
     aliases = ("broadcast_arctan2", "atan2")
     accepts = "float"
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.arctan2(lhs, rhs, out=out)
+    function = "arctan2"
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):

@@ -75,14 +75,11 @@ class CastLike(Move):
     op_name = "_cast_like"
     inputs = ("lhs", "rhs")
     shape_only = ("rhs",)
+    same_type = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
         return (lhs, rhs), (lhs,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[1],)
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
@@ -152,6 +149,7 @@ class amp_multicast(Op):
     variadic = "args"
     variadic_outputs = "outs"
     cheap = True
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -178,10 +176,6 @@ class amp_multicast(Op):
         floats = [d for d in dtypes if is_floating(d)]
         one = (min if a.cast_narrow else max)(floats, key=_width, default=None)
         return dtypes, tuple(one if is_floating(d) else d for d in dtypes)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, *args, outs):

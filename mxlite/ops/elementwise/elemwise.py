@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.record import record
 from ...graph.opdef import Op
@@ -11,13 +11,19 @@ from ..blocks import copy
 
 
 class _Binary(Op):
-    """Two arrays of one shape and dtype to a third."""
+    """Base: two arrays of one shape and dtype to a third, by numpy's `function` unless `forward` says how."""
 
+    abstract = True
     inputs = ("lhs", "rhs")
     in_place = {"out": ("lhs", "rhs")}
     same_shape = True
     cheap = True
     accepts = "number"
+    function: ClassVar[str]
+
+    @classmethod
+    def forward(cls, xp, a, lhs, rhs, *, out):
+        getattr(xp, cls.function)(lhs, rhs, out=out)
 
 
 class elemwise_add(_Binary):
@@ -30,10 +36,7 @@ class elemwise_add(_Binary):
 
     aliases = ("_add", "_plus", "_Plus")
     gradient_is = {"lhs": "d_out", "rhs": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.add(lhs, rhs, out=out)
+    function = "add"
 
 
 class elemwise_sub(_Binary):
@@ -45,10 +48,7 @@ class elemwise_sub(_Binary):
     aliases = ("_sub", "_minus", "_Minus")
     gradient_is = {"lhs": "d_out"}
     backward_in_place = {"d_rhs": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.subtract(lhs, rhs, out=out)
+    function = "subtract"
 
     @staticmethod
     def backward(xp, a, d_out, *, d_rhs):
@@ -67,10 +67,7 @@ class elemwise_mul(_Binary):
 
     aliases = ("_mul", "_Mul")
     backward_in_place = {"d_lhs": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.multiply(lhs, rhs, out=out)
+    function = "multiply"
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs):

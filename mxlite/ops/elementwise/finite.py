@@ -44,6 +44,11 @@ def refuse_kept_output(a: Any) -> None:
         )
 
 
+def counted_names(op: type[Op], a: Any) -> tuple[str, ...]:
+    """`Op.input_names` where a user counts the inputs as `num_arrays`, or leaves that to the call."""
+    return tuple(f"arg{i}" for i in range(a.num_args or a.num_arrays))
+
+
 class all_finite(Op):
     """1 if every element of `data` is finite, else 0.
 
@@ -96,9 +101,7 @@ class multi_all_finite(Op):
         def __post_init__(self) -> None:
             refuse_kept_output(self)
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(a.num_args or a.num_arrays))
+    input_names = classmethod(counted_names)
 
     @staticmethod
     def infer_shape(a, *shapes):

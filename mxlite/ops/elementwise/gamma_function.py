@@ -9,11 +9,11 @@ is its Taylor series. Everything is done in float64, in small pieces.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from ...core.errors import OpAttributeError
 from ...core.record import record
-from ...graph.opdef import Op
 from ..blocks import pieces
 from ..formula import formula
 from .error_function import SMALL
@@ -159,13 +159,17 @@ def polygamma_values(xp: Any, n: int, x: Any) -> Any:
 
 
 class _Gamma(Real):
-    """A function computed in float64, in pieces."""
+    """Base: a function computed in float64, in pieces."""
 
+    abstract = True
     backward_in_place = {"d_data": ("d_out", "data")}
+    flops_per_output = 100
+    values: ClassVar[Callable[..., Any]]  # of float64, good enough for numbers of `itemsize` bytes
 
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 100 * Op.flops(a, inputs, outputs)
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        for x, into in pieces(data, out, size=SMALL):
+            into[...] = cls.values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
 
 
 class gamma(_Gamma):
@@ -176,11 +180,7 @@ class gamma(_Gamma):
     """
 
     backward_in_place = {"d_data": ("d_out", "data", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = gamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+    values = staticmethod(gamma_values)
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
@@ -200,10 +200,7 @@ class gammaln(_Gamma):
     ``d_out * digamma(data)``.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = gammaln_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+    values = staticmethod(gammaln_values)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -222,10 +219,7 @@ class digamma(_Gamma):
     torch.special.digamma.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = digamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+    values = staticmethod(digamma_values)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ...core.dtype import is_floating
 from ...core.errors import DTypeError
-from ..blocks import weak
 from .broadcast import Broadcast
 from .scalar import Scalar
 from .unary import Unary
@@ -21,14 +20,16 @@ def require_whole(dtypes, wanted):
 
 
 class _Compare(Broadcast):
-    """Comparison of two arrays whose shapes broadcast; the result is 0 or 1."""
+    """Base: comparison of two arrays whose shapes broadcast; the result is 0 or 1."""
 
+    abstract = True
     accepts = "any"
 
 
 class _Bits(Broadcast):
-    """Bitwise operation on two arrays of whole numbers."""
+    """Base: bitwise operation on two arrays of whole numbers."""
 
+    abstract = True
     accepts = "any"
     accepts_bool = True
 
@@ -39,8 +40,9 @@ class _Bits(Broadcast):
 
 
 class _CompareScalar(Scalar):
-    """Comparison of an array and a number; the result is 0 or 1."""
+    """Base: comparison of an array and a number; the result is 0 or 1."""
 
+    abstract = True
     accepts = "any"
     any_scalar = True
 
@@ -49,90 +51,63 @@ class broadcast_equal(_Compare):
     """1 where ``lhs == rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_equal", "_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.equal(lhs, rhs, out=out)
+    function = "equal"
 
 
 class broadcast_not_equal(_Compare):
     """1 where ``lhs != rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_not_equal", "_Not_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.not_equal(lhs, rhs, out=out)
+    function = "not_equal"
 
 
 class broadcast_greater(_Compare):
     """1 where ``lhs > rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_greater", "_Greater")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.greater(lhs, rhs, out=out)
+    function = "greater"
 
 
 class broadcast_greater_equal(_Compare):
     """1 where ``lhs >= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_greater_equal", "_Greater_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.greater_equal(lhs, rhs, out=out)
+    function = "greater_equal"
 
 
 class broadcast_lesser(_Compare):
     """1 where ``lhs < rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_lesser", "_Lesser")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.less(lhs, rhs, out=out)
+    function = "less"
 
 
 class broadcast_lesser_equal(_Compare):
     """1 where ``lhs <= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_lesser_equal", "_Lesser_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.less_equal(lhs, rhs, out=out)
+    function = "less_equal"
 
 
 class broadcast_logical_and(_Compare):
     """1 where both are not 0, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_logical_and", "_Logical_And", "logical_and")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.logical_and(lhs, rhs, out=out)
+    function = "logical_and"
 
 
 class broadcast_logical_or(_Compare):
     """1 where one is not 0 or both are, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_logical_or", "_Logical_Or", "logical_or")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.logical_or(lhs, rhs, out=out)
+    function = "logical_or"
 
 
 class broadcast_logical_xor(_Compare):
     """1 where exactly one is not 0, else 0, in the operands' dtype, with broadcasting. No gradient."""
 
     aliases = ("_logical_xor", "_Logical_Xor", "logical_xor")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.logical_xor(lhs, rhs, out=out)
+    function = "logical_xor"
 
 
 class _equal_scalar(_CompareScalar):
@@ -142,10 +117,7 @@ class _equal_scalar(_CompareScalar):
     """
 
     aliases = ("_EqualScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.equal(data, weak(data, a.scalar), out=out)
+    function = "equal"
 
 
 class _not_equal_scalar(_CompareScalar):
@@ -155,10 +127,7 @@ class _not_equal_scalar(_CompareScalar):
     """
 
     aliases = ("_NotEqualScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.not_equal(data, weak(data, a.scalar), out=out)
+    function = "not_equal"
 
 
 class _greater_scalar(_CompareScalar):
@@ -168,10 +137,7 @@ class _greater_scalar(_CompareScalar):
     """
 
     aliases = ("_GreaterScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.greater(data, weak(data, a.scalar), out=out)
+    function = "greater"
 
 
 class _greater_equal_scalar(_CompareScalar):
@@ -181,10 +147,7 @@ class _greater_equal_scalar(_CompareScalar):
     """
 
     aliases = ("_GreaterEqualScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.greater_equal(data, weak(data, a.scalar), out=out)
+    function = "greater_equal"
 
 
 class _lesser_scalar(_CompareScalar):
@@ -194,10 +157,7 @@ class _lesser_scalar(_CompareScalar):
     """
 
     aliases = ("_LesserScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.less(data, weak(data, a.scalar), out=out)
+    function = "less"
 
 
 class _lesser_equal_scalar(_CompareScalar):
@@ -207,10 +167,7 @@ class _lesser_equal_scalar(_CompareScalar):
     """
 
     aliases = ("_LesserEqualScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.less_equal(data, weak(data, a.scalar), out=out)
+    function = "less_equal"
 
 
 class _logical_and_scalar(_CompareScalar):
@@ -220,10 +177,7 @@ class _logical_and_scalar(_CompareScalar):
     """
 
     aliases = ("_LogicalAndScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.logical_and(data, weak(data, a.scalar), out=out)
+    function = "logical_and"
 
 
 class _logical_or_scalar(_CompareScalar):
@@ -233,10 +187,7 @@ class _logical_or_scalar(_CompareScalar):
     """
 
     aliases = ("_LogicalOrScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.logical_or(data, weak(data, a.scalar), out=out)
+    function = "logical_or"
 
 
 class _logical_xor_scalar(_CompareScalar):
@@ -246,10 +197,7 @@ class _logical_xor_scalar(_CompareScalar):
     """
 
     aliases = ("_LogicalXorScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.logical_xor(data, weak(data, a.scalar), out=out)
+    function = "logical_xor"
 
 
 class logical_not(Unary):
@@ -258,9 +206,7 @@ class logical_not(Unary):
     data: (...)  ->  out: (...). No gradient.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.logical_not(data, out=out)
+    function = "logical_not"
 
 
 class isnan(Unary):
@@ -270,10 +216,7 @@ class isnan(Unary):
     """
 
     aliases = ("_contrib_isnan",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.isnan(data, out=out)
+    function = "isnan"
 
 
 class isinf(Unary):
@@ -283,10 +226,7 @@ class isinf(Unary):
     """
 
     aliases = ("_contrib_isinf",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.isinf(data, out=out)
+    function = "isinf"
 
 
 class isfinite(Unary):
@@ -296,10 +236,7 @@ class isfinite(Unary):
     """
 
     aliases = ("_contrib_isfinite",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.isfinite(data, out=out)
+    function = "isfinite"
 
 
 class bitwise_and(_Bits):
@@ -309,10 +246,7 @@ class bitwise_and(_Bits):
     """
 
     aliases = ("broadcast_bitwise_and",)
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.bitwise_and(lhs, rhs, out=out)
+    function = "bitwise_and"
 
 
 class bitwise_or(_Bits):
@@ -322,10 +256,7 @@ class bitwise_or(_Bits):
     """
 
     aliases = ("broadcast_bitwise_or",)
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.bitwise_or(lhs, rhs, out=out)
+    function = "bitwise_or"
 
 
 class bitwise_xor(_Bits):
@@ -335,10 +266,7 @@ class bitwise_xor(_Bits):
     """
 
     aliases = ("broadcast_bitwise_xor",)
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.bitwise_xor(lhs, rhs, out=out)
+    function = "bitwise_xor"
 
 
 class left_shift(_Bits):
@@ -348,10 +276,7 @@ class left_shift(_Bits):
     """
 
     accepts_bool = False
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.left_shift(lhs, rhs, out=out)
+    function = "left_shift"
 
 
 class right_shift(_Bits):
@@ -361,10 +286,7 @@ class right_shift(_Bits):
     """
 
     accepts_bool = False
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.right_shift(lhs, rhs, out=out)
+    function = "right_shift"
 
 
 class bitwise_not(Unary):
@@ -373,11 +295,9 @@ class bitwise_not(Unary):
     data: (...), of a whole-number type or bool  ->  out: (...). No gradient.
     """
 
+    function = "invert"
+
     @classmethod
     def infer_type(cls, a, *dtypes):
         require_whole(dtypes, "bool or whole numbers")
         return super().infer_type(a, *dtypes)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.invert(data, out=out)

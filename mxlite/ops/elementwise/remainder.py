@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 from math import prod
+from typing import ClassVar
 
 from ..blocks import fold, sum_to
 from .broadcast import BroadcastProduct
 
 
-class broadcast_mod(BroadcastProduct):
+class _Remainder(BroadcastProduct):
+    """Base: ``lhs - rhs * q``, where q is the quotient rounded by the operator `rounding`."""
+
+    abstract = True
+    in_place = {"out": "lhs"}
+    rounding: ClassVar[str]
+
+    @staticmethod
+    def quotient(xp, lhs, rhs, out):
+        """``out = q``"""
+        raise NotImplementedError
+
+    @classmethod
+    def backward(cls, xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        def by_rhs(into, d, x, y):
+            cls.quotient(xp, x, y, into)
+            xp.multiply(into, d, out=into)
+            xp.negative(into, out=into)
+
+        if d_lhs is not None:
+            sum_to(xp, d_out, d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        count = getattr(w, cls.rounding)(w.broadcast_div(lhs, rhs))
+        return {"lhs": w._sum_like(d, lhs), "rhs": w.negative(w._sum_like(w.elemwise_mul(d, count), rhs))}
+
+
+class broadcast_mod(_Remainder):
     """Remainder of ``lhs / rhs`` with the sign of `rhs`, as Python's ``%``; 0 where `rhs` is 0.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients: `d_out` and
@@ -16,42 +48,25 @@ class broadcast_mod(BroadcastProduct):
     """
 
     aliases = ("_mod", "_Mod")
-    in_place = {"out": "lhs"}
+    rounding = "floor"
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
         return prod(inputs[1])
 
     @staticmethod
-    def forward(xp, a, lhs, rhs, *, out, work):
+    def forward(xp, a, lhs, rhs, *, out, work):  # type: ignore[override]  # a service more
         zero = work[: rhs.size].view("bool").reshape(rhs.shape)
         xp.equal(rhs, 0, out=zero)
         xp.remainder(lhs, rhs, out=out)
         xp.copyto(out, 0, where=zero)
 
     @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        def by_rhs(into, d, x, y):
-            xp.floor_divide(x, y, out=into)
-            xp.multiply(into, d, out=into)
-            xp.negative(into, out=into)
-
-        if d_lhs is not None:
-            sum_to(xp, d_out, d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
-        count = w.floor(w.broadcast_div(lhs, rhs))
-        return {
-            "lhs": w._sum_like(d, lhs),
-            "rhs": w.negative(w._sum_like(w.elemwise_mul(d, count), rhs)),
-        }
+    def quotient(xp, lhs, rhs, out):
+        xp.floor_divide(lhs, rhs, out=out)
 
 
-class fmod(BroadcastProduct):
+class fmod(_Remainder):
     """Remainder of ``lhs / rhs`` with the sign of `lhs`, as C's fmod, with broadcasting; see broadcast_mod.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients: `d_out` and
@@ -59,27 +74,10 @@ class fmod(BroadcastProduct):
     """
 
     aliases = ("broadcast_fmod",)
-    in_place = {"out": "lhs"}
+    function = "fmod"
+    rounding = "trunc"
 
     @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.fmod(lhs, rhs, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        def by_rhs(into, d, x, y):
-            xp.divide(x, y, out=into, casting="unsafe")
-            xp.trunc(into, out=into)
-            xp.multiply(into, d, out=into)
-            xp.negative(into, out=into)
-
-        if d_lhs is not None:
-            sum_to(xp, d_out, d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
-        count = w.trunc(w.broadcast_div(lhs, rhs))
-        return {"lhs": w._sum_like(d, lhs), "rhs": w.negative(w._sum_like(w.elemwise_mul(d, count), rhs))}
+    def quotient(xp, lhs, rhs, out):
+        xp.divide(lhs, rhs, out=out, casting="unsafe")
+        xp.trunc(out, out=out)

@@ -27,8 +27,11 @@ def log_of(scalar):
 
 
 class Scalar(Op):
-    """One array and the attribute `scalar` to an array of the same shape and dtype."""
+    """Base: one array and the attribute `scalar` to an array of the same shape and dtype, by numpy's
+    `function` unless `forward` says how.
+    """
 
+    abstract = True
     inputs = ("data",)
     in_place = {"out": "data"}
     same_shape = True
@@ -36,6 +39,7 @@ class Scalar(Op):
     accepts = "number"
     Attrs = ScalarAttrs
 
+    function: ClassVar[str]
     any_scalar: ClassVar[bool] = False  # True if whole numbers may be combined with inf or nan
 
     @classmethod
@@ -44,16 +48,17 @@ class Scalar(Op):
             require_finite(a.scalar, dtypes[0], "scalar")
         return super().infer_type(a, *dtypes)
 
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        getattr(xp, cls.function)(data, weak(data, a.scalar), out=out)
+
 
 class _plus_scalar(Scalar):
     """``out = data + scalar``. data: (...)  ->  out: (...). The gradient of `data` *is* that of `out`."""
 
     aliases = ("_PlusScalar",)
     gradient_is = {"data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.add(data, weak(data, a.scalar), out=out)
+    function = "add"
 
 
 class _minus_scalar(Scalar):
@@ -61,10 +66,7 @@ class _minus_scalar(Scalar):
 
     aliases = ("_MinusScalar",)
     gradient_is = {"data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.subtract(data, weak(data, a.scalar), out=out)
+    function = "subtract"
 
 
 class _rminus_scalar(Scalar):
@@ -91,10 +93,7 @@ class _mul_scalar(Scalar):
 
     aliases = ("_MulScalar",)
     backward_in_place = {"d_data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.multiply(data, weak(data, a.scalar), out=out)
+    function = "multiply"
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
@@ -213,10 +212,7 @@ class _maximum_scalar(Scalar):
 
     aliases = ("_MaximumScalar",)
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.maximum(data, weak(data, a.scalar), out=out)
+    function = "maximum"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -237,10 +233,7 @@ class _minimum_scalar(Scalar):
 
     aliases = ("_MinimumScalar",)
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.minimum(data, weak(data, a.scalar), out=out)
+    function = "minimum"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -309,10 +302,7 @@ class _hypot_scalar(Scalar):
     aliases = ("_HypotScalar",)
     accepts = "float"
     backward_in_place = {"d_data": ("d_out", "data", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.hypot(data, weak(data, a.scalar), out=out)
+    function = "hypot"
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import sum_to, sum_to_bytes
 
 
-class broadcast_to(Op):
-    """`data` stretched to `shape`; 0 in `shape` keeps the axis.
+class _Stretch(Op):
+    """Base: one array stretched along axes of length 1; the gradient sums over them."""
 
-    data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
-    The gradient sums over the stretched axes.
-    """
-
+    abstract = True
     inputs = ("data",)
     cheap = True
     backward_in_place = {"d_data": "d_out"}
-
-    @record
-    class Attrs:
-        shape: tuple[int, ...] = ()
-
-    @staticmethod
-    def infer_shape(a, data):
-        if len(a.shape) != len(data):
-            raise ShapeError(f"shape {a.shape} must have as many axes as data {data}.")
-        out = tuple(s or d for s, d in zip(a.shape, data))
-        if any(d not in (1, s) for s, d in zip(out, data)):
-            raise ShapeError(f"data {data} does not stretch to {out}: only axes of length 1 do.")
-        return (data,), (out,)
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -51,16 +33,34 @@ class broadcast_to(Op):
         return {"data": w._sum_like(heads["out"], ins["data"])}
 
 
-class broadcast_axis(Op):
+class broadcast_to(_Stretch):
+    """`data` stretched to `shape`; 0 in `shape` keeps the axis.
+
+    data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
+    The gradient sums over the stretched axes.
+    """
+
+    @record
+    class Attrs:
+        shape: tuple[int, ...] = ()
+
+    @staticmethod
+    def infer_shape(a, data):
+        if len(a.shape) != len(data):
+            raise ShapeError(f"shape {a.shape} must have as many axes as data {data}.")
+        out = tuple(s or d for s, d in zip(a.shape, data))
+        if any(d not in (1, s) for s, d in zip(out, data)):
+            raise ShapeError(f"data {data} does not stretch to {out}: only axes of length 1 do.")
+        return (data,), (out,)
+
+
+class broadcast_axis(_Stretch):
     """`data` stretched along the axes `axis`, each of length 1, to the lengths `size`.
 
     data: (...)  ->  out: (...), as many axes. The gradient sums over the stretched axes.
     """
 
     aliases = ("broadcast_axes",)
-    inputs = ("data",)
-    cheap = True
-    backward_in_place = {"d_data": "d_out"}
 
     @record
     class Attrs:
@@ -80,22 +80,6 @@ class broadcast_axis(Op):
             out[axis] = size
         return (data,), (tuple(out),)
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data, work):
-        sum_to(xp, d_out, d_data, work)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(outputs[0], inputs[0], dtype)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._sum_like(heads["out"], ins["data"])}
-
 
 class broadcast_like(Op):
     """`lhs` stretched to the shape of `rhs`.
@@ -109,6 +93,7 @@ class broadcast_like(Op):
     shape_only = ("rhs",)
     cheap = True
     backward_in_place = {"d_lhs": "d_out"}
+    same_type = ("lhs",)
 
     @record
     class Attrs:
@@ -137,10 +122,6 @@ class broadcast_like(Op):
             out[i] = rhs[j]
         return (lhs, rhs), (tuple(out),)
 
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, dtypes[:1]
-
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         xp.copyto(out, lhs)
@@ -168,19 +149,13 @@ class _sum_like(Op):
     inputs = ("data", "like")
     shape_only = ("like",)
     in_place = {"out": "data"}
+    flops_per_input = 1
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, like):
         broadcast_like.infer_shape(broadcast_like.Attrs(), like, data)
         return (data, like), (like,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, dtypes[:1]
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return prod(inputs[0])
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

@@ -5,29 +5,18 @@ from __future__ import annotations
 import math
 
 from ..blocks import pieces
-from .unary import Real
+from .unary import Real, Sloped
 
 
-class sin(Real):
+class sin(Sloped):
     """Sine of angles in radians.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cos(data)``.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sin(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.cos(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.cos(ins["data"]))}
+    accepts = "float"
+    function = "sin"
+    slope = "cos"
 
 
 class cos(Real):
@@ -37,10 +26,7 @@ class cos(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.cos(data, out=out)
+    function = "cos"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -61,10 +47,7 @@ class tan(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.tan(data, out=out)
+    function = "tan"
 
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):
@@ -85,10 +68,7 @@ class arcsin(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arcsin(data, out=out)
+    function = "arcsin"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -111,10 +91,7 @@ class arccos(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arccos(data, out=out)
+    function = "arccos"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -137,10 +114,7 @@ class arctan(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arctan(data, out=out)
+    function = "arctan"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -154,48 +128,26 @@ class arctan(Real):
         return {"data": w.elemwise_div(heads["out"], w._plus_scalar(w.square(ins["data"]), scalar=1))}
 
 
-class sinh(Real):
+class sinh(Sloped):
     """Hyperbolic sine, ``out = (e**data - e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cosh(data)``.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sinh(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.cosh(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.cosh(ins["data"]))}
+    accepts = "float"
+    function = "sinh"
+    slope = "cosh"
 
 
-class cosh(Real):
+class cosh(Sloped):
     """Hyperbolic cosine, ``out = (e**data + e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sinh(data)``.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.cosh(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.sinh(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.sinh(ins["data"]))}
+    accepts = "float"
+    function = "cosh"
+    slope = "sinh"
 
 
 class arcsinh(Real):
@@ -205,10 +157,7 @@ class arcsinh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arcsinh(data, out=out)
+    function = "arcsinh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -227,10 +176,7 @@ class arccosh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arccosh(data, out=out)
+    function = "arccosh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -253,10 +199,7 @@ class arctanh(Real):
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.arctanh(data, out=out)
+    function = "arctanh"
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ...core.record import record
@@ -10,18 +12,42 @@ from ..blocks import copy, pieces, require_finite
 
 
 class Unary(Op):
-    """One array to another of its shape and dtype."""
+    """Base: one array to another of its shape and dtype, by numpy's `function` unless `forward` says how."""
 
+    abstract = True
     inputs = ("data",)
     in_place = {"out": "data"}
     same_shape = True
     cheap = True
+    function: ClassVar[str]
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        getattr(xp, cls.function)(data, out=out)
 
 
 class Real(Unary):
-    """A function of real numbers: the dtype must be floating."""
+    """Base: a function of real numbers; the dtype must be floating."""
 
+    abstract = True
     accepts = "float"
+
+
+class Sloped(Unary):
+    """Base: the gradient is ``d_out * slope(data)``; `slope` names a function of numpy and an operator."""
+
+    abstract = True
+    backward_in_place = {"d_data": ("d_out", "data")}
+    slope: ClassVar[str]
+
+    @classmethod
+    def backward(cls, xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            xp.multiply(d, getattr(xp, cls.slope)(x), out=into)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], getattr(w, cls.slope)(ins["data"]))}
 
 
 class reciprocal(Real):
@@ -70,26 +96,14 @@ class square(Unary):
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], ins["data"]), scalar=2)}
 
 
-class abs(Unary):
+class abs(Sloped):
     """Absolute value.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sign(data)``, 0 at 0.
     """
 
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.absolute(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.sign(x), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.sign(ins["data"]))}
+    function = "absolute"
+    slope = "sign"
 
 
 class negative(Unary):
@@ -101,10 +115,7 @@ class negative(Unary):
     accepts = "number"
     aliases = ("_np_negative",)
     backward_in_place = {"d_data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.negative(data, out=out)
+    function = "negative"
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
@@ -122,10 +133,7 @@ class sign(Unary):
     """
 
     accepts = "number"
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sign(data, out=out)
+    function = "sign"
 
 
 class floor(Unary):
@@ -216,10 +224,7 @@ class Copy(Unary):
     op_name = "_copy"
     aliases = ("identity", "_copyto")
     gradient_is = {"data": "d_out"}
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
+    flops_per_output = 0
 
     @staticmethod
     def forward(xp, a, data, *, out):

@@ -24,6 +24,8 @@ class take_along_axis(Op):
 
     aliases = ("gather_elements",)
     inputs = ("data", "indices")
+    flops_per_output = 0
+    same_type = ("data",)
 
     @record
     class Attrs:
@@ -32,14 +34,6 @@ class take_along_axis(Op):
     @staticmethod
     def infer_shape(a, data, indices):
         return (data, indices), (_along(a, data, indices),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

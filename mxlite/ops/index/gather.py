@@ -9,7 +9,7 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import copy
-from .places import add_into, bounded, is_small_float, one_type, whole
+from .places import add_into, bounded, is_small_float, whole
 from .scatter import (
     as_rows,
     gradient_bytes,
@@ -30,18 +30,12 @@ class gather_nd(Op):
     """
 
     inputs = ("data", "indices")
+    flops_per_output = 0
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, indices):
         return (data, indices), (_named(data, indices, "data"),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -107,6 +101,8 @@ class scatter_nd(Op):
     """
 
     inputs = ("data", "indices")
+    flops_per_output = 0
+    same_type = ("data",)
 
     @record
     class Attrs:
@@ -118,14 +114,6 @@ class scatter_nd(Op):
         if data != wanted:
             raise ShapeError(f"data must be {wanted} for indices {indices} and shape {a.shape}, got {data}.")
         return (data, indices), (a.shape,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -207,6 +195,8 @@ class ScatterSetNd(Op):
     inputs = ("lhs", "rhs", "indices")
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
+    flops_per_output = 0
+    same_type = ("lhs", "rhs")
 
     @record
     class Attrs:
@@ -218,15 +208,6 @@ class ScatterSetNd(Op):
         if lhs != a.shape or rhs != wanted:
             raise ShapeError(f"lhs must be shape {a.shape} and rhs {wanted}, got {lhs} and {rhs}.")
         return (lhs, rhs, indices), (lhs,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type(dtypes[:2], "lhs and rhs")
-        return (dtype, dtype, dtypes[2]), (dtype,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

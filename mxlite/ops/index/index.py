@@ -12,7 +12,6 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op, require_rank
 from ..blocks import copy, PIECE, require_finite, weak
-from .places import one_type
 
 
 class one_hot(Op):
@@ -23,6 +22,7 @@ class one_hot(Op):
     """
 
     inputs = ("indices",)
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -43,10 +43,6 @@ class one_hot(Op):
         require_finite(a.on_value, dtype, "on_value")
         require_finite(a.off_value, dtype, "off_value")
         return dtypes, (dtype,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, indices, *, out):
@@ -75,20 +71,14 @@ class OnehotEncode(Op):
     op_name = "_onehot_encode"
     inputs = ("lhs", "rhs")
     shape_only = ("rhs",)
+    flops_per_output = 0
+    same_type = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
         if len(rhs) != 2 or lhs != rhs[:1]:
             raise ShapeError(f"rhs must be (N, K) for lhs (N,), got {rhs} and {lhs}.")
         return (lhs, rhs), (rhs,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[1],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
@@ -207,6 +197,7 @@ class where(Op):
     in_place = {"out": "y"}
     backward_in_place = {"d_y": "d_out"}
     cheap = True
+    same_type = ("x", "y")
 
     @staticmethod
     def infer_shape(a, condition, x, y):
@@ -221,11 +212,6 @@ class where(Op):
         condition, x, y = inputs
         shape = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
         return inputs if shape is None else (condition, shape, shape)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type(dtypes[1:], "x and y")
-        return (dtypes[0], dtype, dtype), (dtype,)
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

@@ -9,7 +9,7 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import copy
-from .places import along_bytes, one_type, places_along
+from .places import along_bytes, places_along
 
 
 @record
@@ -57,19 +57,13 @@ class pick(Op):
     inferred = ("index",)
 
     Attrs = _PickAttrs
+    flops_per_output = 0
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, index=None):
         index, out = _picked_shapes(a, data, index)
         return (data, index), (out,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -111,16 +105,12 @@ class PickAdd(Op):
     gradient_is = {"data": "d_out"}
 
     Attrs = _PickAttrs
+    same_type = ("data", "updates")
 
     @staticmethod
     def infer_shape(a, data, index=None, updates=None):
         index, picked = _picked_shapes(a, data, index)
         return (data, index, picked), (data,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type((dtypes[0], dtypes[2]), "data and updates")
-        return (dtype, dtypes[1], dtype), (dtype,)
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -162,21 +152,14 @@ class fill_element_0index(Op):
     inferred = ("mhs", "rhs")
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
+    flops_per_output = 0
+    same_type = ("lhs", "mhs")
 
     @staticmethod
     def infer_shape(a, lhs, mhs=None, rhs=None):
         if len(lhs) != 2 or (lhs[0] and not lhs[1]):
             raise ShapeError(f"lhs must be (N, K) with K above 0, got {lhs}.")
         return (lhs, lhs[:1], lhs[:1]), (lhs,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type(dtypes[:2], "lhs and mhs")
-        return (dtype, dtype, dtypes[2]), (dtype,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

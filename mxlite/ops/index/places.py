@@ -14,10 +14,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ...core.dtype import float32
-from ...core.errors import DTypeError, PlaceError
+from ...core.errors import PlaceError
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..blocks import PIECE
@@ -149,14 +147,3 @@ def add_into(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:
             part = source[o : o + several, begin : begin + rows].astype(float32)
             combine(xp, xp.add, total[o : o + several], flat[begin : begin + rows], part)
     xp.copyto(target, total, casting="unsafe")
-
-
-def one_type(dtypes: Any, what: str) -> Any:
-    """The one known dtype; None if none is known."""
-    known = [d for d in dtypes if d is not None]
-    if any(d != known[0] for d in known):
-        raise DTypeError(f"{what} must have one dtype, got {[str(d) for d in dtypes]}.")
-    return known[0] if known else None
-
-
-INT64 = np.dtype("int64")

@@ -15,7 +15,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..blocks import copy, PIECE
 from ..shape.adjoint import given
-from .places import add_into, along_bytes, combine, is_small_float, one_type
+from .places import add_into, along_bytes, combine, is_small_float
 
 Reduction = Literal["none", "add", "mul", "min", "max"]
 
@@ -26,11 +26,7 @@ class Scatter(Op):
     inputs = ("data", "indices", "updates")
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type((dtypes[0], dtypes[2]), "data and updates")
-        return (dtype, dtypes[1], dtype), (dtype,)
+    same_type = ("data", "updates")
 
     @classmethod
     def unneeded(cls, a):

@@ -13,7 +13,7 @@ from typing import Any
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..blocks import copy, PIECE
 
 
@@ -23,6 +23,8 @@ class _Sequence(Op):
     abstract = True
     inputs = ("data", "sequence_length")
     inferred = ("sequence_length",)
+    flops_per_output = 0
+    optional = {"sequence_length": "use_sequence_length"}
 
     @record
     class Attrs:
@@ -31,10 +33,6 @@ class _Sequence(Op):
 
         def __post_init__(self) -> None:
             _require_axis(self.axis)
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs if a.use_sequence_length else cls.inputs[:1]
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -49,16 +47,10 @@ class _Sequence(Op):
         return data
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         """Types of data and lengths: lengths may be of any type, by default data's."""
         data = dtypes[0]
         return (data, *(d or data for d in dtypes[1:])), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 0
 
 
 def _require_axis(axis: int) -> None:

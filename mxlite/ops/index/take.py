@@ -9,7 +9,7 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import copy
-from .places import add_into, along_bytes, bounded, one_type, places_along, sum_bytes, whole
+from .places import add_into, along_bytes, bounded, places_along, sum_bytes, whole
 
 
 class take(Op):
@@ -21,6 +21,8 @@ class take(Op):
     """
 
     inputs = ("a", "indices")
+    flops_per_output = 0
+    same_type = ("a",)
 
     @record
     class Attrs:
@@ -30,14 +32,6 @@ class take(Op):
     @staticmethod
     def infer_shape(a, array, indices):
         return (array, indices), (_taken(a, array, indices, "a"),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -109,15 +103,11 @@ class index_add(Op):
     gradient_is = {"data": "d_out"}
 
     Attrs = take.Attrs
+    same_type = ("data", "updates")
 
     @staticmethod
     def infer_shape(a, data, indices, updates=None):
         return (data, indices, _taken(a, data, indices, "data")), (data,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type((dtypes[0], dtypes[2]), "data and updates")
-        return (dtype, dtypes[1], dtype), (dtype,)
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -154,6 +144,8 @@ class batch_take(Op):
 
     inputs = ("a", "indices")
     inferred = ("indices",)
+    flops_per_output = 0
+    same_type = ("a",)
 
     @staticmethod
     def infer_shape(a, array, indices=None):
@@ -162,14 +154,6 @@ class batch_take(Op):
         if not array[1] and array[0]:
             raise ShapeError(f"the rows of a {array} have nothing to take.")
         return (array, array[:1]), (array[:1],)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -206,6 +190,8 @@ class ContribIndexCopy(Op):
     inputs = ("old_tensor", "index_vector", "new_tensor")
     in_place = {"out": "old_tensor"}
     backward_in_place = {"d_old_tensor": "d_out"}
+    flops_per_output = 0
+    same_type = ("old_tensor", "new_tensor")
 
     @staticmethod
     def infer_shape(a, old_tensor, index_vector, new_tensor):
@@ -215,15 +201,6 @@ class ContribIndexCopy(Op):
                 f"got {new_tensor}."
             )
         return (old_tensor, index_vector, new_tensor), (old_tensor,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        dtype = one_type((dtypes[0], dtypes[2]), "old_tensor and new_tensor")
-        return (dtype, dtypes[1], dtype), (dtype,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

@@ -59,6 +59,7 @@ class _sparse_retain(Op):
     """
 
     inputs = ("data", "indices")
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, indices):
@@ -66,17 +67,11 @@ class _sparse_retain(Op):
             raise ShapeError(f"data must have rows, and indices one axis; got {data} and {indices}.")
         return (data, indices), (data,)
 
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
         return 8 * prod(inputs[1]) + inputs[0][0]
 
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return 8 * prod(inputs[1]) + inputs[0][0]
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp, a, data, indices, *, out, work):

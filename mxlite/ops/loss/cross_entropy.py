@@ -10,9 +10,10 @@ from ...core.dtype import as_dtype
 from ...core.errors import DTypeError, OperatorError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 from ..norm.views import along
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
+from .labels import label_types
 from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
 
 _BYTE = as_dtype("uint8")
@@ -32,6 +33,7 @@ class softmax_cross_entropy(Op):
     inferred = ("label",)
     accepts = "float"
     backward_in_place = {"d_data": "data"}
+    flops_per_input = 4
 
     @classmethod
     def class_numbers(cls, a: Any, inputs: Shapes) -> dict[str, tuple[int, float | None]]:
@@ -47,17 +49,7 @@ class softmax_cross_entropy(Op):
             raise ShapeError(f"label must be {data[:1]} for data {data}, got {label}.")
         return (data, data[:1]), ((1,),)
 
-    @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        data, label = dtypes
-        require_kind(cls, data)
-        return (data, label or data), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
+    infer_type = classmethod(label_types)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -90,16 +82,14 @@ class _ClassLoss(Op):
     inputs = ("data", "label", "weight")
     inferred = ("label", "weight")
     accepts = "float"
+    flops_per_input = 4
+    optional = {"weight": "use_weight"}
 
     @record
     class Attrs:
         reduction: Literal["none", "mean", "sum"] = "mean"
         ignore_index: int = -100
         use_weight: bool = False
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs if a.use_weight else cls.inputs[:2]
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -113,18 +103,12 @@ class _ClassLoss(Op):
         return want[: len(shapes)], (want[1] if a.reduction == "none" else (1,),)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, label, *weight = dtypes
         require_kind(cls, data)
         if weight and None not in (data, weight[0]) and weight[0] != data:
             raise DTypeError(f"weight must be {data} as data, got {weight[0]}.")
         return (data, label or data, *(data for _ in weight)), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
 
 
 class cross_entropy(_ClassLoss):

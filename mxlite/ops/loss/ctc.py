@@ -21,7 +21,7 @@ import numpy as np
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -43,17 +43,13 @@ class CTCLoss(Op):
     inferred = ("data_lengths", "label_lengths")
     backward_in_place = {"d_data": "data"}
     accepts = "float"
+    optional = {"data_lengths": "use_data_lengths", "label_lengths": "use_label_lengths"}
 
     @record
     class Attrs:
         use_data_lengths: bool = False
         use_label_lengths: bool = False
         blank_label: Literal["first", "last"] = "first"
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        used = (True, True, a.use_data_lengths, a.use_label_lengths)
-        return tuple(n for n, use in zip(cls.inputs, used) if use)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -68,9 +64,7 @@ class CTCLoss(Op):
         return (data, label, *((data[1],) for _ in shapes[2:])), ((data[1],),)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         """Types of data, labels and lengths; labels and lengths may be of any type, by default data's."""
         data = dtypes[0]
         require_kind(cls, data)

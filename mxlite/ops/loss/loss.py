@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, Shapes
 from ..elementwise.activation_rules import sigmoid
 from ..norm.views import along, View
+from .labels import label_types, unchanged
 from .softmax import softmax_blocks, softmax_bytes
 
 _STEP = 2048  # labels at a time; arrays of this size are local temporaries
@@ -46,6 +47,7 @@ class SoftmaxOutput(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "out"}
     is_loss = True
+    flops_per_input = 5
 
     @record
     class Attrs:
@@ -87,15 +89,7 @@ class SoftmaxOutput(Op):
             )
         return (data, label), (data,)
 
-    @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        return _label_types(cls, *dtypes)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 5 * prod(inputs[0])
+    infer_type = classmethod(label_types)
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -182,15 +176,6 @@ def softmax_view(a: Any, shape: Shape) -> View:
     return shape[0], 1, prod(shape[1:]), 1, 1
 
 
-def _label_types(
-    op: type[Op], *dtypes: DType | None
-) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-    """Types of data and labels; labels may be of any type, by default data's."""
-    data, label = dtypes
-    require_kind(op, data)
-    return (data, label or data), (data,)
-
-
 class _Regression(Op):
     """Base: a prediction, a label of the same shape, and a gradient per sample."""
 
@@ -216,18 +201,14 @@ class _Regression(Op):
             raise ShapeError(f"label must be {data[:1] if column else data} for data {data}, got {label}.")
         return (data, label), (data,)
 
-    @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        return _label_types(cls, *dtypes)
+    infer_type = classmethod(label_types)
 
-
-def _difference(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
-    """d_data = (out - label) * grad_scale / (elements of one sample)."""
-    if d_data is not None:
-        xp.subtract(out, label.reshape(out.shape), out=d_data, casting="unsafe")
-        xp.multiply(d_data, a.grad_scale / max(1, prod(out.shape[1:])), out=d_data)
+    @staticmethod
+    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
+        """``d_data = (out - label) * grad_scale / (elements of one sample)``"""
+        if d_data is not None:
+            xp.subtract(out, label.reshape(out.shape), out=d_data, casting="unsafe")
+            xp.multiply(d_data, a.grad_scale / max(1, prod(out.shape[1:])), out=d_data)
 
 
 class LinearRegressionOutput(_Regression):
@@ -237,14 +218,7 @@ class LinearRegressionOutput(_Regression):
     data: (N, ...);  label: as data, or (N,) for data (N, 1)  ->  out: as data. m: elements of one sample.
     """
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
-        if out is not None:
-            xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
-        _difference(xp, a, out, label, d_data)
+    forward = staticmethod(unchanged)
 
 
 class LogisticRegressionOutput(_Regression):
@@ -258,10 +232,6 @@ class LogisticRegressionOutput(_Regression):
         if out is not None:
             sigmoid(xp, data, out)
 
-    @staticmethod
-    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
-        _difference(xp, a, out, label, d_data)
-
 
 class MAERegressionOutput(_Regression):
     """Identity whose gradient is that of the absolute error, ``d_data = sign(data - label) * grad_scale /
@@ -271,10 +241,7 @@ class MAERegressionOutput(_Regression):
     The sign of 0 is -1, as in MXNet.
     """
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
-        if out is not None:
-            xp.copyto(out, data)
+    forward = staticmethod(unchanged)
 
     @staticmethod
     def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
@@ -293,10 +260,7 @@ class _Identity(Op):
     same_shape = True
     in_place = {"out": "data"}
     cheap = True
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 0
+    flops_per_output = 0
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
@@ -348,10 +312,7 @@ class make_loss(Op):
     in_place = {"loss": "data"}
     cheap = True
     is_loss = True
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 0
+    flops_per_output = 0
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, loss: Any) -> None:

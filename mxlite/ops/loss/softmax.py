@@ -14,7 +14,7 @@ from ...core.dtype import as_dtype, float32
 from ...core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Entry, Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 from ..norm.layer_norm import require_axis
 from ..norm.views import along, fold, group_size, groups, like, Part, part_size, parts, View
 from ..scratch import accumulator, carve, Piece, scratch_bytes
@@ -32,6 +32,8 @@ class _Softmax(Op):
     accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
+    flops_per_input = 5
+    optional = {"length": "use_length"}
 
     @record
     class Attrs:
@@ -48,10 +50,6 @@ class _Softmax(Op):
             if self.temperature is not None and not self.temperature > 0:
                 raise OpAttributeError(f"temperature must be above 0, got {self.temperature}.")
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs if a.use_length else cls.inputs[:1]
-
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data = shapes[0]
@@ -63,18 +61,12 @@ class _Softmax(Op):
         return (data, rest)[: len(shapes)], (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, *length = dtypes
         require_kind(cls, data)
         if length == [_BOOL]:
             raise DTypeError("length must be of numbers, got bool.")
         return (data, *(n or _INT for n in length)), (data if a.dtype is None else as_dtype(a.dtype),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 5 * prod(inputs[0])
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -84,9 +76,7 @@ class _Softmax(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return softmax_bytes(along(inputs[0], a.axis), _widest(a, dtype), a.use_length)
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax_bytes(along(inputs[0], a.axis), _widest(a, dtype), a.use_length)
+    backward_workspace = workspace
 
 
 class softmax(_Softmax):
@@ -184,6 +174,7 @@ class SoftmaxActivation(Op):
     accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
+    flops_per_input = 5
 
     @record
     class Attrs:
@@ -197,16 +188,10 @@ class SoftmaxActivation(Op):
         return (data,), (data,)
 
     @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 5 * prod(inputs[0])
-
-    @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return softmax_bytes(_mode_view(a, inputs[0]), dtype)
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax_bytes(_mode_view(a, inputs[0]), dtype)
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 from ..reduce.channels import channel_sum, sum_piece
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 
@@ -35,6 +35,7 @@ class IdentityAttachKLSparseReg(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
     backward_mutates = ("moving_avg",)
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -54,17 +55,11 @@ class IdentityAttachKLSparseReg(Op):
         return (data, data[1:2]), (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, average = dtypes
         require_kind(cls, data)
         wide = in_accumulator(data, ("moving_avg",), (average,))
         return (data, average if wide is None else wide), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 0
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes
+from ...graph.opdef import Op, require_rank, Shapes
+from .labels import label_types, unchanged
 
 _STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
@@ -53,22 +54,13 @@ class SVMOutput(Op):
             raise ShapeError(f"label must be {data[:-1]} for data {data}, got {label}.")
         return (data, data[:-1]), (data,)
 
-    @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        data, label = dtypes
-        require_kind(cls, data)
-        return (data, label or data), (data,)
+    infer_type = classmethod(label_types)
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return 3 * prod(inputs[0])
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
-        if out is not None:
-            xp.copyto(out, data)
+    forward = staticmethod(unchanged)
 
     @staticmethod
     def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:

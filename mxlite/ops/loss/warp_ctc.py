@@ -8,7 +8,7 @@ from typing import Any
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..scratch import carve, Piece, scratch_bytes
 from .ctc import ctc_pieces, CTCLoss, Paths
 from .softmax import softmax
@@ -60,9 +60,7 @@ class WarpCTC(Op):
         return (data, label), (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         require_kind(cls, dtypes[0])
         return (dtypes[0], dtypes[1] or dtypes[0]), (dtypes[0],)
 

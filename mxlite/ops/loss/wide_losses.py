@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..norm.views import View
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 from .cross_entropy import cross_entropy, softmax_cross_entropy
 from .loss import label_scale, rows_gradient, softmax_view, SoftmaxOutput
 
-_Types = tuple[tuple[DType | None, ...], tuple[DType | None, ...]]
+_Types = tuple[Types, Types]
 
 
 class WideSoftmaxOutput(SoftmaxOutput):

@@ -9,7 +9,7 @@ from ...core.errors import DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator
 from .attention_kernels import attend, attend_gradient, AttentionArrays, AttentionGradients, AttentionPlan
 
@@ -45,6 +45,7 @@ class scaled_dot_product_attention(Op):
     hidden = 1
     inferred = ("length",)
     random = True
+    optional = {"mask": "use_mask", "length": "use_length"}
 
     @record
     class Attrs:
@@ -57,10 +58,6 @@ class scaled_dot_product_attention(Op):
         def __post_init__(self) -> None:
             if not 0 <= self.p < 1:
                 raise OpAttributeError(f"p must be in [0, 1), got {self.p}.")
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return (*cls.inputs[:3], *("mask",) * a.use_mask, *("length",) * a.use_length)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -93,9 +90,7 @@ class scaled_dot_product_attention(Op):
         return (query, key, value, *names.values()), ((b, h, n, value[3]), (b, h, n))
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         known = [d for d in dtypes[:3] if d is not None]
         if any(d != known[0] for d in known):
             raise DTypeError(f"query, key and value must have one dtype, got {[str(d) for d in dtypes[:3]]}.")

@@ -40,10 +40,7 @@ class ConvAttrs:
 
     def __post_init__(self) -> None:
         check_window(self)
-        if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
-            raise OpAttributeError(
-                f"num_group={self.num_group} must divide num_filter={self.num_filter}, both at least 1."
-            )
+        check_filters(self)
 
 
 def check_window(a: Any) -> None:
@@ -61,6 +58,39 @@ def check_window(a: Any) -> None:
             raise OpAttributeError(f"{name} must be at least {least}, got {getattr(a, name)}.")
 
 
+def check_filters(a: Any) -> None:
+    """Raise OpAttributeError unless the filters can be divided among the groups."""
+    if a.num_filter < 1 or a.num_group < 1 or a.num_filter % a.num_group:
+        raise OpAttributeError(
+            f"num_group={a.num_group} must divide num_filter={a.num_filter}, both at least 1."
+        )
+
+
+def checked_data(a: Any, data: Shape | None) -> Shape:
+    """The shape `data`. Raises ShapeError unless it has the kernel's axes, and channels for all groups."""
+    assert data is not None
+    rank = len(a.kernel)
+    if len(data) != rank + 2:
+        raise ShapeError(
+            f"data must have {rank + 2} axes ({LAYOUTS[rank]}) for kernel {a.kernel}, got {data}."
+        )
+    if data[1] % a.num_group:
+        raise ShapeError(f"num_group={a.num_group} must divide the {data[1]} channels of data {data}.")
+    return data
+
+
+def derivative_of_linear(cls: type[Op], w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+    """`Op.derivative` of a convolution or its transpose, by ``_<name>_d_data`` and ``_<name>_d_weight``."""
+    d_out, linear, name = heads["out"], asdict(a) | {"no_bias": True}, cls.op_name.lower()
+    gradients = {
+        "data": getattr(w, f"_{name}_d_data")(d_out, ins["weight"], ins["data"], **linear),
+        "weight": getattr(w, f"_{name}_d_weight")(d_out, ins["data"], **linear),
+    }
+    if not a.no_bias:
+        gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
+    return gradients
+
+
 class Convolution(Op):
     """Cross-correlation of each sample with `num_filter` kernels, plus bias.
 
@@ -73,27 +103,16 @@ class Convolution(Op):
     """
 
     inputs = ("data", "weight", "bias")
+    optional = {"bias": "no_bias"}
     inferred = ("weight", "bias")
-    aliases = ("Convolution_v1",)
     accepts = "float"
+    aliases = ("Convolution_v1",)
 
     Attrs = ConvAttrs
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_bias else cls.inputs
-
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        assert data is not None
-        rank = len(a.kernel)
-        if len(data) != rank + 2:
-            raise ShapeError(
-                f"data must have {rank + 2} axes ({LAYOUTS[rank]}) for kernel {a.kernel}, got {data}."
-            )
-        if data[1] % a.num_group:
-            raise ShapeError(f"num_group={a.num_group} must divide the {data[1]} channels of data {data}.")
+        data = checked_data(a, shapes[0])
         weight = (a.num_filter, data[1] // a.num_group, *a.kernel)
         out = (data[0], a.num_filter, *geometry(a, data, float32).out)
         return (data, weight, (a.num_filter,))[: len(shapes)], (out,)
@@ -150,16 +169,7 @@ class Convolution(Op):
         make_gradients(xp, g, d_out, data, weight, d_data, d_weight, work)
         bias_gradient(xp, d_out, d_bias, work)
 
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        d_out, linear = heads["out"], asdict(a) | {"no_bias": True}
-        gradients = {
-            "data": w._convolution_d_data(d_out, ins["weight"], ins["data"], **linear),
-            "weight": w._convolution_d_weight(d_out, ins["data"], **linear),
-        }
-        if not a.no_bias:
-            gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
-        return gradients
+    derivative = classmethod(derivative_of_linear)
 
 
 @lru_cache(maxsize=4096)

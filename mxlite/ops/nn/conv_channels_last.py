@@ -55,13 +55,10 @@ class ConvolutionChannelsLast(Op):
 
     op_name = "_convolution_channels_last"
     inputs = ("data", "weight", "bias")
+    optional = {"bias": "no_bias"}
     inferred = ("weight", "bias")
     accepts = "float"
     Attrs = ChannelsLastAttrs
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_bias else cls.inputs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -77,13 +74,13 @@ class ConvolutionChannelsLast(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry(a, first(inputs[0]), dtype)
-        return scratch_bytes(_copies(inputs[0], outputs[0], dtype)) + forward_bytes(g)
+        return scratch_bytes(copies(inputs[0], outputs[0], dtype)) + forward_bytes(g)
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry(a, first(inputs[0]), dtype)
         bias = 0 if a.no_bias else bias_bytes(first(outputs[0]), dtype)
-        return scratch_bytes(_copies(inputs[0], outputs[0], dtype)) + max(backward_bytes(g), bias)
+        return scratch_bytes(copies(inputs[0], outputs[0], dtype)) + max(backward_bytes(g), bias)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
@@ -104,7 +101,7 @@ class ConvolutionChannelsLast(Op):
         work: Any,
         shapes: Any,
     ) -> None:
-        pieces = _copies(shapes[0][0], d_out.shape, d_out.dtype)
+        pieces = copies(shapes[0][0], d_out.shape, d_out.dtype)
         x, dy = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         dy[...] = xp.moveaxis(d_out, -1, 1)
@@ -132,11 +129,7 @@ class ConvolutionEpilogue(Op):
     accepts = "float"
     Attrs = EpilogueAttrs
     workspace = staticmethod(ConvolutionChannelsLast.workspace)
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        there = (a.scale, not a.no_bias, a.add)
-        return ("data", "weight", *(n for n, used in zip(cls.inputs[2:], there) if used))
+    optional = {"factor": "scale", "bias": "no_bias", "addend": "add"}
 
     @classmethod
     def in_place_options(cls, a: Any) -> Any:
@@ -175,7 +168,7 @@ class ConvolutionEpilogue(Op):
 
 def _convolved(xp: Any, a: Any, data: Any, weight: Any, bias: Any, out: Shape, work: Any) -> Any:
     """The convolution plus bias, as a channels-last view, in `work`."""
-    pieces = _copies(data.shape, out, data.dtype)
+    pieces = copies(data.shape, out, data.dtype)
     x, y = carve(work, pieces)
     x[...] = xp.moveaxis(data, -1, 1)
     make_out(xp, geometry(a, x.shape, x.dtype), x, weight, y, work[scratch_bytes(pieces) :])
@@ -183,6 +176,6 @@ def _convolved(xp: Any, a: Any, data: Any, weight: Any, bias: Any, out: Shape, w
     return result if bias is None else xp.add(result, bias, out=result)
 
 
-def _copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
+def copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
     """Scratch: data and output with their channels after the batch axis."""
     return [(first(data), dtype), (first(out), dtype)]

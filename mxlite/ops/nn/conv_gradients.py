@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
-from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from .conv import backward_bytes, ConvAttrs, Convolution, forward_bytes, geometry, make_gradients, make_out
 from .deconv import DeconvAttrs, Deconvolution, geometry_of
@@ -22,7 +21,50 @@ def _bytes(g: Any) -> int:
     return max(forward_bytes(g), backward_bytes(g))
 
 
-class ConvolutionDataGradient(Op):
+class _DataGradient(Op):
+    """Base: the gradient in the data of the convolution or transposed convolution `of`."""
+
+    inputs = ("grad", "weight", "like")
+    shape_only = ("like",)
+    accepts = "float"
+    of: ClassVar[type[Op]]
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
+        (like, weight), (grad,) = cls.of.infer_shape(a, shapes[2], None)
+        return (grad, weight, like), (like,)
+
+    @classmethod
+    def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        linear, name = asdict(a), cls.of.op_name
+        return {
+            "grad": getattr(w, name)(heads["out"], ins["weight"], **linear),
+            "weight": getattr(w, f"_{name.lower()}_d_weight")(ins["grad"], heads["out"], **linear),
+        }
+
+
+class _WeightGradient(Op):
+    """Base: the gradient in the weight of the convolution or transposed convolution `of`."""
+
+    inputs = ("grad", "data")
+    accepts = "float"
+    of: ClassVar[type[Op]]
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
+        (data, weight), (grad,) = cls.of.infer_shape(a, shapes[1], None)
+        return (grad, data), (weight,)
+
+    @classmethod
+    def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        linear, name = asdict(a), cls.of.op_name
+        return {
+            "grad": getattr(w, name)(ins["data"], heads["out"], **linear),
+            "data": getattr(w, f"_{name.lower()}_d_data")(ins["grad"], heads["out"], ins["data"], **linear),
+        }
+
+
+class ConvolutionDataGradient(_DataGradient):
     """Gradient of a convolution in its data, from weight and the output's gradient.
 
     grad: (N, F, OH, OW);  weight: (F, C/G, KH, KW);  like: (N, C, H, W), whose shape counts  ->  out: as
@@ -30,15 +72,8 @@ class ConvolutionDataGradient(Op):
     """
 
     op_name = "_convolution_d_data"
-    inputs = ("grad", "weight", "like")
-    shape_only = ("like",)
-    accepts = "float"
     Attrs = ConvAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (like, weight), (grad,) = Convolution.infer_shape(a, shapes[2], None)
-        return (grad, weight, like), (like,)
+    of = Convolution
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -65,30 +100,16 @@ class ConvolutionDataGradient(Op):
             make_out(xp, g, d_out, weight, d_grad, work)
         make_gradients(xp, g, grad, d_out, None, None, d_weight, work)
 
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        linear = asdict(a)
-        return {
-            "grad": w.Convolution(heads["out"], ins["weight"], **linear),
-            "weight": w._convolution_d_weight(ins["grad"], heads["out"], **linear),
-        }
 
-
-class ConvolutionWeightGradient(Op):
+class ConvolutionWeightGradient(_WeightGradient):
     """Gradient of a convolution in its weight, from data and the output's gradient.
 
     grad: (N, F, OH, OW);  data: (N, C, H, W)  ->  out: (F, C/G, KH, KW).
     """
 
     op_name = "_convolution_d_weight"
-    inputs = ("grad", "data")
-    accepts = "float"
     Attrs = ConvAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (data, weight), (grad,) = Convolution.infer_shape(a, shapes[1], None)
-        return (grad, data), (weight,)
+    of = Convolution
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -115,16 +136,8 @@ class ConvolutionWeightGradient(Op):
             make_out(xp, g, data, d_out, d_grad, work)
         make_gradients(xp, g, grad, None, d_out, d_data, None, work)
 
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        linear = asdict(a)
-        return {
-            "grad": w.Convolution(ins["data"], heads["out"], **linear),
-            "data": w._convolution_d_data(ins["grad"], heads["out"], ins["data"], **linear),
-        }
 
-
-class DeconvolutionDataGradient(Op):
+class DeconvolutionDataGradient(_DataGradient):
     """Gradient of a transposed convolution in its data, from weight and the output's gradient.
 
     grad: (N, F, OH, OW);  weight: (C, F/G, KH, KW);  like: (N, C, H, W), whose shape counts  ->  out: as
@@ -132,15 +145,8 @@ class DeconvolutionDataGradient(Op):
     """
 
     op_name = "_deconvolution_d_data"
-    inputs = ("grad", "weight", "like")
-    shape_only = ("like",)
-    accepts = "float"
     Attrs = DeconvAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (like, weight), (grad,) = Deconvolution.infer_shape(a, shapes[2], None)
-        return (grad, weight, like), (like,)
+    of = Deconvolution
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -165,30 +171,16 @@ class DeconvolutionDataGradient(Op):
         g = geometry_of(a, d_out.shape, d_out.dtype)
         make_gradients(xp, g, d_out, grad, weight, d_grad, d_weight, work)
 
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        linear = asdict(a)
-        return {
-            "grad": w.Deconvolution(heads["out"], ins["weight"], **linear),
-            "weight": w._deconvolution_d_weight(ins["grad"], heads["out"], **linear),
-        }
 
-
-class DeconvolutionWeightGradient(Op):
+class DeconvolutionWeightGradient(_WeightGradient):
     """Gradient of a transposed convolution in its weight, from data and the output's gradient.
 
     grad: (N, F, OH, OW);  data: (N, C, H, W)  ->  out: (C, F/G, KH, KW).
     """
 
     op_name = "_deconvolution_d_weight"
-    inputs = ("grad", "data")
-    accepts = "float"
     Attrs = DeconvAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (data, weight), (grad,) = Deconvolution.infer_shape(a, shapes[1], None)
-        return (grad, data), (weight,)
+    of = Deconvolution
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -214,11 +206,3 @@ class DeconvolutionWeightGradient(Op):
         if d_data is not None:
             make_out(xp, g, grad, d_out, d_data, work)
         make_gradients(xp, g, data, None, d_out, d_grad, None, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        linear = asdict(a)
-        return {
-            "grad": w.Deconvolution(ins["data"], heads["out"], **linear),
-            "data": w._deconvolution_d_data(ins["grad"], heads["out"], ins["data"], **linear),
-        }

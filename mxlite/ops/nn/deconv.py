@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal
@@ -17,9 +16,11 @@ from .conv import (
     backward_bytes,
     bias_bytes,
     bias_gradient,
+    check_filters,
     check_window,
+    checked_data,
+    derivative_of_linear,
     forward_bytes,
-    LAYOUTS,
     make_gradients,
     make_out,
 )
@@ -48,10 +49,7 @@ class DeconvAttrs:
     def __post_init__(self) -> None:
         check_window(self)
         rank = len(self.kernel)
-        if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
-            raise OpAttributeError(
-                f"num_group={self.num_group} must divide num_filter={self.num_filter}, both at least 1."
-            )
+        check_filters(self)
         stride = per_axis("stride", self.stride, rank, 1)
         adj, computed = per_axis("adj", self.adj, rank, 0), any(self.target_shape)
         if not computed and any(v < 0 or v >= s for v, s in zip(adj, stride)):
@@ -74,25 +72,14 @@ class Deconvolution(Op):
     """
 
     inputs = ("data", "weight", "bias")
+    optional = {"bias": "no_bias"}
     inferred = ("weight", "bias")
     accepts = "float"
     Attrs = DeconvAttrs
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_bias else cls.inputs
-
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        assert data is not None
-        rank = len(a.kernel)
-        if len(data) != rank + 2:
-            raise ShapeError(
-                f"data must have {rank + 2} axes ({LAYOUTS[rank]}) for kernel {a.kernel}, got {data}."
-            )
-        if data[1] % a.num_group:
-            raise ShapeError(f"num_group={a.num_group} must divide the {data[1]} channels of data {data}.")
+        data = checked_data(a, shapes[0])
         weight = (data[1], a.num_filter // a.num_group, *a.kernel)
         g = geometry_of(a, data, float32)
         return (data, weight, (a.num_filter,))[: len(shapes)], ((g.n, g.c, *g.size),)
@@ -137,16 +124,7 @@ class Deconvolution(Op):
         make_gradients(xp, g, data, d_out, None, None, d_weight, work)
         bias_gradient(xp, d_out, d_bias, work)
 
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        d_out, linear = heads["out"], asdict(a) | {"no_bias": True}
-        gradients = {
-            "data": w._deconvolution_d_data(d_out, ins["weight"], ins["data"], **linear),
-            "weight": w._deconvolution_d_weight(d_out, ins["data"], **linear),
-        }
-        if not a.no_bias:
-            gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
-        return gradients
+    derivative = classmethod(derivative_of_linear)
 
 
 @lru_cache(maxsize=4096)

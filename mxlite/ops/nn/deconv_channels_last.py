@@ -10,8 +10,9 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..layout import first, last
-from ..scratch import carve, Piece, scratch_bytes
+from ..scratch import carve, scratch_bytes
 from .conv import backward_bytes, bias_bytes, bias_gradient, forward_bytes, make_gradients, make_out
+from .conv_channels_last import copies
 from .deconv import DeconvAttrs, Deconvolution, geometry_of
 
 
@@ -35,13 +36,10 @@ class DeconvolutionChannelsLast(Op):
 
     op_name = "_deconvolution_channels_last"
     inputs = ("data", "weight", "bias")
+    optional = {"bias": "no_bias"}
     inferred = ("weight", "bias")
     accepts = "float"
     Attrs = ChannelsLastDeconvAttrs
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_bias else cls.inputs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -57,7 +55,7 @@ class DeconvolutionChannelsLast(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry_of(a, first(inputs[0]), dtype)
-        return scratch_bytes(_copies(inputs[0], outputs[0], dtype)) + backward_bytes(g)
+        return scratch_bytes(copies(inputs[0], outputs[0], dtype)) + backward_bytes(g)
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -65,13 +63,13 @@ class DeconvolutionChannelsLast(Op):
         bias = 0 if a.no_bias else bias_bytes(first(outputs[0]), dtype)
         # The two kernels run one after the other, in the same bytes.
         own = max(forward_bytes(g), backward_bytes(g), bias)
-        return scratch_bytes(_copies(inputs[0], outputs[0], dtype)) + own
+        return scratch_bytes(copies(inputs[0], outputs[0], dtype)) + own
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
         if out is None:
             return
-        pieces = _copies(data.shape, out.shape, data.dtype)
+        pieces = copies(data.shape, out.shape, data.dtype)
         x, y = carve(work, pieces)
         x[...] = xp.moveaxis(data, -1, 1)
         g = geometry_of(a, x.shape, x.dtype)
@@ -94,7 +92,7 @@ class DeconvolutionChannelsLast(Op):
         work: Any,
         shapes: Any,
     ) -> None:
-        pieces = _copies(shapes[0][0], d_out.shape, d_out.dtype)
+        pieces = copies(shapes[0][0], d_out.shape, d_out.dtype)
         x, dy = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         dy[...] = xp.moveaxis(d_out, -1, 1)
@@ -106,8 +104,3 @@ class DeconvolutionChannelsLast(Op):
             make_out(xp, g, dy, weight, x, rest)
             d_data[...] = xp.moveaxis(x, 1, -1)
         bias_gradient(xp, dy, d_bias, rest)
-
-
-def _copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
-    """Scratch: data and output with their channels after the batch axis."""
-    return [(first(data), dtype), (first(out), dtype)]

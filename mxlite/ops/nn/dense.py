@@ -23,8 +23,9 @@ class FullyConnected(Op):
     """
 
     inputs = ("data", "weight", "bias")
-    accepts = "float"
+    optional = {"bias": "no_bias"}
     inferred = ("weight", "bias")
+    accepts = "float"
 
     @record
     class Attrs:
@@ -35,10 +36,6 @@ class FullyConnected(Op):
         def __post_init__(self) -> None:
             if self.num_hidden < 1:
                 raise OpAttributeError(f"num_hidden must be at least 1, got {self.num_hidden}.")
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_bias else cls.inputs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:

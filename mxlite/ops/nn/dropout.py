@@ -36,6 +36,7 @@ class Dropout(Op):
     backward_in_place = {"d_data": "d_out"}
     cheap = True
     random = True
+    flops_per_input = 12
 
     @record
     class Attrs:
@@ -59,10 +60,6 @@ class Dropout(Op):
         _drawn(a, data)
         return (data,), (data,)
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 12 * prod(inputs[0])  # ten rounds of the generator give four numbers
-
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return cls.flops(a, inputs, outputs)
@@ -71,9 +68,7 @@ class Dropout(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_pieces(a, inputs[0]))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[0]))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:
@@ -122,9 +117,7 @@ class DropoutChannelsLast(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_pieces(a, first(inputs[0])))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, first(inputs[0])))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:

@@ -98,6 +98,12 @@ def _images_of(xp: Any, w: _Windows, columns: Any, images: Any, work: Any) -> No
         xp.copyto(target[i : i + m], total, casting="unsafe")
 
 
+def _image_bytes(a: Any, images: Shape, dtype: DType) -> int:
+    """Scratch of `_images_of`."""
+    n, c, *size = images
+    return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
+
+
 def _infer(a: Any, images: Shape, what: str) -> Shape:
     """Shape of the columns of `images`."""
     rank = len(a.kernel)
@@ -125,8 +131,7 @@ class im2col(Op):
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        n, c, *size = inputs[0]
-        return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
+        return _image_bytes(a, inputs[0], dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
@@ -161,8 +166,7 @@ class Im2colDataGradient(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        n, c, *size = outputs[0]
-        return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
+        return _image_bytes(a, outputs[0], dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
@@ -214,8 +218,7 @@ class col2im(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        n, c, *size = outputs[0]
-        return scratch_bytes([windows_of(a, tuple(size)).piece(n * c, dtype)])
+        return _image_bytes(a, outputs[0], dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:

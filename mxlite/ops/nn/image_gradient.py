@@ -30,7 +30,7 @@ from ...core.errors import DTypeError, ShapeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..norm.norm_act import NormAct, NormActAttrs
 from ..norm.norm_act_line import line_of_norm
 from ..norm.norm_arrays import NormGradients, NormMoments
@@ -64,9 +64,7 @@ class ImageSums(Op):
         return (made, data, made[-1:]), (weight, weight[1:])
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins = _types(cls, dtypes, (2,), ())
         return ins, (ins[2],) * 2
 
@@ -167,9 +165,7 @@ class ImageGradient(Op):
         return ins, (weight, channel, channel)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins = _types(cls, dtypes, (2, 3, 4, 5, 6, 7, 10, 11), (8,))
         ins = (*ins[:8], index_type(pooling(a)), *ins[9:])
         return ins, (ins[0], ins[2], ins[2])
@@ -248,7 +244,7 @@ def settle(
 
 def _types(
     op: type[Op], dtypes: Sequence[DType | None], wide: tuple[int, ...], free: tuple[int, ...]
-) -> tuple[DType | None, ...]:
+) -> Types:
     """Types of inputs that are like the first, except those at `wide`, which have the type of sums."""
     data = dtypes[0]
     require_kind(op, data)

@@ -18,7 +18,7 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..layout import first
 from ..norm.norm import around_channels, BatchNorm, norm_gain
 from ..norm.norm_act_line import addend_names, is_lined, line as line_of
@@ -70,9 +70,7 @@ class NormLine(Op):
         return ins, (channel,) * 4
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, (_, wide, _) = BatchNorm.infer_type(a, *dtypes)
         return ins, (wide,) * 4
 
@@ -139,9 +137,7 @@ class NormedConvolution(Op):
         return (*ins, *(ins[0][-1:],) * 2), outs
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, outs = super().infer_type(a, *dtypes[:-2])
         return (*ins, *_line_types(ins[0], *dtypes[-2:])), outs
 
@@ -210,9 +206,7 @@ class NormedConvolutionWeightGradient(Op):
         return ins, (weight, *(() if a.no_bias else (out[-1:],)))
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, outs = super().infer_type(a, *dtypes[:2], *dtypes[4:5])
         lines = _line_types(ins[0], *dtypes[2:4]), _line_types(ins[0], *dtypes[5:])
         if a.wide and ins[0] is not None:

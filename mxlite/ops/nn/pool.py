@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from .pool_kernels import backward_bytes, forward_bytes, index_type, pool, spread, windows
 from .windows import per_axis
 
@@ -85,9 +85,7 @@ class Pooling(Op):
         return frozenset() if a.pool_type == "lp" else frozenset(["data", "out"])
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         require_kind(cls, dtypes[0])
         return dtypes, (dtypes[0], index_type(a))[: len(cls.output_names(a))]
 

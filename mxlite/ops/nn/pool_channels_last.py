@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..scratch import carve, in_accumulator, scratch_bytes
 from .pool import check_rank, Pooling
 from .pool_gradients import ChosenPooling
@@ -116,9 +116,7 @@ class ExtremePoolingChannelsLast(Op):
         return (data, data[-1:]), PoolingChannelsLast.infer_shape(a, data)[1]
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data = dtypes[0]
         require_kind(cls, data)
         return (data, in_accumulator(data, cls.inputs[1:], dtypes[1:])), (data, index_type(a))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.errors import OpAttributeError
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from .pool import Pooling
 from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, windows
 
@@ -72,9 +72,7 @@ class MaxPoolingDataGradient(Op):
         return (grad, like, grad), (like,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         dtype = dtypes[0] if dtypes[0] is not None else dtypes[1]
         require_kind(Pooling, dtype)
         return (dtype, dtype, index_type(a)), (dtype,)
@@ -111,9 +109,7 @@ class ChosenPooling(Op):
         return (data, out), (out,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         require_kind(Pooling, dtypes[0])
         return (dtypes[0], index_type(a)), (dtypes[0],)
 

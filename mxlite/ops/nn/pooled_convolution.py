@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from .pool_channels_last import ChannelsLastPoolingAttrs, PoolingChannelsLast
@@ -101,9 +101,7 @@ class PooledConvolution(Op):
         return ins, PoolingChannelsLast.infer_shape(pooling(a), convolved)[1]
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, outs = super().infer_type(a, *dtypes)
         return ins, PoolingChannelsLast.infer_type(pooling(a), outs[0])[1]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -49,6 +48,7 @@ class FoldNorm(Op):
     Attrs = FoldNormAttrs
 
     input_names = classmethod(_names)
+    flops_per_input = 1
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -60,17 +60,11 @@ class FoldNorm(Op):
         return (weight, *(vector for _ in shapes[1:])), (weight, vector)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         (weight, *_), _ = super().infer_type(a, dtypes[0], *dtypes[5:])
         wide = None if weight is None else accumulator(weight)
         (wide, *_), _ = super().infer_type(a, wide, *dtypes[1:5])
         return (weight, *(wide,) * 4, *(weight for _ in dtypes[5:])), (weight, weight)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(inputs[0])
 
     workspace = staticmethod(_workspace)
 

@@ -8,12 +8,13 @@ from typing import Any
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_rank, Shapes
-from .layer_norm import affine_types, require_eps, Types
+from ...graph.opdef import require_rank, Shapes
+from .layer_norm import require_eps
 from .normalize import normalize, normalize_gradient, Rule
+from .self_norm import SelfNorm, SelfNormWithStatistics
 
 
-class GroupNorm(Op):
+class GroupNorm(SelfNormWithStatistics):
     """Normalize each group of channels, ``out = (data - mean) / sqrt(var + eps) * gamma + beta``.
 
     data: (N, C, ...) with C a multiple of `num_groups`, G;  gamma, beta: (G,), or (C,)  ->  out: as data;
@@ -25,16 +26,6 @@ class GroupNorm(Op):
     data's dtype, or float32 beside 16-bit data; mean and std are of gamma's.
     """
 
-    inputs = ("data", "gamma", "beta")
-    outputs = ("out", "mean", "std")
-    hidden = 2
-    inferred = ("gamma", "beta")
-    accepts = "float"
-    typed_by_data = True
-    in_place = {"out": "data"}
-    backward_in_place = {"d_data": ("d_out", "data")}
-    cheap = True
-
     @record
     class Attrs:
         num_groups: int = 1
@@ -45,14 +36,6 @@ class GroupNorm(Op):
             require_eps(self.eps)
             if self.num_groups < 1:
                 raise OpAttributeError(f"num_groups must be at least 1, got {self.num_groups}.")
-
-    @classmethod
-    def num_visible_outputs(cls, a: Any) -> int:
-        return 3 if a.output_mean_var else 1
-
-    @classmethod
-    def unneeded(cls, a: Any) -> frozenset[str]:
-        return frozenset() if a.output_mean_var else frozenset(["d_mean", "d_std"])
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -69,48 +52,11 @@ class GroupNorm(Op):
         return (data, want, want), (data, (data[0], groups), (data[0], groups))
 
     @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
-        data, affine = affine_types(cls, *dtypes)
-        return (data, affine, affine), (data, affine, affine)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0], inputs[1]).nbytes(dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0], inputs[1]).nbytes(dtype)
-
-    @staticmethod
-    def forward(
-        xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
-    ) -> None:
-        normalize(xp, _rule(a, data.shape, gamma.shape), data, gamma, beta, out, mean, std, work)
-
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        d_mean: Any,
-        d_std: Any,
-        data: Any,
-        gamma: Any,
-        *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        work: Any,
-    ) -> None:
-        rule = _rule(a, data.shape, gamma.shape)
-        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, d_beta, work, d_mean, d_std)
+    def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
+        return _rule(a, data, gamma)
 
 
-class InstanceNorm(Op):
+class InstanceNorm(SelfNorm):
     """Normalize each channel of each sample, ``out = (data - mean) / sqrt(var + eps) * gamma + beta``.
 
     data: (N, C, ...);  gamma, beta: (C,)  ->  out: as data. Mean and biased variance are over the positions.
@@ -118,14 +64,6 @@ class InstanceNorm(Op):
     D. Ulyanov, A. Vedaldi, V. Lempitsky, 2016, "Instance normalization: the missing ingredient for fast
     stylization". gamma and beta are of data's dtype, or float32 beside 16-bit data.
     """
-
-    inputs = ("data", "gamma", "beta")
-    inferred = ("gamma", "beta")
-    accepts = "float"
-    typed_by_data = True
-    in_place = {"out": "data"}
-    backward_in_place = {"d_data": ("d_out", "data")}
-    cheap = True
 
     @record
     class Attrs:
@@ -142,28 +80,16 @@ class InstanceNorm(Op):
         return (data, data[1:2], data[1:2]), (data,)
 
     @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
-        data, affine = affine_types(cls, *dtypes)
-        return (data, affine, affine), (data,)
+    def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
+        return _each_channel(a, data)
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
+    @classmethod
+    def forward(cls, xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, work: Any) -> None:
+        normalize(xp, cls.rule(a, data.shape, gamma.shape), data, gamma, beta, out, None, None, work)
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _each_channel(a, inputs[0]).nbytes(dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _each_channel(a, inputs[0]).nbytes(dtype)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, work: Any) -> None:
-        normalize(xp, _each_channel(a, data.shape), data, gamma, beta, out, None, None, work)
-
-    @staticmethod
+    @classmethod
     def backward(
+        cls,
         xp: Any,
         a: Any,
         d_out: Any,
@@ -175,9 +101,8 @@ class InstanceNorm(Op):
         d_beta: Any,
         work: Any,
     ) -> None:
-        normalize_gradient(
-            xp, _each_channel(a, data.shape), d_out, data, gamma, d_data, d_gamma, d_beta, work
-        )
+        rule = cls.rule(a, data.shape, gamma.shape)
+        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, d_beta, work)
 
 
 def _rule(a: Any, shape: Shape, gamma: Shape) -> Rule:

@@ -27,6 +27,7 @@ class L2Normalization(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
+    flops_per_input = 3
 
     @record
     class Attrs:
@@ -44,16 +45,10 @@ class L2Normalization(Op):
         return (data,), (data,)
 
     @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 3 * prod(inputs[0])
-
-    @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return _rule(a, inputs[0]).nbytes(dtype)
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0]).nbytes(dtype)
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:

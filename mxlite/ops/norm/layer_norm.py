@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
-from ...core.errors import DTypeError, OpAttributeError, ShapeError
+from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Entry, Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
-from ..scratch import accumulator
+from ...graph.opdef import Shapes
 from .normalize import normalize, normalize_gradient, Rule
+from .self_norm import SelfNorm, SelfNormWithStatistics
 from .views import along
 
 
-class LayerNorm(Op):
+class LayerNorm(SelfNormWithStatistics):
     """Normalize along one axis, ``out = (data - mean) / std * gamma + beta``, ``std = sqrt(var + eps)``.
 
     data: (..., K, ...) with K at `axis`;  gamma, beta: (K,)  ->  out: as data;  mean, std: as data, 1 at
@@ -26,16 +25,6 @@ class LayerNorm(Op):
     beside 16-bit data; mean and std are of gamma's.
     """
 
-    inputs = ("data", "gamma", "beta")
-    outputs = ("out", "mean", "std")
-    hidden = 2
-    inferred = ("gamma", "beta")
-    accepts = "float"
-    typed_by_data = True
-    in_place = {"out": "data"}
-    backward_in_place = {"d_data": ("d_out", "data")}
-    cheap = True
-
     @record
     class Attrs:
         axis: int = -1
@@ -44,10 +33,6 @@ class LayerNorm(Op):
 
         def __post_init__(self) -> None:
             require_eps(self.eps)
-
-    @classmethod
-    def num_visible_outputs(cls, a: Any) -> int:
-        return 3 if a.output_mean_var else 1
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -58,50 +43,8 @@ class LayerNorm(Op):
         return (data, (data[axis],), (data[axis],)), (data, folded, folded)
 
     @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
-        data, affine = affine_types(cls, *dtypes)
-        return (data, affine, affine), (data, affine, affine)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0]).nbytes(dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0]).nbytes(dtype)
-
-    @staticmethod
-    def forward(
-        xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
-    ) -> None:
-        normalize(xp, _rule(a, data.shape), data, gamma, beta, out, mean, std, work)
-
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        d_mean: Any,
-        d_std: Any,
-        data: Any,
-        gamma: Any,
-        *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        work: Any,
-    ) -> None:
-        normalize_gradient(
-            xp, _rule(a, data.shape), d_out, data, gamma, d_data, d_gamma, d_beta, work, d_mean, d_std
-        )
-
-    @classmethod
-    def unneeded(cls, a: Any) -> frozenset[str]:
-        return frozenset() if a.output_mean_var else frozenset(["d_mean", "d_std"])
+    def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
+        return _rule(a, data)
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
@@ -133,7 +76,7 @@ class LayerNorm(Op):
         return gradients
 
 
-class RMSNorm(Op):
+class RMSNorm(SelfNorm):
     """Divide by the root mean square along one axis, ``out = data / sqrt(mean(data^2) + eps) * gamma``.
 
     data: (..., K, ...) with K at `axis`;  gamma: (K,)  ->  out: as data.
@@ -144,11 +87,7 @@ class RMSNorm(Op):
 
     inputs = ("data", "gamma")
     inferred = ("gamma",)
-    accepts = "float"
-    typed_by_data = True
-    in_place = {"out": "data"}
-    backward_in_place = {"d_data": ("d_out", "data")}
-    cheap = True
+    flops_per_input = 4
 
     @record
     class Attrs:
@@ -165,21 +104,8 @@ class RMSNorm(Op):
         return (data, (data[require_axis(a.axis, data)],)), (data,)
 
     @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
-        data, gamma = affine_types(cls, *dtypes)
-        return (data, gamma), (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0], centre=False).nbytes(dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0], centre=False).nbytes(dtype)
+    def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
+        return _rule(a, data, centre=False)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, work: Any) -> None:
@@ -206,28 +132,6 @@ class RMSNorm(Op):
             "data": back(w.broadcast_mul(inner, inverse)),
             "gamma": w.sum(w.elemwise_mul(d, scaled), axis=-1, exclude=True),
         }
-
-
-Types = tuple[DType | None, ...]
-
-
-def affine_types(
-    op: type[Op], data: DType | None, *affine: DType | None
-) -> tuple[DType | None, DType | None]:
-    """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
-
-    Parameters of unknown type are as data. Raises DTypeError.
-    """
-    require_kind(op, data)
-    known = [d for d in affine if d is not None]
-    if data is None:
-        return None, known[0] if known else None
-    wanted = known[0] if known and known[0] == accumulator(data) else data
-    for name, dtype in zip(op.inputs[1:], affine):
-        if dtype is not None and dtype != wanted:
-            either = f"{data} or {accumulator(data)}" if accumulator(data) != data else f"{data}"
-            raise DTypeError(f"{name} must be {either} for data of {data}, and as the others; got {dtype}.")
-    return data, wanted
 
 
 def require_eps(eps: float) -> None:

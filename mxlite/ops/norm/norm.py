@@ -10,7 +10,7 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..reduce.channels import (
     Block,
     block_shape,
@@ -87,9 +87,7 @@ class BatchNorm(Op):
         return (data, *(channel,) * 4), (data, channel, channel)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data = dtypes[0]
         require_kind(cls, data)
         acc = in_accumulator(data, cls.inputs[1:], dtypes[1:])
@@ -109,9 +107,7 @@ class BatchNorm(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_pieces(around_channels(a, inputs[0]), dtype))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(around_channels(a, inputs[0]), dtype))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(

@@ -12,7 +12,7 @@ from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Shapes
+from ...graph.opdef import DType, Shapes, Types
 from ..reduce.channels import (
     Block,
     block_shape,
@@ -89,9 +89,7 @@ class NormAct(BatchNorm):
         return (*ins, *(outs[:1] if a.add else ())), outs
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data = next((d for d in (dtypes[0], *dtypes[5:]) if d is not None), None)
         ins, outs = super().infer_type(a, data, *dtypes[1:5])
         return (*ins, *(data for _ in dtypes[5:])), outs

@@ -16,7 +16,7 @@ from typing import Any
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm import around_channels, BatchNorm, norm_gain
 from .norm_act import NormAct
@@ -83,9 +83,7 @@ class NormActLine(NormAct):
         return (*ins, *more), (*outs, *outs[1:2] * 2)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, outs = super().infer_type(a, *dtypes[:6])
         return (*ins, *outs[1:2] * len(dtypes[6:])), (*outs, *outs[1:2] * 2)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm_act import NormAct, NormActAttrs
 from .norm_arrays import NormVectors
@@ -46,9 +46,7 @@ class NormActSum(Op):
         return (*ins, outs[0]), outs
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         return NormAct.infer_type(a, *dtypes)
 
     @staticmethod

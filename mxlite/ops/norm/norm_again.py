@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.errors import DTypeError
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .norm import BatchNorm
 from .norm_act import rectify
@@ -46,9 +46,7 @@ class NormAgain(Op):
         return (data, *channels, data, *channels[:2])[: len(shapes)], (data,)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         (data, *columns), _ = BatchNorm.infer_type(a, *dtypes[:5])
         wide = in_accumulator(data, cls.inputs[6:], dtypes[6:])
         for addend in dtypes[5:6]:

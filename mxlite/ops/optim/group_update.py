@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from ...core.errors import ShapeError
@@ -27,6 +26,7 @@ class group_adagrad_update(Op):
     mutates = ("history",)
     accepts = "float"
     recomputable = False
+    flops_per_input = 8
 
     @record
     class Attrs:
@@ -41,10 +41,6 @@ class group_adagrad_update(Op):
         if len(weight) != 2 or grad != weight:
             raise ShapeError(f"weight must be (R, C), and grad too, got {weight} and {grad}.")
         return (weight, weight, (weight[0], 1)), (weight,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Any, outputs: Any) -> int:
-        return 8 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:

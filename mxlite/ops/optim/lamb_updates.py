@@ -83,6 +83,17 @@ def ratio(a: Any, weight_norm: float, step_norm: float) -> float:
     return weight_norm / step_norm if weight_norm and step_norm else 1.0
 
 
+def phase2_shapes(a: Any, *shapes: Any) -> Any:
+    """`Op.infer_shape` of the second phase."""
+    weight, g, r1, r2, *more = shapes
+    if any(s != weight for s in (g, *more)):
+        raise ShapeError(f"the arrays must be as the weight, {weight}, got {(g, *more)}.")
+    for name, s in (("r1", r1), ("r2", r2)):
+        if math.prod(s) != 1:
+            raise ShapeError(f"{name} must have one element, got {s}.")
+    return shapes, (weight,)
+
+
 class lamb_update_phase1(Update):
     """LAMB's direction; `mean` and `var` are changed in place.
 
@@ -121,9 +132,7 @@ class lamb_update_phase2(Op):
     recomputable = False
     Attrs = Phase2Attrs
 
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Any) -> Any:
-        return _phase2_shapes(shapes)
+    infer_shape = staticmethod(phase2_shapes)
 
     @staticmethod
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
@@ -178,9 +187,7 @@ class mp_lamb_update_phase2(Op):
     recomputable = False
     Attrs = Phase2Attrs
 
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Any) -> Any:
-        return _phase2_shapes(shapes)
+    infer_shape = staticmethod(phase2_shapes)
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: Any) -> Any:
@@ -199,16 +206,6 @@ class mp_lamb_update_phase2(Op):
         lamb_update_phase2.forward(xp, a, weight32, g, r1, r2, out=weight32, work=work)
         if out is not None:
             xp.copyto(out, weight32, casting="unsafe")
-
-
-def _phase2_shapes(shapes: Sequence[Any]) -> Any:
-    weight, g, r1, r2, *more = shapes
-    if any(s != weight for s in (g, *more)):
-        raise ShapeError(f"the arrays must be as the weight, {weight}, got {(g, *more)}.")
-    for name, s in (("r1", r1), ("r2", r2)):
-        if math.prod(s) != 1:
-            raise ShapeError(f"{name} must have one element, got {s}.")
-    return tuple(shapes), (weight,)
 
 
 class lamb_update(Update):

@@ -6,15 +6,13 @@ many arrays in one call, the rates of all layers in another; then `preloaded_mul
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..elementwise.finite import checked_types
+from ..elementwise.finite import checked_types, counted_names
 
 CHUNK = 16384  # elements that are squared at a time
 
@@ -37,9 +35,7 @@ class multi_sum_sq(Op):
             if not (self.num_args or self.num_arrays) > 0:
                 raise OpAttributeError(f"num_arrays must be above 0, got {self.num_arrays}.")
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(a.num_args or a.num_arrays))
+    input_names = classmethod(counted_names)
 
     @staticmethod
     def infer_shape(a, *shapes):

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core.record import record
 from ...graph.opdef import Op
+from ..elementwise.finite import counted_names
 
 
 class reset_arrays(Op):
@@ -23,9 +24,7 @@ class reset_arrays(Op):
         num_arrays: int = 0
         num_args: int = 0
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(a.num_args or a.num_arrays))
+    input_names = classmethod(counted_names)
 
     @classmethod
     def mutated(cls, a: Any) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...core.dtype import FLAGS, float32, is_floating
 from ...core.errors import DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
+from ...graph.opdef import one_type, Op, with_parameters
 
 CHUNK = 16384  # elements at a time
 
@@ -168,12 +168,7 @@ def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., No
     def forward(xp: Any, a: Any, *arrays: Any, work: Any, **made: Any) -> None:
         run(xp, a, (*arrays, *(made[o] for o in outputs)), work)
 
-    kind = inspect.Parameter
-    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *inputs)]
-        + [kind(n, kind.KEYWORD_ONLY) for n in (*outputs, "work")]
-    )
-    return forward
+    return with_parameters(forward, inputs, outputs, ("work",))
 
 
 def _workspace(count: int, wide: bool = False) -> Callable[..., int]:
@@ -227,28 +222,14 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         (master if masters else one)(base, xp, a, rates, (*own, own[0]), work)
 
     def infer_shape(a: Any, *shapes: Any) -> Any:
-        weight, hyper = shapes[0], shapes[-1]
-        if any(s is not None and s != weight for s in shapes[1:-1]):
-            raise ShapeError(
-                f"the gradient and the states must be as the weight, {weight}, got {shapes[1:-1]}."
-            )
-        if len(hyper) != 2 or hyper[1] != len(base.rates) or not 0 <= a.row < hyper[0]:
-            raise ShapeError(f"hyper must be (P, {len(base.rates)}) with a row {a.row}, got {hyper}.")
-        return (*(weight for _ in shapes[:-1]), hyper), ()
+        *own, hyper = shapes
+        return (*_row_shapes(base, a, own, hyper), hyper), ()
 
     def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
-        if dtypes[-1] is not None and dtypes[-1] != _float64:
-            raise DTypeError(f"hyper must be float64, got {dtypes[-1]}.")
-        if masters:
-            return (*mixed_types(cls, a, *dtypes[:-1])[0], _float64), ()
-        known = [d for d in dtypes[:-1] if d is not None]
-        if any(d != known[0] for d in known):
-            raise DTypeError(
-                f"weight, gradient and states must have one dtype, got {[str(d) for d in dtypes]}."
-            )
-        if known and not is_floating(known[0]):
-            raise DTypeError(f"a weight must be of a floating type, got {known[0]}.")
-        return ((known[0] if known else None),) * (len(dtypes) - 1) + (_float64,), ()
+        *own, hyper = dtypes
+        if hyper is not None and hyper != _float64:
+            raise DTypeError(f"hyper must be float64, got {hyper}.")
+        return (*_row_types(cls, a, own, masters), _float64), ()
 
     return _form(
         base,
@@ -271,6 +252,26 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         timed_as=staticmethod(lambda a: replace(a, row=0)),
         has_master=masters,
     )
+
+
+def _row_shapes(base: type[Update], a: Any, own: Sequence[Any], hyper: Any) -> Any:
+    """Shapes of weight, gradient and states, whose rates are a row of `hyper`."""
+    weight, *others = own
+    if any(s is not None and s != weight for s in others):
+        raise ShapeError(f"the gradient and the states must be as the weight, {weight}, got {tuple(others)}.")
+    if len(hyper) != 2 or hyper[1] != len(base.rates) or not 0 <= a.row < hyper[0]:
+        raise ShapeError(f"hyper must be (P, {len(base.rates)}) with a row {a.row}, got {hyper}.")
+    return (weight,) * len(own)
+
+
+def _row_types(cls: type[Op], a: Any, own: Sequence[Any], masters: bool) -> Any:
+    """Types of weight, gradient and states."""
+    if masters:
+        return mixed_types(cls, a, *own)[0]
+    dtype = one_type(own, "weight, gradient and states")
+    if dtype is not None and not is_floating(dtype):
+        raise DTypeError(f"a weight must be of a floating type, got {dtype}.")
+    return (dtype,) * len(own)
 
 
 def lazy(base: type[Update], name: str, masters: bool = False) -> type[Op]:
@@ -317,23 +318,10 @@ def lazy(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         weight, rows, hyper = shapes[0], shapes[-2], shapes[-1]
         if not weight or (rows is not None and rows != weight[:1]):
             raise ShapeError(f"rows must have a flag for each row of the weight, {weight}, got {rows}.")
-        if any(s is not None and s != weight for s in shapes[1:-2]):
-            raise ShapeError(
-                f"the gradient and the states must be as the weight, {weight}, got {shapes[1:-2]}."
-            )
-        if len(hyper) != 2 or hyper[1] != len(base.rates) or not 0 <= a.row < hyper[0]:
-            raise ShapeError(f"hyper must be (P, {len(base.rates)}) with a row {a.row}, got {hyper}.")
-        return (*(weight for _ in shapes[:-2]), weight[:1], hyper), ()
+        return (*_row_shapes(base, a, shapes[:-2], hyper), weight[:1], hyper), ()
 
     def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
-        if masters:
-            return (*mixed_types(cls, a, *dtypes[:-2])[0], _uint8, _float64), ()
-        known = [d for d in dtypes[:-2] if d is not None]
-        if any(d != known[0] for d in known) or (known and not is_floating(known[0])):
-            raise DTypeError(
-                f"weight, gradient and states must have one floating dtype, got {[str(d) for d in dtypes]}."
-            )
-        return ((known[0] if known else None),) * (len(dtypes) - 2) + (_uint8, _float64), ()
+        return (*_row_types(cls, a, dtypes[:-2], masters), _uint8, _float64), ()
 
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
         count, width = block(inputs[0])

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.errors import ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
+from ...graph.opdef import Op, with_parameters
 from ..elementwise.gamma_function import digamma_values, gammaln_values
 from ..scratch import carve, scratch_bytes
 
@@ -27,8 +27,22 @@ class _Density(Op):
     on values, so that code can be generated from it."""
 
     abstract = True
-    law: ClassVar[Callable[..., Any] | None] = None
+    law: ClassVar[Callable[..., Any]]
     accepts = "float"
+    flops_per_input = 60
+
+    def __init_subclass__(cls):
+        def forward(xp, a, sample, *parameters, out):
+            _density(xp, cls.law, a, sample, parameters, out)
+
+        def backward(xp, a, d_out, sample, *parameters, work, **made):
+            d_sample, *d_parameters = (made[d] for d in gradients)
+            _gradients(xp, cls.law, a, d_out, sample, parameters, d_sample, d_parameters, work)
+
+        gradients = [f"d_{name}" for name in cls.inputs]
+        cls.forward = staticmethod(with_parameters(forward, cls.inputs, ("out",), ()))
+        cls.backward = staticmethod(with_parameters(backward, ("d_out", *cls.inputs), gradients, ("work",)))
+        super().__init_subclass__()
 
     @record
     class Attrs:
@@ -42,10 +56,6 @@ class _Density(Op):
         if sample[: len(first)] != first:
             raise ShapeError(f"sample must begin with the shape of the parameters, {first}, got {sample}.")
         return shapes, (sample,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 60 * prod(inputs[0])
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):
@@ -149,14 +159,6 @@ class _random_pdf_uniform(_Density):
     inputs = ("sample", "low", "high")
     law = staticmethod(_uniform)
 
-    @staticmethod
-    def forward(xp, a, sample, low, high, *, out):
-        _density(xp, _uniform, a, sample, (low, high), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, low, high, *, d_sample, d_low, d_high, work):
-        _gradients(xp, _uniform, a, d_out, sample, (low, high), d_sample, (d_low, d_high), work)
-
 
 class _random_pdf_normal(_Density):
     """Density of normal numbers, ``exp(-(x - mu)^2 / (2 sigma^2)) / sqrt(2 pi sigma^2)``.
@@ -167,14 +169,6 @@ class _random_pdf_normal(_Density):
     aliases = ("random_pdf_normal",)
     inputs = ("sample", "mu", "sigma")
     law = staticmethod(_normal)
-
-    @staticmethod
-    def forward(xp, a, sample, mu, sigma, *, out):
-        _density(xp, _normal, a, sample, (mu, sigma), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, mu, sigma, *, d_sample, d_mu, d_sigma, work):
-        _gradients(xp, _normal, a, d_out, sample, (mu, sigma), d_sample, (d_mu, d_sigma), work)
 
 
 class _random_pdf_gamma(_Density):
@@ -188,14 +182,6 @@ class _random_pdf_gamma(_Density):
     inputs = ("sample", "alpha", "beta")
     law = staticmethod(_gamma)
 
-    @staticmethod
-    def forward(xp, a, sample, alpha, beta, *, out):
-        _density(xp, _gamma, a, sample, (alpha, beta), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, alpha, beta, *, d_sample, d_alpha, d_beta, work):
-        _gradients(xp, _gamma, a, d_out, sample, (alpha, beta), d_sample, (d_alpha, d_beta), work)
-
 
 class _random_pdf_exponential(_Density):
     """Density of exponential numbers, ``lam * exp(-lam * x)``.
@@ -206,14 +192,6 @@ class _random_pdf_exponential(_Density):
     aliases = ("random_pdf_exponential",)
     inputs = ("sample", "lam")
     law = staticmethod(_exponential)
-
-    @staticmethod
-    def forward(xp, a, sample, lam, *, out):
-        _density(xp, _exponential, a, sample, (lam,), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, lam, *, d_sample, d_lam, work):
-        _gradients(xp, _exponential, a, d_out, sample, (lam,), d_sample, (d_lam,), work)
 
 
 class _random_pdf_poisson(_Density):
@@ -227,14 +205,6 @@ class _random_pdf_poisson(_Density):
     inputs = ("sample", "lam")
     law = staticmethod(_poisson)
 
-    @staticmethod
-    def forward(xp, a, sample, lam, *, out):
-        _density(xp, _poisson, a, sample, (lam,), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, lam, *, d_sample, d_lam, work):
-        _gradients(xp, _poisson, a, d_out, sample, (lam,), d_sample, (d_lam,), work)
-
 
 class _random_pdf_negative_binomial(_Density):
     """Density of negative binomial numbers, ``Gamma(x+k) / (x! Gamma(k)) p^k (1-p)^x``.
@@ -246,14 +216,6 @@ class _random_pdf_negative_binomial(_Density):
     aliases = ("random_pdf_negative_binomial",)
     inputs = ("sample", "k", "p")
     law = staticmethod(_negative_binomial)
-
-    @staticmethod
-    def forward(xp, a, sample, k, p, *, out):
-        _density(xp, _negative_binomial, a, sample, (k, p), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, k, p, *, d_sample, d_k, d_p, work):
-        _gradients(xp, _negative_binomial, a, d_out, sample, (k, p), d_sample, (d_k, d_p), work)
 
 
 class _random_pdf_generalized_negative_binomial(_Density):
@@ -267,16 +229,6 @@ class _random_pdf_generalized_negative_binomial(_Density):
     inputs = ("sample", "mu", "alpha")
     law = staticmethod(_generalized_negative_binomial)
 
-    @staticmethod
-    def forward(xp, a, sample, mu, alpha, *, out):
-        _density(xp, _generalized_negative_binomial, a, sample, (mu, alpha), out)
-
-    @staticmethod
-    def backward(xp, a, d_out, sample, mu, alpha, *, d_sample, d_mu, d_alpha, work):
-        _gradients(
-            xp, _generalized_negative_binomial, a, d_out, sample, (mu, alpha), d_sample, (d_mu, d_alpha), work
-        )
-
 
 class _random_pdf_dirichlet(Op):
     """Density of Dirichlet numbers, ``Gamma(sum alpha) * prod(x^(alpha-1) / Gamma(alpha))``.
@@ -289,6 +241,7 @@ class _random_pdf_dirichlet(Op):
     inputs = ("sample", "alpha")
     accepts = "float"
     Attrs = _Density.Attrs
+    flops_per_input = 60
 
     @staticmethod
     def infer_shape(a, sample, alpha):
@@ -296,10 +249,6 @@ class _random_pdf_dirichlet(Op):
         if not fits or sample[: len(alpha) - 1] != alpha[:-1]:
             raise ShapeError(f"sample must begin and end as alpha, {alpha}, got {sample}.")
         return (sample, alpha), (sample[:-1],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 60 * prod(inputs[0])
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...core.dtype import as_dtype, is_floating
 from ...core.errors import DTypeError, ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
+from ...graph.opdef import Op, with_parameters
 from . import distributions
-from .distributions import draw, WORK_BYTES
+from .distributions import draw, Sampler, WORK_BYTES
 
 
 class _Sample(Op):
@@ -18,6 +20,14 @@ class _Sample(Op):
 
     abstract = True
     random = True
+    law: ClassVar[Sampler]
+
+    def __init_subclass__(cls):
+        def forward(xp, a, *parameters, out, rng, work):
+            draw(xp, cls.law, out, rng, work, *parameters)
+
+        cls.forward = staticmethod(with_parameters(forward, cls.inputs, ("out",), ("rng", "work")))
+        super().__init_subclass__()
 
     @record
     class Attrs:
@@ -51,12 +61,7 @@ class _sample_uniform(_Sample):
 
     aliases = ("sample_uniform",)
     inputs = ("low", "high")
-
     law = staticmethod(distributions.uniform)
-
-    @classmethod
-    def forward(cls, xp, a, low, high, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, low, high)
 
 
 class _sample_normal(_Sample):
@@ -67,12 +72,7 @@ class _sample_normal(_Sample):
 
     aliases = ("sample_normal",)
     inputs = ("mu", "sigma")
-
     law = staticmethod(distributions.normal)
-
-    @classmethod
-    def forward(cls, xp, a, mu, sigma, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, mu, sigma)
 
 
 class _sample_exponential(_Sample):
@@ -83,12 +83,7 @@ class _sample_exponential(_Sample):
 
     aliases = ("sample_exponential",)
     inputs = ("lam",)
-
     law = staticmethod(distributions.exponential)
-
-    @classmethod
-    def forward(cls, xp, a, lam, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, lam)
 
 
 class _sample_gamma(_Sample):
@@ -100,12 +95,7 @@ class _sample_gamma(_Sample):
 
     aliases = ("sample_gamma",)
     inputs = ("alpha", "beta")
-
     law = staticmethod(distributions.gamma)
-
-    @classmethod
-    def forward(cls, xp, a, alpha, beta, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, alpha, beta)
 
 
 class _sample_poisson(_Sample):
@@ -116,12 +106,7 @@ class _sample_poisson(_Sample):
 
     aliases = ("sample_poisson",)
     inputs = ("lam",)
-
     law = staticmethod(distributions.poisson)
-
-    @classmethod
-    def forward(cls, xp, a, lam, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, lam)
 
 
 class _sample_negative_binomial(_Sample):
@@ -132,12 +117,7 @@ class _sample_negative_binomial(_Sample):
 
     aliases = ("sample_negative_binomial",)
     inputs = ("k", "p")
-
     law = staticmethod(distributions.negative_binomial)
-
-    @classmethod
-    def forward(cls, xp, a, k, p, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, k, p)
 
 
 class _sample_generalized_negative_binomial(_Sample):
@@ -148,12 +128,7 @@ class _sample_generalized_negative_binomial(_Sample):
 
     aliases = ("sample_generalized_negative_binomial",)
     inputs = ("mu", "alpha")
-
     law = staticmethod(distributions.generalized_negative_binomial)
-
-    @classmethod
-    def forward(cls, xp, a, mu, alpha, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, mu, alpha)
 
 
 class bernoulli(Op):

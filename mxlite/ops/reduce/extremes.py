@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod as product
+from typing import ClassVar
 
 from ...core.dtype import as_dtype
 from ...core.errors import ShapeError
@@ -14,13 +15,15 @@ BYTES = 1 << 13  # bytes of bits processed at a time
 
 
 class _Extreme(NonEmpty):
-    """The largest or smallest of some elements.
+    """Base: the largest or smallest of some elements, by numpy's `function`.
 
     Backward reads which elements are equal to the result: one bit for each, not the elements.
     """
 
+    abstract = True
     outputs = ("out", "chosen")
     hidden = 1
+    function: ClassVar[str]
 
     @classmethod
     def infer_shape(cls, a, data):
@@ -36,6 +39,20 @@ class _Extreme(NonEmpty):
     def workspace(a, inputs, outputs, dtype):
         return scratch_bytes(_pieces(a, inputs[0], dtype))
 
+    @classmethod
+    def forward(cls, xp, a, data, *, out, chosen, work):
+        _extreme(xp, a, getattr(xp, cls.function), data, out, chosen, work)
+
+    @staticmethod
+    def backward(xp, a, d_out, chosen, *, d_data):
+        _unpack(xp, chosen, d_data)
+        xp.multiply(d_data, d_out.reshape(kept_shape(a, d_data.shape)), out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        x = ins["data"]
+        return {"data": w.elemwise_mul(spread(w, a, heads["out"], x), w._bits_like(outs["chosen"], x))}
+
 
 class max(_Extreme):
     """Largest element over axes; nan if there is one.
@@ -45,18 +62,7 @@ class max(_Extreme):
     """
 
     aliases = ("max_axis",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out, chosen, work):
-        _extreme(xp, a, xp.maximum, data, out, chosen, work)
-
-    @staticmethod
-    def backward(xp, a, d_out, chosen, *, d_data):
-        _where_chosen(xp, a, d_out, chosen, d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_the_extreme(w, a, ins, outs, heads)
+    function = "maximum"
 
 
 class min(_Extreme):
@@ -67,23 +73,7 @@ class min(_Extreme):
     """
 
     aliases = ("min_axis",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out, chosen, work):
-        _extreme(xp, a, xp.minimum, data, out, chosen, work)
-
-    @staticmethod
-    def backward(xp, a, d_out, chosen, *, d_data):
-        _where_chosen(xp, a, d_out, chosen, d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_the_extreme(w, a, ins, outs, heads)
-
-
-def _to_the_extreme(w, a, ins, outs, heads):
-    x = ins["data"]
-    return {"data": w.elemwise_mul(spread(w, a, heads["out"], x), w._bits_like(outs["chosen"], x))}
+    function = "minimum"
 
 
 def _extreme(xp, a, ufunc, data, out, chosen, work):
@@ -112,11 +102,6 @@ def _unpack(xp, bits, out):
     for i in range(0, len(bits), BYTES):
         part = flat[8 * i : 8 * (i + BYTES)]
         part[...] = xp.unpackbits(bits[i : i + BYTES], count=part.size)
-
-
-def _where_chosen(xp, a, d_out, chosen, d_data):
-    _unpack(xp, chosen, d_data)
-    xp.multiply(d_data, d_out.reshape(kept_shape(a, d_data.shape)), out=d_data)
 
 
 class BitsLike(Op):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from ...core.dtype import as_dtype
@@ -24,6 +23,7 @@ class histogram(Op):
     inputs = ("data", "bins")
     outputs = ("output0", "output1")
     accepts = "number"
+    flops_per_input = 8
 
     @record
     class Attrs:
@@ -53,10 +53,6 @@ class histogram(Op):
     @classmethod
     def infer_type(cls, a: Any, *dtypes: Any) -> Any:
         return (dtypes[0],) * len(dtypes), (as_dtype("int64"), dtypes[0])
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from ...core.dtype import as_dtype
 from ...core.errors import DerivativeError, OpAttributeError
 from ...core.record import record
@@ -149,6 +147,7 @@ class moments(Op):
     inputs = ("data",)
     outputs = ("mean", "var")
     accepts = "float"
+    flops_per_input = 4
 
     @record
     class Attrs:
@@ -164,10 +163,6 @@ class moments(Op):
     def infer_shape(a, data):
         (data,), (out,) = Reduce.infer_shape(a, data)
         return (data,), (out, out)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 4 * prod(inputs[0])
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

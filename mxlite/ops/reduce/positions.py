@@ -19,9 +19,16 @@ class ArgAttrs:
 
 
 class _Arg(NonEmpty):
-    """Positions along one axis, or in the flattened array."""
+    """Base: positions along one axis, or in the flattened array, found by these functions of numpy."""
 
+    abstract = True
     Attrs: ClassVar[type] = ArgAttrs
+    find: ClassVar[str]
+    better: ClassVar[str]
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        _positions(xp, getattr(xp, cls.find), getattr(xp, cls.better), a, data, out)
 
 
 class argmax(_Arg):
@@ -31,9 +38,7 @@ class argmax(_Arg):
     array, shape (1,). No gradient.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        _positions(xp, xp.argmax, xp.greater, a, data, out)
+    find, better = "argmax", "greater"
 
 
 class argmin(_Arg):
@@ -43,9 +48,7 @@ class argmin(_Arg):
     array, shape (1,). No gradient.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        _positions(xp, xp.argmin, xp.less, a, data, out)
+    find, better = "argmin", "less"
 
 
 class argmax_channel(Op):
@@ -56,16 +59,13 @@ class argmax_channel(Op):
 
     inputs = ("data",)
     accepts = "number"
+    flops_per_input = 1
 
     @staticmethod
     def infer_shape(a, data):
         if len(data) < 2 or not data[1]:
             raise ShapeError(f"data must be (N, C, ...) with at least one channel, got {data}.")
         return (data,), ((data[0], *data[2:]),)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return prod(inputs[0])
 
     @staticmethod
     def forward(xp, a, data, *, out):

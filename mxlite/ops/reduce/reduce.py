@@ -266,6 +266,7 @@ class SpreadLike(Op):
     op_name = "_spread_like"
     inputs = ("data", "like")
     shape_only = ("like",)
+    same_type = ("data",)
 
     @record
     class Attrs:
@@ -282,10 +283,6 @@ class SpreadLike(Op):
                 f"data must be {wanted}, as like {like} is after the reduction, but it is {data}."
             )
         return (data, like), (like,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, dtypes[:1]
 
     @staticmethod
     def backward_workspace(a, inputs, outputs, dtype):

@@ -9,7 +9,7 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..scratch import accumulator, scratch_bytes
 from ..shape.join import Concat
 from .rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept, RnnResults
@@ -127,9 +127,7 @@ class RNN(Op):
         return tuple(ins[n] for n in cls.input_names(a)), tuple(outs[n] for n in cls.output_names(a))
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         """Types: one for all but the lengths, which may be of any; cell states are kept as computed."""
         names = cls.input_names(a)
         count = len(names) - a.use_sequence_length

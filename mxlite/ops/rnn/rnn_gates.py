@@ -7,7 +7,7 @@ from typing import Any
 
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Shapes
+from ...graph.opdef import DType, Shapes, Types
 from ..scratch import accumulator
 from .rnn import RNN
 from .rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept, RnnResults
@@ -48,9 +48,7 @@ class RnnKeepingGates(RNN):
         return ins, tuple(by_name[n] for n in cls.output_names(a))
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, parameters, *rest = dtypes
         wide = None if data is None else accumulator(data)
         ins, outs = RNN.infer_type(a, data, data if parameters == wide else parameters, *rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.errors import DTypeError
-from ...graph.opdef import DType, Shapes
+from ...graph.opdef import DType, Shapes, Types
 from ..scratch import accumulator, scratch_bytes
 from .rnn import RNN
 from .rnn_gradient import backward_pieces
@@ -23,9 +23,7 @@ class RnnWide(RNN):
     op_name = "_rnn_wide"
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, parameters, *rest = dtypes
         ins, outs = RNN.infer_type(a, data, data, *rest)
         wide = None if ins[0] is None else accumulator(ins[0])

@@ -128,14 +128,11 @@ class _slice_assign(Op):
     cheap = True
 
     Attrs = slice.Attrs
+    flops_per_output = 0
 
     @staticmethod
     def infer_shape(a, lhs, rhs=None):
         return (lhs, slice.infer_shape(a, lhs)[1][0]), (lhs,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
@@ -214,6 +211,8 @@ class Crop(Op):
 
     variadic = "args"
     cheap = True
+    flops_per_output = 0
+    same_type = ("arg0",)
 
     @record
     class Attrs:
@@ -243,14 +242,6 @@ class Crop(Op):
         if any(b < 0 or n < 0 or b + n > d for b, n, d in zip(begin, size, data[2:])):
             raise ShapeError(f"a window of {tuple(size)} at {begin} does not fit data {data}.")
         return shapes, ((*data[:2], *size),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, *args, out):
@@ -289,6 +280,7 @@ class _uncrop(Op):
     inputs = ("data", "like")
     shape_only = ("like",)
     cheap = True
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -307,10 +299,6 @@ class _uncrop(Op):
         if data[:2] != like[:2] or any(b < 0 or b + n > d for b, n, d in zip(begin, data[2:], like[2:])):
             raise ShapeError(f"data {data} at {begin} does not fit like {like}.")
         return (data, like), (like,)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, data, like, *, out):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import ShapeError
 from ...core.record import record
@@ -73,8 +73,10 @@ def _on(xp: Any, matrix: Any, k: int, axis1: int, axis2: int) -> Any:
 
 
 class _Triangle(Move):
-    """One side of the diagonal `k` of the last two axes, with the diagonal; zeros on the other."""
+    """Base: one side of the diagonal `k` of the last two axes, with the diagonal; zeros on the other."""
 
+    abstract = True
+    lower: ClassVar[bool]
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
 
@@ -86,6 +88,18 @@ class _Triangle(Move):
     def infer_shape(a, data):
         require_rank(data, 2, "data")
         return (data,), (data,)
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out):
+        _triangle(xp, data, out, a.k, cls.lower)
+
+    @classmethod
+    def backward(cls, xp, a, d_out, *, d_data):
+        _triangle(xp, d_out, d_data, a.k, cls.lower)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        return {"data": getattr(w, cls.op_name)(heads["out"], k=a.k)}
 
 
 def _triangle(xp: Any, data: Any, out: Any, k: int, lower: bool) -> None:
@@ -106,17 +120,7 @@ class tril(_Triangle):
     data: (..., M, N)  ->  out: same shape and dtype.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        _triangle(xp, data, out, a.k, True)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _triangle(xp, d_out, d_data, a.k, True)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.tril(heads["out"], k=a.k)}
+    lower = True
 
 
 class triu(_Triangle):
@@ -125,17 +129,7 @@ class triu(_Triangle):
     data: (..., M, N)  ->  out: same shape and dtype.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        _triangle(xp, data, out, a.k, False)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _triangle(xp, d_out, d_data, a.k, False)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.triu(heads["out"], k=a.k)}
+    lower = False
 
 
 class _eye(Constant):

@@ -22,6 +22,7 @@ class Concat(Op):
     aliases = ("concat",)
     variadic = "args"
     cheap = True
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -47,10 +48,6 @@ class Concat(Op):
         return (
             inputs if common is None else [common if s is None else agreed_shape(common, s) for s in inputs]
         )
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, *args, out):
@@ -82,6 +79,7 @@ class stack(Op):
 
     variadic = "args"
     cheap = True
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -105,10 +103,6 @@ class stack(Op):
             out = (*out[:at], *out[at + 1 :])
         common = _common([*inputs, out])
         return inputs if common is None else [common] * len(inputs)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, *args, out):

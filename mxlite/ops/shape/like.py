@@ -25,6 +25,7 @@ class reshape_like(Move):
     shape_only = ("rhs",)
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
+    same_type = ("lhs",)
 
     @record
     class Attrs:
@@ -40,10 +41,6 @@ class reshape_like(Move):
         if prod(lhs[i:j]) != prod(rhs[k:n]):
             raise ShapeError(f"axes {lhs[i:j]} of lhs {lhs} do not hold as much as {rhs[k:n]} of rhs {rhs}.")
         return (lhs, rhs), ((*lhs[:i], *rhs[k:n], *lhs[j:]),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
@@ -94,6 +91,7 @@ class slice_like(Move):
 
     inputs = ("data", "shape_like")
     shape_only = ("shape_like",)
+    same_type = ("data",)
 
     @record
     class Attrs:
@@ -110,10 +108,6 @@ class slice_like(Move):
                 raise ShapeError(f"axis {axis} of data {data} is shorter than that of {shape_like}.")
             out[i] = shape_like[j]
         return (data, shape_like), (tuple(out),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
 
     @staticmethod
     def forward(xp, a, data, shape_like, *, out):
@@ -138,16 +132,13 @@ class _grow_like(Move):
 
     inputs = ("data", "like")
     shape_only = ("like",)
+    same_type = ("data",)
 
     @staticmethod
     def infer_shape(a, data, like):
         if len(data) != len(like) or any(d > n for d, n in zip(data, like)):
             raise ShapeError(f"data {data} does not fit into like {like}.")
         return (data, like), (like,)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
 
     @staticmethod
     def forward(xp, a, data, like, *, out):

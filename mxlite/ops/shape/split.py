@@ -191,6 +191,7 @@ class Unconcat(Op):
     variadic = "args"
     variadic_outputs = "outs"
     cheap = True
+    flops_per_output = 0
 
     @record
     class Attrs:
@@ -215,10 +216,6 @@ class Unconcat(Op):
         if not same or sum(s[axis] for s in parts) != whole[axis]:
             raise ShapeError(f"arg0 {whole} does not fall into {parts} along axis {a.dim}.")
         return shapes, parts
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
 
     @staticmethod
     def forward(xp, a, *args, outs):

@@ -106,6 +106,7 @@ class box_decode(Op):
     op_name = "_contrib_box_decode"
     inputs = ("data", "anchors")
     accepts = "float"
+    flops_per_output = 6
 
     @record
     class Attrs:
@@ -124,10 +125,6 @@ class box_decode(Op):
         if tuple(anchors) != (1, data[1], 4):
             raise ShapeError(f"anchors must be (1, {data[1]}, 4) as data is {data}, got {anchors}.")
         return shapes, (data,)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 6 * prod(outputs[0])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, anchors: Any, *, out: Any) -> None:
@@ -166,6 +163,7 @@ class bipartite_matching(Op):
     inputs = ("data",)
     outputs = ("rows", "columns")
     accepts = "float"
+    flops_per_input = 4
 
     @record
     class Attrs:
@@ -179,10 +177,6 @@ class bipartite_matching(Op):
         if len(data) < 2:
             raise ShapeError(f"data must be (..., N, M), got {data}.")
         return shapes, (data[:-1], (*data[:-2], data[-1]))
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

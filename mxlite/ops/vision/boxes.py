@@ -12,7 +12,7 @@ from ...core.dtype import as_dtype
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 _HALF = np.uint64(0xFFFFFFFF)
@@ -179,6 +179,7 @@ class box_iou(Op):
     op_name = "_contrib_box_iou"
     inputs = ("lhs", "rhs")
     accepts = "float"
+    flops_per_output = 12
 
     @record
     class Attrs:
@@ -190,10 +191,6 @@ class box_iou(Op):
             if not s or s[-1] != 4:
                 raise ShapeError(f"{name} must be (..., 4), got {s}.")
         return shapes, ((*shapes[0][:-1], *shapes[1][:-1]),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 12 * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -264,9 +261,7 @@ class box_nms(Op):
                 )
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, _ = super().infer_type(a, *dtypes)
         return ins, (ins[0], as_dtype("int32"))
 

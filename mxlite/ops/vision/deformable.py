@@ -70,10 +70,7 @@ class _Deformable(Op):
     abstract = True
     accepts = "float"
     masked = False
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:-1] if a.no_bias else cls.inputs
+    optional = {"bias": "no_bias"}
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:

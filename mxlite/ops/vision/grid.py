@@ -55,9 +55,7 @@ class GridGenerator(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_grid_pieces(outputs[0], dtype))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_grid_pieces(outputs[0], dtype))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
@@ -127,9 +125,7 @@ class GridDataGradient(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_grid_pieces(inputs[0], dtype))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_grid_pieces(inputs[0], dtype))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:

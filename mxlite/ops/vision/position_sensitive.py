@@ -69,6 +69,7 @@ class PSROIPooling(Op):
     op_name = "_contrib_PSROIPooling"
     inputs = ("data", "rois")
     accepts = "float"
+    flops_per_output = 4
 
     @record
     class Attrs:
@@ -86,10 +87,6 @@ class PSROIPooling(Op):
         require_regions(data, rois)
         _require_channels(data, a.output_dim, a.group_size or a.pooled_size)
         return shapes, ((rois[0], a.output_dim, a.pooled_size, a.pooled_size),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -220,6 +217,7 @@ class DeformablePSROIPooling(Op):
     op_name = "_contrib_DeformablePSROIPooling"
     inputs = ("data", "rois", "trans")
     accepts = "float"
+    optional = {"trans": "no_trans"}
 
     @record
     class Attrs:
@@ -238,10 +236,6 @@ class DeformablePSROIPooling(Op):
                 raise OpAttributeError(f"group_size must be above 0, got {self.group_size}.")
             if not 0 <= self.trans_std <= 1:
                 raise OpAttributeError(f"trans_std must be in [0, 1], got {self.trans_std}.")
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:2] if a.no_trans else cls.inputs
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:

@@ -44,12 +44,14 @@ class ProposalAttrs:
 
 
 class _Proposals(Op):
-    """Proposals for each image of a batch."""
+    """Base: proposals for each image of a batch."""
 
+    abstract = True
     inputs = ("cls_prob", "bbox_pred", "im_info")
     outputs = ("out", "score")
     accepts = "float"
     Attrs = ProposalAttrs
+    flops_per_input = 30
 
     @classmethod
     def num_visible_outputs(cls, a: Any) -> int:
@@ -70,12 +72,14 @@ class _Proposals(Op):
         return shapes, ((rows, 5), (rows, 1))
 
     @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 30 * prod(inputs[0])
-
-    @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_pieces(inputs[0], dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, *, out: Any, score: Any, work: Any
+    ) -> None:
+        _propose(xp, a, cls_prob, bbox_pred, im_info, out, score, work)
 
 
 class Proposal(_Proposals):
@@ -100,12 +104,6 @@ class Proposal(_Proposals):
             raise ShapeError(f"cls_prob must be of one image, got {shapes[0]}; MultiProposal takes several.")
         return _Proposals.infer_shape(a, *shapes)
 
-    @staticmethod
-    def forward(
-        xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, *, out: Any, score: Any, work: Any
-    ) -> None:
-        _propose(xp, a, cls_prob, bbox_pred, im_info, out, score, work)
-
 
 class MultiProposal(_Proposals):
     """`Proposal` for several images.
@@ -115,12 +113,6 @@ class MultiProposal(_Proposals):
     """
 
     op_name = "_contrib_MultiProposal"
-
-    @staticmethod
-    def forward(
-        xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, *, out: Any, score: Any, work: Any
-    ) -> None:
-        _propose(xp, a, cls_prob, bbox_pred, im_info, out, score, work)
 
 
 def _anchors(a: Any) -> list[tuple[float, float, float, float]]:

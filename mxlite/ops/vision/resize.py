@@ -9,16 +9,19 @@ from typing import Any, ClassVar, Literal
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from .resample import Axis, Resampling
 
 
 class _Resample(Op):
-    """A separable linear map of one array over its trailing axes."""
+    """Base: a separable linear map of one array over its trailing axes."""
 
+    abstract = True
+    cheap = True
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     accepts = "float"
     transposed: ClassVar[str]  # the operator that is its gradient
+    flops_per_output = 4
 
     @classmethod
     def resampling(cls, a: Any, data: Shape, out: Shape) -> Resampling:
@@ -26,16 +29,20 @@ class _Resample(Op):
         raise NotImplementedError
 
     @classmethod
-    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(outputs[0])
-
-    @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return cls.resampling(a, inputs[0], outputs[0]).nbytes(dtype)
 
+    backward_workspace = workspace
+
     @classmethod
-    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return cls.resampling(a, inputs[0], outputs[0]).nbytes(dtype)
+    def forward(cls, xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            cls.resampling(a, data.shape, out.shape).forward(xp, data, out, work)
+
+    @classmethod
+    def backward(cls, xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            cls.resampling(a, d_data.shape, d_out.shape).backward(xp, d_out, d_data, work)
 
     @classmethod
     def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -43,12 +50,14 @@ class _Resample(Op):
 
 
 class _Transposed(Op):
-    """The gradient of a `_Resample` as an operator."""
+    """Base: the gradient of a `_Resample` as an operator, the transposed map."""
 
+    abstract = True
     inputs = ("grad", "like")
     shape_only = ("like",)
     accepts = "float"
     of: ClassVar[type[_Resample]]
+    flops_per_input = 4
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
@@ -58,16 +67,22 @@ class _Transposed(Op):
         return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
 
     @classmethod
-    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
-
-    @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return cls.of.resampling(a, inputs[1], inputs[0]).nbytes(dtype)
 
+    backward_workspace = workspace
+
     @classmethod
-    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return cls.of.resampling(a, inputs[1], inputs[0]).nbytes(dtype)
+    def forward(cls, xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
+        cls.of.resampling(a, out.shape, grad.shape).backward(xp, grad, out, work)
+
+    @classmethod
+    def backward(cls, xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
+        cls.of.resampling(a, d_out.shape, d_grad.shape).forward(xp, d_out, d_grad, work)
+
+    @classmethod
+    def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"grad": getattr(w, cls.of.op_name)(heads["out"], **asdict(a))}
 
 
 _Coordinates = Literal[
@@ -94,7 +109,6 @@ class resize(_Resample):
     """
 
     transposed = "_resize_d_data"
-    cheap = True
 
     @record
     class Attrs:
@@ -117,9 +131,7 @@ class resize(_Resample):
                 raise OpAttributeError(f"scales must be above 0, got {self.scales}.")
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         if a.mode != "nearest":
             require_kind(cls, dtypes[0])
         return dtypes, dtypes
@@ -147,16 +159,6 @@ class resize(_Resample):
             axes.append(Axis(n, m, a.mode, ratio, shift, a.nearest_mode, a.cubic_coeff_a, a.exclude_outside))
         lead = next((i for i, x in enumerate(axes) if not x.same), len(axes))
         return Resampling(prod(data[:lead]), tuple(axes[lead:]))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            resize.resampling(a, data.shape, out.shape).forward(xp, data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            resize.resampling(a, d_data.shape, d_out.shape).backward(xp, d_out, d_data, work)
 
 
 def _by_axis(a: Any, data: Shape) -> dict[int, float]:
@@ -197,18 +199,6 @@ class ResizeDataGradient(_Transposed):
     Attrs = resize.Attrs
     of = resize
 
-    @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
-        resize.resampling(a, out.shape, grad.shape).backward(xp, grad, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
-        resize.resampling(a, d_out.shape, d_grad.shape).forward(xp, d_out, d_grad, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        return {"grad": w.resize(heads["out"], **asdict(a))}
-
 
 class BilinearResize2D(_Resample):
     """Bilinear resizing of images.
@@ -225,7 +215,6 @@ class BilinearResize2D(_Resample):
     inputs = ("data", "like")
     shape_only = ("like",)
     transposed = "_BilinearResize2D_d_data"
-    cheap = True
 
     @record
     class Attrs:
@@ -278,15 +267,9 @@ class BilinearResize2D(_Resample):
         axes = [Axis(n, m, "linear", *line) for n, m, line in zip(data[2:], out[2:], lines)]
         return Resampling(data[0] * data[1], tuple(axes))
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, like: Any = None, *, out: Any, work: Any) -> None:
-        if out is not None:
-            BilinearResize2D.resampling(a, data.shape, out.shape).forward(xp, data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            BilinearResize2D.resampling(a, d_data.shape, d_out.shape).backward(xp, d_out, d_data, work)
+    @classmethod
+    def forward(cls, xp: Any, a: Any, data: Any, like: Any = None, *, out: Any, work: Any) -> None:
+        super().forward(xp, a, data, out=out, work=work)
 
 
 def _resized(mode: str, n: int, size: int, scale: float | None) -> int:
@@ -311,14 +294,6 @@ class BilinearResize2DDataGradient(_Transposed):
     of = BilinearResize2D
 
     @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
-        BilinearResize2D.resampling(a, out.shape, grad.shape).backward(xp, grad, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
-        BilinearResize2D.resampling(a, d_out.shape, d_grad.shape).forward(xp, d_out, d_grad, work)
-
-    @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         # The target shape is that of `grad`, whatever the mode says.
         again = asdict(a) | {"mode": "like"}
@@ -335,7 +310,6 @@ class AdaptiveAvgPooling2D(_Resample):
 
     op_name = "_contrib_AdaptiveAvgPooling2D"
     transposed = "_AdaptiveAvgPooling2D_d_data"
-    cheap = True
 
     @record
     class Attrs:
@@ -360,16 +334,6 @@ class AdaptiveAvgPooling2D(_Resample):
         axes = tuple(Axis(n, m, "mean") for n, m in zip(data[2:], out[2:]))
         return Resampling(data[0] * data[1], axes)
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            AdaptiveAvgPooling2D.resampling(a, data.shape, out.shape).forward(xp, data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            AdaptiveAvgPooling2D.resampling(a, d_data.shape, d_out.shape).backward(xp, d_out, d_data, work)
-
 
 class AdaptiveAvgPooling2DDataGradient(_Transposed):
     """Gradient of AdaptiveAvgPooling2D in its data: the transposed map.
@@ -380,15 +344,3 @@ class AdaptiveAvgPooling2DDataGradient(_Transposed):
     op_name = "_AdaptiveAvgPooling2D_d_data"
     Attrs = AdaptiveAvgPooling2D.Attrs
     of = AdaptiveAvgPooling2D
-
-    @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
-        AdaptiveAvgPooling2D.resampling(a, out.shape, grad.shape).backward(xp, grad, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
-        AdaptiveAvgPooling2D.resampling(a, d_out.shape, d_grad.shape).forward(xp, d_out, d_grad, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        return {"grad": w._contrib_AdaptiveAvgPooling2D(heads["out"], **asdict(a))}

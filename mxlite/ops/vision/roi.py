@@ -12,7 +12,7 @@ from ...core.dtype import as_dtype
 from ...core.errors import OpAttributeError, OperatorError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 _LONGEST = 2.0**40  # length of a part of a region, in pixels: numbers of samples stay exact
@@ -75,9 +75,7 @@ class ROIPooling(Op):
             check_size(self)
 
     @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         ins, _ = super().infer_type(a, *dtypes)
         return ins, (ins[0], as_dtype("int32"))
 
@@ -257,6 +255,7 @@ class ROIAlign(Op):
     op_name = "_contrib_ROIAlign"
     inputs = ("data", "rois")
     accepts = "float"
+    flops_per_output = 8
 
     @record
     class Attrs:
@@ -287,16 +286,10 @@ class ROIAlign(Op):
         return shapes, ((rois[0], channels, *a.pooled_size),)
 
     @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(outputs[0])
-
-    @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_align_pieces(a, inputs[0], outputs[0], dtype))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_align_pieces(a, inputs[0], outputs[0], dtype))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, rois: Any, *, out: Any, work: Any) -> None:

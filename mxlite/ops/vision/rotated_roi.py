@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class RROIAlign(Op):
     op_name = "_contrib_RROIAlign"
     inputs = ("data", "rois")
     accepts = "float"
+    flops_per_output = 32
 
     @record
     class Attrs:
@@ -54,16 +55,10 @@ class RROIAlign(Op):
         return shapes, ((rois[0], data[1], *a.pooled_size),)
 
     @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 32 * prod(outputs[0])
-
-    @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_pieces(inputs[0], dtype))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], dtype))
+    backward_workspace = workspace
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, rois: Any, *, out: Any, work: Any) -> None:

@@ -144,10 +144,7 @@ class _Sampler(Op):
 
     abstract = True
     accepts = "float"
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(outputs[0])
+    flops_per_output = 8
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

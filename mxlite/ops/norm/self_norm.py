@@ -1,0 +1,100 @@
+"""Declarations that the normalizations of a sample by itself share; `normalize.py` has the arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...core.errors import DTypeError
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
+from ..scratch import accumulator
+from .normalize import normalize, normalize_gradient, Rule
+
+
+class SelfNorm(Op):
+    """Base: data normalized by its own statistics, with parameters of data's dtype or of float32."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("data", "gamma", "beta")
+    inferred: ClassVar[tuple[str, ...]] = ("gamma", "beta")
+    accepts = "float"
+    typed_by_data = True
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": ("d_out", "data")}
+    cheap = True
+    flops_per_input = 8
+
+    @classmethod
+    def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
+        """The axes and formula for data and gamma of these shapes."""
+        raise NotImplementedError
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = _affine_types(cls, *dtypes)
+        return (data, *(affine for _ in cls.inputs[1:])), (data, *(affine for _ in cls.outputs[1:]))
+
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return cls.rule(a, inputs[0], inputs[1]).nbytes(dtype)
+
+    backward_workspace = workspace
+
+
+class SelfNormWithStatistics(SelfNorm):
+    """Base: `mean` and `std` are outputs of gamma's dtype, visible with `output_mean_var`."""
+
+    abstract = True
+    outputs = ("out", "mean", "std")
+    hidden = 2
+
+    @classmethod
+    def num_visible_outputs(cls, a: Any) -> int:
+        return 3 if a.output_mean_var else 1
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset() if a.output_mean_var else frozenset(["d_mean", "d_std"])
+
+    @classmethod
+    def forward(
+        cls, xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
+    ) -> None:
+        normalize(xp, cls.rule(a, data.shape, gamma.shape), data, gamma, beta, out, mean, std, work)
+
+    @classmethod
+    def backward(
+        cls,
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        d_mean: Any,
+        d_std: Any,
+        data: Any,
+        gamma: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        work: Any,
+    ) -> None:
+        rule = cls.rule(a, data.shape, gamma.shape)
+        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, d_beta, work, d_mean, d_std)
+
+
+def _affine_types(
+    op: type[Op], data: DType | None, *affine: DType | None
+) -> tuple[DType | None, DType | None]:
+    """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
+
+    Parameters of unknown type are as data. Raises DTypeError.
+    """
+    require_kind(op, data)
+    known = [d for d in affine if d is not None]
+    if data is None:
+        return None, known[0] if known else None
+    wanted = known[0] if known and known[0] == accumulator(data) else data
+    for name, dtype in zip(op.inputs[1:], affine):
+        if dtype is not None and dtype != wanted:
+            either = f"{data} or {accumulator(data)}" if accumulator(data) != data else f"{data}"
+            raise DTypeError(f"{name} must be {either} for data of {data}, and as the others; got {dtype}.")
+    return data, wanted
