@@ -32,7 +32,7 @@ PASSES: tuple[Pass, ...] = (
         "chunked_cross_entropy",
         "cross_entropy_updates",
         "split_gradients",
-        "image_gradients",
+        "stem_gradients",
         "norm_prologue",
         "inline_batch_casts",
         "inline_convolution_casts",

@@ -18,7 +18,7 @@ from ...ops.nn.deconv import Deconvolution
 from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
 from ...ops.norm.norm_act import NormAct, NormActAttrs
-from ...ops.norm.norm_again import NormAgain
+from ...ops.norm.norm_remat import NormRemat
 from ..base import Request, Row
 from ..passes import named
 from ..passes.target import Prices, Target
@@ -73,7 +73,7 @@ class GPUTarget(Target):
     def has_kernel(self, request: Request) -> bool:
         """Whether a row answers; of a norm that is made again, with the bits of the first time: cuDNN's norms
         round in a way of their own."""
-        if request.op is NormAgain and request.attrs.plus != "behind":
+        if request.op is NormRemat and request.attrs.plus != "behind":
             first = self.kernel(_first_time(request))
             if first is not None and first.name.startswith("cudnn"):
                 return False
@@ -88,10 +88,10 @@ class GPUTarget(Target):
         def step(flops: float, nbytes: int, dtype: Any) -> float:
             return SHARE * H200.seconds(flops, nbytes, precision_of(dtype))
 
-        def again(cost: float, nodes: int) -> float:
+        def remat(cost: float, nodes: int) -> float:
             return H200.seconds(0, cost, launches=nodes)
 
-        return Prices(step, again)
+        return Prices(step, remat)
 
 
 def optimize(target: Target) -> Pipeline:

@@ -32,7 +32,7 @@ def test_every_pass_has_one_name():
     assert rewrites(CPU) == (
         "channels_last", "fold", "norm_act", "hoist_pooling", "pooled_convolutions", "inline_loss_casts",
         "keep_gates", "inline_recurrent_casts", "chunked_cross_entropy", "cross_entropy_updates",
-        "split_gradients", "image_gradients", "norm_prologue", "inline_batch_casts",
+        "split_gradients", "stem_gradients", "norm_prologue", "inline_batch_casts",
         "inline_convolution_casts", "inline_gradient_casts", "activation_prologue", "prologue_updates",
         "inline_weight_casts", "dense_updates", "convolution_updates", "recurrent_updates", "sample_tiles",
         "accumulate_gradients", "chains", "cheap_remat", "remat_at_peak", "forget_gates", "sink_results",

@@ -60,7 +60,7 @@ class _Found(NamedTuple):
     kept: bool = False
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients"), anchors=(*NORMS, NormAct))
+@graph_pass(Stage.STEP, after=("split_gradients", "stem_gradients"), anchors=(*NORMS, NormAct))
 def norm_prologue(step: Step, target: Target) -> Step:
     """Readers that normalize. O(inputs). A graph without backward nodes stays as it is.
 
@@ -69,14 +69,14 @@ def norm_prologue(step: Step, target: Target) -> Step:
     """
     if not step.has_backward:
         return step
-    search = _NormedLoadsSearch(step, target)
+    search = _NormPrologueSearch(step, target)
     for node in step.graph.nodes:
         if _is_last_axis(step.graph, node):
             search.visit(node)
-    return _NormedLoadsRewrite(step, search.found, search.norm_of).result() if search.found else step
+    return _NormPrologueRewrite(step, search.found, search.norm_of).result() if search.found else step
 
 
-class _NormedLoadsSearch:
+class _NormPrologueSearch:
     """Which norms change, and for each reader that does, by which norm."""
 
     def __init__(self, step: Step, target: Target) -> None:
@@ -151,7 +151,7 @@ class _NormedLoadsSearch:
         return self.has_kernel(r) and self.has_kernel(replace(r, op=grad_op))
 
 
-class _NormedLoadsRewrite:
+class _NormPrologueRewrite:
     """The step with the norms of `found`, and the readers in `norm_of`."""
 
     def __init__(self, step: Step, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:

@@ -81,7 +81,7 @@ def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) ->
     if conv.annotations or pool.annotations or not differentiated.isdisjoint((conv, pool)):
         return False
     data = conv.inputs[0].node
-    return not (is_norm(data) or data.op is NormAct)  # such data need not be there; see normed_loads.py
+    return not (is_norm(data) or data.op is NormAct)  # such data need not be there; see norm_prologue.py
 
 
 def _rectifies(conv: Node) -> bool:

@@ -32,10 +32,10 @@ from ..target import Target
 _FORWARD = (ConvolutionChannelsLast, NormedConvolution)
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "norm_prologue"), anchors=(Cast,))
+@graph_pass(Stage.STEP, after=("split_gradients", "stem_gradients", "norm_prologue"), anchors=(Cast,))
 def inline_convolution_casts(step: Step, target: Target) -> Step:
     """Convolutions that read float32 weights. O(inputs)."""
-    search = _WideConvolutionSearch(step, cache(target.workspace))
+    search = _ConvolutionCastSearch(step, cache(target.workspace))
     if not search.casts:
         return step
     narrow = {Entry(cast): cast.inputs[0] for cast in search.casts}
@@ -83,7 +83,7 @@ def inline_convolution_casts(step: Step, target: Target) -> Step:
     return step.rewritten(made)
 
 
-class _WideConvolutionSearch:
+class _ConvolutionCastSearch:
     """casts: of weights and biases, that convolutions do without; changed: these, and gradients in data."""
 
     def __init__(self, step: Step, scratch_of: Callable[[Request], int | None]) -> None:

@@ -30,7 +30,7 @@ from ....ops.nn.pool_channels_last import ExtremePoolingChannelsLast, PoolingCha
 from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLineAttrs
-from ....ops.norm.norm_again import NormAgain
+from ....ops.norm.norm_remat import NormRemat
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
@@ -52,14 +52,14 @@ class _Found(NamedTuple):
 
 
 @graph_pass(Stage.STEP, after=("split_gradients",), anchors=(PoolingChannelsLast,))
-def image_gradients(step: Step, target: Target) -> Step:
+def stem_gradients(step: Step, target: Target) -> Step:
     """`_image_gradient` for the first layers of a network for images. O(nodes)."""
     pools = [n for n in step.forward if n.op is PoolingChannelsLast and _is_windowed_max(n.attrs)]
     if not pools or not step.has_backward:
         return step
     found = [f for pool in pools if (f := _found(step, pool)) is not None]
     found = [f for f in found if all(map(target.has_kernel, _requests(step.graph, f)))]
-    return _ImageRewrite(step, found).result() if found else step
+    return _StemRewrite(step, found).result() if found else step
 
 
 def _found(step: Step, pool: Node) -> _Found | None:
@@ -130,12 +130,12 @@ def _requests(graph: Graph, found: _Found) -> list[Request]:
         ask(ImageSums, _own(conv), (Entry(conv), data, channel), (of_weight, of_weight[1:])),
         ask(NormLine, _line(norm), norm.inputs, (of_channel,) * 4),
         ask(ExtremePoolingChannelsLast, pool.attrs, (Entry(conv), channel), (graph.shapes[small],) * 2),
-        ask(NormAgain, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
+        ask(NormRemat, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
         request,
     ]
 
 
-class _ImageRewrite:
+class _StemRewrite:
     """The step with the first layers `found`."""
 
     def __init__(self, step: Step, found: list[_Found]) -> None:
@@ -177,7 +177,7 @@ class _ImageRewrite:
         mean, var = (made.moved[output(norm, n)] for n in ("mean", "var"))
         data, weight = made.inputs(conv)
         chosen = Node(ExtremePoolingChannelsLast, pool.attrs, (x, gamma), pool.name)
-        again = Node(NormAgain, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
+        again = Node(NormRemat, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
         sums = Node(ImageSums, _own(conv), (x, data, mean), f"{conv.name}_sums")
         made.order += [chosen, again, sums]
         self._is_like(Entry(chosen), Entry(pool))
