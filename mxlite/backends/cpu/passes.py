@@ -1,6 +1,6 @@
 """The passes of the CPU backend, and what they may ask of it.
 
-The order is that of the lists, as far as the passes themselves say nothing else (`after=` in their files).
+The passes run in the order of the lists, unless their files say otherwise (`after=`).
 """
 
 from __future__ import annotations
