@@ -52,7 +52,7 @@ class Graph(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has been captured, as far as that goes."""
+        """True if all of it that can be captured has been."""
 
     def __call__(self) -> None:
         """Issue all of it."""
@@ -122,7 +122,7 @@ class Remote(ABC):
 
     @abstractmethod
     def room(self, arrays: Sequence[int], arena: int) -> Any:
-        """What there is for blocks of so many bytes, and an arena, that are still to be taken: a `Room`."""
+        """The free memory for blocks of so many bytes, and an arena, that are still to be taken: a `Room`."""
 
     # -- what a step takes besides its kernels -----------------------------------------------------------
 

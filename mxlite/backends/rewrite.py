@@ -140,7 +140,7 @@ class Rewrite:
 
     @property
     def moved(self) -> Mapping[Entry, Entry]:
-        """What stands now for entries that are kept."""
+        """The entries that now replace those that are kept."""
         return {at: self.after.stands.get(e, at) for e, at in self.before.stands.items()}
 
 

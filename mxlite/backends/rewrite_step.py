@@ -16,10 +16,10 @@ class Step:
 
     `stands` says for each entry that somebody wants, besides the outputs, what stands for it now.
     `num_forward` is the number of operator nodes of the forward pass, which come first; None for a graph that
-    is not differentiated yet. `train`: whether the program trains.
-    Where the parameters of an inference pass stay, `constant` are the entries that do not change from call to
-    call, and `in_place` says whether variables may be kept in another form where they are; `forms` are the
-    variables that are, each with its form (see `executor/run/away.py`).
+    is not differentiated yet. `train` is true if the program trains. If the parameters of an inference pass
+    stay, `constant` are the entries that do not change from call to call, and `in_place` is true if variables
+    may be kept in another form at their place; `forms` are the variables that are, each with its form (see
+    `executor/run/away.py`).
 
     A pass that finds nothing to do returns the step that it was given: what has been found out about its
     graph is there for the next pass.
@@ -67,12 +67,12 @@ class Step:
 
     @property
     def has_backward(self) -> bool:
-        """Whether there are operator nodes behind those of the forward pass."""
+        """True if there are operator nodes after those of the forward pass."""
         return len(self.operators) != self.num_forward
 
     @cached_property
     def readers(self) -> Readers:
-        """Who reads what."""
+        """The readers of each entry."""
         return Readers(self)
 
     @cached_property
@@ -103,7 +103,7 @@ class Step:
 
 
 class Readers:
-    """Who reads the entries of a step: what a pass asks of a subgraph that is to become another one."""
+    """The readers of the entries of a step, which a pass asks for before it replaces a subgraph."""
 
     def __init__(self, step: Step) -> None:
         """O(inputs)."""
@@ -120,9 +120,9 @@ class Readers:
         return found[0] if len(found) == 1 and entry not in self._shown else None
 
     def wants(self, entry: Entry) -> bool:
-        """Whether a node reads `entry`, or somebody else wants it."""
+        """True if a node reads `entry`, or it is kept or an output."""
         return entry in self.of or entry in self._shown
 
     def stay_inside(self, own: Mapping[Entry, set[Node]]) -> bool:
-        """Whether each of these entries is read by its nodes at most, and nobody else wants it."""
+        """True if only its nodes here read each of these entries, and none is kept or an output."""
         return all(e not in self._shown and nodes.issuperset(self.all(e)) for e, nodes in own.items())

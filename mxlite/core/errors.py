@@ -211,7 +211,7 @@ class FolderError(FileError, IsADirectoryError):
 
 
 def file_error(error: OSError, path: object = None, told: str | None = None) -> FileError:
-    """What the system says of a file, as an error of ours.
+    """The FileError for an error of the system about a file.
 
     `path` is named instead of the file that the system was asked for, `told` said instead of its words.
     """

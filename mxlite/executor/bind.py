@@ -219,7 +219,7 @@ def bind(
     def room(planned: Planned) -> None:
         require_room(planned, backend, lambda _: arrays, *arena_bytes(planned, backend, shared_exec))
 
-    # Where no gradient is asked for, nothing tells which of the arguments are inputs.
+    # Without gradients, nothing tells which of the arguments are inputs.
     shapes = {n: a.shape for n, a in given.items() if n in data or not data}
     request = replace(request, graph=graph, ctx=ctx, shapes=shapes, grad_req=requests)
     planned, requests = Planning(

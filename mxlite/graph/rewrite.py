@@ -31,8 +31,8 @@ class Rewriter:
     def walk(self, num_forward: int | None = None) -> Iterator[Node]:
         """The old nodes in their order.
 
-        Where the old graph has `num_forward` operators of the forward pass, `self.num_forward` is how many
-        the new one has: as many as stand in `order` when the last of them is through.
+        If the old graph has `num_forward` operators of the forward pass, `self.num_forward` is the number in
+        the new one: the length of `order` when the walk is past the last of them.
         """
         seen = 0
         for node in self.old.nodes:

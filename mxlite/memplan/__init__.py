@@ -1,4 +1,4 @@
-"""Where bytes live: which results are kept, which are made again, at which offset each lies."""
+"""Memory planning: which results are kept, which are recomputed, and at which offset each lies."""
 
 from .check import check as check
 from .cost.device import Device as Device

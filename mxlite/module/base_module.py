@@ -60,12 +60,12 @@ class BaseModule:
 
     @property
     def data_shapes(self) -> Any:
-        """What it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
+        """The data it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
         raise missing(self, "does not say what its data is", "data_shapes")
 
     @property
     def label_shapes(self) -> Any:
-        """What it is bound for of labels; nothing where it has none."""
+        """The labels it is bound for, as in `data_shapes`; nothing if it has none."""
         raise missing(self, "does not say what its labels are", "label_shapes")
 
     @property
@@ -139,7 +139,7 @@ class BaseModule:
         """Called before bind by who is sure to call `init_optimizer`: a budget is for its states too."""
 
     def resume_moment(self, train_data: Any) -> Any:
-        """Where random numbers and data stand now, for `save_resume_state`; None where nobody can say."""
+        """The positions in random numbers and data, for `save_resume_state`; None if they are not known."""
         return None
 
     def save_resume_state(
@@ -160,7 +160,7 @@ class BaseModule:
         return self._symbol
 
     def stays_bound(self, force_rebind: bool) -> bool:
-        """Whether `bind` has nothing to do, which it says in the log: MXNet keeps an existing binding."""
+        """True if `bind` has nothing to do, which the log then says: MXNet keeps an existing binding."""
         if not self.binded or force_rebind:
             return False
         self.logger.warning("Already bound, ignoring bind()")
@@ -176,7 +176,7 @@ class BaseModule:
             raise StateError("call init_optimizer first: nothing says how to update.")
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """What loops after MXNet's `fit` call ahead of a batch's turn; nothing has to be done."""
+        """Do nothing: loops written after MXNet's `fit` call this before a batch."""
         self.need()
 
     def forward_backward(self, data_batch: Any) -> None:

@@ -339,7 +339,7 @@ class Binding:
         return {n: t for n, t in found.items() if n in names}
 
     def _request(self, graph: Graph, data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> BindRequest:
-        """What the group's programs are asked for."""
+        """The bind request of the group's programs."""
         shapes, types = self._given(data, labels)
         if self.options["amp"] is not None:
             types |= self._narrowed(shapes, types)

@@ -146,7 +146,7 @@ class BoundModule(BaseModule):
 
     @property
     def _total_exec_bytes(self) -> int:
-        """What MXNet adds up by this name: bytes that its executor takes for inner results, the arena."""
+        """Bytes that the executor takes for inner results, here the arena; the name is MXNet's."""
         return self.memory_plan.arena_bytes
 
     @property

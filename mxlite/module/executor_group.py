@@ -81,7 +81,7 @@ class DataParallelExecutorGroup(BoundArrays):
         super().__init__(made, own, data_names, count, self._install_monitor)
 
     def _requests(self, asked: Any, params: Sequence[str], data: Sequence[str]) -> dict[str, str]:
-        """What the gradient of each argument is wanted for, by MXNet's rules."""
+        """The gradient request of each argument, by MXNet's rules."""
         names = self.symbol.list_arguments()
         if isinstance(asked, (list, tuple)):
             return dict(zip(names, asked, strict=True))

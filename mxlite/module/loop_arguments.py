@@ -1,4 +1,4 @@
-"""What users give to `fit`, `score` and `predict` to go over: data and callbacks, checked and as lists."""
+"""Arguments of `fit`, `score` and `predict`: data and callbacks, checked and as lists."""
 
 from __future__ import annotations
 

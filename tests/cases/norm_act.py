@@ -141,7 +141,7 @@ def _norm_again(data: tuple[int, ...], rows: int, plus: str = "", **attrs: Any) 
         ]
 
     return Case(
-        ops.NormAgain,
+        ops.NormRemat,
         attrs,
         shapes(data),
         make={"var": positive},

@@ -144,7 +144,7 @@ WITNESSES = {
         "chunked_cross_entropy": 4,
         "cross_entropy_updates": 16,
         "split_gradients": 3,
-        "image_gradients": 27,
+        "stem_gradients": 27,
         "norm_prologue": 21,
         "inline_batch_casts": 15,
         "inline_convolution_casts": 111,

@@ -64,7 +64,7 @@ def pack(step: Step, target: Target) -> Step:
 
 
 def _added(made: Rewriter, op: type[Op], attrs: Any, source: Entry, name: str) -> Entry:
-    """What a new node makes of `source`."""
+    """The output of a new node that reads `source`."""
     made.order.append(node := Node(op, attrs, (source,), name))
     return Entry(node)
 

@@ -1,6 +1,6 @@
 """The passes of the CPU backend, and what they may ask of it.
 
-The order is that of the lists, as far as the passes themselves say nothing else (`after=` in their files).
+The passes run in the order of the lists, unless their files say otherwise (`after=`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PASSES: tuple[Pass, ...] = (
         "chunked_cross_entropy",
         "cross_entropy_updates",
         "split_gradients",
-        "image_gradients",
+        "stem_gradients",
         "norm_prologue",
         "inline_batch_casts",
         "inline_convolution_casts",

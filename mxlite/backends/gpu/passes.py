@@ -1,8 +1,8 @@
 """The passes of the GPU backend, and what they may ask of it.
 
-Which of them change anything is decided by the rows of the table: an operator gets another form only where
-there is a kernel for that form, backwards too in a program that trains. The order is that of the lists, as
-far as the passes themselves say nothing else (`after=` in their files).
+The rows of the table decide which of them change anything: an operator gets another form only if there is a
+kernel for that form, and in training for its gradient. The passes run in the order of the lists, unless their
+files say otherwise (`after=`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...ops.nn.deconv import Deconvolution
 from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
 from ...ops.norm.norm_act import NormAct, NormActAttrs
-from ...ops.norm.norm_again import NormAgain
+from ...ops.norm.norm_remat import NormRemat
 from ..base import Request, Row
 from ..passes import named
 from ..passes.target import Prices, Target
@@ -57,8 +57,8 @@ APART: tuple[type[Op], ...] = (
 """Operators whose kernels compute the gradient in data apart from that in the weight."""
 
 SHARE = 0.18
-"""Of a step's time by `rates`, what it may take to make arrays again in a step without a budget, reckoned
-from above. ResNets in bfloat16 hold 0.62 to 0.70 of what they would, for 7 to 9 % more planned time."""
+"""Share of a step's time by `rates` that rematerialization without a budget may take, an upper estimate.
+ResNets in bfloat16 hold 0.62 to 0.70 of what they would, for 7 to 9 % more planned time."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class GPUTarget(Target):
         return cls(kernels, frozenset(op for op in APART if op.grad_op in kernels))
 
     def has_kernel(self, request: Request) -> bool:
-        """Whether a row answers; of a norm that is made again, with the bits of the first time: cuDNN's norms
-        round in a way of their own."""
-        if request.op is NormAgain and request.attrs.plus != "behind":
+        """True if a row answers. A recomputed norm must also have the bits of the first time: it has not
+        after a norm of cuDNN, which rounds in a way of its own."""
+        if request.op is NormRemat and request.attrs.plus != "behind":
             first = self.kernel(_first_time(request))
             if first is not None and first.name.startswith("cudnn"):
                 return False
@@ -83,15 +83,15 @@ class GPUTarget(Target):
         return KNOWN
 
     def prices(self) -> Prices:
-        """Of an H200, in seconds."""
+        """Costs in seconds of an H200."""
 
         def step(flops: float, nbytes: int, dtype: Any) -> float:
             return SHARE * H200.seconds(flops, nbytes, precision_of(dtype))
 
-        def again(cost: float, nodes: int) -> float:
+        def remat(cost: float, nodes: int) -> float:
             return H200.seconds(0, cost, launches=nodes)
 
-        return Prices(step, again)
+        return Prices(step, remat)
 
 
 def optimize(target: Target) -> Pipeline:
@@ -105,7 +105,7 @@ def low_memory(target: Target) -> Pipeline:
 
 
 def _first_time(r: Request) -> Request:
-    """The question that was asked for the norm whose result is to be made again."""
+    """The request that was made for the norm whose result is to be recomputed."""
     attrs = asdict(r.attrs)
     add = bool(attrs.pop("plus"))
     inputs, channels = r.inputs[:6], r.inputs[1]

@@ -1,6 +1,6 @@
-"""What a backend may make of a graph, as far as that depends on no device: a pass in each file, of its name.
+"""Passes over graphs that depend on no device: one pass in each file, with the file's name.
 
-Which of them run is said by the lists of the backends, `cpu/passes.py` and `gpu/passes.py`.
+The lists of the backends, `cpu/passes.py` and `gpu/passes.py`, say which of them run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 _MODULES = {m.name.rpartition(".")[2]: m.name for m in walk_packages(__path__, f"{__name__}.") if not m.ispkg}
 
 NAMES = frozenset(_MODULES)
-"""The files, which are called as their passes are; some help others."""
+"""Names of the files: those of passes, and of a few that passes share."""
 
 
 def named(*names: str) -> tuple[Any, ...]:

@@ -175,7 +175,7 @@ def _form_of(node: Node) -> tuple[type[Op], Any]:
 
 
 def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[Request], bool]) -> bool:
-    """Whether a node is a convolution that there is a kernel for with channels last, backwards too."""
+    """True for a convolution that has a kernel with channels last, and in training one for its gradient."""
     if node.op not in _FORMS:
         return False
     op, attrs = _form_of(node)

@@ -1,4 +1,4 @@
-"""Entries of a graph by name, and the question for a kernel of what is to be made of them."""
+"""Entries of a graph by name, and requests for kernels that read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def output(node: Node, name: str) -> Entry:
 
 
 def inputs_by_name(node: Node) -> dict[str, Entry]:
-    """What a node reads."""
+    """The inputs of a node by their names."""
     return dict(zip(node.input_names, node.inputs))
 
 
@@ -29,7 +29,7 @@ def request_of(
     used: frozenset[str] | None = None,
     train: bool = True,
 ) -> Request:
-    """The question for a kernel that reads arrays like `inputs`; see `Request`."""
+    """The request for a kernel that reads arrays like `inputs`; see `Request`."""
     dtypes = tuple(graph.dtypes[e] for e in inputs)
     shapes = tuple(graph.shapes[e] for e in inputs)
     return Request(op, attrs, shapes, outputs, dtypes[0], dtypes, used, train)

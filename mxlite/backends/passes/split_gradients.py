@@ -1,17 +1,17 @@
 """One node for each gradient of a convolution or matrix product.
 
-The gradient in the weight reads data, the gradient in data reads the weight. As one node they need
-everything at once; apart, data is dead before the gradient in data, which is as large, is made:
+The gradient in the weight reads data, the gradient in data reads the weight. As one node they need everything
+at once; as two nodes, data is dead before the gradient in data, which is as large, is computed:
 
     backward(d_out, data, weight) -> d_data, d_weight, d_bias
 
     backward(d_out, data) -> d_weight, d_bias          then  backward(d_out, weight) -> d_data
 
-Where the weight is larger than data it is the other way round: an update of the weight has to wait for the
-gradient in data, and should not keep the gradient in the weight waiting with it.
+If the weight is larger than data, the order is the other way round: an update of the weight has to wait for
+the gradient in data, and should not keep the gradient in the weight waiting with it.
 
-Where only one of the two is asked for, as of the first layer, it needs but its own factor: nobody makes a
-16-bit copy of the weight for a gradient that does not read it.
+If only one of the two is wanted, as in the first layer, it reads only its own factor: no 16-bit copy of the
+weight is computed for a gradient that does not read it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .target import Target
 
 @graph_pass(Stage.STEP, after=("chunked_cross_entropy", "cross_entropy_updates"))
 def split_gradients(step: Step, target: Target) -> Step:
-    """A node for each gradient of the operators `target.apart`. O(nodes)."""
+    """The step with a node for each gradient of the operators `target.apart`. O(nodes)."""
     graph, read = step.graph, step.read
     made = Rewriter(graph)
     for node in made.walk(step.num_forward):
@@ -53,7 +53,7 @@ def split_gradients(step: Step, target: Target) -> Step:
 
 
 def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:
-    """`node` in need of all but the input `name`."""
+    """`node` without the input `name`."""
     keep = [(n, e) for n, e in zip(node.input_names, inputs) if n != name]
     return replace(
         node, inputs=tuple(e for _, e in keep), absent=node.absent | {name}, name=new_name, annotations={}

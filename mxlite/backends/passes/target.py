@@ -1,4 +1,4 @@
-"""What a pass may ask of the backend that it works for."""
+"""The backend, as far as a pass may ask about it."""
 
 from __future__ import annotations
 
@@ -14,38 +14,37 @@ from ..fused.tiled import TileAttrs
 
 @dataclass(frozen=True)
 class Prices:
-    """What the step costs and what making arrays again does, in one unit; the first must not be below the
-    second.
+    """Costs of a step and of rematerialization in one unit; the second must not exceed the first.
 
-    `step(operations, bytes, dtype)`: of a node of the step. `again(operations and bytes, nodes)`: of a way to
-    make an array again.
+    `step(operations, bytes, dtype)` is the cost of a node of the step, `remat(operations and bytes, nodes)`
+    that of the nodes which recompute an array.
     """
 
     step: Callable[[float, int, Any], float]
-    again: Callable[[float, int], float]
+    remat: Callable[[float, int], float]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A backend as passes see it: which kernels it has, and what decides for it what pays.
+    """A backend as passes see it: its kernels, and the costs by which passes decide.
 
-    `apart` are operators of data and weight whose kernels compute d_data and the rest apart from each other,
-    without an array that the other needs.
+    `apart` are operators of data and weight whose kernels compute d_data separately from the other gradients,
+    without an array that the others need.
     """
 
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
     apart: frozenset[type[Op]] = frozenset()
 
     def kernel(self, request: Request) -> ChosenKernel | None:
-        """The kernel for a request, where there is a better one than the reference."""
+        """The kernel for a request, if there is a better one than the reference."""
         return tuned(self.kernels, request)
 
     def has_kernel(self, request: Request) -> bool:
-        """Whether there is a kernel that makes an operator worth being put in."""
+        """True if there is a kernel that makes it worth inserting the operator."""
         return self.kernel(request) is not None
 
     def has_tile_kernels(self, a: TileAttrs, ops: Sequence[type[Op] | None]) -> bool:
-        """Whether there are kernels for tiles of the calls of these operators in a region."""
+        """True if there are kernels for tiles of the calls of these operators in a region."""
 
         def choose(request: Request) -> ChosenKernel | None:
             return self.kernel(request) or reference_kernels(request)
@@ -66,5 +65,5 @@ class Target:
         return frozenset()
 
     def prices(self) -> Prices | None:
-        """What making arrays again costs; None for what it costs a core."""
+        """Costs of rematerialization; None for those of a core."""
         return None

@@ -101,12 +101,12 @@ class Candidates:
 
     @cached_property
     def described(self) -> Device | None:
-        """What seconds are reckoned for; None: this machine, measured."""
+        """The device whose seconds are modelled; None for this machine, whose seconds are measured."""
         return device_of(self.request.device, self.backend.rates)
 
     @property
     def is_measured(self) -> bool:
-        """Whether seconds are those of this machine's kernels."""
+        """True if seconds are those of this machine's kernels."""
         return device_of(self.request.device) is None
 
     @cached_property
@@ -168,7 +168,7 @@ class Candidates:
         return self.inputs | ({LOSS_SCALE} if is_fed else set())
 
     def is_like(self, other: Candidates) -> bool:
-        """Whether both offer the same steps within a budget. O(nodes)."""
+        """True if both offer the same steps within a budget. O(nodes)."""
         if self.request.budget is None:
             return False
         own = all(getattr(self, n) == getattr(other, n) for n in DECIDING)

@@ -74,7 +74,7 @@ class Question:
 
     @property
     def apart(self) -> bool:
-        """Whether the device has memory of its own, so that host memory is more."""
+        """True if the device has memory of its own, so that host memory comes on top."""
         return (self.largest.request.ctx or current_context()).device_type == "gpu"
 
 

@@ -1,1 +1,1 @@
-"""What is asked for when a symbol is bound: types, rates, arrays, plans and monitors that are brought."""
+"""Requests for binding a symbol: types, rates, arrays, plans and monitors."""

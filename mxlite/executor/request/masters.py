@@ -20,7 +20,7 @@ PIECE = 1 << 18  # elements that are compared at a time, so that temporaries are
 
 @dataclass
 class Masters:
-    """Whether float32 copies of 16-bit weights have been made; shared by executors that share the copies."""
+    """A flag: float32 copies of 16-bit weights have been made. Executors that share the copies share it."""
 
     made: bool = False
 

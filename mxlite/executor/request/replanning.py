@@ -28,8 +28,8 @@ def replanned(
     choose: Callable[[LazySteps, Lowered], MemoryPlan] | None = None,
     **others: Any,
 ) -> tuple[Planned, dict[str, str]]:
-    """What `Planning.run` gives for a graph and its stored names, `typed`, in the arena of `executor`, which
-    was bound as `request` says but for what it changes.
+    """The result of `Planning.run` for a graph and its stored names, `typed`, in the arena of `executor`,
+    which was bound as `request` says apart from its changes.
 
     inputs: arguments that the caller writes. there: gives the arrays that exist already. `choose` as in
     `Planning`, `others` are fields of `Candidates`. Raises MemoryBudgetError.

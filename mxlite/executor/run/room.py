@@ -55,7 +55,7 @@ def _fresh(planned: Planned, there: Collection[Key], remote: Remote) -> list[int
 
 
 def _refusal(plan: MemoryPlan, backend: Backend, room: Any, wanted: int, arena: int) -> MemoryBudgetError:
-    """What is planned and what is free, and a plan that there is room for, or why there is none."""
+    """The error with planned and free bytes, and a plan that fits or the reason why none does."""
     held = room.held
     mine = f"{format_bytes(held.arrays)} in arrays, {format_bytes(held.arenas)} in arenas of programs"
     lines = [

@@ -41,7 +41,7 @@ class Search:
         self._found: MemoryPlan | None = None
 
     def is_answered_by(self, problem: Problem) -> bool:
-        """Whether the plan is found with this problem, and no other is wanted."""
+        """True if the plan is found with this problem, and no other is wanted."""
         self._offered.append(problem)
         template = self._template
         if self._whole is None:

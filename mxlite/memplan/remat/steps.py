@@ -12,7 +12,7 @@ own, and so another problem with a frontier of its own:
         |           `.first
         +---------------`------ bytes
 
-Of two frontiers in which a larger budget never gets a slower plan the faster is one as well.
+If a larger budget never gets a slower plan in either of two frontiers, the same holds for the faster of both.
 
 The planner is given plain problems, one after the other, by those who can make them (see `Search`); it asks
 nobody for more. A plan only remembers whom its network belongs to, for a user who wants another budget.

@@ -17,7 +17,7 @@ The last two sums can be computed as soon as there is a mean. d and Y need only 
 pooling selected. So x is dead when forward has passed the pooling, and backward has no array of its size. No
 product is computed twice: the gradient is two products, one of which has few nonzero factors.
 
-The operators enter when a step is combined (`backends/passes/fusion/image_gradients.py`).
+The operators enter when a step is combined (`backends/passes/fusion/stem_gradients.py`).
 """
 
 from __future__ import annotations

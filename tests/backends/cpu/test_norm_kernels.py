@@ -268,7 +268,7 @@ def test_a_norm_is_made_again_with_the_same_bits(shape, plus, dtype, fast):
         norm = Norm(ops.NormActLine, attrs, shape, dtype)
         have = norm.inputs(shift=3.0)
         want = norm.call(norm.op, have, fast)["out"]
-        op = ops.NormAgain
+        op = ops.NormRemat
         names = op.input_names(attrs)
         ins = [have[n] for n in names]
         shapes = tuple(x.shape for x in ins), (shape,)

@@ -57,7 +57,7 @@ def head(x: Any) -> Any:
 
 
 def stem() -> Any:
-    # With a bias: without one backward needs not what this makes, see test_image_gradients.py.
+    # With a bias: without one backward needs not what this makes, see test_stem_gradients.py.
     x = mx.sym.Convolution(mx.sym.var("data"), name="stem", num_filter=16, kernel=(3, 3), pad=(1, 1))
     x = relu(norm(x, "stem_bn"), "stem_relu")
     return mx.sym.Pooling(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max", name="stem_pool")

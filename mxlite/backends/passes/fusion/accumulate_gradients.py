@@ -1,15 +1,15 @@
-"""A gradient that goes into a sum is added to it by the product that makes it.
+"""Gradient accumulation in matrix products (beta = 1): the product adds its result to the sum of gradients.
 
     d_data = of a product, from d_out and weight
     sum = other + d_data                                becomes  _accumulated_gradient(d_out, weight, other)
 
-A kernel of products adds what is there to each number that it writes, so one array less is written and two
-less are read. So does the gradient in a weight that many steps share, of d_out and data. Of both terms the
-one that is made last is taken: the sum stands behind it as a rule, so that d_out is kept no longer than
-before. What is made must have no other reader, and be no output.
+A kernel of products adds the other addend to each number that it writes, so that one array less is written
+and two less are read. The same holds for the gradient in a weight that many time steps share, computed from
+d_out and data. The product that runs last is fused: the sum usually follows it, so that d_out is live no
+longer than before. Its gradient must have no other reader, and be no output.
 
-Where an elementwise operator beside the sum would take it along, it stays: a chain spares as much. Whether it
-is done depends on the graph alone, never on a budget.
+A sum that can be fused with an elementwise operator beside it stays, since a chain saves as much. The choice
+depends on the graph alone, never on a budget.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..entries import inputs_by_name, output, request_of
 from ..target import Target
 
 _APART: tuple[type[Op] | None, ...] = (GradAdd, Cast.grad_op)
-"""Beside these there is no chain: sums are added as well, and an update may read 16 bits as they are."""
+"""Neighbours with which a sum forms no chain: other sums accumulate too, and updates may read 16 bits."""
 
 _FACTORS = {"d_data": "weight", "d_weight": "data"}
 
 
 @graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "sample_tiles"), anchors=(GradAdd,))
 def accumulate_gradients(step: Step, target: Target) -> Step:
-    """Gradients of the operators `target.apart` are added where they are made. O(nodes)."""
+    """The step in which gradients of the operators `target.apart` accumulate. O(nodes)."""
     number = {node: i for i, node in enumerate(step.operators)}
-    sum_of: dict[Node, tuple[Node, Entry]] = {}  # by the maker: the sum, and its term
+    sum_of: dict[Node, tuple[Node, Entry]] = {}  # product -> the sum, and its addend from this product
     for node in number:
         made = _last_term(node, number)
         if made is None or not _is_maker(made, target.apart) or step.readers.only(made) is not node:
@@ -71,14 +71,14 @@ def accumulate_gradients(step: Step, target: Target) -> Step:
 
 
 def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:
-    """Of a sum of two gradients, the one that is made last."""
+    """The addend of a sum of two gradients that is computed last; None for any other node."""
     if node.op is not GradAdd:
         return None
     return max(node.inputs, key=lambda e: number.get(e.node, -1))
 
 
 def _is_maker(made: Entry, makers: Set[type[Op]]) -> bool:
-    """Whether a node makes this gradient of d_out and the other factor, and none in that factor."""
+    """True if a node of `makers` computes this gradient from d_out and the other factor, and no other one."""
     node = made.node
     op = None if node.forward is None else node.forward.op
     if op not in makers or op is None or node.op is not op.grad_op:
@@ -87,7 +87,7 @@ def _is_maker(made: Entry, makers: Set[type[Op]]) -> bool:
 
 
 def _is_chained(node: Node, made: Entry, readers: Readers) -> bool:
-    """Whether an elementwise operator makes the other term, or reads the sum, and nobody else sees it."""
+    """True if an elementwise operator can be fused with the sum: its other addend's, or its only reader."""
     (other,) = (e for e in node.inputs if e != made)
     behind = readers.only(Entry(node))
     beside = [other.node] if readers.only(other) is node else []
@@ -106,14 +106,14 @@ def _attrs(made: Entry) -> AccumulatedGradientAttrs:
 
 
 def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
-    """What the new node reads in place of a sum and of what makes its last term."""
+    """The inputs of the node that replaces a sum and the product of its last addend."""
     named = inputs_by_name(made.node)
     (addend,) = (e for e in node.inputs if e != made)
     return named["d_out"], named[_attrs(made).factor], addend
 
 
 def _request(graph: Graph, node: Node, made: Entry) -> Request:
-    """The question for a kernel for both."""
+    """The request for a kernel of the product with the sum."""
     entries, attrs = _inputs(node, made), _attrs(made)
     outputs = AccumulatedGradient.infer_shape(attrs, *(graph.shapes[e] for e in entries))[1]
     return request_of(graph, AccumulatedGradient, attrs, entries, outputs)

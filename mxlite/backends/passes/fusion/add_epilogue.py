@@ -1,10 +1,11 @@
-"""A norm with its rectifier takes the sum behind them along.
+"""Epilogue fusion of a norm and its rectifier with the sum that follows them.
 
     BatchNorm -> leaky rectifier -> + addend          becomes  _norm_act_sum(..., addend)
 
-What lies between is neither written nor read again: it must have no other reader, and be no output. Backwards
-nothing changes, since the gradient of a sum is what arrives, and that of the norm computes again what the
-rectifier let through. So this comes after gradients are there. The new node stands where the sum stood.
+The array between them is neither written nor read: it must have no other reader, and be no output. The
+backward pass does not change, since a sum passes its gradient on, and the gradient of the norm recomputes
+where the rectifier was positive. So this pass runs on a graph with gradients. The new node takes the place of
+the sum.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .norm_act import agree, is_sum
 
 @graph_pass(Stage.STEP, anchors=(NormAct,))
 def add_epilogue(step: Step, target: Target) -> Step:
-    """Norms that add. O(nodes). Of two norms that are added the first takes the other."""
+    """The step with norms that add. O(nodes). If both addends are norms, the first is fused."""
     graph = step.graph
     sum_of: dict[Node, Node] = {}
     norm_of: dict[Node, Node] = {}
@@ -50,14 +51,14 @@ def add_epilogue(step: Step, target: Target) -> Step:
 
 
 def _sum_behind(step: Step, node: Node) -> Node | None:
-    """The sum that `node`, a norm with a rectifier, may take along."""
+    """The sum that may be fused into `node`, a norm with a rectifier."""
     if node.op is not NormAct or node.attrs.add or node.absent:
         return None
     graph, made = step.graph, Entry(node)
     end = step.readers.only(made)
     if end is None or not is_sum(end) or not agree(node, end):
         return None
-    # broadcast_add stretches; a norm that is stretched is another thing.
+    # broadcast_add may broadcast either addend, which `_norm_act_sum` does not.
     addend = _addend(node, end)
     alike = graph.shapes[addend] == graph.shapes[made] and graph.dtypes[addend] == graph.dtypes[made]
     return end if alike else None
@@ -69,6 +70,6 @@ def _addend(norm: Node, end: Node) -> Entry:
 
 
 def _request(graph: Graph, norm: Node, end: Node) -> Request:
-    """The question for a kernel for both."""
+    """The request for a kernel of the norm with the sum."""
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
     return request_of(graph, NormActSum, norm.attrs, (*norm.inputs, _addend(norm, end)), made)

@@ -1,12 +1,12 @@
-"""A dense layer takes the activation behind it along, and its gradient that of the activation before it.
+"""Epilogue fusion of a dense layer with its activation, and of its gradient with that of an activation.
 
     FullyConnected -> relu                              becomes  _dense_activation
     gradient in data of FullyConnected -> that of gelu  becomes  _dense_slope
 
-A kernel of matrix products does the rest to each number of its result before it stores it. What lies between
-must have no other reader, and be no output: a GELU in training keeps what it is given for its gradient, and
-stays apart forwards, so that a plan may drop its result and make it again without the product. The new node
-stands where the product stood.
+A kernel of matrix products applies the rest to each number of its result before it stores it. The array
+between must have no other reader, and be no output. A GELU in training keeps its input for its gradient: its
+forward node is not fused, so that a plan may drop its result and recompute it without the product. The new
+node takes the place of the product.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .norm_act import agree
 
 @graph_pass(Stage.STEP, after=("split_gradients",), anchors=(FullyConnected,))
 def dense_epilogue(step: Step, target: Target) -> Step:
-    """Products that do what follows them. O(nodes)."""
+    """The step with activations fused into products. O(nodes)."""
     graph = step.graph
-    end_of: dict[Node, Node] = {}  # of a product, the activation that it takes along
+    end_of: dict[Node, Node] = {}  # product -> the activation that is fused into it
     for node in graph.nodes:
         end = _end_of(step, node)
         if end is not None:

@@ -1,12 +1,12 @@
-"""At inference a convolution does what follows it: norm by moving averages, sum, rectifier.
+"""Epilogue fusion at inference: a convolution applies the norm by moving averages, sum and rectifier.
 
     Convolution -> BatchNorm [-> + addend] [-> relu]
 
-With channels last, all of these become what the convolution's kernel does to its output while it is in
-registers (`_convolution_epilogue`): the norm is a factor and a shift for each channel (`_norm_factors`).
-Where a backend's convolutions multiply by no factor, the norm goes into weight and bias (`_fold_norm`), which
-takes a second copy of the weight. Only parameters decide either: where a program keeps its constants, that
-is computed when they change. Each step must be the only reader of the one before it, which must be no output.
+With channels last, the convolution's kernel applies all of these to its output while it is in registers
+(`_convolution_epilogue`): the norm is a factor and a shift for each channel (`_norm_factors`). If a backend's
+convolutions take no factor, the norm is folded into weight and bias (`_fold_norm`), which takes a second copy
+of the weight. Both depend on parameters only, so that a program that keeps its constants computes them when
+parameters change. Each node must be the only reader of the one before it, whose result must be no output.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAIN = (None, "NCW", "NCHW", "NCDHW")
 
 @dataclass(frozen=True)
 class _Chain:
-    """A convolution and what it takes along, the last of it `end`."""
+    """A convolution and the nodes to be fused with it, the last of which is `end`."""
 
     convolution: Node
     end: Node
@@ -46,8 +46,8 @@ class _Chain:
     def has_epilogue(self) -> bool:
         return self.addend is not None or self.relu
 
-    def ways(self, with_norm: _Chain) -> Iterator[_Chain]:
-        """How it may be computed, the best first; `with_norm` is the part up to the norm."""
+    def attempts(self, with_norm: _Chain) -> Iterator[_Chain]:
+        """The chains to be tried in its place, the best first; `with_norm` is the part up to the norm."""
         for chain in dict.fromkeys((self, with_norm)):
             if chain.norm is not None and chain.convolution.op is ConvolutionChannelsLast:
                 yield replace(chain, scaled=True)
@@ -56,7 +56,7 @@ class _Chain:
 
 @graph_pass(Stage.FORWARD, after=("channels_last",), anchors=(Convolution, ConvolutionChannelsLast))
 def fold(step: Step, target: Target) -> Step:
-    """Chains of operators as one convolution each, in a graph for inference. O(nodes).
+    """The step, if it is for inference, with one convolution for each chain. O(nodes).
 
     The new node has the name and the annotations of the last one of its chain.
     """
@@ -89,7 +89,7 @@ def _chain(
     node: Node,
     has_kernel: Callable[[Request], bool],
 ) -> _Chain:
-    """What the convolution `node` takes along, at most; of two it is the first that takes their sum."""
+    """The longest chain of the convolution `node`; the sum of two convolutions belongs to the first."""
     chain = with_norm = _Chain(node, node)
     while (reader := readers.only(at := Entry(chain.end))) is not None and reader not in taken:
         after = replace(chain, end=reader, inner=(*chain.inner, chain.end))
@@ -110,13 +110,13 @@ def _chain(
             break
     return next(
         way
-        for way in chain.ways(with_norm)
+        for way in chain.attempts(with_norm)
         if not (way.has_epilogue or way.scaled) or has_kernel(_request(graph, way))
     )
 
 
 def _folds(graph: Graph, readers: Readers, node: Node, norm: Node) -> bool:
-    """Whether `norm` normalizes the filters of convolution `node`, in float32, and no more of it is read."""
+    """True if `norm` normalizes the filters of `node` in float32, and only its result is read."""
     rank = len(graph.shapes[Entry(node)])
     plain = node.op is Convolution
     return (
@@ -129,7 +129,7 @@ def _folds(graph: Graph, readers: Readers, node: Node, norm: Node) -> bool:
 
 
 def _request(graph: Graph, chain: _Chain) -> Request:
-    """The question for a kernel for the whole chain."""
+    """The request for a kernel of the whole chain."""
     node, out = chain.convolution, graph.shapes[Entry(chain.end)]
     shapes, kind = [graph.shapes[e] for e in node.inputs[:2]], graph.dtypes[node.inputs[0]]
     attrs = _epilogue_attrs(chain)
@@ -147,7 +147,7 @@ def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
 
 
 def _fold(r: Rewriter, chain: _Chain) -> None:
-    """Add the nodes for a chain; the convolution, which is the last, stands for the chain's end."""
+    """Add the nodes of a chain, the last of which, the convolution, replaces the chain's end."""
     node, end, norm = chain.convolution, chain.end, chain.norm
     data, weight, *bias = (r.of(e) for e in node.inputs)
     attrs = node.attrs

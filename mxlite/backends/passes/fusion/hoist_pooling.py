@@ -1,13 +1,13 @@
-"""Maxima are taken before an activation that never falls.
+"""Hoisting of max pooling over a monotonic activation.
 
     activation -> max pooling     becomes     max pooling -> activation
 
-The largest of f(x) is f of the largest x. The activation then computes one number for each window, forwards
-and backwards, and backward keeps its small result in place of the large one, which nobody else reads: max
-pooling keeps but the index of each maximum.
+The maximum of f(x) is f of the maximum of x if f never falls. The activation then computes one number for
+each window, forward and backward, and backward keeps its small result in place of the large one: max pooling
+itself keeps only the index of each maximum.
 
-Where f is flat (a rectifier below 0) the index may point to another element of the window. Its gradient is 0
-there either way.
+If f is constant on a range (a rectifier below 0), the index may point to another element of the window. The
+gradient is 0 there either way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
     Stage.FORWARD, after=("channels_last", "fold", "norm_act"), anchors=(Pooling, PoolingChannelsLast)
 )
 def hoist_pooling(step: Step, target: Target) -> Step:
-    """Activations behind the max pooling that is their only reader. O(nodes).
+    """The step with activations moved behind the max pooling that is their only reader. O(nodes).
 
-    The activation gets the name and the annotations of the pooling, whose result it stands for, and the other
-    way round. Nodes that are annotated stay where they are. At inference most rectifiers are part of a
-    convolution before this pass comes, see `fold.py`.
+    The two nodes exchange their names, since the activation now computes the result of the pooling. Nodes
+    with annotations do not move. At inference most rectifiers are fused into a convolution before, see
+    `fold.py`.
     """
     graph, readers = step.graph, step.readers
     pools = {n: n.inputs[0].node for n in graph.nodes if _is_whole_max_pool(graph, n)}
@@ -66,7 +66,7 @@ def _is_rising(node: Node) -> bool:
 
 
 def _is_whole_max_pool(graph: Graph, node: Node) -> bool:
-    """Whether it is max pooling whose windows all hold some data: of none at all, the maximum is -inf."""
+    """True for max pooling with data in every window: an empty window has the maximum -inf."""
     if node.op not in (Pooling, PoolingChannelsLast) or node.attrs.pool_type != "max":
         return False
     w = windows(node.attrs, graph.shapes[node.inputs[0]], node.op is PoolingChannelsLast)

@@ -1,10 +1,10 @@
-"""Batch normalization takes the sum and the rectifier behind it along.
+"""Epilogue fusion of batch normalization with the sum and the rectifier that follow it.
 
     BatchNorm -> relu                             becomes  _norm_act
     BatchNorm -> + addend -> relu                 becomes  _norm_act(..., addend)
 
-The rectifier may be leaky. Nothing is stored between them, forwards or backwards. What lies between must have
-no other reader, and be no output. Where both sides of the sum are norms, the left one is taken.
+The rectifier may be leaky. The arrays between them are not stored, forward or backward; they must have no
+other reader, and be no outputs. If both addends are norms, the left one is fused.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 @graph_pass(Stage.FORWARD, after=("channels_last", "fold"), anchors=NORMS)
 def norm_act(step: Step, target: Target) -> Step:
-    """`_norm_act` for what it can stand for. O(nodes).
+    """The step with a `_norm_act` for each group that it can replace. O(nodes).
 
-    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to
-    be recomputed and another not, stay apart.
+    The new node has the name and the annotations of the rectifier. Nodes that the user marks differently, one
+    to be recomputed and another not, are not fused.
     """
     graph, asked = step.graph, cache(target.has_kernel)  # once for equal norms
     fits = partial(_has_kernel, graph, step.train, asked)
@@ -62,22 +62,22 @@ def norm_act(step: Step, target: Target) -> Step:
 
 
 def is_norm(node: Node) -> bool:
-    """Whether it is a batch normalization."""
+    """True for a batch normalization."""
     return node.op in NORMS
 
 
 def is_sum(node: Node) -> bool:
-    """Whether it adds two arrays."""
+    """True for a sum of two arrays."""
     return node.op in _SUMS
 
 
 def is_relu(node: Node) -> bool:
-    """Whether it is a rectifier."""
+    """True for a rectifier that is not leaky."""
     return node.op is relu or (node.op is Activation and node.attrs.act_type == "relu")
 
 
 def slope_of(node: Node) -> float | None:
-    """What a rectifier multiplies by what is negative; None for any other node."""
+    """The slope of a rectifier for negative numbers; None for any other node."""
     if is_relu(node):
         return 0.0
     is_leaky = node.op is LeakyReLU and node.attrs.act_type == "leaky" and 0 <= node.attrs.slope < 1
@@ -98,7 +98,7 @@ def _match(
     if not is_sum(both) or readers.only(source) is not node or not agree(both, node):
         return None
     for mine, other in (both.inputs, both.inputs[::-1]):
-        # broadcast_add stretches; a norm that is stretched is another thing.
+        # broadcast_add may broadcast either addend, which `_norm_act` does not.
         same = graph.shapes[mine] == graph.shapes[other] and graph.dtypes[mine] == graph.dtypes[other]
         if same and _is_free(readers, mine, node) and fits(slope, mine.node, other):
             return mine.node, both, other
@@ -106,7 +106,7 @@ def _match(
 
 
 def _is_free(readers: Readers, entry: Entry, end: Node) -> bool:
-    """Whether `entry` is made by a norm and read but once, its statistics not at all."""
+    """True if `entry` is the result of a norm and has one reader, and the statistics have none."""
     norm = entry.node
     return (
         is_norm(norm)
@@ -126,7 +126,7 @@ def _has_kernel(
     norm: Node,
     addend: Entry | None,
 ) -> bool:
-    """Whether the backend has kernels for a norm with what follows it, backwards too where it is trained."""
+    """True if the backend has kernels for the fused norm, and in training for its gradient."""
     entries = [*norm.inputs, *(() if addend is None else (addend,))]
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
     r = request_of(graph, NormAct, _attrs(norm, addend is not None, slope), entries, made, train=train)
@@ -136,7 +136,7 @@ def _has_kernel(
 
 
 def agree(inner: Node, end: Node) -> bool:
-    """Whether the annotations of `inner` do not speak against its becoming part of `end`."""
+    """True if the annotations of both nodes allow to fuse `inner` into `end`."""
     here, there = inner.annotations, end.annotations
     return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))
 

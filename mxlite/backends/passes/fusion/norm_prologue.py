@@ -1,24 +1,25 @@
-"""Who reads the result of a norm makes it while it reads, where there are kernels for that.
+"""Norm prologue: kernels that read the result of a norm normalize while they load.
 
     x -> norm -> y -> convolution                     x -> line of the norm -> factor, shift
               y -> gradient in its weight             x, factor, shift -> convolution
               x -> gradient of the norm               x, factor, shift -> gradient in its weight
                                                       x -> gradient of the norm
 
-A training step keeps x, which the gradient of the norm reads, and y, which the gradients in the weights of
-the convolutions behind it read. Here y is never made: it is neither kept nor written and read again. A sum,
-`_norm_act` with an addend, can read such a line, too.
+The line of a norm is its factor and its shift of each channel. A training step keeps x, which the gradient of
+the norm reads, and y, which the gradients in the weights of the following convolutions read. Here y is never
+computed as an array. A sum, `_norm_act` with an addend, can read such a line, too.
 
-Where something else reads y forwards, y is made, but not kept: backwards the gradients in weights make it
-again while they read (`_norm_act_line` in place of the norm). That holds as well where an addend a is added:
+If something else reads y in the forward pass, y is computed but not kept: in the backward pass the gradients
+in weights recompute it while they load (`_norm_act_line` in place of the norm). With an addend this holds as
+well:
 
-    y0  made and kept
-    y1 = relu(line of x1 + y0)       made, not kept: x1 and y0 are
-    y2 = relu(line of x2 + y1)       made and kept, as y1 is not
-    y3 = relu(line of x3 + y2)       made, not kept
+    y0  computed and kept
+    y1 = relu(line of x1 + y0)       computed, not kept: x1 and y0 are
+    y2 = relu(line of x2 + y1)       computed and kept, as y1 is not
+    y3 = relu(line of x3 + y2)       computed, not kept
 
-All backward readers of y must be such gradients, and that of the norm itself, which decides by the same
-arithmetic which elements passed the rectifier; y must be no output.
+All backward readers of y must be such gradients or that of the norm itself, which finds by the same
+arithmetic where the rectifier was positive; y must be no output.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
 class _Found(NamedTuple):
-    """A norm that changes. made: whether its result still is; addend: one of `norm_act_line.ADDENDS`; kept:
-    whether somebody reads the result backwards.
+    """A norm that changes. `made`: its result is still computed; `addend`: one of `norm_act_line.ADDENDS`;
+    `kept`: the backward pass reads the result.
     """
 
     made: bool
@@ -60,24 +61,24 @@ class _Found(NamedTuple):
     kept: bool = False
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients"), anchors=(*NORMS, NormAct))
+@graph_pass(Stage.STEP, after=("split_gradients", "stem_gradients"), anchors=(*NORMS, NormAct))
 def norm_prologue(step: Step, target: Target) -> Step:
-    """Readers that normalize. O(inputs). A graph without backward nodes stays as it is.
+    """The step whose readers of norms normalize. O(inputs). A graph without backward nodes stays as it is.
 
-    A norm that is marked as the end of a stage to be kept stays; of one that is to be recomputed nothing is
-    left that is worth it.
+    A norm that is marked as the end of a stage to be kept stays. One that is marked to be recomputed loses
+    the mark, unless its result is kept.
     """
     if not step.has_backward:
         return step
-    search = _NormedLoadsSearch(step, target)
+    search = _NormPrologueSearch(step, target)
     for node in step.graph.nodes:
         if _is_last_axis(step.graph, node):
             search.visit(node)
-    return _NormedLoadsRewrite(step, search.found, search.norm_of).result() if search.found else step
+    return _NormPrologueRewrite(step, search.found, search.norm_of).result() if search.found else step
 
 
-class _NormedLoadsSearch:
-    """Which norms change, and for each reader that does, by which norm."""
+class _NormPrologueSearch:
+    """The search for norms that change, and for the readers of each that change with it."""
 
     def __init__(self, step: Step, target: Target) -> None:
         self.step, self.graph = step, step.graph
@@ -88,7 +89,7 @@ class _NormedLoadsSearch:
         self.backward = frozenset(step.operators[len(step.forward) :])
 
     def visit(self, norm: Node) -> None:
-        """Decide about `norm`, all before it having been decided."""
+        """Decide about `norm`, after all norms before it."""
         y = Entry(norm)
         addend, source, is_there = self._addend(norm)
         readers = self.readers.all(y)
@@ -104,7 +105,7 @@ class _NormedLoadsSearch:
             self.found[norm] = _Found(True, addend, kept=True)
 
     def _addend(self, norm: Node) -> tuple[str, Node | None, bool]:
-        """What `norm` adds, the norm of whose line that is, and whether it will be there backwards."""
+        """The addend's kind, the norm whose line it is, and True if the backward pass will have it."""
         if not _adds(norm):
             return "", None, True
         entry = _addend_of(norm)
@@ -117,7 +118,7 @@ class _NormedLoadsSearch:
         return "array", None, source.op is None or stays
 
     def _is_unmade(self, norm: Node, readers: Sequence[Node]) -> bool:
-        """Whether nothing needs the result of `norm`."""
+        """True if nothing needs the result of `norm` as an array."""
         return (
             bool(readers)
             and all(n in self.backward or self._takes(n, norm) for n in readers)
@@ -125,34 +126,34 @@ class _NormedLoadsSearch:
         )
 
     def _takes(self, node: Node, norm: Node) -> bool:
-        """Whether `node` of the forward pass can read the line of `norm`."""
+        """True if `node` of the forward pass can read the line of `norm`."""
         if node.op is NormAct:
             return self._takes_line(node, norm)
         return _convolves(node, Entry(norm)) and self.has_kernel(_convolution_request(self.graph, node, norm))
 
     def _takes_line(self, node: Node, norm: Node) -> bool:
-        """Whether the sum `node` can add the line of `norm`."""
+        """True if the sum `node` can add the line of `norm`."""
         y = Entry(norm)
         if not _adds(node) or node.inputs.count(y) > 1 or _addend_of(node) != y or _adds(norm):
             return False
         return _is_last_axis(self.graph, node) and self._has_line(node, _kind(norm))
 
     def _makes(self, node: Node, norm: Node, addend: str) -> bool:
-        """Whether `node` is a gradient in a weight that can make the result of `norm`."""
+        """True if `node` is a gradient in a weight that can compute the result of `norm`."""
         if not _correlates(node, Entry(norm)):
             return False
         return self.has_kernel(_gradient_request(self.step, node, norm, addend))
 
     def _has_line(self, norm: Node, addend: str) -> bool:
-        """Whether there are kernels for `norm` as a `_norm_act_line`."""
+        """True if there are kernels for `norm` as a `_norm_act_line`."""
         r = _norm_request(self.graph, norm, addend)
         grad_op = NormActLine.grad_op
         assert grad_op is not None
         return self.has_kernel(r) and self.has_kernel(replace(r, op=grad_op))
 
 
-class _NormedLoadsRewrite:
-    """The step with the norms of `found`, and the readers in `norm_of`."""
+class _NormPrologueRewrite:
+    """The step in which the norms of `found` and the readers in `norm_of` are replaced."""
 
     def __init__(self, step: Step, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
         self.step, self.found, self.norm_of = step, found, norm_of
@@ -188,7 +189,7 @@ class _NormedLoadsRewrite:
         return Node(NormActLine, attrs, inputs, norm.name, annotations=notes)
 
     def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
-        """What `norm` reads, its factor and its shift."""
+        """The input of `norm`, its factor and its shift."""
         new = self.made.node_of[norm]
         return new.inputs[0], output(new, "factor"), output(new, "shift")
 
@@ -216,7 +217,7 @@ class _NormedLoadsRewrite:
 
 
 def _is_last_axis(graph: Graph, node: Node) -> bool:
-    """Whether `node` is a norm over its last axis, behind it a sum and a rectifier at most, not leaky."""
+    """True for a norm over the last axis, with at most a sum and a rectifier that is not leaky."""
     if not (is_norm(node) or node.op is NormAct) or node.absent or bool(getattr(node.attrs, "slope", 0.0)):
         return False
     rank = len(graph.shapes[Entry(node)])
@@ -236,17 +237,17 @@ def _has_relu(norm: Node) -> bool:
 
 
 def _kind(norm: Node) -> str:
-    """What the line of `norm` is to a sum."""
+    """The kind of addend that the line of `norm` is to a sum."""
     return "relu" if _has_relu(norm) else "line"
 
 
 def _convolves(node: Node, y: Entry) -> bool:
-    """Whether `node` is a convolution of `y`."""
+    """True if `node` is a convolution of `y`."""
     return node.op is ConvolutionChannelsLast and _reads_as_data(node, y)
 
 
 def _correlates(node: Node, y: Entry) -> bool:
-    """Whether `node` is the gradient in the weight of a convolution of `y`."""
+    """True if `node` is the gradient in the weight of a convolution of `y`."""
     is_gradient = node.op is ConvolutionChannelsLast.grad_op and "weight" in node.absent
     return is_gradient and _reads_as_data(node, y)
 
@@ -256,14 +257,14 @@ def _reads_as_data(node: Node, y: Entry) -> bool:
 
 
 def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:
-    """The question for a kernel for the convolution `node` of what `norm` reads."""
+    """The request for a kernel of the convolution `node` with the norm as its prologue."""
     like = (*node.inputs, *[output(norm, "mean")] * 2)
     out = (graph.shapes[Entry(node)],)
     return request_of(graph, NormedConvolution, _attrs(node, norm), like, out)
 
 
 def _gradient_request(step: Step, node: Node, norm: Node, addend: str) -> Request:
-    """The question for a kernel for the gradient `node` in the weight, of what `norm` reads."""
+    """The request for a kernel of the gradient `node` in the weight with the norm as its prologue."""
     graph, forward, op = step.graph, node.forward, NormedConvolutionWeightGradient
     assert forward is not None
     attrs = _gradient_attrs(node, norm, addend)
@@ -275,13 +276,13 @@ def _gradient_request(step: Step, node: Node, norm: Node, addend: str) -> Reques
 
 
 def _line_request(graph: Graph, norm: Node) -> Request:
-    """The question for a kernel for the line of a norm."""
+    """The request for a kernel of the line of a norm."""
     outs = (graph.shapes[output(norm, "mean")],) * 4
     return request_of(graph, NormLine, _line_attrs(norm), norm.inputs, outs)
 
 
 def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
-    """The question for a kernel for a norm that can be made again."""
+    """The request for a kernel of a norm whose readers can recompute it."""
     line = output(norm, "mean")
     like = (*norm.inputs, *([line] * 2 if is_lined(addend) else []))
     outs = (graph.shapes[Entry(norm)], *[graph.shapes[line]] * 4)

@@ -1,11 +1,11 @@
-"""A convolution and the max pooling behind it become one node, which works on some samples at a time.
+"""A convolution and the max pooling that follows it become one node, which runs on tiles of samples.
 
     Convolution -> max pooling     becomes     _pooled_convolution
 
-So what the convolution makes, and its gradient, are never there as a whole; see `pooled_convolution.py`. What
-lies between must have no other reader, and be no output. In training the activation has gone behind the
-pooling by then where it may, see `hoist_pooling.py`; at inference the convolution rectifies by itself, and
-the rectifier goes behind both here: no window of those that there are kernels for is of padding alone.
+So the result of the convolution, and its gradient, never exist as a whole; see `pooled_convolution.py`. The
+array between the two must have no other reader, and be no output. In training, `hoist_pooling.py` has moved
+the activation behind the pooling if it may; at inference the rectifier is part of the convolution, and this
+pass moves it behind both: no kernel has windows of padding alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..target import Target
 from .norm_act import is_norm
 
 LEAST_BYTES = 384 * 1024
-"""Of what is made of a band: with less, starting calls begins to count."""
+"""Least bytes of a tile's intermediate array: with less, starting calls begins to count."""
 
 WEIGHT_SHARE = 3
-"""A band has at least one part in so many of the weight's bytes: for each of them the weight is read and
-transformed, and the gradient in it read and written."""
+"""A tile has at least the weight's bytes divided by this: for each tile the weight is read and transformed,
+and the gradient in it read and written."""
 
 
 @graph_pass(
@@ -40,9 +40,9 @@ transformed, and the gradient in it read and written."""
     anchors=(PoolingChannelsLast,),
 )
 def pooled_convolutions(step: Step, target: Target) -> Step:
-    """`_pooled_convolution` where that saves bytes. O(nodes).
+    """The step with a `_pooled_convolution` wherever that saves bytes. O(nodes).
 
-    The new node has the name of the convolution. Nodes that are annotated stay as they are.
+    The new node has the name of the convolution. Nodes with annotations stay as they are.
     """
     graph = step.graph
     pools = [n for n in graph.nodes if n.op is PoolingChannelsLast and n.attrs.pool_type == "max"]
@@ -73,7 +73,7 @@ def pooled_convolutions(step: Step, target: Target) -> Step:
 
 
 def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) -> bool:
-    """Whether a pooling and what it reads are a convolution and its pooling that nobody else looks into."""
+    """True if the pooling is the only reader of a convolution that may be fused with it."""
     conv = pool.inputs[0].node
     is_alone = conv.op is ConvolutionChannelsLast or (_rectifies(conv) and not _has_more(conv))
     if not is_alone or readers.only(pool.inputs[0]) is not pool or readers.wants(Entry(pool, 1)):
@@ -81,7 +81,7 @@ def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) ->
     if conv.annotations or pool.annotations or not differentiated.isdisjoint((conv, pool)):
         return False
     data = conv.inputs[0].node
-    return not (is_norm(data) or data.op is NormAct)  # such data need not be there; see normed_loads.py
+    return not (is_norm(data) or data.op is NormAct)  # data that need not exist; see norm_prologue.py
 
 
 def _rectifies(conv: Node) -> bool:
@@ -93,7 +93,7 @@ def _has_more(conv: Node) -> bool:
 
 
 def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
-    """What both do, in bands; None where that saves nothing."""
+    """The attributes of the fused node, its tiles included; None if it saves nothing."""
     conv, a = pool.inputs[0].node, pool.attrs
     made, pooled = graph.shapes[pool.inputs[0]], graph.shapes[Entry(pool)]
     count = made[0]
@@ -112,7 +112,7 @@ def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
         pool_stride=(1,) * rank if a.global_pool else a.stride,
         pool_pad=(0,) * rank if a.global_pool else a.pad,
         pooling_convention="valid" if a.global_pool else a.pooling_convention,
-        samples=-(-count // (count // samples)),  # bands are about equal
+        samples=-(-count // (count // samples)),  # tiles are about equal
     )
 
 

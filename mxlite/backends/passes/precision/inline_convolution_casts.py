@@ -1,15 +1,15 @@
-"""In mixed precision, convolutions read their float32 weight as it is, where their kernels copy it anyway.
+"""Inlined casts of convolutions: kernels that copy the weight anyway read the float32 one.
 
     weight -> Cast -> convolution(x, .)                   convolution(x, weight)
               Cast -> gradient in data                    gradient in data of (d_out, weight)
     gradient in the weight -> Cast                        gradient in the weight, float32
 
-A kernel of oneDNN reorders the weight into scratch, in 16 bits, and rounds it on the way: the same numbers
-without the copy between. Winograd's algorithm transforms float32 weights: from 16 bits it would widen the
-copy into scratch of twice that size. It transforms what is not rounded now.
+In mixed precision a kernel of oneDNN reorders the weight into scratch in 16 bits, and rounds it on the way:
+the same numbers without the copy between. Winograd's algorithm transforms float32 weights: it would widen a
+16-bit copy into scratch of twice its size. It now transforms weights that are not rounded.
 
-The gradient in the weight is float32 at once where that takes less: where the kernel adds it up in float32,
-plain, and would round it into another array.
+The gradient in the weight is float32 at once if that takes fewer bytes: the kernel accumulates it in float32,
+and would round it into another array.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from ..target import Target
 _FORWARD = (ConvolutionChannelsLast, NormedConvolution)
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "image_gradients", "norm_prologue"), anchors=(Cast,))
+@graph_pass(Stage.STEP, after=("split_gradients", "stem_gradients", "norm_prologue"), anchors=(Cast,))
 def inline_convolution_casts(step: Step, target: Target) -> Step:
-    """Convolutions that read float32 weights. O(inputs)."""
-    search = _WideConvolutionSearch(step, cache(target.workspace))
+    """The step with convolutions that read float32 weights. O(inputs)."""
+    search = _ConvolutionCastSearch(step, cache(target.workspace))
     if not search.casts:
         return step
     narrow = {Entry(cast): cast.inputs[0] for cast in search.casts}
@@ -43,10 +43,10 @@ def inline_convolution_casts(step: Step, target: Target) -> Step:
     alone = {e for e in narrow if all(n in search.changed for n in step.readers.all(e))}
     gone = {e.node for e in alone} | {cast for casts in widening.values() for cast in casts}
     made = Rewriter(step.graph)
-    widened: dict[Node, Node] = {}  # forward nodes, also of those that are not in the graph
+    widened: dict[Node, Node] = {}  # forward nodes, some of which are not in the graph
 
     def wide(node: Node) -> Node:
-        """A convolution, on its float32 weight."""
+        """A convolution with its float32 weight."""
         if node not in widened:
             inputs = tuple(narrow.get(e, made.of(e)) for e in node.inputs)
             widened[node] = replace(node, inputs=inputs)
@@ -69,7 +69,7 @@ def inline_convolution_casts(step: Step, target: Target) -> Step:
                 new = replace(new, forward=wide(node.forward))
         else:
             new = made.renewed(node)
-            if node.forward in widened:  # a gradient of 16 bits, of the layer that has a narrow weight
+            if node.forward in widened:  # a gradient of 16 bits, in a layer with a 16-bit weight
                 new = node if new.inputs == node.inputs else replace(new, forward=node.forward)
         if new is node:
             made.order.append(node)
@@ -83,8 +83,10 @@ def inline_convolution_casts(step: Step, target: Target) -> Step:
     return step.rewritten(made)
 
 
-class _WideConvolutionSearch:
-    """casts: of weights and biases, that convolutions do without; changed: these, and gradients in data."""
+class _ConvolutionCastSearch:
+    """The search for `casts` of weights and biases that are not needed, and for the nodes `changed` thereby:
+    convolutions and gradients in data.
+    """
 
     def __init__(self, step: Step, scratch_of: Callable[[Request], int | None]) -> None:
         self.graph, self.kept, self.shown, self.scratch_of = step.graph, step.kept, step.shown, scratch_of
@@ -106,7 +108,7 @@ class _WideConvolutionSearch:
         return is_narrowing and source.node.op is None and made not in self.shown
 
     def _takes(self, node: Node, cast: Node) -> bool:
-        """Whether `node` is a convolution with this weight, or its gradient in data, and can read float32."""
+        """True if `node` is a convolution with this weight, or its gradient in data, and can read float32."""
         named = inputs_by_name(node)
         if named.get("weight") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
             return False
@@ -120,7 +122,7 @@ class _WideConvolutionSearch:
         return node.forward is not None and self._scratch(node, node.forward, float32) is not None
 
     def widening(self) -> dict[Node, list[Node]]:
-        """Gradients in weights that are made in float32, with the casts that are for nothing then."""
+        """Gradients in weights to be computed in float32, with the casts that are then not needed."""
         found = {}
         layers = {n.forward or n for n in self.changed}
         for node in self.graph.nodes:
@@ -144,7 +146,7 @@ class _WideConvolutionSearch:
         return found
 
     def _is_less(self, node: Node, casts: Sequence[Node]) -> bool:
-        """Whether a float32 gradient takes fewer bytes, its scratch included, while it is made."""
+        """True if a float32 gradient takes fewer bytes, with its scratch, while it is computed."""
         graph = self.graph
         if any(graph.dtypes[Entry(c)] != float32 for c in casts):
             return False
@@ -157,7 +159,7 @@ class _WideConvolutionSearch:
         return wide + 2 * nbytes < narrow + nbytes
 
     def _scratch(self, node: Node, forward: Node, weight: DType | None) -> int | None:
-        """Of `node`, if weight and bias have the type `weight`, or that which they have."""
+        """Bytes of scratch of `node` if weight and bias have the type `weight`; None: the type they have."""
         graph, attrs = self.graph, node.attrs
         assert node.op is not None
         names = forward.input_names

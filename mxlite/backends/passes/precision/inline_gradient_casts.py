@@ -1,11 +1,11 @@
-"""An update widens a 16-bit gradient itself.
+"""Inlined casts of gradients: an update reads the 16-bit gradient and widens it in registers.
 
 In mixed precision a gradient of 16 bits is cast to float32 for the update of the float32 weight:
 
     product -> d_weight, 16 bits -> cast -> d_weight, 32 bits -> update
 
-Both are there while the cast runs, which for the largest weight is often the fullest moment of a step. The
-update that reads 16 bits and widens them in registers gives the same bits without the second array.
+Both are live while the cast runs, which for the largest weight is often the peak of a step. The update that
+reads 16 bits gives the same bits without the second array.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ..target import Target
     anchors=(Cast.grad_op,),
 )
 def inline_gradient_casts(step: Step, target: Target) -> Step:
-    """Updates that read gradients as they were before a widening cast. O(nodes).
+    """The step with updates that read gradients before a widening cast. O(nodes).
 
-    Casts that others read too, or that lie in the forward pass, stay.
+    A cast with other readers, or in the forward pass, stays.
     """
     graph = step.graph
     changed: dict[Node, Node] = {}

@@ -1,12 +1,12 @@
-"""A loss reads data of 16 bits itself.
+"""Inlined casts of losses: a loss reads 16-bit data and widens them in registers.
 
-In mixed precision a loss is float32, and what it reads is cast for it:
+In mixed precision a loss is float32, and its data are cast for it:
 
     product, 16 bits -> cast -> 32 bits -> SoftmaxOutput
 
-For a language model these numbers, one for each word and position, are the largest array of a step, and there
-are three of it: both sides of the cast, and probabilities. A loss that widens what it reads in registers
-gives the same bits without the array in the middle; backwards, without its gradient.
+In a language model these numbers, one for each word and position, are the largest array of a step, and there
+are three such arrays: both sides of the cast, and the probabilities. A loss that widens in registers gives
+the same bits without the array in the middle, and in the backward pass without its gradient.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _WIDE: dict[type[Op], type[Op]] = {
     cross_entropy: WideCrossEntropy,
 }
 _SOFTMAX = (softmax, softmin, log_softmax)
-"""They can be told the type of their result."""
+"""Operators with an attribute for the type of their result."""
 
 
 @graph_pass(Stage.FORWARD, anchors=(Cast,))
 def inline_loss_casts(step: Step, target: Target) -> Step:
-    """Losses and softmaxes that read what a widening cast reads. O(nodes).
+    """The step with losses and softmaxes that read the input of a widening cast. O(nodes).
 
-    Casts that others read too stay, and so do nodes whose gradients are in the graph already.
+    Casts with other readers stay, and so do nodes whose gradients are in the graph already.
     """
     graph = step.graph
     differentiated = {n.forward for n in graph.nodes if n.forward is not None}

@@ -1,9 +1,9 @@
-"""Recurrent layers in mixed precision read their parameters as they are, in float32, and not rounded.
+"""Inlined casts of recurrent layers: in mixed precision they read their float32 parameters.
 
     parameters -> cast to 16 bits -> RNN              parameters -> _rnn_wide
 
-They compute in float32 in any case, and would widen what was rounded; the gradient of parameters, which adds
-up over stretches of steps, would be there in both types.
+They compute in float32 in any case, and would widen the rounded copy; the gradient in the parameters, which
+is accumulated over stretches of time steps, would be live in both types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..target import Target
 
 @graph_pass(Stage.FORWARD, after=("keep_gates",), anchors=(RNN,))
 def inline_recurrent_casts(step: Step, target: Target) -> Step:
-    """`_rnn_wide` for every RNN whose parameters are a narrow copy. O(nodes)."""
+    """The step with `_rnn_wide` for every RNN whose parameters are a 16-bit copy. O(nodes)."""
     graph = step.graph
     found = {n: e for n in graph.nodes if n.op is RNN and (e := widest(graph, n.inputs[1])) != n.inputs[1]}
     if not found:
@@ -38,7 +38,7 @@ def inline_recurrent_casts(step: Step, target: Target) -> Step:
 
 
 def widest(graph: Graph, parameters: Entry) -> Entry:
-    """What they are a narrow copy of, if that is float32; else they themselves."""
+    """The float32 array that `parameters` are a 16-bit copy of; else `parameters`."""
     node: Node = parameters.node
     if node.op is not Cast or graph.dtypes[parameters].itemsize != 2:
         return parameters

@@ -1,4 +1,4 @@
-"""A recurrent network within a small budget computes its gates again: what `keep_gates` did is taken back."""
+"""Within a small budget, recurrent networks recompute their gates: this variant undoes `keep_gates`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..target import Target
     Stage.FORWARD_VARIANT, after=("keep_gates",), anchors=(RnnKeepingGates,), instead="gates computed again"
 )
 def forget_gates(step: Step, target: Target) -> Step:
-    """RNN in place of each `_rnn_keeping_gates`. O(nodes)."""
+    """The step with RNN in place of each `_rnn_keeping_gates`. O(nodes)."""
     forgotten = {n for n in step.operators if n.op is RnnKeepingGates}
     if not forgotten:
         return step

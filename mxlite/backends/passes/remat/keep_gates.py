@@ -1,6 +1,6 @@
-"""A recurrent network that is trained keeps its gates, and backward does not compute them again.
+"""Recurrent networks in training keep their gates, so that the backward pass does not recompute them.
 
-In mixed precision it reads its parameters as they are, see `passes/precision/inline_recurrent_casts.py`.
+In mixed precision they read float32 parameters, see `passes/precision/inline_recurrent_casts.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..target import Target
 
 @graph_pass(Stage.FORWARD, anchors=(RNN,))
 def keep_gates(step: Step, target: Target) -> Step:
-    """`_rnn_keeping_gates` for every RNN of which a kernel makes use. O(nodes)."""
+    """The step with `_rnn_keeping_gates` for every RNN that has a kernel for it. O(nodes)."""
     graph = step.graph
     if not step.train or not any(n.op is RNN for n in graph.nodes):
         return step
@@ -34,13 +34,13 @@ def keep_gates(step: Step, target: Target) -> Step:
 
 
 def _inputs(graph: Graph, node: Node) -> list[Entry]:
-    """What an RNN reads, its parameters as they are."""
+    """The inputs of an RNN, with its parameters before a narrowing cast."""
     data, parameters, *rest = node.inputs
     return [data, widest(graph, parameters), *rest]
 
 
 def _keeps(graph: Graph, node: Node, target: Target) -> bool:
-    """Whether an RNN has gates, and there is a kernel that keeps them."""
+    """True if an RNN has gates, and there is a kernel that keeps them."""
     if node.attrs.mode not in ("lstm", "gru") or not known_shape(graph.shapes[node.inputs[0]]):
         return False
     return target.has_kernel(request_of(graph, RnnKeepingGates, node.attrs, _inputs(graph, node)))

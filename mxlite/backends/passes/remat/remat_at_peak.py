@@ -1,16 +1,16 @@
-"""Where a step holds the most bytes it does not hold what can be made again in one pass over memory.
+"""Rematerialization at the peak: cheap results are not held at the step with the most live bytes.
 
     x1 -> norm, sum -> y1 -> convolution              x1 -> norm, sum -> y1 -> convolution
     x2 -> norm, y1 -> sum -> y2 -> convolution        x2 -> norm, y1 -> sum -> y2 -> convolution
     x1, x2 -> gradients of the norms                  x1, x2 -> gradients of the norms
     y2 -> gradient in the weight                      x1 -> y1, x2 -> y2 -> gradient in the weight
 
-`cheap_remat` looks at who reads an array: next to those it must be cheap. Here it must be cheap next to the
-whole step, and without it the step must hold less at its fullest moment. What is first read about then stays
-as it is, as that would save nothing.
+For `cheap_remat` a recomputation must be cheap next to the readers of the array. Here it must be cheap next
+to the whole step, and it must lower the peak. An array that is first read near the peak stays as it is, since
+its recomputation would save nothing.
 
-A plan within a budget decides by itself what runs again, and finds less to hold where it decides about all:
-what is made again here needs several arrays at once. So this is for steps without a budget.
+A planner with a budget chooses recomputations by itself, and needs fewer bytes if it chooses all of them:
+these ones need several arrays at once. So this pass is for steps without a budget.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import numpy as np
 from ....graph import Entry, Graph, Node
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Prices, Target
-from .remat_candidates import Reads, Way, ways_of, with_ways, work_of
-from .remat_rules import again
+from .remat_candidates import find_candidates, Reads, RematCandidate, with_remat, work_of
+from .remat_rules import remat_nodes
 
 STEP_FLOPS = 250
-"""Operations of the step for each byte that is moved, and each operation that is done, to make arrays again.
-A core does some 10 to 20 while it moves a byte, so that it takes a few percent of the time at most."""
+"""Least operations of the step for each byte moved and each operation done by recomputation. A core does some
+10 to 20 while it moves a byte, so that recomputation takes a few percent of the time at most."""
 
 LEAST_BYTES = 128 * 1024
-"""Of an array that is made again: the fullest moment has none of it then."""
+"""Least bytes of a recomputed array, and so the least that one of them can take from the peak."""
 
 
 def _of_a_core(step_flops: float) -> Prices:
@@ -40,39 +40,45 @@ def _of_a_core(step_flops: float) -> Prices:
 
 @graph_pass(Stage.UNBOUNDED)
 def remat_at_peak(step: Step, target: Target) -> Step:
-    """A step that holds less. O(inputs + arrays found * nodes)."""
+    """The step with a lower peak. O(inputs + candidates * nodes)."""
     reads = Reads(step)
-    ways = ways_of(step, reads, partial(again, has_kernel=target.has_kernel), LEAST_BYTES)
+    candidates = find_candidates(step, reads, partial(remat_nodes, has_kernel=target.has_kernel), LEAST_BYTES)
     prices = target.prices() or _of_a_core(STEP_FLOPS)
-    chosen = _chosen(step.graph, reads, ways, step.shown, prices) if ways else []
-    return with_ways(step, reads, ways, chosen) if chosen else step
+    chosen = _chosen(step.graph, reads, candidates, step.shown, prices) if candidates else []
+    return with_remat(step, reads, candidates, chosen) if chosen else step
 
 
 def _chosen(
-    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], shown: Set[Entry], prices: Prices
+    graph: Graph, reads: Reads, candidates: Mapping[Entry, RematCandidate], shown: Set[Entry], prices: Prices
 ) -> Sequence[Entry]:
-    """What is made again: of all that saves something what saves most for its cost, as much as is cheap."""
+    """The arrays to recompute: those that lower the peak, the most bytes for their cost first, as long as the
+    sum of the costs stays cheap.
+    """
     live = _live(graph, reads, shown)
-    price = {e: prices.again(way.cost, len(way.nodes)) for e, way in ways.items()}
-    found = sorted(ways, key=lambda e: (price[e] / graph.nbytes(e), reads.place[e.node]))
-    found = _needed(graph, reads, ways, live, found)
+    price = {e: prices.remat(candidate.cost, len(candidate.nodes)) for e, candidate in candidates.items()}
+    found = sorted(candidates, key=lambda e: (price[e] / graph.nbytes(e), reads.place[e.node]))
+    found = _needed(graph, reads, candidates, live, found)
     work = 0.0
     for node in (*reads.forward, *reads.backward):
         moved = sum(graph.nbytes(e) for e in (*node.inputs, *reads.made(node)))
         dtype = graph.dtypes[node.inputs[0]] if node.inputs else None
         work += prices.step(work_of(graph, reads, node), moved, dtype)
     count = int((np.cumsum([price[e] for e in found]) <= work).sum())
-    return found if count == len(found) else _needed(graph, reads, ways, live, found[:count])
+    return found if count == len(found) else _needed(graph, reads, candidates, live, found[:count])
 
 
 def _needed(
-    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], live: np.ndarray, found: Sequence[Entry]
+    graph: Graph,
+    reads: Reads,
+    candidates: Mapping[Entry, RematCandidate],
+    live: np.ndarray,
+    found: Sequence[Entry],
 ) -> list[Entry]:
-    """Those of `found` without which the step would hold more at its fullest; the last are left out first."""
+    """The arrays of `found` that the peak depends on; the last of `found` are dropped first."""
     live, first, several = live.copy(), dict(reads.first), frozenset(found)
     spans: dict[Entry, slice] = {}
-    for e in reversed([e for e in ways if e in several]):
-        for used in ways[e].uses:
+    for e in reversed([e for e in candidates if e in several]):
+        for used in candidates[e].uses:
             first[used] = min(first[used], first[e])
         spans[e] = slice(reads.early.get(e, reads.place[e.node]) + 1, first[e])
         live[spans[e]] -= graph.nbytes(e)
@@ -88,7 +94,7 @@ def _needed(
 
 
 def _live(graph: Graph, reads: Reads, shown: Set[Entry]) -> np.ndarray:
-    """Bytes of what nodes make that are there at each place; updates come as soon as their gradient does."""
+    """Live bytes of computed arrays at each place; an update runs as soon as its gradient is there."""
     end: dict[Entry, int] = {}
     for node, place in reads.place.items():
         if node.op is not None:
@@ -119,5 +125,5 @@ def _named(node: Node, donor: str) -> Sequence[Entry]:
 
 
 def _is_alike(graph: Graph, a: Entry, b: Entry) -> bool:
-    """Whether both have as many bytes, as far as is known."""
+    """True if both are known to have the same number of bytes."""
     return a in graph.shapes and b in graph.shapes and graph.nbytes(a) == graph.nbytes(b)

@@ -1,12 +1,12 @@
-"""How results of the forward pass can be made again in the backward pass, and the graph in which some are.
+"""Candidates for rematerialization: results of the forward pass that can be recomputed in the backward pass.
 
-An array is made where it is first read, of no more bytes than it has itself or of such as others read still:
-at no moment is more alive than if it were kept. Of a chain of cheap operators, as a transposition and a
-reshape, all are made again.
+An array is recomputed where it is first read. Its inputs either are live there anyway or have no more bytes
+than the array itself, so at no step is more live than if the array were kept. A chain of cheap operators,
+such as a transposition and a reshape, is recomputed as a whole.
 
-What is made again of forward arrays alone could be made any time. It waits for another array that its first
-reader reads, of the backward pass: an order of a plan is searched for between places that all must pass, and
-there would be none.
+A recomputation that reads only forward arrays could run at any time. It is made to wait for another input of
+its first reader, one from the backward pass: the planner searches for an order between places that every
+order passes, and without the wait there would be none.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from ...call import flops_of
 from ...rewrite import Step
 
 SCATTERED = 8
-"""How many times as long a byte takes where rows do not stay rows."""
+"""Cost of a byte, relative to a copy, if rows do not stay rows."""
 
 TILED = 2
-"""The same where channels become the last axis, or are it no more: there is code for that."""
+"""The same if channels move to the last axis or away from it: there is code for that."""
 
 _MOST = 3  # operators in a chain
 
-Again = Callable[[Graph, Node], tuple[Node, ...]]
-"""Says for a node of the forward pass the nodes, in their order, the last of which makes its first output
-again; none if there is no cheap way. They read what it reads, other outputs of it, and each other's."""
+RematRule = Callable[[Graph, Node], tuple[Node, ...]]
+"""Gives for a forward node the nodes, in their order, the last of which recomputes its first output; none if
+that is not cheap. They read inputs of the node, other outputs of it, and each other's outputs."""
 
 
-class Way(NamedTuple):
-    """`nodes` that make an array again of what is there, and of `uses`, arrays that have ways themselves.
-    `like`: the entry of the graph that what each makes is like. `cost`: bytes moved, and operations done.
+class RematCandidate(NamedTuple):
+    """`nodes` that recompute an array from live arrays and from `uses`, arrays that have candidates
+    themselves.
+
+    `like` maps the output of each node to the entry of the graph with its shape and type; `cost` is the
+    number of bytes moved plus that of operations done.
     """
 
     nodes: tuple[Node, ...]
@@ -46,7 +49,7 @@ class Way(NamedTuple):
 
 
 class Reads:
-    """Where arrays are read and written, by the places of nodes in the order of the graph."""
+    """The places, in the order of the graph's nodes, at which arrays are read and written."""
 
     def __init__(self, step: Step) -> None:
         graph = step.graph
@@ -85,45 +88,52 @@ def rerun(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 
 def is_stage(node: Node) -> bool:
-    """Whether the user marks the node as the end of a stage, which is kept."""
+    """True if the user marks the node as the end of a stage, which is kept."""
     return "__mirror_stage__" in node.annotations
 
 
 def renamed(node: Node) -> Node:
-    """`node` as one that makes something again."""
+    """`node` under the name of a recomputation."""
     return replace(node, name=f"{node.name}_remat", annotations={})
 
 
-def ways_of(step: Step, reads: Reads, again: Again, least_bytes: int) -> dict[Entry, Way]:
-    """How to make again the arrays that backward reads, of which there is a cheap way, in the graph's order.
+def find_candidates(
+    step: Step, reads: Reads, rule: RematRule, least_bytes: int
+) -> dict[Entry, RematCandidate]:
+    """Candidates for the arrays that backward reads and that are cheap to recompute, in the graph's order.
 
     Arrays of fewer than `least_bytes` stay. O(inputs).
     """
     graph, kept = step.graph, step.shown
-    ways: dict[Entry, Way] = {}
+    candidates: dict[Entry, RematCandidate] = {}
     for node in reads.forward:
         e = Entry(node)
         if e in reads.first and e not in kept and graph.nbytes(e) >= least_bytes:
-            way = _way(graph, reads, ways, kept, node, again)
-            if way is not None:
-                ways[e] = way
-    return ways
+            candidate = _candidate(graph, reads, candidates, kept, node, rule)
+            if candidate is not None:
+                candidates[e] = candidate
+    return candidates
 
 
-def _way(
-    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], kept: Set[Entry], node: Node, again: Again
-) -> Way | None:
-    """How to make `node`'s output of what is there when it is first read; None if there is no way."""
+def _candidate(
+    graph: Graph,
+    reads: Reads,
+    candidates: Mapping[Entry, RematCandidate],
+    kept: Set[Entry],
+    node: Node,
+    rule: RematRule,
+) -> RematCandidate | None:
+    """The candidate that recomputes `node`'s first output where it is first read; None if there is none."""
     at = reads.first[Entry(node)]
     parts: dict[Node, tuple[Node, ...]] = {}
     uses: dict[Entry, None] = {}
-    longer = 0  # bytes that would have to wait for that
+    longer = 0  # bytes that would be live longer for it
     left = [node]
     while left:
         part = left.pop()
         if part in parts:
             continue
-        found = parts[part] = again(graph, part)
+        found = parts[part] = rule(graph, part)
         if not found or sum(map(len, parts.values())) > _MOST:
             return None
         if part is node and found[-1].op is part.op and _is_read_besides(reads, kept, part):
@@ -134,7 +144,7 @@ def _way(
             if i.node.op is None or i in kept:
                 continue
             last = reads.last.get(i, -1)
-            if i in ways:
+            if i in candidates:
                 uses[i] = None
             elif last < 0 and i.index == 0:
                 left.append(i.node)
@@ -146,16 +156,16 @@ def _way(
     order = sorted(parts, key=reads.place.__getitem__)
     like = {Entry(n): Entry(part) for part in order for n in parts[part]}
     nodes = tuple(e.node for e in like)
-    return Way(nodes, tuple(uses), like, sum(_cost(graph, n, like) for n in nodes))
+    return RematCandidate(nodes, tuple(uses), like, sum(_cost(graph, n, like) for n in nodes))
 
 
 def _is_read_besides(reads: Reads, kept: Set[Entry], node: Node) -> bool:
-    """Whether something reads other outputs of `node` than the first afterwards."""
+    """True if backward or the user reads outputs of `node` besides the first."""
     return any(Entry(node, i) in kept or Entry(node, i) in reads.first for i in range(1, node.num_outputs))
 
 
 def _cost(graph: Graph, node: Node, like: Mapping[Entry, Entry]) -> float:
-    """Bytes that a node of a way moves, and operations that it does."""
+    """Bytes that a node of a candidate moves, plus operations that it does."""
     op, made = node.op, like[Entry(node)]
     assert op is not None
     ins = [like.get(e, e) for e in node.inputs]
@@ -172,7 +182,7 @@ def _cost(graph: Graph, node: Node, like: Mapping[Entry, Entry]) -> float:
 
 
 def work_of(graph: Graph, reads: Reads, node: Node) -> float:
-    """Operations of a node, as far as what it makes is read."""
+    """Operations of a node for those of its outputs that are read."""
     forward = node.forward or node
     assert node.op is not None
     ins = tuple(graph.shapes[e] for e in forward.inputs)
@@ -181,18 +191,20 @@ def work_of(graph: Graph, reads: Reads, node: Node) -> float:
     return flops_of(node.op, node.attrs, (ins, outs), read)
 
 
-def with_ways(step: Step, reads: Reads, ways: Mapping[Entry, Way], chosen: Collection[Entry]) -> Step:
-    """The step in which the arrays `chosen` are made again. O(inputs)."""
-    return _WaysRewrite(step, reads, {e: ways[e] for e in chosen}).result()
+def with_remat(
+    step: Step, reads: Reads, candidates: Mapping[Entry, RematCandidate], chosen: Collection[Entry]
+) -> Step:
+    """The step in which the arrays `chosen` are recomputed. O(inputs)."""
+    return _RematRewrite(step, reads, {e: candidates[e] for e in chosen}).result()
 
 
-class _WaysRewrite:
-    """The step in which what has a candidate is made again."""
+class _RematRewrite:
+    """The step in which every array with a candidate is recomputed."""
 
-    def __init__(self, step: Step, reads: Reads, ways: Mapping[Entry, Way]) -> None:
-        self.step, self.reads, self.ways = step, reads, ways
+    def __init__(self, step: Step, reads: Reads, candidates: Mapping[Entry, RematCandidate]) -> None:
+        self.step, self.reads, self.candidates = step, reads, candidates
         self.made = Rewriter(step.graph)
-        self.again: dict[Entry, Entry] = {}
+        self.remat: dict[Entry, Entry] = {}
 
     def result(self) -> Step:
         for node in self.made.walk(self.step.num_forward):
@@ -203,12 +215,12 @@ class _WaysRewrite:
         return self.step.rewritten(self.made)
 
     def _renew(self, node: Node) -> None:
-        """A node of the backward pass, and in front of it what it is the first to read."""
+        """Add a node of the backward pass, after the recomputations that it is the first to read."""
         made = self.made
         after = made.all_of([e for e in node.inputs if e.node in self.reads.backward][:1])
         self._make(node.inputs, after)
         new = made.renewed(node)
-        inputs = tuple(self.again.get(e, made.of(e)) for e in node.inputs)
+        inputs = tuple(self.remat.get(e, made.of(e)) for e in node.inputs)
         if inputs != new.inputs:
             new = replace(new, inputs=inputs)
         if new is node:
@@ -217,30 +229,30 @@ class _WaysRewrite:
             made.replace(node, new)
 
     def _make(self, entries: Iterable[Entry], after: tuple[Entry, ...]) -> None:
-        """The nodes that make those of `entries` again that are not there yet."""
+        """Add the nodes that recompute `entries`, as far as they are not there yet."""
         left = list(entries)
         while left:
             e = left[-1]
-            if e not in self.ways or e in self.again:
+            if e not in self.candidates or e in self.remat:
                 left.pop()
                 continue
-            way = self.ways[e]
-            before = [u for u in way.uses if u in self.ways and u not in self.again]
+            candidate = self.candidates[e]
+            before = [u for u in candidate.uses if u in self.candidates and u not in self.remat]
             if before:
                 left += before
                 continue
             made: dict[Entry, Entry] = {}
-            for n in way.nodes:
-                inputs = tuple(made.get(i, self.again.get(i, i)) for i in n.inputs)
+            for n in candidate.nodes:
+                inputs = tuple(made.get(i, self.remat.get(i, i)) for i in n.inputs)
                 new = replace(n, inputs=inputs, after=after)
                 self.made.order.append(new)
-                was = way.like[Entry(n)]
+                was = candidate.like[Entry(n)]
                 self._put(new, was.node)
                 made[Entry(n)] = made[was] = Entry(new)
-            self.again[e] = made[e]
+            self.remat[e] = made[e]
 
     def _put(self, node: Node, like: Node) -> None:
-        """The outputs of `node` are as those of `like`; of what nobody reads they may be unknown."""
+        """Give the outputs of `node` the shapes and types of those of `like`, as far as they are known."""
         for i in range(node.num_outputs):
             e, was = Entry(node, i), Entry(like, i)
             if was in self.made.shapes:

@@ -1,12 +1,13 @@
-"""What makes a result of the forward pass again, of what a training step has at hand behind it.
+"""Rules of rematerialization: which nodes recompute a result of the forward pass from other arrays of a step.
 
     cheap operator     x -> transposition -> y             x -> transposition -> y
     norm and sum       x, skip -> norm -> y, mean, var     x, skip, mean, var -> _norm_again -> y
     max pooling        x -> pooling -> y, index            x, index -> _chosen_pooling -> y
     both               x -> norm -> pooling -> y, index    x, index -> _chosen_pooling -> _norm_again -> y
 
-A norm does not look for its statistics twice. What pooling took is taken of the data, and normalized behind
-that: the result of the norm, several times as large, is not made.
+A recomputed norm uses the statistics that it had. Max pooling with a known index takes its elements from the
+norm's input and normalizes them afterwards: the result of the norm, several times as large, is not
+recomputed.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from ....ops.nn.pool_channels_last import ChosenPoolingChannelsLast, PoolingChan
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLine, NormActLineAttrs
 from ....ops.norm.norm_act_sum import NormActSum
-from ....ops.norm.norm_again import NormAgain
+from ....ops.norm.norm_remat import NormRemat
 from ...base import Request
 from ..entries import output, request_of
 from .remat_candidates import is_stage, renamed, rerun
 
 
-def again(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
-    """What makes the output of `node` again; see `ways.Again`.
+def remat_nodes(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
+    """The nodes that recompute the first output of `node`: a `RematRule`, once `has_kernel` is given.
 
-    `has_kernel` says for a `_norm_again` and a `_chosen_pooling_channels_last` whether the backend has one.
+    `has_kernel` says whether the backend has a kernel for a `_norm_again` or `_chosen_pooling_channels_last`.
     """
     if is_stage(node):
         return ()
@@ -47,7 +48,7 @@ def _is_norm(node: Node) -> bool:
 def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
     norm = node.inputs[0].node
     rank = len(graph.shapes[Entry(node)])
-    # Of a channel the norm makes each number alike, so that it does not matter which are taken first.
+    # The norm maps all numbers of a channel alike, so it may as well come after the pooling.
     is_alone = _is_norm(norm) and len(norm.inputs) == 5 and norm.attrs.axis % rank == rank - 1
     source = norm.inputs[0] if is_alone else node.inputs[0]
     op = ChosenPoolingChannelsLast
@@ -57,7 +58,7 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
 
 
 def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
-    """`norm` of `data`, by the statistics that it, or the node `by`, has found."""
+    """The node that applies `norm` to `data`, with the statistics that it, or the node `by`, has computed."""
     a = norm.attrs
     if norm.op is NormActSum:
         plus = "behind"
@@ -67,11 +68,11 @@ def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
     attrs.pop("add", None)
     mean, var = (output(by or norm, name) for name in ("mean", "var"))
     inputs = (data, *norm.inputs[1:3], mean, var, *norm.inputs[5:])
-    return replace(renamed(norm), op=NormAgain, attrs=NormActLineAttrs(**attrs), inputs=inputs)
+    return replace(renamed(norm), op=NormRemat, attrs=NormActLineAttrs(**attrs), inputs=inputs)
 
 
 def request_like(graph: Graph, node: Node, like: Entry) -> Request:
-    """The question for a kernel for `node`, which makes an array as `like` is."""
+    """The request for a kernel for `node`, whose output has the shape of `like`."""
     known = [like if e not in graph.shapes else e for e in node.inputs]
     assert node.op is not None
     return request_of(graph, node.op, node.attrs, known, (graph.shapes[like],))

@@ -1,17 +1,17 @@
-"""Splitting of chains: outputs that only backward reads are computed there, and the rest is kept alone.
+"""Code sinking for chains: outputs that only the backward pass reads are computed there.
 
     total, c0 -> chain -> gates, c, h                 total, c0 -> chain -> c, h
     ...                                               ...
     gates, c0, d_h -> gradient                        total, c0 -> chain -> gates
                                                       gates, c0, d_h -> gradient
 
-A plan keeps all results of a node or recomputes it. The next step of an unrolled recurrent network reads c
-and h of a cell, for which the gates would be kept at every step; and the values that cross from one step to
-the next, which a plan keeps so that others can be recomputed, would be most of all.
+A plan keeps all results of a node or recomputes the node. The next time step of an unrolled recurrent network
+reads c and h of a cell, so that the gates would be kept at every time step; and most of all values would
+cross from one time step to the next, where a plan keeps them so that others can be recomputed.
 
-So the chain is computed twice, each time in part: a step that holds less even without recomputation and
-takes longer, offered to the planner as an alternative. Both parts are of the same expression, and so the
-bits are equal.
+So the chain becomes two nodes, each of which computes a part of its outputs: a variant of the step that holds
+less even without recomputation and takes longer, which the planner is offered beside the usual one. Both
+parts are cut from the same expression, and so the bits are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from ..target import Target
 from .remat_candidates import is_stage, Reads
 
 LEAST_SHARE = 1 / 8
-"""Least share of the bytes that backward reads of the forward pass for which the other step is offered."""
+"""Least share of the forward bytes that backward reads which sinking must free for the variant to be
+offered."""
 
 
 def is_of_use(step: Step) -> bool:
@@ -46,7 +47,7 @@ def is_of_use(step: Step) -> bool:
     pays=is_of_use,
 )
 def sink_results(step: Step, target: Target) -> Step:
-    """Split chains in two. O(inputs)."""
+    """The step whose chains are sunk in part. O(inputs)."""
     reads = Reads(step)
     found = _late(reads, step.shown)
     if not found:

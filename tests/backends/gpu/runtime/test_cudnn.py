@@ -707,7 +707,7 @@ def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkey
     """It rounds in a way of its own, and results do not depend on whether there is a budget."""
     _, _, ins, outs, kinds = norm("with a sum", "float32")
     attrs = NormActLineAttrs(fix_gamma=False, axis=-1, plus="array")
-    again = Request(ops.NormAgain, attrs, ins, outs[:1], kinds[0], kinds)
+    again = Request(ops.NormRemat, attrs, ins, outs[:1], kinds[0], kinds)
     target = GPUTarget.of(table(timed))
     assert not target.has_kernel(again)
     monkeypatch.setenv("MXLITE_GPU_TUNING", "0")  # then the norm is ours

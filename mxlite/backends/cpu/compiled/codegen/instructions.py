@@ -116,8 +116,8 @@ class Instructions(Integers):
 
     @contextlib.contextmanager
     def ahead(self, write: Callable[[], object]) -> Iterator[None]:
-        """What `write` makes, without a branch, is not made again inside: so a loop that is written there
-        takes from before it what does not change in it. The rest is for `prune`.
+        """Write before a loop the instructions, without branches, that `write` writes, so that the same ones
+        in the loop are not repeated: its invariants are hoisted. The rest is left to `prune`.
         """
         self._known, self._records = {}, True
         write()
@@ -221,7 +221,7 @@ class Instructions(Integers):
     def repeat(self, condition: Value, carried: Sequence[Value]) -> Iterator[Round]:
         """While `condition` (an i1) holds, and as `again` says. `carried` are first values.
 
-        Where it never runs, `results` are the first values. Without another condition it runs once.
+        If it never runs, `results` are the first values. Without another condition it runs once.
         """
         inside, after = self._label(), self._label()
         before = self._block
@@ -253,7 +253,7 @@ class Instructions(Integers):
         return self.load_at(PTR, self.slot(slot), 8)
 
     def slot(self, slot: int) -> Value:
-        """Where slot `slot` of the arguments is."""
+        """The address of slot `slot` of the arguments."""
         return self.offset(self.arg("args"), slot, 8)
 
     def meet(self) -> None:
@@ -294,7 +294,7 @@ class Instructions(Integers):
         return self.make("getelementptr", PTR, (pointer, self.value(nbytes)), "i8")
 
     def load_at(self, type: Type, pointer: Value, align: int = 0) -> Value:
-        """What is at an address, a multiple of `align` if that is not 0."""
+        """The value at an address, which is a multiple of `align` if that is not 0."""
         return self.make("load", type, (pointer,), f", align {align}" if align else "")
 
     def store_at(self, value: Value, pointer: Value, align: int = 0, more: str = "") -> None:

@@ -108,7 +108,7 @@ class Integers:
         return self.make("select", x.type, (condition, x, y))
 
     def both(self, a: Value, b: Value) -> Value:
-        """Whether both of two conditions hold."""
+        """True if both conditions hold."""
         return self.binary("and", a, b)
 
     def negated(self, a: Value) -> Value:

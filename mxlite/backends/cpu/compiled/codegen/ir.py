@@ -53,7 +53,7 @@ FLOAT, DOUBLE, HALF = map(type_of, ("float", "double", "half"))
 
 
 class Value:
-    """What an instruction makes, or a parameter. A value is itself: no two have the same name."""
+    """The result of an instruction, or a parameter. No two values are equal or share a name."""
 
     __slots__ = ("name", "type")
 
@@ -81,7 +81,7 @@ def _constant(type: Type, name: str) -> Value:
 
 def number(type: Type, value: float) -> Value:
     """A number, in all lanes of a vector."""
-    # What is equal is spelled alike, but for the two zeros.
+    # Equal numbers are spelled alike, but for the two zeros.
     key = (type, value) if value else (type, str(value))
     if (found := _NUMBERS.get(key)) is None:
         if type.scalar == "i1":

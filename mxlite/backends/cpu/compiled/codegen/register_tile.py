@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Factors(NamedTuple):
-    """Where A and B lie: their first numbers, and bytes from one to the next row or step. The vectors of a
+    """Addresses of A and B: their first numbers, and bytes from one to the next row or step. The vectors of a
     step of B lie side by side; `masks`: the lanes of each that are there, None for all.
     """
 

@@ -186,7 +186,7 @@ _STEPS: Mapping[str, Callable[..., Value]] = {
     "min": Doubles.below,
     "pow": functions.power,  # of a >= 0, and not 0^0
 }
-"""What each step is. The larger and the smaller of a vector and a number: nan stays."""
+"""The instructions of each step. The larger and the smaller of a vector and a number: nan stays."""
 
 
 class _Routine(Function):

@@ -15,8 +15,8 @@ from .....ops.nn.normed_convolution import NormLine
 from .....ops.norm.norm import around_channels, BatchNorm
 from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import NormActLine
-from .....ops.norm.norm_again import NormAgain
 from .....ops.norm.norm_arrays import NormAddend, NormGradients, NormMoments, NormResults, NormVectors
+from .....ops.norm.norm_remat import NormRemat
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, load, parts_for, storable, threads_for, usable
@@ -317,6 +317,6 @@ ROWS = kernel_rows(
         NormActLine: forward,
         NormActLine.grad_op: backward,
         NormLine: line,
-        NormAgain: again,
+        NormRemat: again,
     },
 )

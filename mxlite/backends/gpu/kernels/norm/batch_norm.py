@@ -25,8 +25,8 @@ from .....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
 from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import is_lined
 from .....ops.norm.norm_act_sum import NormActSum
-from .....ops.norm.norm_again import NormAgain
 from .....ops.norm.norm_arrays import NormVectors
+from .....ops.norm.norm_remat import NormRemat
 from .....ops.norm.norm_statistics import NormStatistics
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, connected, Request
@@ -302,7 +302,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 0, "cuda norm again", like=r.op.forward)
 
     table: dict[type[Op], list[Any]] = {
-        NormAgain: [again], NormActSum: [forward], NormStatistics: [statistics],
+        NormRemat: [again], NormActSum: [forward], NormStatistics: [statistics],
     }  # fmt: skip
     for op in (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct):
         table[op] = [forward]

@@ -1,5 +1,4 @@
-"""Of a convolution that nobody asks a gradient in data of, behind it a norm and max pooling, backward keeps
-what pooling took.
+"""Gradients of the stem of an image network, convolution, norm and max pooling, from the pooled elements.
 
     x = convolution(data)                          x = convolution(data)
     y, mean, var = norm(x)                         mean, var = norm(x)
@@ -10,10 +9,9 @@ what pooling took.
     d_x, ... = from d_y, x, mean, var
     d_weight = from d_x, data
 
-So x is dead when forward is through its first layers, and y, d_y and d_x are not made; see
-`ops/nn/image_gradient.py`. z is cheap to make again of `chosen`, and its bits are the same: of a channel the
-norm makes each number alike, and never a larger one of a smaller one, or where gamma is below 0 the other way
-round.
+No gradient in the data of this convolution is wanted. So x is dead when the forward pass is through the stem,
+and y, d_y and d_x are not computed; see `ops/nn/image_gradient.py`. z is cheap to recompute from `chosen`,
+with the same bits: within a channel the norm is monotonic, rising or, if gamma is below 0, falling.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from ....ops.nn.pool_channels_last import ExtremePoolingChannelsLast, PoolingCha
 from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLineAttrs
-from ....ops.norm.norm_again import NormAgain
+from ....ops.norm.norm_remat import NormRemat
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import inputs_by_name, output, request_of
@@ -41,7 +39,7 @@ _STAGE = "__mirror_stage__"
 
 
 class _Found(NamedTuple):
-    """The nodes of the first layers and their gradients, those in the order in which they run."""
+    """The nodes of a stem, and their gradients in the order in which they run."""
 
     convolution: Node
     norm: Node
@@ -52,18 +50,18 @@ class _Found(NamedTuple):
 
 
 @graph_pass(Stage.STEP, after=("split_gradients",), anchors=(PoolingChannelsLast,))
-def image_gradients(step: Step, target: Target) -> Step:
-    """`_image_gradient` for the first layers of a network for images. O(nodes)."""
+def stem_gradients(step: Step, target: Target) -> Step:
+    """The step with an `_image_gradient` for each stem. O(nodes)."""
     pools = [n for n in step.forward if n.op is PoolingChannelsLast and _is_windowed_max(n.attrs)]
     if not pools or not step.has_backward:
         return step
     found = [f for pool in pools if (f := _found(step, pool)) is not None]
     found = [f for f in found if all(map(target.has_kernel, _requests(step.graph, f)))]
-    return _ImageRewrite(step, found).result() if found else step
+    return _StemRewrite(step, found).result() if found else step
 
 
 def _found(step: Step, pool: Node) -> _Found | None:
-    """What lies in front of a pooling, where nobody else reads it; None if it is something else."""
+    """The stem that ends in a pooling, if only its own nodes read its arrays; else None."""
     readers = step.readers
     norm = pool.inputs[0].node
     if not _is_plain(norm) or norm.attrs.axis % len(step.graph.shapes[Entry(norm)]) != 3:
@@ -103,7 +101,7 @@ def _is_windowed_max(a: Any) -> bool:
 
 
 def _is_plain(norm: Node) -> bool:
-    """Whether it is a norm by the batch's statistics over its last axis; with a rectifier, if not leaky."""
+    """True for a norm that uses the statistics of the batch, with at most a rectifier that is not leaky."""
     if not (is_norm(norm) or norm.op is NormAct) or norm.absent or len(norm.inputs) != 5:
         return False
     a = norm.attrs
@@ -111,7 +109,7 @@ def _is_plain(norm: Node) -> bool:
 
 
 def _requests(graph: Graph, found: _Found) -> list[Request]:
-    """The questions for kernels of what is new."""
+    """The requests for kernels of the new nodes."""
     conv, norm, pool = found[:3]
     data, weight = conv.inputs
     channel = output(norm, "mean")
@@ -130,13 +128,13 @@ def _requests(graph: Graph, found: _Found) -> list[Request]:
         ask(ImageSums, _own(conv), (Entry(conv), data, channel), (of_weight, of_weight[1:])),
         ask(NormLine, _line(norm), norm.inputs, (of_channel,) * 4),
         ask(ExtremePoolingChannelsLast, pool.attrs, (Entry(conv), channel), (graph.shapes[small],) * 2),
-        ask(NormAgain, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
+        ask(NormRemat, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
         request,
     ]
 
 
-class _ImageRewrite:
-    """The step with the first layers `found`."""
+class _StemRewrite:
+    """The step in which the stems `found` are replaced."""
 
     def __init__(self, step: Step, found: list[_Found]) -> None:
         self.step = step
@@ -156,11 +154,11 @@ class _ImageRewrite:
         return self.step.rewritten(self.made)
 
     def _is_like(self, e: Entry, like: Entry) -> None:
-        """`e`, which stands for nothing, has the shape and type of `like`."""
+        """Give `e`, which replaces no entry, the shape and type of `like`."""
         self.made.shapes[e], self.made.dtypes[e] = self.made.shapes[like], self.made.dtypes[like]
 
     def _norm(self, found: _Found) -> None:
-        """Only what the norm finds."""
+        """Add the statistics of the norm, without its result."""
         norm = found.norm
         new = Node(NormLine, _line(norm), self.made.inputs(norm), f"{norm.name}_line")
         self.made.order.append(new)
@@ -170,14 +168,14 @@ class _ImageRewrite:
                 self.made.put(output(norm, name), Entry(new, i))
 
     def _pool(self, found: _Found) -> None:
-        """What is kept, and what comes of it."""
+        """Add the pooled elements and the sums, which are kept, and the result of the stem."""
         conv, norm, pool = found[:3]
         made = self.made
         x, gamma, beta = made.inputs(norm)[:3]
         mean, var = (made.moved[output(norm, n)] for n in ("mean", "var"))
         data, weight = made.inputs(conv)
         chosen = Node(ExtremePoolingChannelsLast, pool.attrs, (x, gamma), pool.name)
-        again = Node(NormAgain, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
+        again = Node(NormRemat, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
         sums = Node(ImageSums, _own(conv), (x, data, mean), f"{conv.name}_sums")
         made.order += [chosen, again, sums]
         self._is_like(Entry(chosen), Entry(pool))
@@ -188,7 +186,7 @@ class _ImageRewrite:
         self.kept[found] = (Entry(chosen), Entry(chosen, 1), Entry(sums), Entry(sums, 1))
 
     def _gradient(self, found: _Found) -> None:
-        """The gradients, where that of the norm was."""
+        """Add the gradients, in the place of that of the norm."""
         head = inputs_by_name(found.d_pool)["d_out"]
         data = found.convolution.inputs[0]
         made = self.made
@@ -218,7 +216,7 @@ def _line(norm: Node) -> BatchNorm.Attrs:
 
 
 def _again(norm: Node) -> NormActLineAttrs:
-    """Of what makes the result of `norm` of what it has found."""
+    """The attributes of the node that recomputes the result of `norm` from its statistics."""
     a = asdict(norm.attrs)
     own = {f.name for f in fields(NormActLineAttrs)}
     return NormActLineAttrs(

@@ -23,7 +23,7 @@ from .norm_act_line import (
 )
 
 
-class NormAgain(Op):
+class NormRemat(Op):
     """The result of `_norm_act`, its variants or `_norm_act_sum`, recomputed bit for bit from its statistics.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)

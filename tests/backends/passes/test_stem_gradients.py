@@ -65,7 +65,7 @@ def trained(exe: Any, steps: int = 2) -> dict[str, np.ndarray]:
 
 def without(monkeypatch: Any) -> None:
     """Steps are combined without the pass from here on."""
-    left_out(monkeypatch, "image_gradients")
+    left_out(monkeypatch, "stem_gradients")
 
 
 @pytest.mark.parametrize("amp", [None, "bfloat16", "float16"])
