@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy
 
@@ -207,8 +207,6 @@ class Perplexity(Measured):
 class _Difference(Measured):
     """Mean over batches of a mean difference. label, pred: (N, ...); (N,) reads as (N, 1)."""
 
-    kind: ClassVar[str]  # the parameter `of` of the operation
-
     def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
         label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
         if label.shape != pred.shape:
@@ -224,15 +222,14 @@ class _Difference(Measured):
         """The batch's value."""
         raise NotImplementedError
 
-    def operation(self, label: Any, pred: Any) -> Operation | None:
-        return (MetricDifference, {"of": self.kind}) if prod(pred.shape) else None
+    def _of(self, pred: Any, kind: str) -> Operation | None:
+        """The operation for a batch that is not empty."""
+        return (MetricDifference, {"of": kind}) if prod(pred.shape) else None
 
 
 @register
 class MAE(_Difference):
     """Mean over batches of the mean absolute difference."""
-
-    kind = "absolute"
 
     def __init__(self, name: str = "mae", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
@@ -240,12 +237,13 @@ class MAE(_Difference):
     def distance(self, difference: numpy.ndarray) -> float:
         return float(numpy.abs(difference).mean())
 
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return self._of(pred, "absolute")
+
 
 @register
 class MSE(_Difference):
     """Mean over batches of the mean squared difference."""
-
-    kind = "square"
 
     def __init__(self, name: str = "mse", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
@@ -253,18 +251,22 @@ class MSE(_Difference):
     def distance(self, difference: numpy.ndarray) -> float:
         return float((difference**2.0).mean())
 
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return self._of(pred, "square")
+
 
 @register
 class RMSE(_Difference):
     """Mean over batches of the root of the mean squared difference (not the root of the mean)."""
-
-    kind = "root"
 
     def __init__(self, name: str = "rmse", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
 
     def distance(self, difference: numpy.ndarray) -> float:
         return float(numpy.sqrt((difference**2.0).mean()))
+
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return self._of(pred, "root")
 
 
 @register
