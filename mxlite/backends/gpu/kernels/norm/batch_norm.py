@@ -251,8 +251,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
         twice = ("d_out", "data", "out") if by_batch else ()
         launches = 1 if k.at_once is not None else 3 if by_batch else 2
-        name = f"cuda {_name(r.op)}"
-        return answer(r, connect, k.workspace, name, mutates=True, twice=twice, launches=launches)
+        facts = {"mutates": True, "twice": twice, "launches": launches}
+        return answer(r, connect, k.workspace, f"cuda {_name(r.op)}", **facts)
 
     def statistics(r: Request) -> ChosenKernel | None:
         k = kernels(r)
