@@ -15,9 +15,8 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType, NoAttrs
 from ...base import Request
 from ...elementwise.program import program
-from ..compiler.kinds import FLOATS
-from ..kernels.arithmetic.elementwise import KNOWN, Loop
-from ..runtime.device import Device, InOrder, Run
+from ..kernels.arithmetic.elementwise import FLOATS, KNOWN, Loop
+from ..runtime.device import Device, InOrder, nothing, Run
 
 Way = Any
 
@@ -47,6 +46,8 @@ class Apart:
 
     def connect(self, first: Any, second: Any, out: Any, work: Any, addend: Any) -> Run:
         """The calls of both launches; see Gather."""
+        if out is None or out.size == 0:
+            return nothing
         key: Any = self.device
         add = _sum(key, out.shape, out.dtype).call(addend, out, out)
         return InOrder([self.way.connect(first, second, out, work), add])

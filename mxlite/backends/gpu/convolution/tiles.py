@@ -6,8 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..compiler.kinds import wide
-from ..compiler.source import KernelSource, NAMES, shared, typedefs
+from ..compiler.source import KernelSource, NAMES, shared
 
 THREADS = 256
 MULTIPROCESSORS = 132
@@ -58,11 +57,6 @@ TENSOR = (
 )
 
 
-def blocks(elements: int) -> int:
-    """Number of blocks for a thread for each element, as far as possible."""
-    return min(-(-elements // THREADS), 16 * MULTIPROCESSORS)
-
-
 def chosen(dtype: str, rows: int, columns: int, times: int, tensor: bool = False) -> Tile:
     """The tile for `times` products of rows x columns results."""
     tiles = TENSOR if tensor else DOUBLE if dtype == "float64" else TILES
@@ -110,6 +104,11 @@ def sums(dtype: str) -> KernelSource:
     return KernelSource(_head(dtype) + "".join(text), contract=True)
 
 
+def computed(dtype: str) -> str:
+    """The accumulator type for `dtype`."""
+    return "double" if dtype == "float64" else "float"
+
+
 def _form(tile: Tile, along_k: bool, packs: str) -> str:
     """The multiplier, as a C++ type."""
     along = "true" if along_k else "false"
@@ -120,7 +119,8 @@ def _form(tile: Tile, along_k: bool, packs: str) -> str:
 
 
 def _head(dtype: str) -> str:
-    return shared("types", "index", "convolution") + typedefs(T=NAMES[dtype], C=wide(dtype))
+    types = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
+    return shared("types", "index", "convolution") + types
 
 
 def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> KernelSource:

@@ -8,6 +8,7 @@ reduces those: the order of a sum is the same on every device, wherever arrays l
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -17,10 +18,8 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ...elementwise.collapse import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
-from ..compiler.source import assembled, KernelSource, NAMES, typedefs
-from ..compiler.structure import declared
-from ..runtime.device import Device, InOrder, nothing, Run
-from .each import launch
+from ..compiler.source import KernelSource, NAMES, shared
+from ..runtime.device import Arguments, Device, InOrder, nothing, Run
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
 (
@@ -59,20 +58,30 @@ LEAST_STRETCH = 1024  # packs of a segment
 class Operand(ctypes.Structure):
     """An array: its address, and its strides along kept and reduced axes in elements."""
 
-    _fields_ = declared("fold", "Operand")
+    _fields_ = (("at", ctypes.c_void_p), ("kept", ctypes.c_int64 * 3), ("folded", ctypes.c_int64 * 3))
 
 
 class Parameters(ctypes.Structure):
     """The structure `Fold` of fold.cuh."""
 
-    _fields_ = declared("fold", "Fold", Divisor=Divisor, Operand=Operand)
+    _fields_ = (
+        *((n, Operand) for n in "xyz"),
+        ("shift", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("number", ctypes.c_double),
+        *((n, ctypes.c_uint32) for n in "outputs length stretch group".split()),
+        *((n, Divisor) for n in "kept1 kept2 folded1 folded2".split()),
+        *((n, ctypes.c_int) for n in "kind map combine finish vector simple".split()),
+    )
 
 
+@functools.lru_cache(maxsize=64)
 def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
-    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
+    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
     whole = "" if floating(dtype) else "#define WHOLE\n"
-    return assembled("types", types, whole, "math", "index", "whole", "group", "fold")
+    return KernelSource(shared("types") + types + whole + shared("math", "index", "whole", "group", "fold"))
 
 
 def width_of(dtype: DType) -> int:
@@ -207,6 +216,7 @@ class Fold:
             made.out, made.kind = device.address(part), kind(kind_of_sum)
             second = [self.second.call(part, out, work, shift=shift)]
         name = f"fold_{'lines' if self.lines else 'columns'}_{'wide' if self.pack > 1 else 'single'}"
-        grid = self.layout.grid[0], self.splits
-        first = launch(device, source(self.dtype), name, grid, self.layout.block, made)
+        grid = (self.layout.grid[0], self.splits, 1)
+        function = device.function(source(self.dtype), name)
+        first = device.launch(function, grid, self.layout.block, 0, Arguments([made]))
         return InOrder([first, *second]) if second else first

@@ -15,8 +15,7 @@ from typing import Any
 from ...elementwise.update import Form, Traced
 from ..compiler.source import KernelSource, NAMES, shared
 from ..kernels.arithmetic.elementwise import step_lines
-from .each import THREADS
-from .weights import PACK, text
+from .weights import PACK, text, THREADS
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,10 +15,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..compiler.source import KernelSource
-from ..runtime.device import Device, one_after_other, Run
-from .each import launch, THREADS
+from ..runtime.device import Arguments, Device, InOrder, nothing, Run
 
+THREADS = 256
 PACK = 4
 CHUNK = 2 * THREADS * PACK  # elements of a block, at least
 ARGUMENT_BYTES = 4096  # of a launch
@@ -113,15 +112,17 @@ def tables(weights: Sequence[Weight], capacity: int) -> list[tuple[Any, int, int
 
 
 def launches(
-    device: Device, text: KernelSource, name: str, weights: Sequence[Weight], capacity: int, *more: Any
+    device: Device, function: Any, weights: Sequence[Weight], capacity: int, more: Sequence[Any]
 ) -> Run:
     """A launch of the kernel on all weights: its arguments are the table, the weights in it, and `more`."""
     runs = [
-        launch(device, text, name, blocks, THREADS, table, count, *more)
+        device.launch(
+            function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([table, ctypes.c_int(count), *more])
+        )
         for table, count, blocks in tables(weights, capacity)
         if blocks
     ]
-    return one_after_other(runs)
+    return nothing if not runs else runs[0] if len(runs) == 1 else InOrder(runs)
 
 
 def is_packed(addresses: Sequence[int], sizes: Sequence[int]) -> bool:

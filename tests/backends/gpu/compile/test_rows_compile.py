@@ -48,8 +48,8 @@ def test_texts_compile_and_spill_nothing(architecture, text):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_samplers_compile(architecture):
     """Long functions of double precision, called once for each element that is drawn."""
-    assert compiled(distributions.SOURCE, architecture)
-    assert compiled(densities.SOURCE, architecture)
+    assert compiled(distributions.source(), architecture)
+    assert compiled(densities.source(), architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

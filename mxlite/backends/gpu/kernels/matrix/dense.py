@@ -12,8 +12,7 @@ from ....base import ChosenKernel, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
 from ....fused.dense_activation import DenseActivation, DenseSlope
 from ...matrix import column_sum
-from ...matrix.products import products, Side, Term
-from ...rows import gradient_of
+from ...matrix.products import gradient_of, products, Side, Term
 from ...runtime.device import Device, Run
 
 

@@ -16,8 +16,7 @@ from .....ops.nn.interleaved import (
     ContribInterleavedMatmulSelfattValatt,
 )
 from ....base import ChosenKernel, Request
-from ...matrix.products import products, Side, Term
-from ...rows import gradient_of
+from ...matrix.products import gradient_of, products, Side, Term
 from ...runtime.device import Device
 
 

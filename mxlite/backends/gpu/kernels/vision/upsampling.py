@@ -11,10 +11,10 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.nn.deconv import Deconvolution
 from .....ops.vision.upsampling import as_deconvolution, UpSampling
-from ....base import ChosenKernel, Request
-from ...compiler.structure import declared
+from ....base import ChosenKernel, connected, Request
+from ...compiler.kinds import floating
 from ...handwritten.each import each, typed
-from ...rows import answer, are_alike, gradient_of
+from ...handwritten.layout import MOST
 from ...runtime.device import Device, InOrder, Run
 from ..nn.convolution import rows as convolutions
 
@@ -24,7 +24,11 @@ MOST_IMAGES = 8
 class _Images(ctypes.Structure):
     """The structure Images of images.cuh."""
 
-    _fields_ = declared("images", "Images")
+    _fields_ = (
+        ("at", ctypes.c_void_p * MOST_IMAGES),
+        *((n, ctypes.c_int * MOST_IMAGES) for n in ("rows", "columns")),
+        ("count", ctypes.c_int),
+    )
 
     def __init__(self, device: Device, images: Sequence[Any], size: Sequence[int]) -> None:
         super().__init__(count=len(images))
@@ -36,9 +40,12 @@ class _Images(ctypes.Structure):
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
     convolution = convolutions(device)
+    gradient = Deconvolution.grad_op
+    assert UpSampling.grad_op is not None and gradient is not None
 
     def fits(r: Request) -> bool:
-        return are_alike(r) and len(r.inputs) <= MOST_IMAGES
+        small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs)) and len(r.inputs) <= MOST_IMAGES
+        return small and floating(*r.dtypes) and len(set(r.dtypes)) == 1
 
     def bilinear(r: Request, op: type[Op]) -> ChosenKernel | None:
         """The kernel of the equivalent convolution: data and weight have the same names there."""
@@ -54,13 +61,15 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             if inner is None:
                 return None
 
-            def convolve(a: Any, *args: Any, out: Any, work: Any) -> Run:
-                return inner.link(inner.run, device.xp, as_deconvolution(a), *args, out=out, work=work)
+            def convolve(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
+                return inner.link(inner.run, xp, as_deconvolution(a), *args, out=out, work=work)
 
-            return answer(r, convolve, inner.workspace, inner.name)
+            return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
         text = typed(str(r.dtype), "images")
 
-        def connect(a: Any, *args: Any, out: Any, work: Any) -> Run:
+        def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
+            if out is None or not out.size:
+                return InOrder([])
             h, w = out.shape[2:]
             parts = [args] if a.multi_input_mode == "sum" else [(x,) for x in args]
             runs, start = [], 0
@@ -74,27 +83,27 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 start += plane
             return InOrder(runs)
 
-        return answer(r, connect, 0, "cuda upsampling")
+        return connected(connect, 0, "cuda upsampling", like=r.op.forward)
 
     def backward(r: Request) -> ChosenKernel | None:
         if not fits(r):
             return None
         if r.attrs.sample_type == "bilinear":
-            inner = bilinear(r, gradient_of(Deconvolution))
+            inner = bilinear(r, gradient)
             if inner is None:
                 return None
 
-            def convolve(a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
+            def convolve(
+                xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any
+            ) -> Run:
                 made = dict(zip(("d_data", "d_weight"), d_args))
                 arrays = d_out, *args
-                return inner.link(
-                    inner.run, device.xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work
-                )
+                return inner.link(inner.run, xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work)
 
-            return answer(r, convolve, inner.workspace, inner.name)
+            return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
         text = typed(str(r.dtype), "images")
 
-        def connect(a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
+        def connect(xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
             runs, start = [], 0
             total, whole = a.multi_input_mode == "sum", prod(shapes[1][0][1:])
             height, width = shapes[1][0][2:]
@@ -106,6 +115,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 start += 0 if total else c * height * width
             return InOrder(runs)
 
-        return answer(r, connect, 0, "cuda upsampling gradient")
+        return connected(connect, 0, "cuda upsampling gradient", like=r.op.forward)
 
-    return {UpSampling: [forward], gradient_of(UpSampling): [backward]}
+    return {UpSampling: [forward], UpSampling.grad_op: [backward]}
