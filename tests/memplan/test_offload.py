@@ -298,9 +298,9 @@ def test_the_summary_names_host_memory_where_it_may_be_used():
 
 def test_a_file_of_version_1_is_refused_by_its_number():
     text = make_plan(residual(3, 1)).to_json()
-    old = text.replace('"mxlite_memory_plan": 8', '"mxlite_memory_plan": 1')
+    old = text.replace('"mxlite_memory_plan": 9', '"mxlite_memory_plan": 1')
     assert old != text
-    with pytest.raises(FormatError, match="version 8; its version is '1'"):
+    with pytest.raises(FormatError, match="version 9; its version is '1'"):
         MemoryPlan.from_json(old)
 
 

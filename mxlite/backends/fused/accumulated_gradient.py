@@ -4,8 +4,8 @@
     d_weight = of a product, from d_out and data       out = addend + d_weight
 
 A kernel adds as it writes: the separate gradient is never stored, and if the kernel allows it `out`
-overwrites `addend`. The pass `passes/fusion/accumulate_gradients.py` inserts the operator into a step; no
-user and no file ever sees it.
+overwrites `addend`. The pass `passes/fusion/accumulate_gradients.py` inserts the operator into a step; only
+plans and profiles show it.
 """
 
 from __future__ import annotations

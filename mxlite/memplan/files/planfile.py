@@ -27,9 +27,9 @@ from ..remat.schedule import FETCH, RUN, Schedule
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
-VERSION = 8  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
+VERSION = 9  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
 # time of a call in a step beside those in and out of the cache, 6 no proof of what inference needs, 7 sums
-# that were rounded as some versions of Python do
+# that were rounded as some versions of Python do, 8 other names of the operators that passes insert
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
 _APART = ("schedule", "liveness", "offsets", "host_ranges", "steps", "forms", "whole")
 """Fields of a plan, its problem and its tasks that are written in a form of their own, or not at all."""
