@@ -382,7 +382,7 @@ def test_a_plan_survives_json():
         lambda text: text[: len(text) // 2],
         lambda text: "[]",
         lambda text: "[" * 100_000,
-        lambda text: text.replace('"mxlite_memory_plan": 8', '"mxlite_memory_plan": 99'),
+        lambda text: text.replace('"mxlite_memory_plan": 9', '"mxlite_memory_plan": 99'),
         lambda text: text.replace('"num_forward": ', '"num_forward": 9'),
         lambda text: text.replace('"value_of": [', '"value_of": [99999, '),
         lambda text: text.replace('"buffers": [[0,', '"buffers": [[-64,'),

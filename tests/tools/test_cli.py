@@ -702,7 +702,7 @@ def test_files_that_are_too_large_are_refused_unread(ask, tmp_path, name):
         assert "has 3221225472 bytes" in refused(ask("plan", path))
         assert "has 3221225472 bytes" in refused(ask("diff", path, path))
         with open(path, "r+b") as file:
-            file.write(b'{"mxlite_memory_plan": 8, ')
+            file.write(b'{"mxlite_memory_plan": 9, ')
         if not name.endswith("onnx"):
             assert "a plan has at most" in refused(ask("diff", path, path))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
