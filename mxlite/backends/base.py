@@ -59,8 +59,8 @@ class TileView:
 
     `strides`: by name, the elements between neighbours along each axis of arrays that are not contiguous.
     `adds`: outputs to whose old content the call adds. `dtypes`: by name, those of sums that are wider than
-    the inputs. `work`: multiplications of all tiles together. `any_width`: products of few columns run on the
-    same kernels as others.
+    the inputs. `work`: multiplications of all tiles together, 0 for arrays of its own. `any_width`: products
+    of few columns run on the same kernels as others.
     """
 
     strides: tuple[tuple[str, Shape], ...] = ()
@@ -93,7 +93,7 @@ class Request:
     dtypes: tuple[DType, ...]
     used: frozenset[str] | None = None
     train: bool = True
-    tile: TileView | None = None
+    tile: TileView = TileView()
 
     def is_used(self, name: str) -> bool:
         """True if this call has an input or output of that name."""
@@ -103,20 +103,15 @@ class Request:
 
     def strides(self, name: str) -> Shape | None:
         """The strides of an array that is not contiguous; None for one that is."""
-        return None if self.tile is None else dict(self.tile.strides).get(name)
+        return dict(self.tile.strides).get(name)
 
     def adds(self, name: str) -> float:
         """The factor of an output's old content: 1 if the call adds to it, else 0."""
-        return float(self.tile is not None and name in self.tile.adds)
+        return float(name in self.tile.adds)
 
     def made(self, name: str) -> DType:
         """The type of an output of a product: wider than the inputs if it is a sum over tiles."""
-        return self.dtype if self.tile is None else dict(self.tile.dtypes).get(name, self.dtype)
-
-    @property
-    def work(self) -> int:
-        """Multiplications of all tiles; 0 for a call on whole arrays."""
-        return 0 if self.tile is None else self.tile.work
+        return dict(self.tile.dtypes).get(name, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -190,7 +185,7 @@ def tuned(kernels: Mapping[type[Op], Sequence[Row]], request: Request) -> Chosen
     rows = kernels.get(request.op, ())
     if rows and all(prod(s) <= MOST_ELEMENTS for s in (*request.inputs, *request.outputs)):
         for row in rows:
-            if request.tile is not None and request.tile.is_special and not getattr(row, "tiles", False):
+            if request.tile.is_special and not getattr(row, "tiles", False):
                 continue
             found = row(request)
             if found is not None:

@@ -61,3 +61,9 @@ class _Unmade:
     def __get__(self, instance: Any, owner: type) -> Any:
         self._make()
         return owner.__dataclass_fields__  # type: ignore[attr-defined]
+
+
+def named_tuple(found: Any) -> Any:
+    """`found` if it is a class made by NamedTuple, else None."""
+    is_class = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
+    return found if is_class else None

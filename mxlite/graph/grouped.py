@@ -25,6 +25,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..core.errors import ArgumentError, DefinitionError
+from ..core.record import named_tuple
 
 
 class Grouped:
@@ -96,9 +97,7 @@ def _group(kernel: FunctionType, parameter: inspect.Parameter) -> Any:
     found = parameter.annotation
     if isinstance(found, str):  # with `from __future__ import annotations`
         found = kernel.__globals__.get(found)
-    return (
-        found if isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields") else None
-    )
+    return named_tuple(found)
 
 
 _read: weakref.WeakKeyDictionary[CodeType, _Parameters] = weakref.WeakKeyDictionary()

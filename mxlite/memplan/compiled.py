@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ..core.machine_code import native
+from ..core.record import named_tuple
 
 Ints = MutableSequence[int]
 
@@ -141,10 +142,7 @@ def _parameters(function: Callable[..., int]) -> list[tuple[str, Any]]:
 
 def _record(function: Callable[..., int], kind: str) -> Any:
     """The record class that is called `kind` in the file of `function`, or None."""
-    found = function.__globals__.get(kind)
-    return (
-        found if isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields") else None
-    )
+    return named_tuple(function.__globals__.get(kind))
 
 
 def _names(parameter: str, record: Any) -> list[str]:

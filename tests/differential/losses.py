@@ -61,7 +61,7 @@ def _made(d: Draft) -> Value:
 
 
 def _cross_entropy(d: Draft) -> Value:
-    """A classifier and its cross-entropy, as bands take it."""
+    """A classifier and its cross-entropy, as chunks take it."""
     x = d.pick(lambda s: len(s) >= 2)
     flatten = d.chance(0.5)
     if not flatten and len(d.shape(x)) > 2:

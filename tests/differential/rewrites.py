@@ -17,7 +17,7 @@ from mxlite.backends.rewrite import observed, Rewrite
 from mxlite.executor.plan.lower import rewrites
 
 _LIMITS: dict[str, dict[str, Any]] = {
-    "passes.tiling.sample_tiles": dict(LEAST_BYTES=512, BAND_BYTES=256, PRODUCT_ROWS=2),
+    "passes.tiling.sample_tiles": dict(LEAST_BYTES=512),
     "passes.tiling.inline_weight_casts": dict(LEAST_BYTES=64),
     "passes.tiling.inline_batch_casts": dict(LEAST_BYTES=64, LEAST_SAMPLES=4),
     "passes.fusion.pooled_convolutions": dict(LEAST_BYTES=400),
@@ -41,10 +41,13 @@ _LIMITS: dict[str, dict[str, Any]] = {
         DEEP_UPDATE_BYTES=512,
         FEWEST_UPDATES=1,
         FILTER_BYTES=64,
+        SAMPLES_BYTES=256,
+        SCORE_BYTES=1,
+        LEAST_SCORE_ROWS=4,
+        PRODUCT_ROWS=2,
         FILTER_BYTES_OF_THREAD=64,
         FILTERS=4,
     ),
-    "fused.dense_cross_entropy": dict(BAND_BYTES=1, LEAST_ROWS=4),
     "passes.tiling.activation_prologue": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),
     "cpu.kernels.generated.elementwise": dict(LEAST=16, LEAST_SIMPLE=64),
     "cpu.convolution.direct": dict(LEAST_NARROWED=1024, NARROWED=512),

@@ -72,8 +72,8 @@ def products(
     for term in terms:
         if not r.is_used(term.out):
             continue
-        kinds, any_width = (r.dtype, r.dtype, r.made(term.out)), r.tile is not None and r.tile.any_width
-        found = product_of(r.dtype, term, r.work, kinds, any_width)
+        kinds = r.dtype, r.dtype, r.made(term.out)
+        found = product_of(r.dtype, term, r.tile.work, kinds, r.tile.any_width)
         if found is None:
             return None
         made.append((term, found))

@@ -1,11 +1,11 @@
-"""Chunked linear cross-entropy: a classifier and its loss as one operator, a band of rows at a time.
+"""Chunked linear cross-entropy: a classifier and its loss as one operator, a chunk of rows at a time.
 
 A language model has a score for each word of its vocabulary at each position. As a whole these scores are
 often the largest array of a step, and in backward there is a gradient as large. A loss that is a sum over
-rows needs neither: once a band of scores is there, its loss is known and so is its gradient, and both
-products that read the gradient can be computed before the next band:
+rows needs neither: once a chunk of scores is there, its loss is known and so is its gradient, and both
+products that read the gradient can be computed before the next chunk:
 
-    for rows [a, b)    scores = data[a:b] @ weight.T + bias      a band, in the same bytes each time
+    for rows [a, b)    scores = data[a:b] @ weight.T + bias      a chunk, in the same bytes each time
                        loss += cross entropy of scores
                        scores = d_out * (softmax(scores) - one at each label)
                        d_weight += scores.T @ data[a:b]     d_bias += sum of their rows
@@ -15,7 +15,7 @@ No product is computed twice. The factor of the loss's gradient, d_out, has to b
 if the loss is an output of the network.
 
 In 16 bits scores and their gradient are rounded once, as they are as a whole; the loss and sums over
-bands are float32.
+chunks are float32.
 
 The pass `passes/tiling/chunked_cross_entropy.py` inserts the operator into a step; no user and no file ever
 sees it.
@@ -35,17 +35,9 @@ from ...graph.opdef import DType, Op, Shapes
 from ...ops.linalg.product import product, product_bytes
 from ...ops.loss.cross_entropy import softmax_cross_entropy
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
+from .tile_sizes import score_tiles
 
-BAND_BYTES = 5 * 1024 * 1024
-"""Bytes of scores at a time, about: they stay in the last-level cache between the product that writes them
-and those that read them."""
-
-LEAST_ROWS = 128
-"""Least rows of a band. Products of fewer rows take longer: each reads the weight and its gradient."""
-
-_MULTIPLE = 16  # rows: whole vectors, whether or not a kernel transposes the product
-
-_STRIP = 512  # rows of the weight's gradient that the reference adds a band's part to at a time
+_STRIP = 512  # rows of the weight's gradient that the reference adds a chunk's part to at a time
 
 _byte = np.dtype("uint8")
 _double = np.dtype("float64")
@@ -122,14 +114,14 @@ class DenseCrossEntropy(Op):
         scratch = carve(work, pieces)
         if d_weight is not None:
             d_weight.fill(0)
-        run_bands(xp, data, weight, bias, label, d_out, (out, d_data, d_weight, d_bias), scratch)
+        run_chunks(xp, data, weight, bias, label, d_out, (out, d_data, d_weight, d_bias), scratch)
 
 
-def run_bands(
+def run_chunks(
     xp: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, scratch: Any,
     factor: float = 1.0,
 ) -> None:  # fmt: skip
-    """All bands, by the reference. outs: as in `_dense_cross_entropy`; the weight gradient, times
+    """All chunks, by the reference. outs: as in `_dense_cross_entropy`; the weight gradient, times
     `factor`, is accumulated. scratch: arrays of `reference_pieces`.
     """
     out, d_data, d_weight, d_bias = outs
@@ -167,28 +159,20 @@ def run_bands(
         xp.copyto(out, total, casting="unsafe")
 
 
-def band_rows(rows: int, classes: int, dtype: DType) -> int:
-    """Rows of a band, except the last one: bands are about equal, and have about the wanted size."""
-    target = max(LEAST_ROWS, BAND_BYTES // (classes * dtype.itemsize))
-    bands = max(1, -(-rows // target))
-    even = -(-rows // bands)
-    return min(rows, -(-even // _MULTIPLE) * _MULTIPLE)
-
-
 def reference_pieces(inputs: Shapes, dtype: DType, gradients: bool) -> list[Piece]:
-    """Scratch: a band of scores, losses and their partial sum, partial gradients, scratch of the loss.
+    """Scratch: a chunk of scores, losses and their partial sum, partial gradients, scratch of the loss.
 
     inputs: shapes of data and weight, first.
     """
     rows, (classes, width) = inputs[0][0], inputs[1]
-    band = (band_rows(rows, classes, dtype), classes)
+    chunk = (score_tiles(rows, classes, dtype).each, classes)
     ask = softmax_cross_entropy.workspace, softmax_cross_entropy.backward_workspace
-    own = (f(NoAttrs(), (band, band[:1]), ((1,),), dtype) for f in ask)
-    sizes = (band[0], width, classes), (min(classes, _STRIP), band[0], width), (*band, width)
+    own = (f(NoAttrs(), (chunk, chunk[:1]), ((1,),), dtype) for f in ask)
+    sizes = (chunk[0], width, classes), (min(classes, _STRIP), chunk[0], width), (*chunk, width)
     nbytes = max(*own, *(product_bytes(*size, dtype) for size in sizes))
     wide = accumulator(dtype)
     return [
-        (band, dtype),
+        (chunk, dtype),
         ((1,), _double),
         ((1,), _double),
         ((min(classes, _STRIP) if gradients else 0, width), wide),

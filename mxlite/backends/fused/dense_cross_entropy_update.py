@@ -1,8 +1,9 @@
 """Operator of a classifier, its cross-entropy, and its weight's update, without a whole gradient.
 
-See `dense_cross_entropy.py`. The weight gradient is a sum over bands of rows, so it cannot be computed a part
-of the weight at a time as in `passes/tiling/dense_updates.py`. But momentum accumulates gradients as well,
-and each band's term may be added right there. The weight stays unchanged until the last band has read it:
+See `dense_cross_entropy.py`. The weight gradient is a sum over chunks of rows, so it cannot be computed a
+part of the weight at a time as in `passes/tiling/dense_updates.py`. But momentum accumulates gradients as
+well, and each chunk's term may be added right there. The weight stays unchanged until the last chunk has read
+it:
 
     momentum *= its factor
     for rows [a, b)    scores = ...                                     as there
@@ -23,7 +24,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.optim.update import Rates, rest_of
 from ...ops.scratch import accumulator, carve, scratch_bytes
-from .dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs, reference_pieces, run_bands
+from .dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs, reference_pieces, run_chunks
 from .tile_program import cast_bytes
 
 
@@ -113,7 +114,7 @@ class DenseCrossEntropyUpdate(Op):
         scratch = carve(work, reference_pieces((data.shape, weight.shape), data.dtype, True))
         xp.multiply(state, keeps, out=state)
         factor = weight.dtype.type(rates.lr * grows)
-        run_bands(xp, data, weight, bias, label, d_out, (out, d_data, state, d_bias), scratch, factor)
+        run_chunks(xp, data, weight, bias, label, d_out, (out, d_data, state, d_bias), scratch, factor)
         rest_of(a.op.step_of, xp, a.attrs, rates, weight, state, work)
 
 

@@ -50,7 +50,9 @@ class TileBuilder:
 
         `reads` and `makes` are its arrays by name, `level` the number of loops around it, all unless given.
         The shapes of the forward call follow: an array has that of its gradient; `absent` are others that the
-        forward call has. A result may be that of an earlier call outside its loops, to which it adds.
+        forward call has. A result may be that of an earlier call outside its loops, to which it adds. What is
+        whole in a loop that slices an input is added up over the tiles: it must be a sum over that axis, and
+        a bias, which is none, is left to an earlier call.
         """
         results = {}
         for name, array in makes.items():

@@ -29,18 +29,14 @@ Choose = Callable[[Request], "ChosenKernel | None"]
 
 def reference_kernels(request: Request) -> ChosenKernel | None:
     """The reference for every call: it takes neither views nor accumulates."""
-    return None if _is_special(request) else _reference(request)
+    return None if request.tile.is_special else _reference(request)
 
 
 def tuned_kernels(backend: Backend, request: Request) -> ChosenKernel | None:
     """The backend's kernel for a call."""
-    if _is_special(request):
+    if request.tile.is_special:
         return backend.tuned(request)
     return _safe(backend.kernel(request), request)
-
-
-def _is_special(request: Request) -> bool:
-    return request.tile is not None and request.tile.is_special
 
 
 def _reference(request: Request) -> ChosenKernel:
@@ -80,9 +76,8 @@ class TileKernel:
         return self.chosen.workspace if "work" in self.chosen.signature.services else 0
 
 
-_Key = tuple[
-    int, tuple[int, ...], frozenset[str]
-]  # number of the call, lengths of its tile, outputs it adds to
+_Key = tuple[int, tuple[int, ...], frozenset[str]]
+"""The number of a call, the lengths of its tile, and the outputs that it adds to."""
 
 
 class TileProgram:
@@ -97,7 +92,10 @@ class TileProgram:
         ]
         for i in self.inner:
             levels = {c.level for c in a.calls if i in (*c.inputs, *c.outputs)}
-            assert all(x is None for x in a.arrays[i].axes[min(levels, default=0) :]) or len(levels) == 1, i
+            inside = a.arrays[i].axes[min(levels, default=0) :]
+            assert len(levels) == 1 or not any(x is not None for x in inside), (
+                f"array {i} lies in scratch outside a loop that slices it: {a.arrays[i]}"
+            )
         self.kernels: dict[_Key, TileKernel] = {
             (n, lengths, adds): self._kernel(call, lengths, adds, choose)
             for n, call in enumerate(a.calls)
@@ -371,13 +369,18 @@ def _sizes(a: TileAttrs, level: int) -> Iterator[tuple[int, ...]]:
             yield (*outer, length)
 
 
+def cut(shape: Shape, axes: Sequence[int | None], lengths: Sequence[int]) -> Shape:
+    """`shape` in a tile of these lengths, one for each loop around it."""
+    found = list(shape)
+    for axis, length in zip(axes, lengths):
+        if axis is not None:
+            found[axis] = length
+    return tuple(found)
+
+
 def _tile_shape(array: TileArray, lengths: Sequence[int]) -> Shape:
     """The shape of an array in a tile of these lengths."""
-    shape = list(array.shape)
-    for axis, length in zip(array.axes, lengths):
-        if axis is not None:
-            shape[axis] = length
-    return tuple(shape)
+    return cut(array.shape, array.axes, lengths)
 
 
 def _strides(array: TileArray) -> Shape:
@@ -388,11 +391,11 @@ def _strides(array: TileArray) -> Shape:
 
 def _is_dense(array: TileArray, lengths: Sequence[int], level: int) -> bool:
     """True if a tile of an array is contiguous."""
-    cut = _tile_shape(array, lengths[:level])
-    there = [i for i, n in enumerate(cut) if n > 1]
+    shape = _tile_shape(array, lengths[:level])
+    there = [i for i, n in enumerate(shape) if n > 1]
     strides, expected = _strides(array), 1
     for i in reversed(there):
         if strides[i] != expected:
             return False
-        expected *= cut[i]
+        expected *= shape[i]
     return True

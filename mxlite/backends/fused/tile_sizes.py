@@ -36,8 +36,17 @@ NARROW_FORWARD_BLOCK, NARROW_BACKWARD_BLOCK = (256, None), (256, 256)
 """The same in 16 bits, where kernels of small blocks are as fast as those of large ones; None: all columns,
 as every number is rounded once."""
 
+SAMPLES_BYTES, PRODUCT_ROWS = 128 * 1024, 256
+"""Bytes of an array between operators that work sample by sample, about: less is not worth a call. Least rows
+of a product among them: for each tile its weight is copied once more."""
+
 BLOCK_COLUMNS = 256
 """Columns of a block are a multiple: products over columns that are none are slower."""
+
+SCORE_BYTES, LEAST_SCORE_ROWS = 5 * 1024 * 1024, 128
+"""Bytes of a classifier's scores at a time, about: they stay in the last-level cache between the product that
+writes them and those that read them. Least rows of them: products of fewer rows take longer, as each reads
+the weight and its gradient."""
 
 MULTIPLE = 16
 """Rows of a tile are a multiple: whole vectors, whether or not a kernel transposes a product."""
@@ -67,6 +76,12 @@ def update_tiles(rows: int, columns: int, depth: int, dtype: DType) -> TileLoop:
     return even_tiles(rows, tiles, "row")
 
 
+def score_tiles(rows: int, classes: int, dtype: DType) -> TileLoop:
+    """Tiles of the rows of a classifier's scores."""
+    target = max(LEAST_SCORE_ROWS, SCORE_BYTES // (classes * dtype.itemsize))
+    return even_tiles(rows, -(-rows // target), "row")
+
+
 def filter_tiles(weight: Shape, threads: int) -> TileLoop | None:
     """Tiles of a convolution's weight, all of one size; None if there are no two."""
     each = 4 * prod(weight[1:])
@@ -75,6 +90,16 @@ def filter_tiles(weight: Shape, threads: int) -> TileLoop | None:
         weight[0], 0, "filter", sizes, -(-FILTER_BYTES // each), -(-FILTER_BYTES_OF_THREAD // each)
     )
     return loop.fitted(threads) if sizes and sizes[-1] >= loop.wanted(threads) else None
+
+
+def samples_of_tile(count: int, nbytes: int, rows: int | None) -> int:
+    """Samples of a tile out of `count`, where the largest array between two operators has `nbytes`, and a
+    product has so many `rows` of each sample; None without one.
+    """
+    each = max(1, round(count * SAMPLES_BYTES / nbytes))
+    if rows is not None:
+        each = max(each, -(-PRODUCT_ROWS // max(1, rows)))
+    return min(count, each)
 
 
 def block_tiles(count: int, wanted: int | None, multiple: int, unit: str) -> TileLoop:

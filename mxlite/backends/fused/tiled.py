@@ -28,7 +28,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
 from ..call import flops_of, in_turn
 from .elementwise import FusedAttrs
-from .tile_program import donors, reference_kernels, TileProgram, tuned_kernels
+from .tile_program import cut, donors, reference_kernels, TileProgram, tuned_kernels
 
 Axes = tuple[int | None, ...]
 """For each loop of a region, outermost first, the axis along which an array is sliced; None: it is whole."""
@@ -83,7 +83,8 @@ class TileLoop:
 
 @dataclass(frozen=True)
 class TileArray:
-    """An array of a region. `sums`: True if each tile computes a part of it, and all are added up at the end.
+    """An array of a region. `sums`: True if each tile computes a part of it, and all are added up at the end,
+    which rounds less than one addition after the other where there are many tiles.
 
     `shape` is the one that calls see; `given` that of the graph's array if it is another. `strides`: elements
     between neighbours along each axis, of an array that is itself a part of another.
@@ -133,7 +134,7 @@ class TileCall:
     def of(self, lengths: Sequence[int]) -> tuple[Shapes, Shapes]:
         """`shapes` on a tile of these lengths, one for each loop around the call."""
         ins, outs = (
-            tuple(_cut(s, axes, lengths) for s, axes in zip(shapes, of_all))
+            tuple(cut(s, axes, lengths) for s, axes in zip(shapes, of_all))
             for shapes, of_all in zip(self.shapes, self.axes)
         )
         return ins, outs
@@ -154,15 +155,6 @@ class TileCall:
     def flops(self) -> float:
         """Operations of all its calls."""
         return flops_of(self.op, self.attrs, self.shapes, self.wanted)
-
-
-def _cut(shape: Shape, axes: Axes, lengths: Sequence[int]) -> Shape:
-    """`shape` on a tile of these lengths."""
-    found = list(shape)
-    for axis, length in zip(axes, lengths):
-        if axis is not None:
-            found[axis] = length
-    return tuple(found)
 
 
 @dataclass(frozen=True)

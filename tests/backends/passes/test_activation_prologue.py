@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDN
 
 rule = import_module("mxlite.backends.passes.tiling.activation_prologue")
 ROWS, WIDTH, HIDDEN = 259, 24, 540
-"""The hidden array is just large enough, and its columns are no whole bands."""
+"""The hidden array is just large enough, and its columns are no whole tiles."""
 
 FUNCTIONS = {
     "gelu": lambda x: mx.sym.gelu(x, name="act"),

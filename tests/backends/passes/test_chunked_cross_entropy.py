@@ -1,4 +1,4 @@
-"""A classifier with its cross-entropy in bands of rows: the numbers of both apart, without all scores."""
+"""A classifier with its cross-entropy in chunks of rows: the numbers of both apart, without all scores."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from mxlite.backends.cpu import passes, products
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.fused import dense_cross_entropy
-from mxlite.backends.fused.dense_cross_entropy import band_rows, DenseCrossEntropy, DenseLossAttrs
+from mxlite.backends.fused import tile_sizes
+from mxlite.backends.fused.dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs
+from mxlite.backends.fused.tile_sizes import score_tiles
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.memplan import check
 from mxlite.ops.elementwise.unary import Copy
@@ -22,15 +23,15 @@ from tests.backends.cpu.fast_kernels import KINDS, only
 from tests.backends.passes.pass_lists import alone, as_pass, left_out
 
 ROWS, WIDTH, CLASSES = 182, 24, 40
-BAND = 16
+CHUNK = 16
 NAMES = ("out", "d_data", "d_weight", "d_bias")
 
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    """Bands of 16 rows."""
-    monkeypatch.setattr(dense_cross_entropy, "BAND_BYTES", 1)
-    monkeypatch.setattr(dense_cross_entropy, "LEAST_ROWS", BAND)
+    """Chunks of 16 rows."""
+    monkeypatch.setattr(tile_sizes, "SCORE_BYTES", 1)
+    monkeypatch.setattr(tile_sizes, "LEAST_SCORE_ROWS", CHUNK)
 
 
 # -- the operator -----------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ def test_a_call_makes_what_both_operators_make(kinds, label, no_bias):
 @pytest.mark.parametrize("kinds", ["reference", TUNED])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_in_16_bits_sums_are_float32(kinds, dtype, monkeypatch):
-    """Scores and their gradient are rounded once; what adds up over bands is not."""
+    """Scores and their gradient are rounded once; what adds up over chunks is not."""
     monkeypatch.setattr(products, "SMALL", 1)
     arrays = given(dtype)
     got, kernel = run(arrays, kinds)
@@ -140,7 +141,7 @@ def test_in_16_bits_sums_are_float32(kinds, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("kinds", ["reference", TUNED])
-@pytest.mark.parametrize("rows", [1, BAND, 2 * BAND])
+@pytest.mark.parametrize("rows", [1, CHUNK, 2 * CHUNK])
 def test_every_row_counts_once_however_many_bands_there_are(kinds, rows):
     arrays = given(rows=rows)
     close(run(arrays, kinds)[0], apart(arrays))
@@ -191,7 +192,7 @@ def test_scores_of_any_size_give_finite_losses(kinds):
 
 
 def test_gradients_are_those_of_the_loss():
-    arrays = given("float64", rows=BAND + 3)
+    arrays = given("float64", rows=CHUNK + 3)
     arrays[-1][:] = 1
     got, _ = run(arrays, "reference")
     rng = np.random.default_rng(1)
@@ -209,8 +210,8 @@ def test_bands_are_even_and_large_enough():
     float32 = np.dtype("f")
     for rows in (1, 100, 1120, 4096):
         for classes in (10, 10_000, 50_257):
-            band = band_rows(rows, classes, float32)
-            assert 1 <= band <= rows and (band % 16 == 0 or band == rows)
+            chunk = score_tiles(rows, classes, float32).each
+            assert 1 <= chunk <= rows and (chunk % 16 == 0 or chunk == rows)
 
 
 # -- the pass ---------------------------------------------------------------------------------------
@@ -429,7 +430,7 @@ WHOLE = {
         (lambda s: mx.sym.MakeLoss(entropy(s) + mx.sym.sum(s)))(classifier(DATA)),
         {},
     ),
-    "one band": (network(), dict(data=(BAND, 30), label=(BAND,))),
+    "one chunk": (network(), dict(data=(CHUNK, 30), label=(CHUNK,))),
     "the weight is larger than scores": (network(hidden=ROWS), {}),
     "16 bits, too few rows": (network(hidden=ROWS // 2), dict(amp="bfloat16")),
     "all in 16 bits": (

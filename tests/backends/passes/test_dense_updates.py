@@ -36,7 +36,7 @@ LEAST_BYTES = dense_updates.LEAST_BYTES
 
 
 @pytest.fixture
-def bands(monkeypatch):
+def tiles(monkeypatch):
     """Programs bound here fuse gradients of any size, in tiles of 48 rows at most, unless told not to."""
     for name in ("UPDATE_BYTES", "DEEP_UPDATE_BYTES"):
         monkeypatch.setattr(tile_sizes, name, 48 * 4 * WIDTH)
@@ -104,17 +104,17 @@ NETS = {
 
 
 @pytest.mark.parametrize("how", NETS.values(), ids=NETS)
-def test_the_bits_are_those_of_whole_gradients_in_fewer_bytes(bands, how):
+def test_the_bits_are_those_of_whole_gradients_in_fewer_bytes(tiles, how):
     together, plan = trained(**how)
     assert set(WEIGHTS) <= set(fused(plan))
-    bands(1 << 30)
+    tiles(1 << 30)
     apart, before = trained(**how)
     assert not fused(before)
     assert [n for n in apart if apart[n] != together[n]] == []
     assert plan.arena_bytes < before.arena_bytes
 
 
-def test_no_array_of_the_plan_is_a_gradient(bands):
+def test_no_array_of_the_plan_is_a_gradient(tiles):
     problem = bound().memory_plan.problem
     assert not any(v.nbytes >= 4 * HIDDEN * WIDTH for v in problem.values if not v.fixed)
     for task in problem.tasks:
@@ -123,17 +123,17 @@ def test_no_array_of_the_plan_is_a_gradient(bands):
             assert 4 * 48 * WIDTH <= task.workspace
 
 
-def test_gradients_that_somebody_needs_as_a_whole_stay(bands):
+def test_gradients_that_somebody_needs_as_a_whole_stay(tiles):
     assert not fused(bound(mx.optimizer.LAMB()).memory_plan)
     assert not fused(bound(amp="fp16", loss_scale=64.0).memory_plan)
     assert fused(bound(net=network(shared=True)).memory_plan) == ["fc0_weight"]
-    bands(4 * HIDDEN * HIDDEN)
+    tiles(4 * HIDDEN * HIDDEN)
     assert sorted(fused(bound().memory_plan)) == ["fc1_weight", "fc2_weight"]
-    bands(LEAST_BYTES)
+    tiles(LEAST_BYTES)
     assert not fused(bound().memory_plan)
 
 
-def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(bands, monkeypatch):
+def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(tiles, monkeypatch):
     found = []
 
     def look(step):
@@ -162,11 +162,11 @@ def of_parameters():
     return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(made)))
 
 
-def test_data_that_are_a_parameter_are_read_before_they_change(bands):
+def test_data_that_are_a_parameter_are_read_before_they_change(tiles):
     """Both gradients are of the weights before the step, as where each is made as a whole."""
     found = []
     for least_bytes in (0, 1 << 30):
-        bands(least_bytes)
+        tiles(least_bytes)
         sgd = mx.optimizer.SGD(momentum=0.9)
         exe = of_parameters().simple_bind(mx.cpu(), optimizer=sgd)
         assert sorted(exe.updated) == ["fc_bias", "fc_weight", "table"]
@@ -180,7 +180,7 @@ def test_data_that_are_a_parameter_are_read_before_they_change(bands):
     assert found[0] == found[1]
 
 
-def test_an_update_that_makes_its_gradient_reads_its_data(bands, monkeypatch):
+def test_an_update_that_makes_its_gradient_reads_its_data(tiles, monkeypatch):
     """So that no later pass puts the update of these data before it."""
     found = []
 
@@ -194,14 +194,14 @@ def test_an_update_that_makes_its_gradient_reads_its_data(bands, monkeypatch):
     assert found == ["fc_weight_update"]
 
 
-def test_data_is_not_kept_waiting(bands):
+def test_data_is_not_kept_waiting(tiles):
     """Where data is larger than the weight, the gradient in the weight comes first, and data is dead."""
     shapes = dict(data=(8 * HIDDEN, WIDTH), softmax_label=(8 * HIDDEN,))
     plan = network().memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(momentum=0.9), **shapes)
     assert fused(plan) == ["fc0_weight"]
 
 
-def test_a_step_within_a_budget_gives_the_same_bits(bands):
+def test_a_step_within_a_budget_gives_the_same_bits(tiles):
     free, plan = trained(amp="bfloat16")
     with pytest.raises(mx.MemoryBudgetError) as refused:
         bound(amp="bfloat16", memory_budget=1)
@@ -212,13 +212,13 @@ def test_a_step_within_a_budget_gives_the_same_bits(bands):
     assert tight == free
 
 
-def test_the_reference_makes_bands_too(bands):
+def test_the_reference_makes_bands_too(tiles):
     with only("reference"):
         assert usable() or not fused(bound().memory_plan) == []
         together, plan = trained()
         assert fused(plan)
         assert all("reference, " in t.kernel for t in plan.problem.tasks if t.op == "_tiled_update")
-        bands(1 << 30)
+        tiles(1 << 30)
         apart, _ = trained()
     for name, value in together.items():
         np.testing.assert_allclose(
@@ -229,7 +229,7 @@ def test_the_reference_makes_bands_too(bands):
 @pytest.mark.parametrize("rows", [48, 150, 192])
 @pytest.mark.parametrize("kinds", [("float32", "float32"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")])
 def test_every_row_is_updated_once_and_nothing_else_is_written(monkeypatch, kinds, rows):
-    """Of whole numbers, which are added up exactly in any order; the last band is a part of one."""
+    """Of whole numbers, which are added up exactly in any order; the last tile is a part of one."""
     if library() is None or not usable():
         pytest.skip("oneDNN or llvmlite is not there")
     monkeypatch.setattr(tile_sizes, "DEEP_UPDATE_BYTES", 48 * 4 * WIDTH)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def joined(monkeypatch):
-    """Programs bound here update parameters of any size in bands of 32 rows at most, unless told not to."""
+    """Programs bound here update parameters of any size in tiles of 32 rows at most, unless told not to."""
     for name in ("UPDATE_BYTES", "DEEP_UPDATE_BYTES"):
         monkeypatch.setattr(tile_sizes, name, 32 * 4 * HIDDEN)
 

@@ -14,6 +14,7 @@ from mxlite.backends.base import Backend
 from mxlite.backends.call import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.fused import tile_sizes
 from mxlite.backends.fused.tile_program import reference_kernels, TileProgram
 from mxlite.backends.fused.tiled import (
     _in_place,
@@ -39,10 +40,10 @@ TILED = {"_tiled", "_tiled_gradient"}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: Any) -> None:
-    """Arrays of small networks count; two samples to a band, and a last one of one."""
+    """Arrays of small networks count; two samples to a tile, and a last one of one."""
     monkeypatch.setattr(PASS, "LEAST_BYTES", 4 * SAMPLES * ROWS * WIDTH // 2)
-    monkeypatch.setattr(PASS, "BAND_BYTES", 2 * 4 * ROWS * WIDTH)
-    monkeypatch.setattr(PASS, "PRODUCT_ROWS", 1)
+    monkeypatch.setattr(tile_sizes, "SAMPLES_BYTES", 2 * 4 * ROWS * WIDTH)
+    monkeypatch.setattr(tile_sizes, "PRODUCT_ROWS", 1)
 
 
 def dense(x: Any, name: str, units: int = WIDTH) -> Any:

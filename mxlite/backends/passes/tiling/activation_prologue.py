@@ -114,7 +114,7 @@ def activation_prologue(step: Step, target: Target) -> Step:
 
 
 def _matches(step: Step) -> list[_PrologueMatch]:
-    """What can change, in the order of the activations."""
+    """The layers that can have a prologue, in the order of their activations."""
     graph, readers = step.graph, step.readers
     backward_of: dict[Node, list[Node]] = {}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""A classifier and the cross-entropy behind it become one node, which makes scores a band of rows at a time.
+"""A classifier and the cross-entropy behind it become one node, which makes scores a chunk of rows at a time.
 
     scores = FullyConnected(data, weight, bias)         loss, d_data, d_weight, d_bias =
     loss = softmax_cross_entropy(scores, label)             _dense_cross_entropy(data, weight, bias, label,
@@ -6,15 +6,15 @@
     d_scores, d_data, d_weight, d_bias                  ...
 
 So scores and their gradient, one number for each row and class, are never there as a whole; see
-`dense_cross_entropy.py`. Gradients are made in the forward pass, while a band is at hand. For that d_loss has
-to be known before, as behind MakeLoss: nodes that make it of nothing else move there, too. And gradients
+`dense_cross_entropy.py`. Gradients are made in the forward pass, while a chunk is at hand. For that d_loss
+has to be known before, as behind MakeLoss: nodes that make it of nothing else move there, too. And gradients
 must be the step's own: an array of the user's changes in the backward pass and not before. They stay until
 the updates that read them, which for that come first in the backward pass.
 
 The gradient in the weight is there as a whole then, unlike with `dense_updates`: it pays where rows are
 more than the weight has columns. In mixed precision it is made in float32, and the casts behind it are gone;
 scores are half as many bytes, and it takes twice the rows to pay. It always pays where that gradient goes
-into the update band by band, see `cross_entropy_updates.py`.
+into the update chunk by chunk, see `cross_entropy_updates.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from ....ops.loss.cross_entropy import softmax_cross_entropy
 from ....ops.loss.wide_losses import WideSoftmaxCrossEntropy
 from ....ops.nn.dense import FullyConnected
 from ....ops.scratch import accumulator
-from ...fused import dense_cross_entropy
-from ...fused.dense_cross_entropy import band_rows, DenseCrossEntropy, DenseLossAttrs
+from ...fused import tile_sizes
+from ...fused.dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs
+from ...fused.tile_sizes import score_tiles
 from ...rewrite import graph_pass, Stage, Step
 from ...rewrite_step import Readers
 from ..entries import inputs_by_name, output
@@ -61,7 +62,7 @@ class _LossMatch:
 
     @property
     def gradients(self) -> dict[Entry, str]:
-        """What the node for both makes as this output."""
+        """Entries, with the output of the node for both that stands for each."""
         found = {Entry(cast): name for cast, name in self.casts.items()}
         for node in self.backward[1:]:
             found |= {Entry(node, i): n for i, n in enumerate(node.output_names)}
@@ -72,7 +73,7 @@ class _LossMatch:
 def chunked_cross_entropy(step: Step, target: Target) -> Step:
     """A node for each classifier and its loss, where gradients in weights pay or go into updates. O(inputs).
 
-    Bands are of 16-bit numbers where code can be generated for them.
+    Chunks are of 16-bit numbers where code can be generated for them.
     """
     found = _matches(step, target.storable())
     if all(m.pays for m in found):
@@ -119,7 +120,7 @@ def _joined_all(step: Step, found: list[_LossMatch]) -> tuple[Step, Mapping[Entr
 
 
 def _matches(step: Step, narrow: Set[str]) -> list[_LossMatch]:
-    """What can change; `narrow` are the types of 16 bits that bands are made of."""
+    """The losses that can be fused; `narrow` are the types of 16 bits that chunks may have."""
     graph, readers, hidden = step.graph, step.readers, step.shown
     found = []
     for loss in step.forward:
@@ -173,21 +174,21 @@ def _casts(graph: Graph, by_dense: Node, readers: Readers) -> dict[Node, str] | 
 
 
 def _is_large(graph: Graph, dense: Node, narrow: Set[str]) -> bool:
-    """Whether scores are two bands or more, of a type that bands are made of."""
+    """True if scores are two chunks or more, of a type that chunks may have."""
     rows, classes = graph.shapes[Entry(dense)]
     dtype = graph.dtypes[Entry(dense)]
     kinds = {graph.dtypes[e] for e in dense.inputs}
     if kinds != {dtype} or not rows or not classes or (dtype.itemsize < 4 and dtype.name not in narrow):
         return False
-    return dense_cross_entropy.LEAST_ROWS <= band_rows(rows, classes, dtype) < rows
+    return tile_sizes.LEAST_SCORE_ROWS <= score_tiles(rows, classes, dtype).each < rows
 
 
 def _pays(graph: Graph, dense: Node) -> bool:
-    """Whether the weight's gradient and a band are smaller than the scores."""
+    """True if the weight's gradient and a chunk are smaller than the scores."""
     rows, classes = graph.shapes[Entry(dense)]
     width, dtype = graph.shapes[dense.inputs[1]][1], graph.dtypes[Entry(dense)]
     wide = accumulator(dtype).itemsize // dtype.itemsize
-    return rows >= wide * width + band_rows(rows, classes, dtype)
+    return rows >= wide * width + score_tiles(rows, classes, dtype).each
 
 
 def _sources(step: Step, head: Entry) -> tuple[Node, ...] | None:

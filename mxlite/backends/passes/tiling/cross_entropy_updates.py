@@ -35,10 +35,12 @@ from . import dense_updates
 from .fusible_updates import is_elementwise
 
 LEAST_BYTES = dense_updates.LEAST_BYTES
-"""Of a gradient that is made in bands."""
+"""Least bytes of a gradient that is worth it."""
 
 _FEW_BYTES = 1024
-"""Of all that follows from a loss, at most: it is made twice where forward and backward are called apart."""
+"""Most bytes of all that follows from a loss: it is computed twice where forward and backward are called
+apart.
+"""
 
 
 class _LossUpdateMatch(NamedTuple):
@@ -88,7 +90,7 @@ def updated_losses(step: Step) -> set[Node]:
 
 
 def _matches(step: Step) -> tuple[list[_LossUpdateMatch], set[Node]]:
-    """What is joined, and the nodes of the forward pass that are made later for that."""
+    """The losses that are fused, and the nodes of the forward pass that run later for that."""
     graph, kept, forward = step.graph, step.kept, step.forward
     losses = [n for n in forward if n.op is DenseCrossEntropy and n.attrs.gradients]
     found: list[_LossUpdateMatch] = []
@@ -108,7 +110,7 @@ def _matches(step: Step) -> tuple[list[_LossUpdateMatch], set[Node]]:
 
 
 def _suits(graph: Graph, loss: Node, update: Node, uses: Mapping[Entry, int]) -> bool:
-    """Whether the step can be made of a gradient that comes part by part, of numbers that are there."""
+    """True if the step can use a gradient part by part, and reads only numbers that are there."""
     weight, gradient, *others = update.inputs
     if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < LEAST_BYTES:
         return False
@@ -132,13 +134,13 @@ def _followers(graph: Graph, loss: Node, forward: Mapping[Node, None]) -> list[N
 
 
 def _is_little(graph: Graph, nodes: Sequence[Node]) -> bool:
-    """Whether these nodes make few bytes, and as often as they are asked."""
+    """True if these nodes compute few bytes, and can do so again."""
     nbytes = sum(graph.nbytes(Entry(n, i)) for n in nodes for i in range(n.num_outputs))
     return nbytes <= _FEW_BYTES and all(map(_is_pure, nodes))
 
 
 def _is_pure(node: Node) -> bool:
-    """Whether it does nothing but make its outputs of its inputs."""
+    """True if a node does nothing but compute its outputs from its inputs."""
     op = node.op
     assert op is not None
     if not op.recomputable or op.mutated(node.attrs) or op.has_stream(node.attrs):
@@ -147,7 +149,7 @@ def _is_pure(node: Node) -> bool:
 
 
 def _shapers(step: Step, late: set[Node]) -> set[Node]:
-    """What gives arrays of the forward pass another shape for nobody but `late` nodes: that would be kept."""
+    """Reshapes of forward arrays that only `late` nodes read, and that would be kept."""
     found: set[Node] = set()
     if not late:
         return found

@@ -115,10 +115,8 @@ def _region(graph: Graph, m: _UpdateMatch) -> Region:
         "d_out": region.input(named["d_out"], COLUMNS, (count, rows)),
         "data": region.input(named["data"], WHOLE, (count, columns)),
     }
-    layer, made = (
-        FullyConnected.Attrs(rows, no_bias=True),
-        {"d_weight": TileArray((rows, columns), dtype, ROWS)},
-    )
+    layer = FullyConnected.Attrs(rows, no_bias=True)
+    made = {"d_weight": TileArray((rows, columns), dtype, ROWS)}
     assert FullyConnected.grad_op is not None
     fuse_update(region, m.update, region.call(FullyConnected.grad_op, layer, reads, made)["d_weight"])
     return region

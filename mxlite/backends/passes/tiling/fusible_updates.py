@@ -50,7 +50,7 @@ def changed(update: Node) -> frozenset[Entry]:
 
 
 def is_elementwise(op: Any) -> bool:
-    """Whether `op` is an optimizer's step of a program that changes each element by itself."""
+    """True if `op` is an optimizer's step of a program that changes each element by itself."""
     return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
 
 

@@ -108,7 +108,7 @@ class _CastSearch:
         return found
 
     def is_late(self, cast: Node, changed: Mapping[Node, Node]) -> bool:
-        """Whether the backward pass alone reads the copy then: it is to be made there."""
+        """True if only the backward pass reads the copy then: it is computed there."""
         return cast in self.forward and not any(
             n in self.forward and changed.get(n) is not cast for n in self.readers.all(Entry(cast))
         )
@@ -120,7 +120,7 @@ class _CastSearch:
         return is_large and source.node.op is None and made not in self.shown
 
     def _takes(self, node: Node, cast: Node) -> bool:
-        """Whether `node` can do without the copy that `cast` makes, and that is worth it."""
+        """True if `node` can do without the copy that `cast` makes, and that is worth it."""
         graph = self.graph
         named = inputs_by_name(node)
         if named.get("data") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:

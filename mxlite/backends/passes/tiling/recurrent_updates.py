@@ -21,7 +21,7 @@ from . import dense_updates
 from .fusible_updates import fusible_updates
 
 LEAST_BYTES = dense_updates.LEAST_BYTES
-"""Of a gradient that is not made."""
+"""Least bytes of a gradient that is worth it."""
 
 _HEADS = ("d_out", "d_state_output", "d_statecell_output")
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from ....graph import Entry, Graph, Node, Op, Rewriter, Shape
@@ -32,30 +32,22 @@ from ....ops.nn.pooled_convolution import PooledConvolution
 from ....ops.norm.layer_norm import LayerNorm, RMSNorm
 from ....ops.reduce.reduce import reduced_axes
 from ...elementwise.rules import RULES
-from ...fused.tiled import Axes, TileArray, TileAttrs, TileCall, Tiled, TiledGradient, TileLoop
+from ...fused import tile_sizes
+from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name
 from ..remat.remat_candidates import is_stage, Reads, rerun
 from ..target import Target
+from .region import Part, Region, ROWS, WHOLE
 
 LEAST_BYTES = 512 * 1024
-"""Of an array that is not made: a smaller one stays in the cache, and saves little."""
-
-BAND_BYTES = 128 * 1024
-"""Of it in hand, about. Less is not worth a call."""
-
-PRODUCT_ROWS = 256
-"""That a product has at least: for each band its weight is copied once more."""
+"""Least bytes of an array that is worth a region: a smaller one stays in the cache, and saves little."""
 
 MOST = 4  # operators
 
 Samples = tuple[tuple[bool, ...], tuple[bool, ...]]
-"""Of an operator's inputs and outputs, forwards: whether they have samples along their first axis."""
+"""For the inputs and outputs of a forward call: True if samples lie along their first axis."""
 
 _PRODUCTS = (FullyConnected, PooledConvolution)
-
-_SLICED: Axes = (0,)
-_WHOLE: Axes = (None,)
 
 
 @graph_pass(
@@ -84,10 +76,10 @@ def sample_tiles(step: Step, target: Target) -> Step:
             continue
         if node in row_of:
             row = row_of[node]
-            attrs, inputs, made = _joined(step.graph, row, step.read)
+            region, made = _region(step.graph, row, step.read)
             op = Tiled if all(n.forward is None for n in row) else TiledGradient
-            name = "+".join(n.name for n in row)
-            result.order.append(new := Node(op, attrs, result.all_of(inputs), name))
+            like = replace(node, name="+".join(n.name for n in row), annotations={})
+            result.order.append(new := region.node(op, [*made.values()], like, result))
             for i, was in enumerate(made):
                 result.put(was, Entry(new, i))
         else:
@@ -162,7 +154,7 @@ class _TilingSearch:
         return self.reads.written.get(e.node.inputs[0] if is_copy else e, inf)
 
     def _saves(self, row: Sequence[Node]) -> bool:
-        """Whether less is there with the operators of `row` as one."""
+        """True if fewer bytes are live with the operators of `row` as one."""
         graph, made = self.graph, _result(row[-1])
         if all(rerun(graph, n) for n in row):
             return False  # backward makes the result of each again
@@ -188,61 +180,47 @@ class _TilingSearch:
         return [e for n, e in named if n in options]
 
     def _dies(self, e: Entry, row: Sequence[Node]) -> bool:
-        """Whether nobody reads `e` behind `row`."""
+        """True if nobody reads `e` behind `row`."""
         if e.node.op is None or e in self.shown or e.node in row:
             return False
         end = self.reads.place[row[0]]
         return all(n in row or self.reads.place[n] < end for n in self.reads.readers[e])
 
 
-def _joined(
-    graph: Graph, row: Sequence[Node], read: Set[Entry]
-) -> tuple[TileAttrs, list[Entry], list[Entry]]:
-    """Attributes of the node for `row`, what it reads, and what it makes for others."""
+def _region(graph: Graph, row: Sequence[Node], read: Set[Entry]) -> tuple[Region, dict[Entry, Part]]:
+    """The region of `row`, and the results that others read by their entries."""
     inner = {_result(n) for n in row[:-1]}
-    own = set(row)
-    inputs = list(dict.fromkeys(e for n in row for e in n.inputs if e.node not in own))
-    number = {e: i for i, e in enumerate(inputs)}
-    arrays: list[TileArray] = [TileArray(graph.shapes[e], graph.dtypes[e], _WHOLE) for e in inputs]
-    calls, made = [], []
     count = _count(graph, row[0])
-    each = _each(graph, row, count)
+    region = Region(graph, (TileLoop(count, _each(graph, row, count)),))
+    has_of = {}
     for node in row:
-        forward = node.forward or node
         samples = _samples(graph, node)
-        assert samples is not None and node.op is not None and forward.op is not None
-        has = _by_name(node, samples)
-        for name, e in zip(node.input_names, node.inputs):
-            if has[name] and number[e] < len(inputs):
-                arrays[number[e]] = TileArray(graph.shapes[e], graph.dtypes[e])
-        outs = []
-        for i, name in enumerate(node.output_names):
-            e = Entry(node, i)
-            if e not in read:
-                outs.append(-1)
-                continue
-            number[e] = len(arrays)
-            outs.append(number[e])
-            slicing = _SLICED if has[name] else _WHOLE
-            arrays.append(TileArray(graph.shapes[e], graph.dtypes[e], slicing, not has[name]))
-            if e not in inner:
-                made.append(e)
-        named = inputs_by_name(node)
-        ins = [number[named[n]] if n in named else -1 for n in node.op.input_names(node.attrs)]
-        whole = (
-            tuple(graph.shapes[e] for e in forward.inputs),
-            tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
-        )
-        kinds = tuple(graph.dtypes[e] for e in forward.inputs)
-        own_attrs = node.attrs
+        assert samples is not None
+        has_of[node] = _by_name(node, samples)
+    sliced = {e for n in row for name, e in zip(n.input_names, n.inputs) if has_of[n][name]}
+    parts: dict[Entry, Part] = {}
+    for node in row:
+        forward, has = node.forward or node, has_of[node]
+        assert node.op is not None and forward.op is not None
+        reads = {
+            name: parts[e] if e in parts else region.input(e, ROWS if e in sliced else WHOLE)
+            for name, e in zip(node.input_names, node.inputs)
+        }
+        results = {n: Entry(node, i) for i, n in enumerate(node.output_names) if Entry(node, i) in read}
+        makes = {n: _array(graph, e, has[n], sums=not has[n]) for n, e in results.items()}
+        names = (*forward.op.input_names(forward.attrs), *forward.op.output_names(forward.attrs))
+        entries = (*forward.inputs, *(Entry(forward, i) for i in range(forward.num_outputs)))
+        absent = {n: _array(graph, e, has[n]) for n, e in zip(names, entries, strict=True)}
+        attrs = node.attrs
         if node.op is PooledConvolution.grad_op:  # it takes some at a time itself
-            own_attrs = replace(own_attrs, samples=min(own_attrs.samples, each))
-        of_ins, of_outs = (tuple(_SLICED if x else _WHOLE for x in side) for side in samples)
-        axes = of_ins, of_outs
-        calls.append(TileCall(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, axes))
-    numbers = tuple(number[e] for e in made)
-    attrs = TileAttrs(tuple(arrays), len(inputs), tuple(calls), numbers, (TileLoop(count, each),))
-    return attrs, inputs, made
+            attrs = replace(attrs, samples=min(attrs.samples, region.loops[0].each))
+        made = region.call(node.op, attrs, reads, makes, absent=absent)
+        parts |= {e: made[n] for n, e in results.items()}
+    return region, {e: part for e, part in parts.items() if e not in inner}
+
+
+def _array(graph: Graph, e: Entry, has_samples: bool, sums: bool = False) -> TileArray:
+    return TileArray(graph.shapes[e], graph.dtypes[e], ROWS if has_samples else WHOLE, sums)
 
 
 def _is_product(node: Node) -> bool:
@@ -250,26 +228,17 @@ def _is_product(node: Node) -> bool:
 
 
 def _each(graph: Graph, row: Sequence[Node], count: int) -> int:
-    """Samples of a band."""
+    """Samples of a tile."""
     most = max(graph.nbytes(_result(n)) for n in row[:-1])
-    each = max(1, round(count * BAND_BYTES / most))
-    first = row[0]
+    first, rows = row[0], None
     if first.op is FullyConnected.grad_op:
         assert first.forward is not None
-        rows = _rows(graph.shapes[Entry(first.forward)]) // count
-        each = max(each, -(-PRODUCT_ROWS // max(1, rows)))
-    return min(count, each)
-
-
-def _rows(shape: Shape) -> int:
-    count = 1
-    for d in shape[:-1]:
-        count *= d
-    return count
+        rows = prod(graph.shapes[Entry(first.forward)][:-1]) // count
+    return tile_sizes.samples_of_tile(count, most, rows)
 
 
 def _result(node: Node) -> Entry:
-    """What the next operator would read: the gradient in data, or the first output."""
+    """The entry that the next operator would read: the gradient in data, or the first output."""
     names = node.output_names
     return Entry(node, names.index("d_data") if "d_data" in names else 0)
 
@@ -289,7 +258,7 @@ def _by_name(node: Node, samples: Samples) -> dict[str, bool]:
 
 
 def _has_samples(graph: Graph, node: Node, e: Entry) -> bool:
-    """Whether what `node` reads as `e` has samples along its first axis."""
+    """True if `e`, which `node` reads, has samples along its first axis."""
     samples = _samples(graph, node)
     if samples is None:
         return False
@@ -298,8 +267,8 @@ def _has_samples(graph: Graph, node: Node, e: Entry) -> bool:
 
 
 def _samples(graph: Graph, node: Node) -> Samples | None:
-    """Where the samples of a node's forward call lie; None where it does not work on each by itself, or its
-    parts of a sum would be rounded.
+    """The arrays of a node's forward call that have samples; None where it does not work on each by itself,
+    or its parts of a sum would be rounded.
     """
     forward = node.forward or node
     if forward.op is None or any(e not in graph.shapes for e in forward.inputs):

@@ -25,7 +25,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """The forward pass, with or without an epilogue."""
-    way = None if r.tile is not None and r.tile.is_special else way_of(r)
+    way = way_of(r)
     if way is None:
         return None
 
@@ -63,7 +63,7 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     bias = r.is_used("d_bias") and not r.attrs.no_bias
     data_way = convolution.by_data(g, weight) if wants_data else None
     made, adds = weight, False
-    if r.tile is not None and r.tile.is_special:  # sums over tiles are float32
+    if r.tile.is_special:  # sums over tiles are float32
         made, adds = r.made("d_weight" if wants_weight else "d_bias"), bool(r.tile.adds)
         if r.tile.strides or wants_data or made != float32:
             return None
@@ -113,12 +113,7 @@ def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
     return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), weight
 
 
-ROWS = kernel_rows(
-    BOTH,
-    {
-        ConvolutionChannelsLast: forward,
-        ConvolutionChannelsLast.grad_op: backward,
-        ConvolutionEpilogue: forward,
-    },
-    tiles=True,
-)
+ROWS = {
+    **kernel_rows(BOTH, {ConvolutionChannelsLast: forward, ConvolutionEpilogue: forward}),
+    **kernel_rows(BOTH, {ConvolutionChannelsLast.grad_op: backward}, tiles=True),
+}

@@ -28,15 +28,14 @@ def code_of(r: Request, in_rows: bool = False) -> native.Code | None:
     kinds = tuple(d.name for d in (weight, grad, *states))
     if not set(kinds) <= storable() or any(d != float32 for d in states):
         return None
-    if (
-        not master and weight != float32
-    ):  # its gradient may be narrower, see passes/precision/inline_gradient_casts.py
+    # A gradient may be narrower than its weight, see passes/precision/inline_gradient_casts.py.
+    if not master and weight != float32:
         return None
     return code(step, replace(r.attrs, row=0), kinds, master, in_rows)
 
 
 def _update(r: Request) -> ChosenKernel | None:
-    in_rows = r.tile is not None and r.tile.is_special
+    in_rows = r.tile.is_special
     names = r.op.input_names(r.attrs)[:-1]
     leads = [(r.strides(n) or r.inputs[0][1:])[0] for n in names] if in_rows else []
     if in_rows and any((r.strides(n) or (1, 1))[1:] != (1,) for n in names):

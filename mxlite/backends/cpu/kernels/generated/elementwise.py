@@ -47,9 +47,8 @@ def _row(r: Request) -> ChosenKernel | None:
         return None
     kinds = kinds_of(r)
     assert kinds is not None
-    is_view = r.tile is not None and r.tile.is_special
-    leads = _leads(r, p, p.inputs, p.outputs) if is_view else None
-    if is_view and leads is None:
+    leads = _leads(r, p, p.inputs, p.outputs) if r.tile.is_special else None
+    if r.tile.is_special and leads is None:
         return None
     if leads is None and not is_worth_it(p, [kinds[n][1] for n in (*p.inputs, *p.outputs)]):
         return None
@@ -85,7 +84,7 @@ def fused(r: Request) -> ChosenKernel | None:
         return None
     p = Program(a.expression, a.constants, (), a.views, (), a.shape)
     names, views, leads = (r.op.input_names(a), r.op.output_names(a)), frozenset[str](), None
-    if r.tile is not None and r.tile.is_special:
+    if r.tile.is_special:
         leads, views = _leads(r, p, *names), frozenset(("args", "outs", *names[0], *names[1]))
         if leads is None:
             return None
@@ -100,8 +99,7 @@ def fused(r: Request) -> ChosenKernel | None:
 
 def _leads(r: Request, p: Program, inputs: Sequence[str], outputs: Sequence[str]) -> list[int] | None:
     """Elements from row to row of each array, in a tile of matrices; None if the tile is none."""
-    assert r.tile is not None
-    if r.tile.adds or len(p.shape) != 2 or set(p.views) != {p.shape}:
+    if r.tile.adds or r.tile.dtypes or len(p.shape) != 2 or set(p.views) != {p.shape}:
         return None
     strides = [r.strides(n) or (p.shape[1], 1) for n in (*inputs, *outputs)]
     return [s[0] for s in strides] if all(s[1] == 1 for s in strides) else None

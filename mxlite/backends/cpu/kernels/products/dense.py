@@ -53,7 +53,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     def before(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
         return sums.calls(xp, *(arrays[n] for n in ("d_out", "d_bias", "work")))
 
-    if r.tile is not None and r.tile.is_special and r.is_used("d_bias"):
+    if r.tile.is_special and r.is_used("d_bias"):
         return None
     if not r.is_used("d_data") and not r.is_used("d_weight"):
         return None if sums.down is None else _sums_alone(sums.down)
@@ -125,12 +125,7 @@ def added(r: Request) -> ChosenKernel | None:
     return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
 
 
-ROWS = kernel_rows(
-    BOTH,
-    {
-        FullyConnected: _forward,
-        FullyConnected.grad_op: _backward,
-        AccumulatedGradient: added,
-    },
-    tiles=True,
-)
+ROWS = {
+    **kernel_rows(BOTH, {FullyConnected: _forward, FullyConnected.grad_op: _backward}, tiles=True),
+    **kernel_rows(BOTH, {AccumulatedGradient: added}),
+}

@@ -1,4 +1,4 @@
-"""Classifiers with their cross-entropy, a band of rows at a time: products and generated code in turn."""
+"""Classifiers with their cross-entropy, a chunk of rows at a time: products and generated code in turn."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .....core.machine_code import native
 from .....graph.opdef import DType
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....fused.dense_cross_entropy import band_rows, DenseCrossEntropy
+from ....fused.dense_cross_entropy import DenseCrossEntropy
 from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
-from ....fused.tile_sizes import weight_cast_tiles
+from ....fused.tile_sizes import score_tiles, weight_cast_tiles
 from ...compiled import call, cross_entropy, storable, threads_for, update as compiled_update, usable
 from ...compiled.matrix.column_sum import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
@@ -32,8 +32,8 @@ _byte = np.dtype("uint8")
 
 
 class _Growth(NamedTuple):
-    """Accumulation of the weight gradient: the beta of each band's product, the first number for the first
-    band; empty if the gradient is not requested. alpha: as in `Term`. data: the type of the data rows in it.
+    """Accumulation of the weight gradient: the beta of each chunk's product, the first number for the first
+    chunk; empty if the gradient is not requested. alpha: as in `Term`. data: the type of the data rows in it.
     """
 
     adds: tuple[float, ...]
@@ -41,7 +41,7 @@ class _Growth(NamedTuple):
     alpha: float | None = 1.0
 
 
-class _Band(NamedTuple):
+class _Chunk(NamedTuple):
     """Products for `rows` rows, with each block of the weight by its length. Gradients that are sums over
     rows are written or added to; see `_Growth` for the weight's.
     """
@@ -58,16 +58,16 @@ class _Band(NamedTuple):
         return max(*(p.scratch for p in products), *(s.nbytes for s in self.to_bias or ()), 0)
 
 
-class _Bands(NamedTuple):
-    """All `rows` in bands like `whole`, the last one like `rest`. blocks: rows of the weight that are
+class _Chunks(NamedTuple):
+    """All `rows` in chunks like `whole`, the last one like `rest`. blocks: rows of the weight that are
     multiplied at a time, and first cast by `casts`, if there is one.
     """
 
     rows: int
-    whole: _Band
-    rest: _Band
+    whole: _Chunk
+    rest: _Chunk
     code: native.Code
-    pieces: list[Piece]  # band of scores, loss of each row, scratch, 16-bit block, float32 gradient
+    pieces: list[Piece]  # chunk of scores, loss of each row, scratch, 16-bit block, float32 gradient
     classes: int
     width: int
     blocks: Sequence[slice]
@@ -103,26 +103,26 @@ class _Bands(NamedTuple):
             return narrow
 
         for begin in range(0, self.rows, self.whole.rows):
-            band = self.whole if begin + self.whole.rows <= self.rows else self.rest
-            part = slice(begin, begin + band.rows)
-            made, later = scores[: band.rows], begin > 0
+            chunk = self.whole if begin + self.whole.rows <= self.rows else self.rest
+            part = slice(begin, begin + chunk.rows)
+            made, later = scores[: chunk.rows], begin > 0
             for rows in self.blocks:
-                how, y = band.scores[rows.stop - rows.start], block(rows)
+                how, y = chunk.scores[rows.stop - rows.start], block(rows)
                 own = None if bias is None else bias[rows]
                 calls.append(how.bind(x[part], y, made[:, rows], own, scratch))
             at = [address_of(z) for z in (made, label[part], losses[part])]
-            slots = [*at, head, at[0], band.rows, self.classes]
+            slots = [*at, head, at[0], chunk.rows, self.classes]
             calls.append(call(self.code, "cross_entropy", slots, threads, keep=(work, label, d_out)))
-            if band.to_weight is not None and d_weight is not None:
+            if chunk.to_weight is not None and d_weight is not None:
                 before, factor, told = scaled(x[part])
                 calls += before
-                calls.append(band.to_weight[later].bind(made, factor, d_weight, None, scratch, **told))
-            if band.to_bias is not None and d_bias is not None:
-                calls.append(band.to_bias[later].connect(made, d_bias, scratch[: band.to_bias[0].nbytes]))
-            if band.to_data and d_x is not None:
-                into = d_x[part] if self.casts is None else wide[: band.rows]
+                calls.append(chunk.to_weight[later].bind(made, factor, d_weight, None, scratch, **told))
+            if chunk.to_bias is not None and d_bias is not None:
+                calls.append(chunk.to_bias[later].connect(made, d_bias, scratch[: chunk.to_bias[0].nbytes]))
+            if chunk.to_data and d_x is not None:
+                into = d_x[part] if self.casts is None else wide[: chunk.rows]
                 for rows in self.blocks:
-                    how, y = band.to_data[rows.stop - rows.start, rows.start > 0], block(rows)
+                    how, y = chunk.to_data[rows.stop - rows.start, rows.start > 0], block(rows)
                     calls.append(how.bind(made[:, rows], y, into, None, scratch))
                 if self.casts is not None:
                     calls.append(self.casts.call(into, d_x[part]))
@@ -131,8 +131,8 @@ class _Bands(NamedTuple):
         return calls
 
 
-def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
-    """Bands for the loss, and with `gradients` for the requested ones; None if there is no good kernel."""
+def _chunks(r: Request, gradients: bool, growth: _Growth) -> _Chunks | None:
+    """Chunks for the loss, and with `gradients` for the requested ones; None if there is no good kernel."""
     kinds = dict(zip(r.op.input_names(r.attrs), r.dtypes))
     if kinds["weight"] not in (r.dtype, float32) or kinds.get("bias", r.dtype) != r.dtype or not usable():
         return None
@@ -143,10 +143,10 @@ def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
         return None
     narrows = kinds["weight"] != r.dtype and multiplies(r.dtype)
     blocks = weight_cast_tiles(classes, width).tiles if narrows else [slice(0, classes)]
-    length = band_rows(count, classes, r.dtype)
+    length = score_tiles(count, classes, r.dtype).each
     kind = r.dtype if narrows else kinds["weight"]
-    whole = _band(r, length, blocks, kind, narrows, growth)
-    rest = _band(r, count % length, blocks, kind, narrows, growth) if count % length else whole
+    whole = _chunk(r, length, blocks, kind, narrows, growth)
+    rest = _chunk(r, count % length, blocks, kind, narrows, growth) if count % length else whole
     if whole is None or rest is None:
         return None
     casts = None
@@ -164,11 +164,11 @@ def _bands(r: Request, gradients: bool, growth: _Growth) -> _Bands | None:
         ((length if narrows and whole.to_data else 0, width), float32),
     ]
     code = cross_entropy.code(form, classes)
-    return _Bands(count, whole, rest, code, pieces, classes, width, blocks, casts)
+    return _Chunks(count, whole, rest, code, pieces, classes, width, blocks, casts)
 
 
 def _loss(r: Request) -> ChosenKernel | None:
-    made = _bands(r, r.attrs.gradients, _Growth((0, 1) if r.is_used("d_weight") else (), r.dtype))
+    made = _chunks(r, r.attrs.gradients, _Growth((0, 1) if r.is_used("d_weight") else (), r.dtype))
     if made is None:
         return None
 
@@ -183,7 +183,7 @@ def _loss(r: Request) -> ChosenKernel | None:
 
 
 def _update(r: Request) -> ChosenKernel | None:
-    """The first band scales the momentum that the gradient is added to. A factor of the gradient is applied
+    """The first chunk scales the momentum that the gradient is added to. A factor of the gradient is applied
     to the rows of data in its product, which are fewer numbers, in float32; or to the product, if that
     is one of 16 bits.
     """
@@ -197,7 +197,7 @@ def _update(r: Request) -> ChosenKernel | None:
         growth = _Growth((keeps, 1), float32)
     else:  # a generated product has no beta other than 1
         growth = _Growth((1, 1), float32)
-    made = _bands(r, True, growth)
+    made = _chunks(r, True, growth)
     if made is None:
         return None
     kinds = (float32.name, float32.name)
@@ -214,7 +214,7 @@ def _update(r: Request) -> ChosenKernel | None:
         xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, state: Any, hyper: Any, *,
         out: Any, d_data: Any, d_bias: Any, work: Any,
     ) -> Run:  # fmt: skip
-        for_bands, rows, factor = carve(work, pieces)
+        for_chunks, rows, factor = carve(work, pieces)
 
         def set_factor() -> None:
             factor[0] = np.float32(hyper[attrs.row, 0] * grows)
@@ -230,7 +230,7 @@ def _update(r: Request) -> ChosenKernel | None:
         if growth.adds[0] != keeps:
             before.append(partial(np.multiply, state, np.float32(keeps), state))
         outs = out, d_data, state, d_bias
-        calls = made.calls(data, weight, bias, label, d_out, outs, for_bands, scaled)
+        calls = made.calls(data, weight, bias, label, d_out, outs, for_chunks, scaled)
         slots = [
             address_of(hyper) + hyper.strides[0] * attrs.row,
             size,
@@ -244,9 +244,9 @@ def _update(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), name, mutates=True)
 
 
-def _band(
+def _chunk(
     r: Request, rows: int, blocks: Sequence[slice], weight: DType, apart: bool, growth: _Growth
-) -> _Band | None:
+) -> _Chunk | None:
     """None if there is no good product of this size. weight: the type of the weight's block. apart:
     True if the data gradient is accumulated in float32.
     """
@@ -277,7 +277,7 @@ def _band(
             sums = fresh, more
     except LookupError:
         return None
-    return _Band(rows, of_scores, to_data, (to_weight[0], to_weight[1]) if to_weight else None, sums)
+    return _Chunk(rows, of_scores, to_data, (to_weight[0], to_weight[1]) if to_weight else None, sums)
 
 
 def _known(dtype: DType, term: Term, work: int, kinds: tuple[DType, DType, DType]) -> Product:
