@@ -52,7 +52,8 @@ def loads(text: str, form: type[MemoryPlan]) -> MemoryPlan:
         if not isinstance(data, dict) or data.get("mxlite_memory_plan") != VERSION:
             found = data.get("mxlite_memory_plan") if isinstance(data, dict) else None
             raise FormatError(
-                f"This is not a memory plan of version {VERSION}; its version is {str(found)[:40]!r}."
+                f"This is not a memory plan of version {VERSION}; its version is {str(found)[:40]!r}. "
+                "Files of other versions are not read: plan again, and save that."
             )
         plan = _decode(data, form)
     except (FormatError, PlanError):

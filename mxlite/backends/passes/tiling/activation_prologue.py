@@ -74,8 +74,7 @@ def activation_prologue(step: Step, target: Target) -> Step:
     if not step.has_backward:
         return step
     graph = step.graph
-    regions = {m: _regions(graph, m, target) for m in _matches(step)}
-    found = [m for m, made in regions.items() if made is not None]
+    found = {m: regions for m in _matches(step) if (regions := _regions(graph, m, target))}
     if not found:
         return step
     place = {n: i for i, n in enumerate(graph.nodes)}
@@ -87,7 +86,7 @@ def activation_prologue(step: Step, target: Target) -> Step:
     for node in made.walk(step.num_forward):
         if node in first:
             m = first[node]
-            region, results = regions[m][1]  # type: ignore[index]
+            region, results = found[m][1]
             like = replace(m.layer, name=f"{m.layer.name}_backward_data", annotations={})
             made.order.append(new := region.node(TiledGradient, results, like, made))
             made.put(output(m.slope, "d_data"), Entry(new, 0))
@@ -105,7 +104,7 @@ def activation_prologue(step: Step, target: Target) -> Step:
         if node in gone:
             continue
         if node in of_layer:
-            region, results = regions[of_layer[node]][0]  # type: ignore[index]
+            region, results = found[of_layer[node]][0]
             made.order.append(new := region.node(Tiled, results, node, made))
             made.put(Entry(node), Entry(new))
         else:
