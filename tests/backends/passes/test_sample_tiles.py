@@ -253,6 +253,12 @@ def test_an_output_lies_over_nothing_that_is_still_read():
     call = TileCall(tanh.grad_op, NoAttrs(), (0, 1), (2,), (shapes, shapes), kind, (first, first))
     over = _in_place(TileAttrs((x, x, x), 2, (call,), (2,), loops))
     assert over == {"output0": (f"arg{names.index('d_out')}",)}
+    # What is whole in a loop is read again in its next tile.
+    whole = TileArray((4, 3), np.dtype("f"), (None,))
+    call = TileCall(
+        find_op("negative"), NoAttrs(), (0,), (1,), (shapes, shapes), kind, (((None,),), ((None,),))
+    )
+    assert _in_place(TileAttrs((whole, whole), 1, (call,), (1,), loops)) == {"output0": ()}
 
 
 def test_one_output_may_be_wanted_alone_and_lie_over_what_it_may():
