@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .....core.dtype import as_dtype, float32
+from .....core.dtype import float32
 from .....graph.ir import Shape
 from .....ops.shape.permutation import simplest
 from ....base import ChosenKernel, Request
@@ -18,17 +18,19 @@ from ..generated.compiled_move import mover, of_moves, order_of
 
 MOST_AXES = 12  # that oneDNN knows
 
-# Types that oneDNN copies without interpreting the bits, by size. Eight bytes are two times four.
-_CARRIED = {1: np.dtype("uint8"), 2: as_dtype("bfloat16"), 4: float32, 8: float32}
+# Types that oneDNN copies without interpreting the bits, by size, and how many of them an element is. Some of
+# its reorders of bfloat16 go through float32 on CPUs with instructions for that: denormal numbers become 0.
+_CARRIED = {1: (np.dtype("uint8"), 1), 2: (np.dtype("uint8"), 2), 4: (float32, 1), 8: (float32, 2)}
 
 
 def carried(nbytes: int, shape: Shape, axes: tuple[int, ...]) -> tuple[Any, Shape, tuple[int, ...]] | None:
     """(dtype, shape, axes) of a reorder that moves elements of so many bytes; None if oneDNN cannot."""
-    if nbytes not in _CARRIED or len(shape) + (nbytes == 8) > MOST_AXES:
+    if nbytes not in _CARRIED:
         return None
-    if nbytes == 8:
-        return _CARRIED[nbytes], (*shape, 2), (*axes, len(shape))
-    return _CARRIED[nbytes], shape, axes
+    dtype, count = _CARRIED[nbytes]
+    if count > 1:
+        shape, axes = (*shape, count), (*axes, len(shape))
+    return (dtype, shape, axes) if len(shape) <= MOST_AXES else None
 
 
 @cached
