@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, Literal
 
@@ -60,6 +60,21 @@ class softmax_cross_entropy(Op):
         return scratch_bytes(_backward_pieces(inputs[0], dtype))
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
+        rows = _TensorRows(t, data, label)
+        chosen = t.sum(t.select(rows.is_true, rows.below, 0.0), (1,))
+        return {"out": t.sum(t.select(rows.is_known, t.log(rows.total) - chosen, 0.0))}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        rows = _TensorRows(t, arrays["data"], arrays["label"])
+        share = rows.power * (1 / rows.total)
+        factor = t.select(rows.is_known, heads["out"], 0.0)
+        return {"d_data": t.select(rows.is_true, share - 1, share) * factor}
+
+    @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
         if out is None:
             return
@@ -73,6 +88,21 @@ class softmax_cross_entropy(Op):
     def backward(xp: Any, a: Any, d_out: Any, data: Any, label: Any, *, d_data: Any, work: Any) -> None:
         if d_data is not None:
             _gradient(xp, data, label, d_data, work, lambda some: float(d_out[0]))
+
+
+class _TensorRows:
+    """Rows of scores (N, K) as tensors: without their largest, exponentials and the sum of these, and masks
+    of the classes that are the labels', and of the labels that are classes.
+    """
+
+    def __init__(self, t: Any, data: Any, label: Any) -> None:
+        n, k = data.shape
+        number = t.trunc(t.view(label, (n, 1)))
+        self.below = data - t.max(data, (1,))
+        self.power = t.exp(self.below)
+        self.total = t.sum(self.power, (1,))
+        self.is_true = t.eq(t.index(data, 1), number)
+        self.is_known = t.ge(t.where("lt", number, float(k), number, -1.0), 0.0)
 
 
 class _ClassLoss(Op):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ..elementwise.activation_rules import sigmoid
 from ..norm.views import along, View
 from .labels import label_types, unchanged
-from .softmax import softmax_blocks, softmax_bytes
+from .softmax import computed_softmax, softmax_blocks, softmax_bytes
 
 _STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
@@ -98,6 +98,37 @@ class SoftmaxOutput(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return softmax_bytes(softmax_view(a, inputs[0]), dtype)
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
+        return {"out": computed_softmax(t, softmax_view(a, data.shape), data)}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        out, label = arrays["out"], arrays["label"]
+        if not SoftmaxOutput.has_classes(a, out.shape, label.shape):
+            made = (out - label) * t.constant(a.grad_scale)
+            return {"d_data": made * heads["out"] if "out" in heads else made}
+        n, _, k, _, p = view = softmax_view(a, out.shape)
+        y, number = t.view(out, view), t.view(label, (n, 1, 1, 1, p))  # the first of the labels
+        spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
+        other, true = (y - t.constant(x) if x else y for x in (spread, 1 - a.smooth_alpha))
+        made = t.where("eq", t.index(y, 2), t.trunc(number), true, other)
+        scale, count = a.grad_scale, prod(label.shape)
+        if a.multi_output and a.normalization != "valid":
+            scale /= max(1, p)
+        if a.normalization == "batch":
+            scale /= max(1, n if a.multi_output else count)
+        factor = t.constant(scale)
+        if a.normalization == "valid":
+            counts = t.where("ne", t.view(label, (count,)), t.constant(a.ignore_label), 1.0, 0.0)
+            factor = factor / t("max", t.sum(counts), 1.0)
+        made = made * factor
+        if a.use_ignore:  # 0 even if out is nan
+            made = t.where("eq", number, t.constant(a.ignore_label), 0.0, made)
+        return {"d_data": made * t.view(heads["out"], view) if "out" in heads else made}
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal
 
+import numpy as np
+
 from ...core.dtype import as_dtype, float32
 from ...core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
@@ -79,6 +81,37 @@ class _Softmax(Op):
     backward_workspace = workspace
 
 
+def computed_softmax(
+    t: Any, view: View, data: Any, *, scale: float = 1.0, length: Any = None, log: bool = False
+) -> Any:
+    """Softmax of scale * data over axis C of the view as a tensor, or its logarithm."""
+    x = t.view(data, view)
+    if scale != 1:
+        x = x * t.constant(scale)
+    if length is not None:
+        n, g, _, s, p = view
+        inside = t.lt(t.index(x, 2), t.view(length, (n, g, 1, s, p)))
+        x = t.select(inside, x, float("-inf"))
+    most = t.max(x, (2,))
+    if length is not None:  # for a sequence of length 0: -inf - -inf would be nan
+        most = t("max", most, -float(np.finfo("f").max))
+    power = t.exp(x - most)
+    total = t.sum(power, (2,))
+    if length is not None:  # for empty sums: no quotient or logarithm is infinite
+        total = t("max", total, 1e-30)
+    if not log:
+        return power * (1 / total)
+    made = x - most - t.log(total)
+    return made if length is None else t.select(inside, made, 0.0)
+
+
+def computed_gradient(t: Any, view: View, d_out: Any, out: Any, scale: float = 1.0) -> Mapping[str, Any]:
+    """Gradient of a softmax by its result, see `softmax_gradient`."""
+    y, d = t.view(out, view), t.view(d_out, view)
+    made = y * (d - t.sum(d * y, (2,)))
+    return {"d_data": made if scale == 1 else made * t.constant(scale)}
+
+
 class softmax(_Softmax):
     """Softmax along one axis, ``out = exp(data / temperature) / sum of exp(data / temperature)``.
 
@@ -87,6 +120,18 @@ class softmax(_Softmax):
 
     With `use_length` only the first `length` numbers along the axis take part; the others get 0.
     """
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
+        view = along(data.shape, a.axis)
+        return {"out": computed_softmax(t, view, data, scale=1 / (a.temperature or 1), length=length)}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        out = arrays["out"]
+        return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, 1 / (a.temperature or 1))
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
@@ -115,6 +160,18 @@ class softmin(_Softmax):
     """
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
+        view = along(data.shape, a.axis)
+        return {"out": computed_softmax(t, view, data, scale=-1 / (a.temperature or 1), length=length)}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        out = arrays["out"]
+        return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, -1 / (a.temperature or 1))
+
+    @staticmethod
     def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
         if out is not None:
             view = along(data.shape, a.axis)
@@ -140,6 +197,26 @@ class log_softmax(_Softmax):
     With `use_length` only the first `length` numbers along the axis take part; the others get 0, not the
     -inf that would be log 0.
     """
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
+        view, scale = along(data.shape, a.axis), 1 / (a.temperature or 1)
+        return {"out": computed_softmax(t, view, data, scale=scale, length=length, log=True)}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        view, scale = along(arrays["out"].shape, a.axis), 1 / (a.temperature or 1)
+        y, d = t.view(arrays["out"], view), t.view(heads["out"], view)
+        inside = None
+        if a.use_length:
+            n, g, _, s, p = view
+            inside = t.lt(t.index(y, 2), t.view(arrays["length"], (n, g, 1, s, p)))
+            d = t.select(inside, d, 0.0)
+        made = d - t.exp(y) * t.sum(d, (2,))
+        made = made if scale == 1 else made * t.constant(scale)
+        return {"d_data": made if inside is None else t.select(inside, made, 0.0)}
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
@@ -192,6 +269,16 @@ class SoftmaxActivation(Op):
         return softmax_bytes(_mode_view(a, inputs[0]), dtype)
 
     backward_workspace = workspace
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any) -> Mapping[str, Any]:
+        return {"out": computed_softmax(t, _mode_view(a, data.shape), data)}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        return computed_gradient(t, _mode_view(a, arrays["out"].shape), heads["out"], arrays["out"])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_rank, Shapes
 from .layer_norm import require_eps
-from .normalize import normalize, normalize_gradient, Rule
+from .normalize import normalize, normalize_gradient, Rule, TensorNorm
 
 
 class L2Normalization(Op):
@@ -49,6 +50,16 @@ class L2Normalization(Op):
         return _rule(a, inputs[0]).nbytes(dtype)
 
     backward_workspace = workspace
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any) -> Mapping[str, Any]:
+        return {"out": TensorNorm(t, _rule(a, data.shape), data).out}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        return TensorNorm(t, _rule(a, arrays["data"].shape), arrays["data"]).gradients(heads)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...core.errors import DTypeError
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..scratch import accumulator
-from .normalize import normalize, normalize_gradient, Rule
+from .normalize import normalize, normalize_gradient, Rule, TensorNorm
 
 
 class SelfNorm(Op):
@@ -27,6 +28,18 @@ class SelfNorm(Op):
     def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
         """The axes and formula for data and gamma of these shapes."""
         raise NotImplementedError
+
+    @classmethod
+    def compute(cls, t: Any, a: Any, data: Any, gamma: Any, beta: Any = None) -> Mapping[str, Any]:
+        made = TensorNorm(t, cls.rule(a, data.shape, gamma.shape), data, gamma, beta)
+        return dict(zip(cls.outputs, (made.out, made.mean, made.spread)))
+
+    @classmethod
+    def compute_gradient(
+        cls, t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        data, gamma = arrays["data"], arrays["gamma"]
+        return TensorNorm(t, cls.rule(a, data.shape, gamma.shape), data, gamma).gradients(heads)
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:

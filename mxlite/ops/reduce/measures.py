@@ -46,6 +46,20 @@ class norm(Reduce):
         return scratch_bytes([(kept, wide), ((fold_bytes(inputs[0], (kept,), wide),), as_dtype("uint8"))])
 
     @staticmethod
+    def compute(t, a, data):
+        axes = reduced_axes(a, len(data.shape))
+        return {"out": t.sqrt(t.sum(data * data, axes)) if a.ord == 2 else t.sum(t.abs(data), axes)}
+
+    @staticmethod
+    def compute_gradient(t, a, heads, arrays):
+        """0 where the norm is 0: there all the data is."""
+        data, d, out = arrays["data"], heads["out"], arrays["out"]
+        if a.ord == 1:
+            return {"d_data": d * t.sign(data)}
+        y = t.view(out, d.shape)
+        return {"d_data": d * data / t.where("eq", y, 0.0, 1.0, y)}
+
+    @staticmethod
     def forward(xp, a, data, *, out, work):
         def square(into, x):
             xp.copyto(into, x)
@@ -104,6 +118,19 @@ class logsumexp(NonEmpty):
     def _pieces(a, shape, dtype):
         kept, wide = kept_shape(a, shape), accumulator(dtype)
         return [(kept, wide), (kept, wide), ((fold_bytes(shape, (kept,), wide),), as_dtype("uint8"))]
+
+    @staticmethod
+    def compute(t, a, data):
+        """An infinite maximum is not subtracted: that would give nan."""
+        axes = reduced_axes(a, len(data.shape))
+        most = t.max(data, axes)
+        most = t.where("eq", t.abs(most), float("inf"), 0.0, most)
+        return {"out": t.log(t.sum(t.exp(data - most), axes)) + most}
+
+    @staticmethod
+    def compute_gradient(t, a, heads, arrays):
+        d = heads["out"]
+        return {"d_data": d * t.exp(arrays["data"] - t.view(arrays["out"], d.shape))}
 
     @staticmethod
     def forward(xp, a, data, *, out, work):
@@ -172,6 +199,13 @@ class moments(Op):
     def _pieces(a, shape, dtype):
         kept, wide = kept_shape(a, shape), accumulator(dtype)
         return [(kept, wide), (kept, wide), ((fold_bytes(shape, (kept,), wide),), as_dtype("uint8"))]
+
+    @staticmethod
+    def compute(t, a, data):
+        axes = reduced_axes(a, len(data.shape))
+        mean = t.mean(data, axes)
+        apart = data - mean
+        return {"mean": mean, "var": t.mean(apart * apart, axes)}
 
     @staticmethod
     def forward(xp, a, data, *, mean, var, work):

@@ -27,6 +27,10 @@ class _Arg(NonEmpty):
     better: ClassVar[str]
 
     @classmethod
+    def compute(cls, t, a, data):
+        return _computed(t, "reduce_max" if cls.better == "greater" else "reduce_min", data, a.axis)
+
+    @classmethod
     def forward(cls, xp, a, data, *, out):
         _positions(xp, getattr(xp, cls.find), getattr(xp, cls.better), a, data, out)
 
@@ -68,8 +72,25 @@ class argmax_channel(Op):
         return (data,), ((data[0], *data[2:]),)
 
     @staticmethod
+    def compute(t, a, data):
+        return _computed(t, "reduce_max", data, 1)
+
+    @staticmethod
     def forward(xp, a, data, *, out):
         _positions(xp, xp.argmax, xp.greater, ArgAttrs(axis=1), data, out)
+
+
+def _computed(t, kind, data, axis):
+    """The first position of the extreme, or of the first nan; None where float32 cannot count that far."""
+    if axis is None:
+        data, axis = t.view(data, (prod(data.shape),)), 0
+    length = data.shape[axis]
+    if length > 2**24:
+        return None
+    extreme = t.reduce(kind, data, (axis,))
+    place = t.where("ne", data, data, t.index(data, axis), float(length))
+    place = t.select(t.eq(data, extreme), t.index(data, axis), place)
+    return {"out": t.min(place, (axis,))}
 
 
 def _positions(xp, find, better, a, data, out):

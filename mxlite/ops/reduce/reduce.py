@@ -104,6 +104,10 @@ class sum(_Accumulated):
     aliases = ("sum_axis",)
 
     @staticmethod
+    def compute(t, a, data):
+        return {"out": t.sum(data, reduced_axes(a, len(data.shape)))}
+
+    @staticmethod
     def forward(xp, a, data, *, out, work):
         axes = reduced_axes(a, data.ndim)
         accumulate(xp, xp.add, data, axes, out.reshape(kept_shape(a, data.shape)), work)
@@ -123,6 +127,10 @@ class mean(_Accumulated):
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
     The gradient spreads `d_out / count` over the axes and reads no input.
     """
+
+    @staticmethod
+    def compute(t, a, data):
+        return {"out": t.mean(data, reduced_axes(a, len(data.shape)))}
 
     @staticmethod
     def forward(xp, a, data, *, out, work):
@@ -154,6 +162,10 @@ class prod(_Accumulated):
     """
 
     @staticmethod
+    def compute(t, a, data):
+        return {"out": t.prod(data, reduced_axes(a, len(data.shape)))}
+
+    @staticmethod
     def forward(xp, a, data, *, out, work):
         axes = reduced_axes(a, data.ndim)
         accumulate(xp, xp.multiply, data, axes, out.reshape(kept_shape(a, data.shape)), work)
@@ -176,6 +188,10 @@ class nansum(_Known):
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
     The gradient of an element is `d_out`, and 0 where it is nan.
     """
+
+    @staticmethod
+    def compute(t, a, data):
+        return {"out": t.sum(t.where("eq", data, data, data, 0.0), reduced_axes(a, len(data.shape)))}
 
     @staticmethod
     def forward(xp, a, data, *, out, work):
@@ -203,6 +219,10 @@ class nanprod(_Known):
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
     The gradient of an element is ``d_out * out / data``, and 0 where it is nan.
     """
+
+    @staticmethod
+    def compute(t, a, data):
+        return {"out": t.prod(t.where("eq", data, data, data, 1.0), reduced_axes(a, len(data.shape)))}
 
     @staticmethod
     def forward(xp, a, data, *, out, work):

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from ....core.machine_code import native
 from .calls.team import load
 from .codegen import functions
-from .codegen.emitter import Module
+from .codegen.emitter import Function, Module
 from .codegen.ir import I64, Value
-from .softmax import both, row_of
 
 # slots
 _SCORES, _LABEL, _LOSSES, _HEAD, _GRADIENT, _ROWS, _COLUMNS = range(7)
@@ -88,3 +87,17 @@ def code(form: CrossEntropyForm, columns: int) -> native.Code:
                 f.store_one(f.mul(truth, head), d, at, kind)
     f.done()
     return load(module)
+
+
+def row_of(f: Function, pointer: Value, row: Value, columns: Value, dtype: str) -> Value:
+    """The address of a row."""
+    return f.offset(pointer, f.times(row, columns), dtype)
+
+
+def both(
+    f: Function, one: str, x: Value, low: float, other: str, y: Value, high: float
+) -> tuple[Value, Value]:
+    """The conjunction of two comparisons: a mask, and its first lane as an i1."""
+    a, b = f.compare(one, x, f.const(low)), f.compare(other, y, f.const(high))
+    mask = f.both(a, b)
+    return mask, f.lane(mask, 0)

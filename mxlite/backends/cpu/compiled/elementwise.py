@@ -82,7 +82,7 @@ class Loop:
         for step in steps:
             at.append(len(args))
             args += [0, step]
-        args += (_bits(c) for c in constants)
+        args += (bits_of(c) for c in constants)
         self._type = ctypes.c_int64 * len(args)
         self._args, self._at = self._type(*args), at
         kinds = tuple((str(d), s[-1] != 0) for d, s in zip(dtypes, strides))
@@ -220,7 +220,7 @@ class _Loops:
         return [row, *places] if self.outer else []
 
 
-def _bits(x: float) -> int:
+def bits_of(x: float) -> int:
     """A float32 number as the low half of a slot."""
     try:
         return int.from_bytes(struct.pack("<f", x), "little")

@@ -32,6 +32,7 @@ from .instructions import Instructions, quoted
 from .ir import FLOAT, I32, listed, number, Operand as Int, Type, type_of, Value, zero
 
 Body = Callable[..., "Sequence[Value] | Value | None"]
+Join = Callable[[Value, Value], Value]
 
 
 @functools.cache
@@ -129,16 +130,18 @@ class Function(Instructions, Arithmetic):
         body: Body,
         carried: Sequence[Int] = (),
         unroll: int = 1,
-        join: Callable[[Value, Value], Value] | None = None,
+        join: Join | Sequence[Join] | None = None,
     ) -> tuple[Value, ...]:
         """`body(index, mask, *carried)` for every vector of [start, stop).
 
         `mask` is None but in the last, incomplete vector, where loads and stores must get it: lanes outside
         read as 0. `body` returns the new `carried` values (one, or a sequence of them), the sweep the last
         ones. With `unroll` that many vectors are worked on at a time, each with carried values of its own
-        that begin alike and are joined by `join` in the end (so they should begin with what `join` ignores).
+        that begin alike and are joined by `join` in the end (so they should begin with what `join` ignores),
+        which is one function for all or one for each.
         """
         n = len(carried)
+        joins = (join,) * n if callable(join) else tuple(join or ())
 
         def bodied(index: Value, mask: Value | None, values: Sequence[Value]) -> tuple[Value, ...]:
             made = body(index, mask, *values)
@@ -164,9 +167,8 @@ class Function(Instructions, Arithmetic):
                 loop.again(*made)
             results = loop.results[:n]
             for k in range(1, copies):
-                assert join is not None or not n
                 rest = loop.results[k * n : (k + 1) * n]
-                results = tuple(join(a, b) for a, b in zip(results, rest)) if join else ()
+                results = tuple(merge(a, b) for merge, a, b in zip(joins, results, rest, strict=True))
             values = results
             # An empty range stays where it began, also a negative one.
             whole = self.either(self.is_("sgt", count, 0), until, stop)

@@ -1,4 +1,4 @@
-"""Layer normalization of rows and its gradients as generated code. Each thread has whole rows."""
+"""Gradients of layer normalization of rows as generated code. Each thread has whole rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class NormForm:
-    """Types of data and of gamma. Forward: flags for writing `out` and the `statistics`. Backward: flags for
-    the gradients of data and of the affine parameters."""
+    """Types of data and of gamma, and flags for the gradients of data and of the affine parameters."""
 
     data: str
     affine: str
     eps: float
-    statistics: bool = False
-    out: bool = True
     wants_data: bool = True
     wants_affine: bool = True
 
@@ -43,35 +40,6 @@ def _statistics(f: Function, x: Value, columns: Value, count: Value, form: NormF
 
     (total,) = f.sweep(0, columns, square, [zero], 4, f.add)
     return mean, f.sqrt(f.add(f.div(f.total(total), count), f.const(form.eps)))
-
-
-@functools.lru_cache(maxsize=64)
-def forward_code(form: NormForm) -> native.Code:
-    """The function "norm"; slots data, gamma, beta, out, mean, std, rows, columns."""
-    module = Module()
-    f = module.function("norm")
-    data, gamma, beta, out, means, stds = (f.pointer(i) for i in range(6))
-    rows, columns = f.integer(6), f.integer(7)
-    count = f.number(columns)
-    first, last = f.share(rows)
-    with f.loop(first, last) as row:
-        begin = f.times(row.index, columns)
-        x, y = (f.offset(p, begin, form.data) for p in (data, out))
-        mean, std = _statistics(f, x, columns, count, form)
-        inverse = f.div(f.const(1.0), std)
-
-        def finish(j: Value, mask: Value | None) -> None:
-            scaled = f.mul(f.sub(f.load(x, j, form.data, mask=mask), mean), inverse)
-            scaled = f.mul(scaled, f.load(gamma, j, form.affine, mask=mask))
-            f.store(f.add(scaled, f.load(beta, j, form.affine, mask=mask)), y, j, form.data, mask=mask)
-
-        if form.out:
-            f.sweep(0, columns, finish)
-        if form.statistics:
-            f.store_one(mean, means, row.index, form.affine)
-            f.store_one(std, stds, row.index, form.affine)
-    f.done()
-    return load(module)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,7 @@
-"""LayerNorm along the last axis as generated code."""
+"""The gradient of LayerNorm along the last axis as generated code.
+
+Loop nests of the declared gradient take 1.1 times as long (512 rows of 1024 on two threads, 2026-11-26).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from .....ops.norm.layer_norm import LayerNorm
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, parts_for, storable, threads_for, usable
-from ...compiled.norm.layer_norm import backward_code, forward_code, NormForm
+from ...compiled.norm.layer_norm import backward_code, NormForm
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
@@ -22,35 +25,6 @@ def _rows(r: Request) -> tuple[int, int] | None:
         return None
     axis = a.axis % len(shape)
     return (prod(shape[:axis]), shape[axis]) if prod(shape[axis + 1 :]) == 1 else None
-
-
-def _forward(r: Request) -> ChosenKernel | None:
-    size = _rows(r)
-    if size is None:
-        return None
-    threads = threads_for(8 * prod(size))
-    kinds = r.dtypes[0].name, r.dtypes[1].name
-    forward_code(NormForm(*kinds, r.attrs.eps, r.is_used("mean") or r.is_used("std"), r.is_used("out")))
-
-    def connect(
-        xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
-    ) -> Run:
-        spare = carve(work, _spare(r, size))
-        form = NormForm(*kinds, a.eps, mean is not None or std is not None, out is not None)
-        if not (form.out or form.statistics):
-            return in_turn(())
-        own = [s if x is None else x for x, s in zip((mean, std), spare)]
-        arrays = (data, gamma, beta, out, *own)
-        slots = [*(0 if x is None else address_of(x) for x in arrays), *size]
-        return call(forward_code(form), "norm", slots, threads, keep=arrays)
-
-    return connected(connect, scratch_bytes(_spare(r, size)), "compiled layer norm")
-
-
-def _spare(r: Request, size: tuple[int, int]) -> list[Piece]:
-    """Scratch for the mean or the deviation if only the other is requested."""
-    one = r.is_used("mean") or r.is_used("std")
-    return [((size[0] * one,), r.dtypes[1])] * 2
 
 
 def _backward(r: Request) -> ChosenKernel | None:
@@ -106,4 +80,4 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(like, scratch_bytes(pieces), "compiled layer norm, backward", bits=())
 
 
-ROWS = kernel_rows(GENERATED, {LayerNorm: _forward, LayerNorm.grad_op: _backward})
+ROWS = kernel_rows(GENERATED, {LayerNorm.grad_op: _backward})

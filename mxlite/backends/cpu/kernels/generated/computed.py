@@ -1,0 +1,65 @@
+"""Operators that declare a computation, and their gradients, as generated loop nests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+from .....core.dtype import float32
+from .....graph.opdef import with_parameters
+from .....ops import ALL
+from .....ops.scratch import carve, scratch_bytes
+from ....base import ChosenKernel, connected, Request
+from ....te.program import nests_for
+from ...compiled import storable, usable
+from ...compiled.nests import Loops
+from ...kernel_row import GENERATED, kernel_rows, LATER
+from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
+
+
+def _row(r: Request) -> ChosenKernel | None:
+    if not usable():
+        return None
+    nests = nests_for(r, storable())
+    if nests is None:
+        return None
+    loops: dict[frozenset[str], Loops] = {}
+
+    def loops_for(present: frozenset[str]) -> Loops:
+        """The loops for these arrays: head gradients may be absent, and outputs that are not read any more."""
+        if present not in loops:
+            found = nests if present == everything else nests_for(replace(r, used=present), storable())
+            assert found is not None, f"{r.op.op_name} of {sorted(present)}"
+            loops[present] = Loops(found)
+        return loops[present]
+
+    everything = frozenset(
+        n for n in (*r.op.input_names(r.attrs), *r.op.output_names(r.attrs)) if r.is_used(n)
+    )
+    pieces = [((n,), float32) for n in loops_for(everything).scratch]
+    names = r.op.signature.needs
+
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **outputs: Any) -> Run:
+        given = {n: x for n, x in (*zip(names, inputs), *outputs.items()) if x is not None}
+        if not any(n in given for n in nests.outputs):
+            return in_turn(())
+        chosen = loops_for(frozenset(given) & everything)
+        own = carve(work, [((n,), float32) for n in chosen.scratch]) if chosen.scratch else []
+        arrays = [*(given[n] for n in (*chosen.nests.inputs, *chosen.nests.outputs)), *own]
+        return chosen.call([address_of(x) for x in arrays], keep=arrays)
+
+    name = f"compiled {len(nests.nests)} loop nests" if len(nests.nests) > 1 else "compiled loop nest"
+    own = r.op.signature
+    services = own.services | {"work"} if pieces else own.services
+    with_parameters(cast(Any, connect), own.needs, own.makes, sorted(services))
+    return connected(connect, scratch_bytes(pieces), name, bits=())
+
+
+_OPERATORS = [op for op in ALL if getattr(op, "compute", None) is not None]
+
+ROWS = kernel_rows(
+    GENERATED,
+    dict.fromkeys([*_OPERATORS, *(op.grad_op for op in _OPERATORS if op.grad_op is not None)], _row),
+    LATER,  # rows written by hand for one operator are asked before
+)

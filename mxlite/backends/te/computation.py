@@ -1,0 +1,196 @@
+"""Computations: tensors made of inputs by steps on elements and by reductions over axes.
+
+    t = Computation()
+    x = t.input("data", (4, 8))
+    share = t.exp(x - t.max(x, (1,)))
+    out = share / t.sum(share, (1,))           a softmax; reduced axes stay, with length 1
+
+Tensors broadcast as numpy's arrays do. Steps have the names of `elementwise.expression.NUMPY`, reductions
+those of `REDUCTIONS`. Equal nodes are one node (value numbering). `Op.compute(t, a, **inputs)` writes an
+operator so; `adjoint.py` derives its gradients, `nests.py` the loops, `evaluate.py` says what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import ShapeError
+from ...graph.ir import Shape
+from ..elementwise.expression import COMPARISONS
+from ..elementwise.tracer import StandIn
+
+Node = tuple[Any, ...]
+"""("input", name, shape), ("constant", number), ("number", number), ("index", axis, length), or the name of
+a step or reduction and the numbers of its operands; a reduction has its axes behind them, "broadcast" its
+shape. Axes are counted from the end, as tensors of different ranks are aligned there."""
+
+REDUCTIONS: Mapping[str, Any] = {
+    "reduce_sum": np.add,
+    "reduce_prod": np.multiply,
+    "reduce_max": np.maximum,
+    "reduce_min": np.minimum,
+}
+LEAVES = frozenset({"input", "constant", "number", "index"})
+_COMMUTE = frozenset({"add", "mul"})
+
+
+class Tensor(StandIn):
+    """A tensor of a computation, with Python's arithmetic."""
+
+    __slots__ = ("number", "shape", "t")
+
+    def __init__(self, t: Computation, number: int, shape: Shape) -> None:
+        self.t, self.number, self.shape = t, number, shape
+
+    def step(self, name: str, *operands: Any) -> Tensor:
+        return self.t(name, *operands)
+
+
+class Computation:
+    """Tensors under construction."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.shapes: list[Shape] = []
+        self._known: dict[Node, Tensor] = {}
+
+    def tensor(self, number: int) -> Tensor:
+        """The tensor of a node."""
+        return Tensor(self, number, self.shapes[number])
+
+    # -- leaves ----------------------------------------------------------------------------------
+
+    def input(self, name: str, shape: Shape) -> Tensor:
+        """The array `name`, in C order, under this shape."""
+        return self._node(("input", name, tuple(shape)), tuple(shape))
+
+    def view(self, x: Tensor, shape: Shape) -> Tensor:
+        """An input under another shape."""
+        kind, name, _ = self.nodes[x.number]
+        assert kind == "input", f"only inputs have views, not the result of {kind}"
+        return self.input(name, shape)
+
+    def constant(self, x: float) -> Tensor:
+        """A number that is an argument of the code, not a part of it."""
+        return self._node(("constant", float(x)), ())
+
+    def number(self, x: float) -> Tensor:
+        """A literal in the code."""
+        return self._node(("number", float(x)), ())
+
+    def index(self, like: Tensor, axis: int) -> Tensor:
+        """The position of an element of `like` along an axis."""
+        at = axis % len(like.shape) - len(like.shape)
+        return self._node(("index", at, like.shape[at]), (like.shape[at], *(1,) * (-1 - at)))
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def __call__(self, name: str, *operands: Any) -> Tensor:
+        """A step on elements."""
+        given = [x if isinstance(x, Tensor) else self.number(x) for x in operands]
+        if name == "mul":
+            for x, y in (given, given[::-1]):
+                if self.nodes[x.number] == ("number", 1.0):
+                    return y
+        numbers = [x.number for x in given]
+        if name in _COMMUTE:
+            numbers.sort()
+        return self._node((name, *numbers), common_shape([x.shape for x in given]))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *operands: self(name, *operands)
+
+    def reduce(self, kind: str, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+        """A reduction over axes, all unless given; they stay, with length 1."""
+        rank = len(x.shape)
+        chosen = sorted({i % rank - rank for i in (range(rank) if axes is None else axes)})
+        many = tuple(i for i in chosen if x.shape[i] != 1)
+        if not many:
+            return x
+        shape = tuple(1 if i - rank in many else n for i, n in enumerate(x.shape))
+        return self._node((kind, x.number, many), shape)
+
+    def sum(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+        return self.reduce("reduce_sum", x, axes)
+
+    def prod(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+        return self.reduce("reduce_prod", x, axes)
+
+    def max(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+        return self.reduce("reduce_max", x, axes)
+
+    def min(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+        return self.reduce("reduce_min", x, axes)
+
+    def mean(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+        """The sum divided by the number of elements of each."""
+        total = self.sum(x, axes)
+        return total / self.constant(float(np.prod(x.shape)) / float(np.prod(total.shape)))
+
+    def where(self, how: str, x: Any, y: Any, yes: Any, no: Any) -> Tensor:
+        """`yes` where the comparison `how` of x and y holds, else `no`."""
+        assert how in COMPARISONS
+        return self("select", self(how, x, y), yes, no)
+
+    def broadcast(self, x: Any, shape: Shape) -> Tensor:
+        """`x`, a tensor or a number, as a tensor of this shape."""
+        given = x if isinstance(x, Tensor) else self.number(x)
+        return given if given.shape == shape else self._node(("broadcast", given.number, shape), shape)
+
+    def reduced_to(self, x: Tensor, whole: Shape, shape: Shape) -> Tensor:
+        """The sum of `x`, which stands for a tensor of the shape `whole`, over what broadcasts from `shape`
+        to that.
+        """
+        rank = len(whole)
+        aligned = (1,) * (rank - len(shape)) + tuple(shape)
+        own = (1,) * (rank - len(x.shape)) + x.shape
+        axes = [i - rank for i in range(rank) if aligned[i] == 1 != whole[i]]
+        times = float(np.prod([whole[i] for i in axes if own[i] == 1]))
+        found = self.sum(x, [i for i in axes if own[i] != 1]) if any(own[i] != 1 for i in axes) else x
+        return found if times == 1 else found * self.constant(times)
+
+    def _node(self, node: Node, shape: Shape) -> Tensor:
+        # 0.0 is not -0.0, and nan equals itself.
+        key = (node[0], repr(node[1])) if node[0] in ("constant", "number") else node
+        if key not in self._known:
+            self.nodes.append(node)
+            self.shapes.append(shape)
+            self._known[key] = Tensor(self, len(self.nodes) - 1, shape)
+        return self._known[key]
+
+
+def operands_of(node: Node) -> tuple[int, ...]:
+    """The numbers of the nodes that a node reads."""
+    if node[0] in LEAVES:
+        return ()
+    return node[1:2] if node[0] in REDUCTIONS or node[0] == "broadcast" else node[1:]
+
+
+def common_shape(shapes: Sequence[Shape]) -> Shape:
+    """The shape to which these broadcast. Raises ShapeError."""
+    rank = max(map(len, shapes), default=0)
+    found = [1] * rank
+    for shape in shapes:
+        for i, n in enumerate(shape, rank - len(shape)):
+            if n != 1 and found[i] not in (1, n):
+                raise ShapeError(f"tensors of shapes {', '.join(map(str, shapes))} do not broadcast.")
+            found[i] = n if found[i] == 1 else found[i]
+    return tuple(found)
+
+
+def needed_by(t: Computation, roots: Iterable[int]) -> set[int]:
+    """The nodes on which these depend, and these."""
+    needed: set[int] = set()
+    stack = list(roots)
+    while stack:
+        i = stack.pop()
+        if i not in needed:
+            needed.add(i)
+            if t.nodes[i][0] not in LEAVES:
+                stack += operands_of(t.nodes[i])
+    return needed

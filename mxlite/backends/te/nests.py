@@ -1,0 +1,443 @@
+"""Loop nests: the order in which a computation is carried out.
+
+A nest iterates over the axes of a domain. Of these some are *kept*: each of their points is computed by
+itself, and threads share them. The others are reduced: for each kept point the nest sweeps over them, once
+for every level of reductions that need those before, and once more for results that have the reduced axes:
+
+    softmax of (rows, columns)      kept: rows      sweep columns: largest
+                                                    sweep columns: sum of exp(x - largest)
+                                                    sweep columns: out = exp(x - largest) / sum
+
+Reductions over other axes are other nests, behind one another, and what one reads of another is stored as
+float32 in scratch: the mean of each row, for the sums of columns that need it. Where a domain has few kept
+points, each level is a nest of its own whose sums are taken in parts, so that threads share the reduced axes.
+Sums over the kept axes of a nest, such as those of the columns, are taken in it too, for parts of the rows.
+How many parts there are follows from the shapes alone, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from ...graph.ir import Shape
+from .computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
+
+FEW = 32
+"""Fewest kept points that are not worth splitting."""
+SPLIT_NBYTES = 1 << 19
+"""Bytes of a domain's float32 numbers from which on reductions to few points are taken in parts."""
+PART_ELEMENTS = 1 << 15
+MOST_PARTS = 32
+
+Mask = tuple[bool, ...]
+"""For each axis of a nest whether an array has it; it is broadcast along the others."""
+Step = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """An array that a nest reads or writes. `array` is its number, `dtype` the name of its type."""
+
+    array: int
+    mask: Mask
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The code of a nest, for axes of any lengths.
+
+    Values are numbered: those of `loads` first, then `constants` (numbers of the computation's), then
+    `steps`: (name, operands), a reduction (name, operand) over all axes that are not kept, ("index", axis),
+    ("number", x). `stores` are pairs of a value and where it is written. `in_parts`: the sweep over the
+    reduced axes is taken in parts, each of which stores results of its own. `across` are sums over the kept
+    axes, taken in parts of these: a value, the sums of a block of kept points, those of all of a part.
+    """
+
+    kept: Mask
+    loads: tuple[Access, ...]
+    constants: tuple[int, ...]
+    steps: tuple[Step, ...]
+    stores: tuple[tuple[int, Access], ...]
+    in_parts: bool = False
+    across: tuple[tuple[int, Access, Access], ...] = ()
+
+    @property
+    def first_step(self) -> int:
+        return len(self.loads) + len(self.constants)
+
+
+@dataclass(frozen=True)
+class PlacedNest:
+    """A nest with the lengths of its axes, and the number of parts."""
+
+    nest: Nest
+    lengths: Shape
+    parts: int = 1
+
+
+@dataclass
+class Nests:
+    """The nests of a computation in their order. Arrays are numbered: inputs, outputs, then float32 `scratch`
+    of these numbers of elements."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: tuple[float, ...]
+    nests: list[PlacedNest] = field(default_factory=list)
+    scratch: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Group:
+    """Reductions with the same kept and reduced axes, that can be taken in one nest.
+
+    `inside`: the group in whose nest they are taken in parts, as sums over its kept axes.
+    """
+
+    kept: frozenset[int]
+    reduced: frozenset[int]
+    in_parts: bool
+    members: list[int] = field(default_factory=list)
+    inside: int | None = None
+
+
+def nests_of(
+    t: Computation,
+    outputs: Mapping[str, Tensor],
+    shapes: Mapping[str, Shape],
+    dtypes: Mapping[str, str],
+    late: Mapping[str, frozenset[str]],
+) -> Nests | None:
+    """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
+
+    `dtypes`: names of the types of all arrays. `late`: inputs over which an output may be written: no nest
+    reads them after it. None if there is no such order.
+    """
+    planner = _Planner(t, outputs, shapes, dtypes, late)
+    nests = planner.plan()
+    return nests if planner.is_in_order() else None
+
+
+class _Planner:
+    def __init__(
+        self,
+        t: Computation,
+        outputs: Mapping[str, Tensor],
+        shapes: Mapping[str, Shape],
+        dtypes: Mapping[str, str],
+        late: Mapping[str, frozenset[str]],
+    ) -> None:
+        self.t, self.dtypes, self.late = t, dtypes, late
+        self.values = {n: x.number for n, x in outputs.items()}
+        needed = needed_by(t, self.values.values())
+        self.order = [i for i in range(len(t.nodes)) if i in needed]
+        self.domain = common_shape([*(t.shapes[i] for i in self.order), *shapes.values()])
+        self.rank = len(self.domain)
+        self.spaces = {i: self._axes(t.shapes[i]) for i in self.order}
+        self.out_axes = {n: self._axes(s) for n, s in shapes.items()}
+        used = {t.nodes[i][1] for i in self.order if t.nodes[i][0] == "input"}
+        self.inputs = tuple(n for n in dtypes if n in used)
+        self.outputs = tuple(outputs)
+        self.constants = [i for i in self.order if t.nodes[i][0] == "constant"]
+        self.arrays = {n: k for k, n in enumerate((*self.inputs, *self.outputs))}
+        self.result = Nests(self.inputs, self.outputs, tuple(t.nodes[i][1] for i in self.constants))
+        self.groups: list[_Group] = []
+        self.group_of: dict[int, int] = {}  # reductions -> group
+        self.last: dict[int, int] = {}  # nodes -> the last group that they depend on, -1 if none
+        self.stored: dict[int, int] = {}  # nodes -> the array of scratch that holds them
+        self.partial: dict[
+            int, tuple[int, list[int]]
+        ] = {}  # groups -> parts and their results, where they are taken
+
+    def _axes(self, shape: Shape) -> frozenset[int]:
+        """The axes of the domain that a shape has."""
+        behind = self.rank - len(shape)
+        return frozenset(behind + i for i, n in enumerate(shape) if n != 1)
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def plan(self) -> Nests:
+        for i in self.order:
+            node = self.t.nodes[i]
+            self.last[i] = max((self.last[x] for x in operands_of(node)), default=-1)
+            if node[0] in REDUCTIONS:
+                self.last[i] = self.group_of[i] = self._join(i)
+        # Which outputs each group stores, and those that have a nest of their own behind all groups.
+        own: list[list[str]] = [[] for _ in self.groups]
+        alone: dict[frozenset[int], list[str]] = {}
+        for name, i in self.values.items():
+            g, axes = self.last[i], self.out_axes[name]
+            if g >= 0 and self._fits(self.groups[g], i, axes) and not self._is_read_later(name, g):
+                own[g].append(name)
+            else:
+                alone.setdefault(axes, []).append(name)
+        for g, group in enumerate(self.groups):
+            self._emit_group(g, group, own[g])
+        # What may be written over an input that another of these reads comes last.
+        for axes, names in sorted(alone.items(), key=lambda x: any(self.late.get(n) for n in x[1])):
+            values = [self.values[n] for n in names]
+            self._emit(axes, frozenset(), len(self.groups), names, values, [], False)
+        return self.result
+
+    def _join(self, i: int) -> int:
+        """The group of a reduction: the last one over the same axes, if what it reads is there by then."""
+        name, x, axes = self.t.nodes[i]
+        reduced = frozenset(self.rank + axis for axis in axes)
+        kept = self.spaces[i]
+        few = prod(self.domain[k] for k in kept) < FEW
+        elements = prod(self.domain[k] for k in kept | reduced)
+        in_parts = few and 4 * elements >= SPLIT_NBYTES
+        behind = self.last[x]
+        for g in range(len(self.groups) - 1, -1, -1):
+            group = self.groups[g]
+            if (group.kept, group.reduced) != (kept, reduced):
+                continue
+            if g < (behind if group.inside is None else group.inside) or (in_parts and g == behind):
+                continue  # it is not there by then; or a level of its own
+            if group.inside is not None and (group.inside < behind or name != "reduce_sum"):
+                continue
+            group.members.append(i)
+            return g
+        inside = None
+        if name == "reduce_sum":
+            for g in range(max(0, behind), len(self.groups)):
+                group = self.groups[g]
+                across = (group.kept, group.reduced) == (reduced, kept) and max(kept, default=-1) == max(
+                    kept | reduced
+                )
+                if across and not group.in_parts and group.inside is None:
+                    inside = g
+        self.groups.append(_Group(kept, reduced, in_parts and inside is None, [i], inside))
+        return len(self.groups) - 1
+
+    def _fits(self, group: _Group, i: int, axes: frozenset[int]) -> bool:
+        """True if a nest of the group can store an output with these axes, the value `i`."""
+        if group.in_parts or group.inside is not None:
+            return i in group.members and axes == group.kept
+        return axes in (group.kept, group.kept | group.reduced)
+
+    def _is_read_later(self, name: str, g: int) -> bool:
+        """True if an output may be written over an input that a later group reads."""
+        over = self.late.get(name)
+        if not over:
+            return False
+        stack = [self.t.nodes[i][1] for k in self.groups[g + 1 :] if k.inside != g for i in k.members]
+        stack += [i for n, i in self.values.items() if n != name and self.last[i] != g]
+        seen: set[int] = set()
+        while stack:
+            i = stack.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            node, at = self.t.nodes[i], self.last[i]
+            if node[0] == "input" and node[1] in over:
+                return True
+            if node[0] in REDUCTIONS and self.groups[self.group_of[i]].inside == g:
+                continue  # it is taken in the same nest
+            if not (0 <= at <= g and self.spaces[i] <= self.groups[at].kept):  # else it is in scratch by then
+                stack += operands_of(node)
+        return False
+
+    def is_in_order(self) -> bool:
+        """True if no nest reads what an earlier one may have overwritten."""
+        over: set[int] = set()
+        for placed in self.result.nests:
+            if over.intersection(x.array for x in placed.nest.loads):
+                return False
+            made = {x.array for _, x in placed.nest.stores}
+            for name in self.outputs:
+                if self.arrays[name] in made:
+                    over.update(self.arrays[n] for n in self.late.get(name, ()) if n in self.arrays)
+        return True
+
+    # -- nests -----------------------------------------------------------------------------------
+
+    def _emit_group(self, g: int, group: _Group, names: list[str]) -> None:
+        kept, reduced = group.kept, group.reduced
+        size = prod(self.domain[k] for k in kept)
+        if group.inside is not None:
+            self._join_parts(group, size, names, self.partial[g])
+        elif group.in_parts:
+            lengths = [self.domain[k] for k in sorted(reduced)]
+            parts = min(MOST_PARTS, max(1, size * prod(lengths) // PART_ELEMENTS), lengths[0])
+            partial = [self._scratch(parts * size) for _ in group.members]
+            self._emit(kept, reduced, g, [], [], list(zip(group.members, partial)), True, parts)
+            self._join_parts(group, size, names, (parts, partial))
+        else:
+            across: list[tuple[int, int, int]] = []
+            parts = 1
+            for k, other in enumerate(self.groups):
+                if other.inside == g:
+                    columns = prod(self.domain[k] for k in reduced)
+                    worth = min(MOST_PARTS, max(1, size * columns // PART_ELEMENTS))
+                    parts = 1 << worth.bit_length() - 1
+                    totals = [self._scratch(parts * columns) for _ in other.members]
+                    blocks = [self._scratch(parts * columns) for _ in other.members]
+                    across += zip((self.t.nodes[i][1] for i in other.members), blocks, totals)
+                    self.partial[k] = parts, totals
+            values = [self.values[n] for n in names]
+            self._emit(kept, reduced, g, names, values, self._read_later(g), False, parts, across)
+
+    def _join_parts(self, group: _Group, size: int, names: list[str], found: tuple[int, list[int]]) -> None:
+        """Add the nest that joins the results of parts, for `size` kept points, and stores these outputs."""
+        parts, partial = found
+        masks = (True,) + (True,) * (size > 1)
+        joins, stores = [], []
+        count = len(group.members)
+        for k, i in enumerate(group.members):
+            joins.append((self.t.nodes[i][0], k))
+            if any(i in operands_of(self.t.nodes[x]) for x in self.order) or i in self.values.values():
+                self.stored[i] = self._scratch(size)
+                stores.append((count + k, Access(self.stored[i], (False, *masks[1:]), "float32")))
+            for n in names:
+                if self.values[n] == i:
+                    stores.append((count + k, Access(self.arrays[n], (False, *masks[1:]), self.dtypes[n])))
+        loads = tuple(Access(array, masks, "float32") for array in partial)
+        nest = Nest((False, *masks[1:]), loads, (), tuple(joins), tuple(stores))
+        self.result.nests.append(PlacedNest(nest, (parts, size)[: len(masks)]))
+
+    def _scratch(self, elements: int) -> int:
+        self.result.scratch.append(elements)
+        return len(self.arrays) + len(self.result.scratch) - 1
+
+    def _read_later(self, g: int) -> list[tuple[int, int]]:
+        """The values of group `g` that later nests read, each with an array of scratch."""
+        group = self.groups[g]
+        found: dict[int, None] = {}
+        seen: set[int] = set()
+
+        def visit(i: int) -> None:
+            if i in seen or self.last[i] < g:
+                return
+            seen.add(i)
+            if self.last[i] == g and self.spaces[i] <= group.kept:
+                found[i] = None
+                return
+            for x in operands_of(self.t.nodes[i]):
+                visit(x)
+
+        for later, k in enumerate(self.groups):
+            if later > g and k.inside != g:
+                for i in k.members:
+                    visit(self.t.nodes[i][1])
+        for name, i in self.values.items():
+            if self.last[i] > g or not (
+                self._fits(group, i, self.out_axes[name]) and not self._is_read_later(name, g)
+            ):
+                visit(i)
+        result = []
+        for i in found:
+            self.stored[i] = self._scratch(prod(self.domain[k] for k in self.spaces[i]))
+            result.append((i, self.stored[i]))
+        return result
+
+    def _emit(
+        self,
+        kept: frozenset[int],
+        reduced: frozenset[int],
+        g: int,
+        names: Sequence[str],
+        outputs: Sequence[int],
+        stored: Sequence[tuple[int, int]],
+        in_parts: bool,
+        parts: int = 1,
+        across: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        """Add the nest of group `g` that stores outputs, and other values in scratch."""
+        t, domain = self.t, self.domain
+        own = set(self.groups[g].members) if g < len(self.groups) else set()
+        earlier = {i: a for i, a in self.stored.items() if self.last[i] < g}
+        roots = [*outputs, *(i for i, _ in stored), *(i for i, _, _ in across)]
+        order, leaves = self._within(roots, own, earlier)
+        axes = self._merged(kept, reduced, [*leaves.values(), *(self.out_axes[n] for n in names)], order)
+        lengths = tuple(prod(domain[k] for k in group) for group in axes) or (1,)
+
+        def mask(there: frozenset[int]) -> Mask:
+            return tuple(group[0] in there for group in axes) or (False,)
+
+        loads: list[Access] = []
+        number: dict[int, int] = {}
+        for i, there in leaves.items():
+            array = self.stored[i] if i in earlier else self.arrays[t.nodes[i][1]]
+            kind = "float32" if i in earlier else self.dtypes[t.nodes[i][1]]
+            number[i] = len(loads)
+            loads.append(Access(array, mask(there), kind))
+        constants = [i for i in order if t.nodes[i][0] == "constant"]
+        for i in constants:
+            number[i] = len(number)
+        steps: list[Step] = []
+        for i in order:
+            if i in number:
+                continue
+            node = t.nodes[i]
+            number[i] = len(number)
+            if node[0] == "number":
+                steps.append(node)
+            elif node[0] == "index":
+                steps.append(
+                    ("index", next(k for k, group in enumerate(axes) if self.rank + node[1] in group))
+                )
+            else:
+                steps.append((node[0], *(number[x] for x in operands_of(node))))
+        stores = [
+            (number[i], Access(self.arrays[n], mask(self.out_axes[n]), self.dtypes[n]))
+            for n, i in zip(names, outputs)
+        ]
+        stores += [(number[i], Access(array, mask(self.spaces[i]), "float32")) for i, array in stored]
+        nest = Nest(
+            mask(kept),
+            tuple(loads),
+            tuple(self.constants.index(i) for i in constants),
+            tuple(steps),
+            tuple(stores),
+            in_parts,
+            tuple(
+                (number[i], Access(block, mask(reduced), "float32"), Access(total, mask(reduced), "float32"))
+                for i, block, total in across
+            ),
+        )
+        self.result.nests.append(PlacedNest(nest, lengths, parts))
+
+    def _within(
+        self, roots: Sequence[int], own: set[int], earlier: Mapping[int, int]
+    ) -> tuple[list[int], dict[int, frozenset[int]]]:
+        """The nodes that a nest computes for its roots, in their order, and those that it loads."""
+        needed: set[int] = set()
+        leaves: dict[int, frozenset[int]] = {}
+        stack = list(roots)
+        while stack:
+            i = stack.pop()
+            if i in needed:
+                continue
+            needed.add(i)
+            node = self.t.nodes[i]
+            if i in earlier or node[0] == "input":
+                leaves[i] = self.spaces[i]
+            else:
+                assert node[0] not in REDUCTIONS or i in own, f"node {i} is read before it is stored"
+                stack += operands_of(node)
+        ordered = [i for i in self.order if i in needed]
+        return ordered, {i: leaves[i] for i in ordered if i in leaves}
+
+    def _merged(
+        self,
+        kept: frozenset[int],
+        reduced: frozenset[int],
+        masks: Sequence[frozenset[int]],
+        order: Sequence[int],
+    ) -> list[list[int]]:
+        """The axes of a nest, neighbours as one where every array has both or none. At least one."""
+        there = sorted(k for k in kept | reduced if self.domain[k] != 1)
+        indexed = {self.rank + self.t.nodes[i][1] for i in order if self.t.nodes[i][0] == "index"}
+        merged: list[list[int]] = []
+        for k in there:
+            if merged and not indexed.intersection((k, merged[-1][-1])):
+                before = merged[-1][-1]
+                if all((k in m) == (before in m) for m in (kept, *masks)):
+                    merged[-1].append(k)
+                    continue
+            merged.append([k])
+        return merged

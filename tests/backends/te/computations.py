@@ -1,0 +1,109 @@
+"""Random computations, and their results by generated code and by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu.compiled.nests import Loops
+from mxlite.backends.cpu.onednn.primitive import address_of
+from mxlite.backends.te.computation import Computation, Tensor
+from mxlite.backends.te.evaluate import evaluate
+from mxlite.backends.te.nests import Nests, nests_of
+
+STEPS = ("add", "sub", "mul", "max", "min", "abs", "neg", "exp", "where", "reciprocal")
+REDUCED = ("sum", "sum", "mean", "max", "min", "prod")
+
+
+def drawn(rng: np.random.Generator) -> tuple[Computation, dict[str, Tensor], dict[str, tuple[int, ...]]]:
+    """A computation of a few steps and reductions, its outputs, and the shapes of its inputs."""
+    t = Computation()
+    rank = int(rng.integers(1, 5))
+    long = rng.integers(0, rank)
+    domain = tuple(
+        int(rng.choice([1, 2, 3, 17, 40])) if i != long else int(rng.choice([5, 33, 130, 300]))
+        for i in range(rank)
+    )
+    shapes = {}
+    for k in range(int(rng.integers(1, 4))):
+        there = rng.random(rank) < (1.1 if k == 0 else 0.6)
+        shapes[f"x{k}"] = tuple(n if own else 1 for n, own in zip(domain, there))
+    values = [t.input(n, s) for n, s in shapes.items()]
+    for _ in range(int(rng.integers(2, 10))):
+        x, y = (values[int(i)] for i in rng.integers(max(0, len(values) - 4), len(values), 2))
+        if rng.random() < 0.45:
+            axes = [i for i in range(rank) if rng.random() < 0.5] or [int(rng.integers(rank))]
+            kind = str(rng.choice(REDUCED))
+            values.append(getattr(t, kind)(_bounded(t, x, 1.0) if kind == "prod" else x, axes))
+            continue
+        name = str(rng.choice(STEPS))
+        if name == "where":
+            values.append(t.where("gt", x, y, x, 0.5))
+        elif name == "reciprocal":
+            values.append(x / (t.abs(y) + 1.0))
+        elif name == "exp":
+            values.append(t.exp(-t.abs(x)))
+        elif name in ("abs", "neg"):
+            values.append(t(name, x))
+        elif name == "mul":
+            values.append(_bounded(t, x, 2.0) * _bounded(t, y, 2.0))
+        else:
+            values.append(t(name, x, y))
+    picked = [values[-1], *(values[int(i)] for i in rng.integers(len(shapes), len(values), 2))]
+    return t, {f"y{k}": x for k, x in enumerate(dict.fromkeys(picked))}, shapes
+
+
+def _bounded(t: Computation, x: Tensor, most: float) -> Tensor:
+    return t("min", t("max", x, -most), most)
+
+
+def nests(
+    t: Computation,
+    outputs: Mapping[str, Tensor],
+    shapes: Mapping[str, Any],
+    late: Mapping[str, frozenset[str]] | None = None,
+) -> Nests:
+    """The nests for these outputs, of float32 arrays."""
+    dtypes = dict.fromkeys((*shapes, *outputs), "float32")
+    found = nests_of(t, outputs, {n: x.shape for n, x in outputs.items()}, dtypes, late or {})
+    assert found is not None
+    return found
+
+
+def run(
+    found: Nests,
+    outputs: Mapping[str, Tensor],
+    arrays: Mapping[str, Any],
+    over: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The outputs of the generated code; `over`: outputs that are written over inputs.
+
+    Nothing is written beyond an array.
+    """
+    own = {n: _block(prod(x.shape)) for n, x in outputs.items() if n not in (over or {})}
+    scratch = [_block(n) for n in found.scratch]
+    made = {
+        n: own[n][:-64].reshape(x.shape) if n in own else arrays[(over or {})[n]] for n, x in outputs.items()
+    }
+    loops = Loops(found)
+    given = [*(arrays[n] for n in found.inputs), *(made[n] for n in found.outputs), *scratch]
+    loops.call([address_of(x) for x in given], keep=given)()
+    for block in (*own.values(), *scratch):
+        assert np.isnan(block[-64:]).all(), "written beyond an array"
+    return made
+
+
+def _block(elements: int) -> Any:
+    """So many numbers, and 64 that nobody writes."""
+    block = CPU.empty(4 * (elements + 64)).view("float32")
+    block[:] = np.nan
+    return block
+
+
+def reference(t: Computation, outputs: Mapping[str, Tensor], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs as numpy computes them in float64."""
+    return dict(zip(outputs, evaluate(t, list(outputs.values()), arrays)))

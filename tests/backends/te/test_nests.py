@@ -1,0 +1,99 @@
+"""Loop nests as generated code: any computation gives numpy's numbers, whatever its axes, and equal bits on
+any number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.te.computation import Computation
+from tests.backends.te.computations import drawn, nests, reference, run
+
+pytestmark = pytest.mark.skipif(not usable(), reason="generated code needs llvmlite")
+
+
+def _close(got, want, message):
+    for name, x in want.items():
+        size = max(1.0, float(np.abs(x[np.isfinite(x)]).max(initial=0.0)))
+        np.testing.assert_allclose(got[name], x, rtol=1e-4, atol=2e-5 * size, err_msg=f"{message}: {name}")
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_random_computations(part):
+    for seed in range(40 * part, 40 * part + 40):
+        rng = np.random.default_rng(seed)
+        t, outputs, shapes = drawn(rng)
+        arrays = {n: rng.uniform(-1, 1, s).astype("f") for n, s in shapes.items()}
+        _close(run(nests(t, outputs, shapes), outputs, arrays), reference(t, outputs, arrays), f"seed {seed}")
+
+
+@pytest.mark.parametrize("seed", range(400, 430))
+def test_an_output_over_an_input_that_it_may_overwrite(seed):
+    rng = np.random.default_rng(seed)
+    t, outputs, shapes = drawn(rng)
+    arrays = {n: rng.uniform(-1, 1, s).astype("f") for n, s in shapes.items()}
+    for name, x in outputs.items():
+        for donor, shape in shapes.items():
+            if x.shape != shape or t.nodes[x.number][0] == "input":
+                continue
+            try:
+                found = nests(t, outputs, shapes, {name: frozenset({donor})})
+            except AssertionError:
+                continue  # no order of the nests allows it
+            own = {n: a.copy() for n, a in arrays.items()}
+            _close(
+                run(found, outputs, own, {name: donor}), reference(t, outputs, arrays), f"{name} over {donor}"
+            )
+
+
+def _many(rows, columns):
+    """Sums over either axis and a product of both kinds of statistics."""
+    t = Computation()
+    x = t.input("x", (rows, columns))
+    scaled = (x - t.mean(x, (1,))) * t.rsqrt(t.mean(x * x, (1,)) + 1.0)
+    return (
+        t,
+        {"a": t.sum(scaled, (0,)), "b": scaled * t.max(x, (1,)), "c": t.sum(x * x)},
+        {"x": (rows, columns)},
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 200_001), (200_001, 3), (700, 900), (1, 300_000), (300_000, 1)], ids=str
+)
+def test_bits_do_not_depend_on_the_number_of_threads(shape):
+    t, outputs, shapes = _many(*shape)
+    arrays = {"x": np.random.default_rng(2).standard_normal(shape).astype("f")}
+    found = nests(t, outputs, shapes)
+    made = []
+    for count in (1, 2, 5):
+        with CPU.running(count):
+            made.append(run(found, outputs, arrays))
+    for other in made[1:]:
+        for name, x in made[0].items():
+            np.testing.assert_array_equal(other[name], x, err_msg=name)
+    _close(made[0], reference(t, outputs, arrays), str(shape))
+
+
+def test_sums_of_many_numbers_lose_few_digits():
+    """A million times 0.1: added one after the other it is off by a part in a thousand."""
+    for shape, axis in (((2**20,), 0), ((2**20, 2), 0), ((2, 2**20), 1)):
+        t = Computation()
+        x = t.input("x", shape)
+        outputs = {"y": t.sum(x, (axis,))}
+        arrays = {"x": np.full(shape, 0.1, "f")}
+        got = run(nests(t, outputs, {"x": shape}), outputs, arrays)["y"]
+        np.testing.assert_allclose(got, np.float32(0.1).astype("f8") * 2**20, rtol=1e-5)
+
+
+def test_statistics_and_what_they_scale_are_one_nest_and_both_gradients_of_a_norm_two():
+    t, outputs, shapes = _many(700, 900)
+    del outputs["c"], outputs["a"]
+    assert len(nests(t, outputs, shapes).nests) == 1
+    t, outputs, shapes = _many(700, 900)
+    del outputs["c"]
+    found = nests(t, outputs, shapes)
+    assert len(found.nests) == 2 and found.nests[0].nest.across
