@@ -27,7 +27,7 @@ def _row(r: Request) -> ChosenKernel | None:
     loops: dict[frozenset[str], Loops] = {}
 
     def loops_for(present: frozenset[str]) -> Loops:
-        """The loops for these arrays: head gradients may be absent, and outputs that are not read any more."""
+        """The loops for these arrays: some head gradients, and outputs that nothing reads, may be absent."""
         if present not in loops:
             found = nests if present == everything else nests_for(replace(r, used=present), storable())
             assert found is not None, f"{r.op.op_name} of {sorted(present)}"
