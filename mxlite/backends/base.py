@@ -198,7 +198,7 @@ def connected(
     workspace: int,
     name: str,
     *,
-    like: Callable[..., Any] | None = None,
+    like: Callable[..., Any] | Signature | None = None,
     mutates: bool = False,
     views: frozenset[str] = frozenset(),
     **facts: Any,
@@ -207,10 +207,10 @@ def connected(
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays passed to
-    `connect` are in C order, but for `views`. `like`: the function whose parameters count, if `connect` takes
-    arbitrary ones. `facts` are further fields of ChosenKernel.
+    `connect` are in C order, but for `views`. `like`: the function whose parameters count, or these, if
+    `connect` takes arbitrary ones. `facts` are further fields of ChosenKernel.
     """
-    signature = Signature.of(like or connect)
+    signature = like if isinstance(like, Signature) else Signature.of(like or connect)
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
         names = (*signature.needs, *signature.needs[-1:] * len(inputs))  # the last may take all that follow

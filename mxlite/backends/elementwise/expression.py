@@ -104,10 +104,7 @@ class Writer:
 
     def constant(self, x: float) -> ExpressionValue:
         """A number that is an argument of the code. It takes the type of the arrays it is combined with."""
-        x = float(x)
-        if self.dtype is not None and self.dtype.itemsize == 2:
-            with np.errstate(all="ignore"):
-                x = float(np.asarray(x).astype(self.dtype))
+        x = in_type(float(x), self.dtype)
         key = ("constant", repr(x))  # 0.0 is not -0.0, and nan equals itself
         if key not in self._known:
             self._constants_at.append(len(self._steps))
@@ -163,6 +160,14 @@ class Writer:
     def _new(self, step: Step) -> ExpressionValue:
         self._steps.append(step)
         return ExpressionValue(self, len(self._steps) - 1)
+
+
+def in_type(x: float, dtype: Any) -> float:
+    """A number as one of 16 bits, where the arrays that it is combined with have such a type."""
+    if dtype is None or dtype.itemsize != 2:
+        return x
+    with np.errstate(all="ignore"):
+        return float(np.asarray(x).astype(dtype))
 
 
 def _renumbered(step: Step, new: Mapping[int, int]) -> Step:

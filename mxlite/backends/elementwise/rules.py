@@ -24,9 +24,10 @@ RULES: dict[type[Op], Rule] = {}
 
 
 def write(
-    w: Writer, op: type[Op], attrs: Any, inputs: Mapping[str, ExpressionValue], dtype: DType
-) -> Mapping[str, ExpressionValue] | None:
-    """Write one call of `op`: values by output name, for possible outputs; None: no rule.
+    w: Any, op: type[Op], attrs: Any, inputs: Mapping[str, Any], dtype: DType
+) -> Mapping[str, Any] | None:
+    """Write one call of `op` with a Writer or a Computation: values by output name, for possible outputs;
+    None: no rule.
 
     `dtype` is that of the forward call's first input. Inputs of which only the shape matters are left out.
     """
@@ -35,7 +36,9 @@ def write(
         return None
     w.dtype = dtype
     made = rule(w, attrs, **inputs)
-    return {op.output_names(attrs)[0]: made} if isinstance(made, ExpressionValue) else made
+    if made is None or isinstance(made, Mapping):
+        return made
+    return {op.output_names(attrs)[0]: made}
 
 
 def view_of(op: type[Op], attrs: Any, name: str, shape: Shape, whole: Shape) -> Shape:

@@ -26,10 +26,10 @@ def adjoint(
             continue
         node = t.nodes[number]
         rule = _RULES.get(node[0])
-        if rule is None:
+        if rule is None or (node[0] == "gather" and not _picks_once(t, number)):
             return None
         y, operands = t.tensor(number), [t.tensor(i) for i in operands_of(node)]
-        whole = operands[0].shape if node[0].startswith("reduce_") else y.shape
+        whole = operands[0].shape if node[0].startswith("reduce_") or node[0] == "gather" else y.shape
         for x, part in zip(operands, rule(t, found[number], y, *operands)):
             if part is not None and x.number in needed:
                 part = t.reduced_to(part, whole, x.shape)
@@ -46,6 +46,13 @@ def _leading_to(t: Computation, targets: set[int]) -> set[int]:
     return found
 
 
+def _picks_once(t: Computation, number: int) -> bool:
+    """True if each index of a gather picks of elements of its own, so that no two gradients meet."""
+    _, x, _, at = t.nodes[number]
+    whole = t.shapes[x]
+    return t.shapes[number] == tuple(1 if i - len(whole) == at else n for i, n in enumerate(whole))
+
+
 _RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "add": lambda t, d, y, a, b: (d, d),
     "sub": lambda t, d, y, a, b: (d, -d),
@@ -58,6 +65,10 @@ _RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "exp": lambda t, d, y, a: (d * y,),
     "log": lambda t, d, y, a: (d / a,),
     "broadcast": lambda t, d, y, a: (d,),
+    "gather": lambda t, d, y, x, index: (
+        t.where("eq", t.index(x, t.nodes[y.number][3]), index, d, 0.0),
+        None,
+    ),
     "sign": lambda t, d, y, a: (None,),
     "select": lambda t, d, y, c, a, b: (None, t.select(c, d, 0.0), t.select(c, 0.0, d)),
     "reduce_sum": lambda t, d, y, a: (d,),

@@ -19,13 +19,15 @@ import numpy as np
 
 from ...core.errors import ShapeError
 from ...graph.ir import Shape
-from ..elementwise.expression import COMPARISONS
+from ..elementwise.expression import COMPARISONS, in_type
 from ..elementwise.tracer import StandIn
 
 Node = tuple[Any, ...]
 """("input", name, shape), ("constant", number), ("number", number), ("index", axis, length), or the name of
-a step or reduction and the numbers of its operands; a reduction has its axes behind them, "broadcast" its
-shape. Axes are counted from the end, as tensors of different ranks are aligned there."""
+a step or reduction and the numbers of its operands; behind them a reduction has its axes, "broadcast" its
+shape, and "gather" (an input, an index) the input's axis. Axes are counted from the end, as tensors of
+different ranks are aligned there.
+"""
 
 REDUCTIONS: Mapping[str, Any] = {
     "reduce_sum": np.add,
@@ -56,6 +58,7 @@ class Computation:
         self.nodes: list[Node] = []
         self.shapes: list[Shape] = []
         self._known: dict[Node, Tensor] = {}
+        self.dtype: Any = None  # that of the arrays, to which an operator's numbers are rounded
 
     def tensor(self, number: int) -> Tensor:
         """The tensor of a node."""
@@ -75,7 +78,7 @@ class Computation:
 
     def constant(self, x: float) -> Tensor:
         """A number that is an argument of the code, not a part of it."""
-        return self._node(("constant", float(x)), ())
+        return self._node(("constant", in_type(float(x), self.dtype)), ())
 
     def number(self, x: float) -> Tensor:
         """A literal in the code."""
@@ -85,6 +88,17 @@ class Computation:
         """The position of an element of `like` along an axis."""
         at = axis % len(like.shape) - len(like.shape)
         return self._node(("index", at, like.shape[at]), (like.shape[at], *(1,) * (-1 - at)))
+
+    def pick(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+        """The elements of the input `x` at an index along an axis, which has length 1 in the result.
+
+        An index is cut to a whole number, and moved to the nearest end where it is out of range.
+        """
+        assert self.nodes[x.number][0] == "input", "only inputs have elements to pick"
+        at = axis % len(x.shape) - len(x.shape)
+        place = self("min", self("max", self.trunc(index), 0.0), float(x.shape[at] - 1))
+        rest = tuple(1 if i - len(x.shape) == at else n for i, n in enumerate(x.shape))
+        return self._node(("gather", x.number, place.number, at), common_shape([rest, index.shape]))
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -142,6 +156,14 @@ class Computation:
         given = x if isinstance(x, Tensor) else self.number(x)
         return given if given.shape == shape else self._node(("broadcast", given.number, shape), shape)
 
+    def one_where(self, how: str, x: Any, y: Any) -> Tensor:
+        """1 where the comparison holds, else 0."""
+        return self.where(how, x, y, 1.0, 0.0)
+
+    def zero_where(self, how: str, x: Any, y: Any) -> Tensor:
+        """0 where the comparison holds, else 1: also where one of them is nan."""
+        return self.where(how, x, y, 0.0, 1.0)
+
     def reduced_to(self, x: Tensor, whole: Shape, shape: Shape) -> Tensor:
         """The sum of `x`, which stands for a tensor of the shape `whole`, over what broadcasts from `shape`
         to that.
@@ -168,6 +190,8 @@ def operands_of(node: Node) -> tuple[int, ...]:
     """The numbers of the nodes that a node reads."""
     if node[0] in LEAVES:
         return ()
+    if node[0] == "gather":
+        return node[1:3]
     return node[1:2] if node[0] in REDUCTIONS or node[0] == "broadcast" else node[1:]
 
 

@@ -27,6 +27,15 @@ def evaluate(
                 values[number] = np.arange(rest[1], dtype=dtype).reshape(-1, *(1,) * (-1 - rest[0]))
             elif name in REDUCTIONS:
                 values[number] = REDUCTIONS[name].reduce(values[rest[0]], axis=rest[1], keepdims=True)
+            elif name == "gather":
+                x, index, at = values[rest[0]], values[rest[1]], rest[2]
+                rank = max(x.ndim, index.ndim)
+                x, index = (v.reshape((1,) * (rank - v.ndim) + v.shape) for v in (x, index))
+                one = tuple(1 if i - rank == at else n for i, n in enumerate(x.shape))
+                whole = np.broadcast_shapes(one, index.shape)
+                full = [x.shape[i] if i - rank == at else n for i, n in enumerate(whole)]
+                places = np.broadcast_to(index, whole).astype(np.int64)
+                values[number] = np.take_along_axis(np.broadcast_to(x, full), places, at)
             elif name == "broadcast":
                 values[number] = np.broadcast_to(values[rest[0]], rest[1])
             else:

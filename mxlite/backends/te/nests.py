@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import prod
 
 from ...graph.ir import Shape
@@ -38,11 +39,18 @@ Step = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """An array that a nest reads or writes. `array` is its number, `dtype` the name of its type."""
+    """An array that a nest reads or writes. `array` is its number, `dtype` the name of its type.
+
+    `gathered`: an index is added along one more axis, which the nest has not; its place in an element's
+    address, and those of the other axes, are arguments then. `by_lane`: each lane of a vector has an address
+    of its own.
+    """
 
     array: int
     mask: Mask
     dtype: str
+    gathered: bool = False
+    by_lane: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class PlacedNest:
     nest: Nest
     lengths: Shape
     parts: int = 1
+    strides: tuple[Shape, ...] = ()  # of each gathered load: those of the nest's axes, then of its own axis
 
 
 @dataclass
@@ -286,15 +295,15 @@ class _Planner:
         parts, partial = found
         masks = (True,) + (True,) * (size > 1)
         joins, stores = [], []
-        count = len(group.members)
+        first = len(group.members)
         for k, i in enumerate(group.members):
             joins.append((self.t.nodes[i][0], k))
             if any(i in operands_of(self.t.nodes[x]) for x in self.order) or i in self.values.values():
                 self.stored[i] = self._scratch(size)
-                stores.append((count + k, Access(self.stored[i], (False, *masks[1:]), "float32")))
+                stores.append((first + k, Access(self.stored[i], (False, *masks[1:]), "float32")))
             for n in names:
                 if self.values[n] == i:
-                    stores.append((count + k, Access(self.arrays[n], (False, *masks[1:]), self.dtypes[n])))
+                    stores.append((first + k, Access(self.arrays[n], (False, *masks[1:]), self.dtypes[n])))
         loads = tuple(Access(array, masks, "float32") for array in partial)
         nest = Nest((False, *masks[1:]), loads, (), tuple(joins), tuple(stores))
         self.result.nests.append(PlacedNest(nest, (parts, size)[: len(masks)]))
@@ -351,8 +360,10 @@ class _Planner:
         own = set(self.groups[g].members) if g < len(self.groups) else set()
         earlier = {i: a for i, a in self.stored.items() if self.last[i] < g}
         roots = [*outputs, *(i for i, _ in stored), *(i for i, _, _ in across)]
-        order, leaves = self._within(roots, own, earlier)
-        axes = self._merged(kept, reduced, [*leaves.values(), *(self.out_axes[n] for n in names)], order)
+        order, leaves, gathers = self._within(roots, own, earlier)
+        picked = [self._strides(i) for i in gathers]
+        masks = [*leaves.values(), *(self.out_axes[n] for n in names), *(frozenset(x) for x, _ in picked)]
+        axes = self._merged(kept, reduced, masks, [x for x, _ in picked], order)
         lengths = tuple(prod(domain[k] for k in group) for group in axes) or (1,)
 
         def mask(there: frozenset[int]) -> Mask:
@@ -365,21 +376,33 @@ class _Planner:
             kind = "float32" if i in earlier else self.dtypes[t.nodes[i][1]]
             number[i] = len(loads)
             loads.append(Access(array, mask(there), kind))
+        strides = []
+        load_of = {}
+        for i, (along, own_stride) in zip(gathers, picked):
+            name = t.nodes[t.nodes[i][1]][1]
+            each = tuple(along.get(group[-1], 0) for group in axes) or (0,)
+            by_lane = bool(axes) and (axes[-1][-1] in self.spaces[t.nodes[i][2]] or each[-1] > 1)
+            load_of[i] = len(loads)
+            loads.append(Access(self.arrays[name], mask(frozenset(along)), self.dtypes[name], True, by_lane))
+            strides.append((*each, own_stride))
+        numbers = count(len(loads))
         constants = [i for i in order if t.nodes[i][0] == "constant"]
         for i in constants:
-            number[i] = len(number)
+            number[i] = next(numbers)
         steps: list[Step] = []
         for i in order:
             if i in number:
                 continue
             node = t.nodes[i]
-            number[i] = len(number)
+            number[i] = next(numbers)
             if node[0] == "number":
                 steps.append(node)
             elif node[0] == "index":
                 steps.append(
                     ("index", next(k for k, group in enumerate(axes) if self.rank + node[1] in group))
                 )
+            elif node[0] == "gather":
+                steps.append(("gather", load_of[i], number[node[2]]))
             else:
                 steps.append((node[0], *(number[x] for x in operands_of(node))))
         stores = [
@@ -399,12 +422,23 @@ class _Planner:
                 for i, block, total in across
             ),
         )
-        self.result.nests.append(PlacedNest(nest, lengths, parts))
+        self.result.nests.append(PlacedNest(nest, lengths, parts, tuple(strides)))
+
+    def _strides(self, gather: int) -> tuple[dict[int, int], int]:
+        """Elements between neighbours along the axes of the domain that the array of a gather has, and along
+        the axis of its index.
+        """
+        _, x, _, at = self.t.nodes[gather]
+        shape = self.t.shapes[x]
+        along = {self.rank - len(shape) + i: prod(shape[i + 1 :]) for i, n in enumerate(shape) if n != 1}
+        own = prod(shape[len(shape) + at + 1 :])
+        along.pop(self.rank + at, None)
+        return along, own
 
     def _within(
         self, roots: Sequence[int], own: set[int], earlier: Mapping[int, int]
-    ) -> tuple[list[int], dict[int, frozenset[int]]]:
-        """The nodes that a nest computes for its roots, in their order, and those that it loads."""
+    ) -> tuple[list[int], dict[int, frozenset[int]], list[int]]:
+        """The nodes that a nest computes for its roots, in their order, those that it loads, and gathers."""
         needed: set[int] = set()
         leaves: dict[int, frozenset[int]] = {}
         stack = list(roots)
@@ -416,17 +450,21 @@ class _Planner:
             node = self.t.nodes[i]
             if i in earlier or node[0] == "input":
                 leaves[i] = self.spaces[i]
+            elif node[0] == "gather":
+                stack.append(node[2])
             else:
                 assert node[0] not in REDUCTIONS or i in own, f"node {i} is read before it is stored"
                 stack += operands_of(node)
         ordered = [i for i in self.order if i in needed]
-        return ordered, {i: leaves[i] for i in ordered if i in leaves}
+        gathers = [i for i in ordered if self.t.nodes[i][0] == "gather" and i not in leaves]
+        return ordered, {i: leaves[i] for i in ordered if i in leaves}, gathers
 
     def _merged(
         self,
         kept: frozenset[int],
         reduced: frozenset[int],
         masks: Sequence[frozenset[int]],
+        picked: Sequence[Mapping[int, int]],
         order: Sequence[int],
     ) -> list[list[int]]:
         """The axes of a nest, neighbours as one where every array has both or none. At least one."""
@@ -436,7 +474,8 @@ class _Planner:
         for k in there:
             if merged and not indexed.intersection((k, merged[-1][-1])):
                 before = merged[-1][-1]
-                if all((k in m) == (before in m) for m in (kept, *masks)):
+                dense = all(x[before] == x[k] * self.domain[k] for x in picked if k in x and before in x)
+                if dense and all((k in m) == (before in m) for m in (kept, *masks)):
                     merged[-1].append(k)
                     continue
             merged.append([k])

@@ -10,6 +10,7 @@ from ...core.errors import ShapeError
 from ...graph.ir import Shape
 from ..base import Request
 from ..elementwise.program import can_store, kinds_of
+from ..elementwise.rules import RULES, view_of, write
 from .adjoint import adjoint
 from .computation import Computation, needed_by, Tensor
 from .nests import Nests, nests_of
@@ -27,7 +28,7 @@ def nests_for(r: Request, known: frozenset[str]) -> Nests | None:
 def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
     """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
     op, a, kinds = r.op, r.attrs, kinds_of(r)
-    if getattr(op.forward_op or op, "compute", None) is None or kinds is None:
+    if kinds is None:
         return None
     ins = [n for n in op.input_names(a) if r.is_used(n) and n not in op.shape_only_names(a)]
     outs = [n for n in op.output_names(a) if r.is_used(n)]
@@ -55,6 +56,8 @@ def computation(
     """
     op, a = r.op, r.attrs
     forward = op.forward_op or op
+    if getattr(forward, "compute", None) is None:
+        return _by_rule(r, known) if op in RULES else None
     t = Computation()
     given = {n: t.input(n, known[n]) for n in forward.input_names(a)}
     made = forward.compute(t, a, **given)  # type: ignore[attr-defined]
@@ -88,6 +91,27 @@ def computation(
         if name in names and r.is_used(name) and t.nodes[x.number][0] != "input":
             t.nodes[x.number] = ("input", name, x.shape)
     return t, gradients, {n: x.shape for n, x in wrt.items()}
+
+
+def _by_rule(
+    r: Request, known: Mapping[str, Shape]
+) -> tuple[Computation, dict[str, Tensor], dict[str, Shape]] | None:
+    """The same for a gradient of operands that were broadcast, which is summed over their copies."""
+    op, a = r.op, r.attrs
+    if op.forward_op is None:
+        return None
+    t, whole = Computation(), known[op.forward_op.output_names(a)[0]]
+    views = {n: view_of(op, a, n.removeprefix("d_"), known[n], whole) for n in known}
+    ignored = op.shape_only_names(a)
+    ins = {n: t.input(n, views[n]) for n in op.input_names(a) if r.is_used(n) and n not in ignored}
+    wanted = [n for n in op.output_names(a) if r.is_used(n)]
+    if all(views[n] == whole for n in wanted) or any(len(v) > len(whole) for v in views.values()):
+        return None
+    made = write(t, op, a, ins, r.dtype)
+    if made is None or any(n not in made for n in wanted):
+        return None
+    found = {n: t.reduced_to(made[n], whole, views[n]) for n in wanted}
+    return t, found, {n: views[n] for n in wanted}
 
 
 def _whole(x: Tensor, shape: Shape) -> Shape:

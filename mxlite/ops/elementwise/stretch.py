@@ -16,6 +16,11 @@ class _Stretch(Op):
     cheap = True
     backward_in_place = {"d_data": "d_out"}
 
+    @classmethod
+    def compute(cls, t, a, data):
+        (out,) = cls.infer_shape(a, data.shape)[1]
+        return {"out": _stretched(t, data, out)}
+
     @staticmethod
     def forward(xp, a, data, *, out):
         xp.copyto(out, data)
@@ -31,6 +36,11 @@ class _Stretch(Op):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w._sum_like(heads["out"], ins["data"])}
+
+
+def _stretched(t, data, shape):
+    """A tensor broadcast to a shape, whose gradient is summed over the copies."""
+    return t.broadcast(t.view(data, (1,) * (len(shape) - len(data.shape)) + data.shape), shape)
 
 
 class broadcast_to(_Stretch):
@@ -122,6 +132,11 @@ class broadcast_like(Op):
             out[i] = rhs[j]
         return (lhs, rhs), (tuple(out),)
 
+    @classmethod
+    def compute(cls, t, a, lhs, rhs):
+        (out,) = cls.infer_shape(a, lhs.shape, rhs.shape)[1]
+        return {"out": _stretched(t, lhs, out)}
+
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         xp.copyto(out, lhs)
@@ -160,6 +175,10 @@ class _sum_like(Op):
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
         return sum_to_bytes(inputs[0], outputs[0], dtype)
+
+    @staticmethod
+    def compute(t, a, data, like):
+        return {"out": t.reduced_to(data, data.shape, like.shape)}
 
     @staticmethod
     def forward(xp, a, data, like, *, out, work):

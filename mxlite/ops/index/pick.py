@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..blocks import copy
+from ..blocks import copy, MOST_COUNTED
 from .places import along_bytes, places_along
 
 
@@ -70,6 +70,14 @@ class pick(Op):
         return along_bytes(outputs[0])
 
     backward_workspace = workspace
+
+    @staticmethod
+    def compute(t, a, data, index):
+        axis = a.axis % len(data.shape)
+        if a.mode != "clip" or data.shape[axis] > MOST_COUNTED:
+            return None
+        kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
+        return {"out": t.pick(data, t.view(index, kept), axis)}
 
     @staticmethod
     def forward(xp, a, data, index, *, out, work):

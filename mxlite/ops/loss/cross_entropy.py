@@ -62,17 +62,16 @@ class softmax_cross_entropy(Op):
     @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
         rows = _TensorRows(t, data, label)
-        chosen = t.sum(t.select(rows.is_true, rows.below, 0.0), (1,))
-        return {"out": t.sum(t.select(rows.is_known, t.log(rows.total) - chosen, 0.0))}
+        below = t.pick(data, rows.number, 1) - rows.most
+        return {"out": t.sum(t.select(rows.is_known, t.log(rows.total) - below, 0.0))}
 
     @staticmethod
     def compute_gradient(
         t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         rows = _TensorRows(t, arrays["data"], arrays["label"])
-        share = rows.power * (1 / rows.total)
         factor = t.select(rows.is_known, heads["out"], 0.0)
-        return {"d_data": t.select(rows.is_true, share - 1, share) * factor}
+        return {"d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0)}
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
@@ -97,9 +96,9 @@ class _TensorRows:
 
     def __init__(self, t: Any, data: Any, label: Any) -> None:
         n, k = data.shape
-        number = t.trunc(t.view(label, (n, 1)))
-        self.below = data - t.max(data, (1,))
-        self.power = t.exp(self.below)
+        self.number = number = t.trunc(t.view(label, (n, 1)))
+        self.most = t.max(data, (1,))
+        self.power = t.exp(data - self.most)
         self.total = t.sum(self.power, (1,))
         self.is_true = t.eq(t.index(data, 1), number)
         self.is_known = t.ge(t.where("lt", number, float(k), number, -1.0), 0.0)

@@ -234,6 +234,18 @@ class _Regression(Op):
 
     infer_type = classmethod(label_types)
 
+    @classmethod
+    def compute(cls, t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
+        return {"out": data}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        out, label = arrays["out"], arrays["label"]
+        scale = t.constant(a.grad_scale / max(1, prod(out.shape[1:])))
+        return {"d_data": (out - t.view(label, out.shape)) * scale}
+
     @staticmethod
     def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
         """``d_data = (out - label) * grad_scale / (elements of one sample)``"""
@@ -258,6 +270,10 @@ class LogisticRegressionOutput(_Regression):
     data: (N, ...);  label: as data, or (N,) for data (N, 1)  ->  out: as data. m: elements of one sample.
     """
 
+    @classmethod
+    def compute(cls, t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
+        return {"out": t.sigmoid(data)}
+
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
         if out is not None:
@@ -273,6 +289,14 @@ class MAERegressionOutput(_Regression):
     """
 
     forward = staticmethod(unchanged)
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        out, label = arrays["out"], arrays["label"]
+        scale = a.grad_scale / max(1, prod(out.shape[1:]))
+        return {"d_data": t.where("gt", out, t.view(label, out.shape), t.constant(scale), t.constant(-scale))}
 
     @staticmethod
     def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:

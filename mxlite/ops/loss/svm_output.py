@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -61,6 +62,27 @@ class SVMOutput(Op):
         return 3 * prod(inputs[0])
 
     forward = staticmethod(unchanged)
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
+        return {"out": data}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        shape, r, m = arrays["out"].shape, a.regularization_coefficient, a.margin
+        x = t.view(arrays["out"], (prod(shape[:-1]), shape[-1]))
+        number = t.trunc(t.view(arrays["label"], (x.shape[0], 1)))
+        if a.use_linear:
+            own = t.where("lt", x, t.constant(m), t.constant(-r), 0.0)
+            other = t.where("gt", x, t.constant(-m), t.constant(r), 0.0)
+        else:
+            own = t("max", t.constant(m) - x, 0.0) * t.constant(-2 * r)
+            other = t("max", x + t.constant(m), 0.0) * t.constant(2 * r)
+        made = t.where("eq", t.index(x, 1), number, own, other)
+        known = t.where("ge", number, 0.0, t.one_where("lt", number, float(shape[-1])), 0.0)
+        return {"d_data": t.where("ne", known, 0.0, made, 0.0)}
 
     @staticmethod
     def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:

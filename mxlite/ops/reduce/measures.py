@@ -8,7 +8,7 @@ from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import fold, fold_bytes, pieces
 from ..scratch import accumulator, carve, scratch_bytes
-from .reduce import kept_shape, NonEmpty, Reduce, reduced_axes, spread
+from .reduce import kept_shape, NonEmpty, Reduce, reduced_axes, spread, wide_count
 
 
 class norm(Reduce):
@@ -237,9 +237,9 @@ class moments(Op):
             return
         kept = kept_shape(a, data.shape)
         (centre,) = carve(work, moments._pieces(a, data.shape, data.dtype)[:1])
-        count = data.size // centre.size
+        count = wide_count(data, centre)
         if d_var is None:
-            xp.divide(d_mean.reshape(kept), count, out=d_data)
+            xp.divide(d_mean.reshape(kept), count, out=d_data, casting="unsafe")
             return
         xp.add.reduce(data, axis=reduced_axes(a, data.ndim), dtype=centre.dtype, keepdims=True, out=centre)
         xp.divide(centre, count, out=centre)
@@ -248,7 +248,7 @@ class moments(Op):
         xp.multiply(d_data, d_var.reshape(kept), out=d_data)
         if d_mean is not None:
             xp.add(d_data, d_mean.reshape(kept), out=d_data)
-        xp.divide(d_data, count, out=d_data)
+        xp.divide(d_data, count, out=d_data, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..blocks import PIECE
+from ..blocks import MOST_COUNTED, PIECE
 from .reduce import NonEmpty
 
 
@@ -85,7 +85,7 @@ def _computed(t, kind, data, axis):
     if axis is None:
         data, axis = t.view(data, (prod(data.shape),)), 0
     length = data.shape[axis]
-    if length > 2**24:
+    if length > MOST_COUNTED:
         return None
     extreme = t.reduce(kind, data, (axis,))
     place = t.where("ne", data, data, t.index(data, axis), float(length))

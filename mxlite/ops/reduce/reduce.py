@@ -9,11 +9,13 @@ from __future__ import annotations
 from math import prod as product
 from typing import Any, ClassVar
 
+from ...core.dtype import is_floating
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import Op
 from ..blocks import accumulate, accumulate_bytes, fold, fold_bytes, pieces
+from ..scratch import accumulator
 
 
 @record
@@ -147,7 +149,7 @@ class mean(_Accumulated):
     def backward(xp, a, d_out, *, d_data):
         if d_data.size:
             kept = d_out.reshape(kept_shape(a, d_data.shape))
-            xp.divide(kept, d_data.size // d_out.size, out=d_data, casting="unsafe")
+            xp.divide(kept, wide_count(d_data, d_out), out=d_data, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -258,6 +260,10 @@ class any(Reduce):
     accepts = "any"
 
     @staticmethod
+    def compute(t, a, data):
+        return {"out": t.max(t.one_where("ne", data, 0.0), reduced_axes(a, len(data.shape)))}
+
+    @staticmethod
     def forward(xp, a, data, *, out):
         _truth(xp, xp.logical_or, a, data, out)
 
@@ -269,6 +275,10 @@ class all(Reduce):
     """
 
     accepts = "any"
+
+    @staticmethod
+    def compute(t, a, data):
+        return {"out": t.min(t.one_where("ne", data, 0.0), reduced_axes(a, len(data.shape)))}
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -309,10 +319,18 @@ class SpreadLike(Op):
         return accumulate_bytes(inputs[0], dtype)
 
     @staticmethod
+    def compute(t, a, data, like):
+        kept = kept_shape(a, like.shape)
+        each = t.view(data, kept)
+        if a.mean:
+            each = each / t.constant(product(like.shape) / product(kept))
+        return {"out": t.broadcast(each, like.shape)}
+
+    @staticmethod
     def forward(xp, a, data, like, *, out):
         kept = data.reshape(kept_shape(a, like.shape))
         if a.mean and out.size:
-            xp.divide(kept, out.size // kept.size, out=out, casting="unsafe")
+            xp.divide(kept, wide_count(out, kept), out=out, casting="unsafe")
         else:
             xp.copyto(out, kept)
 
@@ -324,6 +342,14 @@ class SpreadLike(Op):
     def derivative(w, a, ins, outs, heads):
         reduce = w.mean if a.mean else w.sum
         return {"data": reduce(heads["out"], axis=a.axis, keepdims=a.keepdims, exclude=a.exclude)}
+
+
+def wide_count(whole, kept):
+    """How many elements of `whole` each of `kept` stands for, in the type of sums: in float16 a large number
+    would be infinite.
+    """
+    count = whole.size // kept.size
+    return accumulator(whole.dtype).type(count) if is_floating(whole.dtype) else count
 
 
 def spread(w, a, data, like, mean=False):

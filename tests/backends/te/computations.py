@@ -40,6 +40,11 @@ def drawn(rng: np.random.Generator) -> tuple[Computation, dict[str, Tensor], dic
             kind = str(rng.choice(REDUCED))
             values.append(getattr(t, kind)(_bounded(t, x, 1.0) if kind == "prod" else x, axes))
             continue
+        if rng.random() < 0.12:
+            source, axis = values[int(rng.integers(len(shapes)))], int(rng.integers(rank))
+            if y.shape[axis] == 1:
+                values.append(t.pick(source, t.abs(y) * float(rng.integers(1, 50)), axis))
+                continue
         name = str(rng.choice(STEPS))
         if name == "where":
             values.append(t.where("gt", x, y, x, 0.5))

@@ -16,14 +16,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, prod
-from typing import Any
+from typing import Any, cast
 
 from ....core.machine_code import native
 from ...te.nests import Access, Nest, Nests, PlacedNest
 from .calls import team
 from .codegen.emit import emit
 from .codegen.emitter import Function, Module, width
-from .codegen.ir import FLOAT, number, Operand as Int, Value
+from .codegen.ir import FLOAT, I64, number, Operand as Int, Value
 from .elementwise import bits_of
 
 BLOCK = 4096  # numbers along a vector's axis that are added up before they are added to the rest
@@ -91,6 +91,7 @@ class Loops:
             slots += [arrays[x.array] for x in placed.nest.loads]
             slots += [arrays[x.array] for _, x in placed.nest.stores]
             slots += [arrays[x.array] for _, *both in placed.nest.across for x in both]
+            slots += [n for strides in placed.strides for n in strides]
             slots += [bits_of(self.nests.constants[i]) for i in placed.nest.constants]
         return team.call(self.code, "nests", slots, self.threads, keep)
 
@@ -157,7 +158,7 @@ class _Point:
 
 class _NestWriter:
     """Writes one nest. Slots: lengths, elements of a piece, parts, addresses of what is loaded, stored and
-    summed, constants.
+    summed, strides of gathered loads, constants.
     """
 
     def __init__(self, f: Function, nest: Nest, slot: int) -> None:
@@ -175,6 +176,11 @@ class _NestWriter:
         for x in (*nest.loads, *(x for _, x in nest.stores), *sums):
             self.bases[x] = f.pointer(slot)
             slot += 1
+        self.gathered: dict[Access, list[Value]] = {}
+        for x in nest.loads:
+            if x.gathered:
+                self.gathered[x] = [f.integer(slot + k) for k in range(rank + 1)]
+                slot += rank + 1
         self.constants: dict[int, Value] = {}
         for k in range(len(nest.constants)):
             at = f.offset(f.arg("args"), slot, 8)
@@ -189,6 +195,11 @@ class _NestWriter:
 
     def _strides(self, x: Access) -> dict[int, Int]:
         """Elements from one index to the next along each axis that an array has."""
+        if x.gathered:
+            along: list[Int] = [*self.gathered[x]]
+            if not x.by_lane:
+                along[self.last] = 1
+            return {k: along[k] for k, there in enumerate(x.mask) if there}
         found: dict[int, Int] = {}
         step: Int = 1
         for k in range(self.last, -1, -1):
@@ -210,6 +221,8 @@ class _NestWriter:
             leaf = name in ("number", "index")
             operands: tuple[int, ...] = () if leaf else tuple(rest)  # type: ignore[arg-type]
             space = frozenset[int]().union(*(found[x] for x in operands))
+            if name == "gather":
+                operands = operands[1:]  # the array itself is no value
             if name in _REDUCTIONS:
                 space -= frozenset(self.reduced)
             found.append(frozenset(rest) if name == "index" else space)  # type: ignore[arg-type]
@@ -581,7 +594,26 @@ class _NestWriter:
                 p.values[i] = value
             elif name == "number":
                 p.values[i] = f.const(step[1])  # type: ignore[arg-type]
+            elif name == "gather":
+                load, index = cast(tuple[int, int], step[1:])
+                p.values[i] = self._gather(n.loads[load], p.values[index], p)
             elif name == "broadcast":
                 p.values[i] = p.values[self.operands[i][0]]
             else:
                 p.values[i] = emit(f, step, [p.values[x] for x in self.operands[i]], p.made)
+
+    def _gather(self, x: Access, index: Value, p: _Point) -> Value:
+        """The elements of an array at an index along an axis of its own. A nan counts as 0."""
+        f, stride = self.f, self.gathered[x][-1]
+        index = f.select(f.compare("oeq", index, index), index, f.const(0.0))
+        if not x.by_lane:
+            place = f.times(f.cast("fptosi", f.lane(index, 0), I64), stride)
+            at = f.offset(p.pointers[x], place, x.dtype)
+            return f.load(at, 0, x.dtype, p.mask) if x.mask[self.last] else f.load_one(at, 0, x.dtype)
+        many = f.iota.type
+        places = f.binary("mul", f.cast("fptosi", index, many), f.spread(stride, f.width))
+        if x.mask[self.last]:
+            places = f.binary(
+                "add", places, f.binary("mul", f.iota, f.spread(self.gathered[x][self.last], f.width))
+            )
+        return f.gather(p.pointers[x], places, x.dtype, p.mask)

@@ -210,6 +210,14 @@ class Function(Instructions, Arithmetic):
             return self.load_at(many, at, align)
         return self.call(many, f"llvm.masked.load.{many.short}.p0", at, number(I32, align), mask, zero(many))
 
+    def gather(self, pointer: Value, offsets: Value, dtype: str, mask: Value | None = None) -> Value:
+        """The elements at a vector of offsets (i64), for each lane its own; lanes outside `mask` are 0."""
+        many, align = self.stored(dtype), number(I32, _NBYTES[dtype])
+        at = self.make("getelementptr", many.of("ptr"), (pointer, offsets), f"[{_NBYTES[dtype]} x i8]")
+        where = mask if mask is not None else self.is_("eq", offsets, offsets)
+        name = f"llvm.masked.gather.{many.short}.{at.type.short}"
+        return self.widened(self.call(many, name, at, align, where, zero(many)), dtype)
+
     def masked_store(self, value: Value, at: Value, align: int, mask: Value | None) -> None:
         """Write a vector to an address, but not the lanes outside `mask`."""
         if mask is None:

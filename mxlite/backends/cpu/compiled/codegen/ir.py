@@ -25,7 +25,7 @@ class Type:
     def __init__(self, scalar: str, lanes: int) -> None:
         self.scalar, self.lanes = scalar, lanes
         self.text = f"<{lanes} x {scalar}>" if lanes else scalar
-        short = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
+        short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(scalar, scalar)
         self.short = f"v{lanes}{short}" if lanes else short
         """As names of intrinsics have it."""
         self.element: Type = type_of(scalar) if lanes else self
@@ -214,7 +214,7 @@ def _load(i: Instruction) -> str:
 
 def _offset(i: Instruction) -> str:
     pointer, index = i.operands
-    return f"getelementptr {i.detail}, ptr {pointer.name}, i64 {index.name}"
+    return f"getelementptr {i.detail}, ptr {pointer.name}, {index.type.text} {index.name}"
 
 
 def _call(i: Instruction) -> str:

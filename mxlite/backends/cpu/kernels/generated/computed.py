@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from .....core.dtype import float32
-from .....graph.opdef import with_parameters
 from .....ops import ALL
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
+from ....elementwise.rules import RULES
 from ....te.program import nests_for
 from ...compiled import storable, usable
 from ...compiled.nests import Loops
@@ -51,15 +51,14 @@ def _row(r: Request) -> ChosenKernel | None:
 
     name = f"compiled {len(nests.nests)} loop nests" if len(nests.nests) > 1 else "compiled loop nest"
     own = r.op.signature
-    services = own.services | {"work"} if pieces else own.services
-    with_parameters(cast(Any, connect), own.needs, own.makes, sorted(services))
-    return connected(connect, scratch_bytes(pieces), name, bits=())
+    like = replace(own, services=own.services | {"work"}) if pieces else own
+    return connected(connect, scratch_bytes(pieces), name, like=like, bits=())
 
 
 _OPERATORS = [op for op in ALL if getattr(op, "compute", None) is not None]
 
 ROWS = kernel_rows(
     GENERATED,
-    dict.fromkeys([*_OPERATORS, *(op.grad_op for op in _OPERATORS if op.grad_op is not None)], _row),
+    dict.fromkeys([*_OPERATORS, *(op.grad_op for op in _OPERATORS if op.grad_op is not None), *RULES], _row),
     LATER,  # rows written by hand for one operator are asked before
 )

@@ -25,10 +25,15 @@ from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
 from ...onednn.product import Layout, Product
 from ...products import multiplies, product_of, Term
-from ..generated.compiled_cross_entropy import add_up, LABELS
 from .casts import Casts
 
 _byte = np.dtype("uint8")
+_LABELS = ("float32", "int32", "uint8")
+
+
+def _add_up(losses: Any, out: Any) -> None:
+    """out (1,) = the sum of losses, accumulated in float64."""
+    out[0] = np.add.reduce(losses, dtype=np.float64)
 
 
 class _Growth(NamedTuple):
@@ -127,7 +132,7 @@ class _Chunks(NamedTuple):
                 if self.casts is not None:
                     calls.append(self.casts.call(into, d_x[part]))
         if out is not None:
-            calls.append(partial(add_up, losses, out))
+            calls.append(partial(_add_up, losses, out))
         return calls
 
 
@@ -136,7 +141,7 @@ def _chunks(r: Request, gradients: bool, growth: _Growth) -> _Chunks | None:
     kinds = dict(zip(r.op.input_names(r.attrs), r.dtypes))
     if kinds["weight"] not in (r.dtype, float32) or kinds.get("bias", r.dtype) != r.dtype or not usable():
         return None
-    if kinds["label"].name not in LABELS or r.dtype.itemsize > 4 or r.dtype.name not in storable():
+    if kinds["label"].name not in _LABELS or r.dtype.itemsize > 4 or r.dtype.name not in storable():
         return None
     count, (classes, width) = r.inputs[0][0], r.inputs[1]
     if 0 in (count, classes, width):

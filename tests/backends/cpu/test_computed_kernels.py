@@ -1,0 +1,153 @@
+"""Kernels of operators that declare a computation, against the reference kernels, at sizes that conformance
+rows have not: several vectors, several threads, sums in parts, and every type.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mxlite import ops
+from mxlite.backends.cpu.runtime import threads
+from mxlite.core.machine_code import native
+from tests.backends.cpu import fast_kernels
+from tests.conformance.case import Case, positive
+from tests.conformance.conformance import Call, check_in_place
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not there")
+
+SHAPES = {
+    "rows": (300, 700),
+    "columns": (70_000, 3),
+    "image": (4, 24, 19, 23),
+    "vector": (300_007,),
+    "few": (3, 90_001),
+}
+AXES = {
+    "rows": [0, 1, None],
+    "columns": [0, 1],
+    "image": [(0, 2, 3), (1,), (2, 3), (0, 3)],
+    "vector": [None],
+    "few": [0, 1],
+}
+REDUCTIONS = ["sum", "mean", "nansum", "norm", "max", "min", "logsumexp", "any"]
+CASES = {
+    f"{name}-{shape}-{axis}": Case(getattr(ops, name), {"axis": axis}, [SHAPES[shape]])
+    for name in REDUCTIONS
+    for shape, all_axes in AXES.items()
+    for axis in all_axes
+}
+CASES |= {
+    f"moments-{shape}-{axis}": Case(ops.moments, {"axes": axis}, [SHAPES[shape]])
+    for shape, all_axes in AXES.items()
+    for axis in all_axes
+}
+CASES |= {
+    f"{n}-{axis}": Case(getattr(ops, n), {"axis": axis}, [(300, 700)])
+    for n in ("argmax", "argmin")
+    for axis in (0, 1)
+}
+IMAGE = (4, 24, 19, 23)
+CASES |= {
+    "RMSNorm": Case(ops.RMSNorm, {}, [(300, 700), (700,)]),
+    "RMSNorm-columns": Case(ops.RMSNorm, {"axis": 1}, [(30, 70, 40), (70,)]),
+    "LayerNorm": Case(ops.LayerNorm, {"axis": 1}, [(30, 70, 40), (70,), (70,)]),
+    "InstanceNorm": Case(ops.InstanceNorm, {}, [IMAGE, (24,), (24,)]),
+    "GroupNorm": Case(ops.GroupNorm, {"num_groups": 8}, [IMAGE, (8,), (8,)]),
+    "L2Normalization": Case(ops.L2Normalization, {}, [(300, 700)]),
+    "L2Normalization-channel": Case(ops.L2Normalization, {"mode": "channel"}, [IMAGE]),
+    "L2Normalization-spatial": Case(ops.L2Normalization, {"mode": "spatial"}, [IMAGE]),
+    "softmax": Case(ops.softmax, {}, [(300, 700)]),
+    "softmax-columns": Case(ops.softmax, {"axis": 1, "temperature": 0.5}, [IMAGE]),
+    "softmin": Case(ops.softmin, {}, [(300, 701)]),
+    "log_softmax": Case(ops.log_softmax, {}, [(300, 700)]),
+    "SoftmaxActivation": Case(ops.SoftmaxActivation, {"mode": "channel"}, [IMAGE]),
+    "broadcast_mul": Case(ops.broadcast_mul, {}, [(300, 700), (1, 700)]),
+    "broadcast_div": Case(ops.broadcast_div, {}, [(30, 70, 40), (1, 70, 1)], make={"rhs": positive}),
+    "broadcast_sub": Case(ops.broadcast_sub, {}, [(300, 1, 70), (1, 40, 70)]),
+    "broadcast_to": Case(ops.broadcast_to, {"shape": (300, 40, 70)}, [(300, 1, 70)]),
+}  # fmt: skip
+TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
+EXTREMES = ("max", "min", "any", "argm")
+
+
+def _arrays(case, dtype):
+    arrays = case.inputs(dtype=dtype)
+    # Large enough that what a mean of many float16 numbers passes on is no denormal number.
+    heads = {n: x * x.dtype.type(64) for n, x in fast_kernels.heads_of(case, dtype).items()}
+    return arrays, heads if Call.of(case, dtype=dtype).op.grad_op is not None else None
+
+
+def _runs(case, name):
+    """True if generated loops are chosen: the gradient of an extreme reads bits, which they do not."""
+    call = Call.of(case, dtype="float32")
+    backward = name.startswith(EXTREMES) is False
+    return "loop nest" in fast_kernels.kernel_name(call, "compiled", backward)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", CASES)
+def test_they_are_the_references_and_so_are_gradients(name, dtype):
+    case = CASES[name]
+    arrays, heads = _arrays(case, dtype)
+    if not name.startswith(("max", "min", "any")):
+        assert _runs(case, name)
+    before = threads.set_num_threads(3)
+    try:
+        got = fast_kernels.run(case, dtype, "compiled", arrays, heads)
+    finally:
+        threads.set_num_threads(before)
+    want = fast_kernels.run(case, dtype, "reference", arrays, heads)
+    if name.startswith("logsumexp") and dtype != "float32":
+        del got["d_data"], want["d_data"]  # exp(data - out) of two rounded numbers
+    fast_kernels.close(got, want, TOLERANCE[dtype], name)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if not n.startswith(EXTREMES)])
+def test_bits_are_the_same_on_three_threads(name):
+    fast_kernels.same_on_threads(CASES[name])
+
+
+@pytest.mark.parametrize(
+    "name", ["RMSNorm", "LayerNorm", "GroupNorm", "softmax", "log_softmax", "broadcast_mul"]
+)
+def test_in_place_they_are_the_same(name):
+    with fast_kernels.only("compiled"):
+        check_in_place(CASES[name])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_picked_elements_are_numpys_for_any_index(dtype):
+    """Also for one out of range, a fraction, and nan."""
+    rng = np.random.default_rng(1)
+    data = rng.standard_normal((60, 50)).astype("f")
+    index = rng.uniform(-3, 60, 60) if dtype == "float32" else rng.integers(0, 60, 60)
+    if dtype == "float32":
+        index[-3:] = np.nan, np.inf, -np.inf
+    index = index.astype(dtype)
+    whole = np.clip(np.nan_to_num(index.astype("f8"), nan=0), 0, 49).astype(int)
+    turned = np.ascontiguousarray(data.T)
+    table = {"input_dim": 50, "output_dim": 60}
+    for op, attrs, arrays, want in (
+        (ops.pick, {"axis": 1}, {"data": data, "index": index}, data[np.arange(60), whole]),
+        (ops.take, {"axis": 1}, {"a": data, "indices": index}, data[:, whole]),
+        (ops.take, {}, {"a": turned, "indices": index}, turned[whole]),
+        (ops.Embedding, table, {"data": index, "weight": turned}, turned[whole]),
+    ):
+        types = {n: str(x.dtype) for n, x in arrays.items()}
+        case = Case(op, attrs, [x.shape for x in arrays.values()], "float32", types)
+        with fast_kernels.only("compiled"):
+            call = Call.of(case)
+            got, _ = call.execute(call.op, arrays)
+        np.testing.assert_array_equal(got["out"], want, err_msg=f"{op.op_name} {dtype}")
+
+
+@pytest.mark.parametrize("kinds", ["reference", "compiled"])
+def test_the_mean_of_very_many_float16_numbers_has_a_gradient(kinds):
+    """Their number is infinite as a float16, and the gradient divided by it was 0."""
+    for op, attrs in ((ops.mean, {"axis": 1}), (ops.moments, {"axes": 1})):
+        case = Case(op, attrs, [(2, 100_000)])
+        heads = {n: np.full_like(x, 1000) for n, x in fast_kernels.heads_of(case, "float16").items()}
+        zeros = [np.zeros((2, 100_000), "float16")]
+        got = fast_kernels.run(case, "float16", kinds, zeros, heads)["d_data"]
+        np.testing.assert_allclose(got, 0.01, rtol=1e-3)
