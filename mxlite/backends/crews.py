@@ -1,4 +1,4 @@
-"""Number of threads for each kernel, and alternatives with fewer threads.
+"""Crews: a kernel for each call with its number of threads, and the forms of it that a plan may choose.
 
 A kernel that has a part of its scratch for each thread would take the more bytes the more cores a machine
 has, for the same work. So if scratch is a notable part of what a kernel touches, it has only as many

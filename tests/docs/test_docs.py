@@ -4,8 +4,10 @@ In README.md and docs/*.md every ```python block is run, top to bottom, all of a
 and in an empty folder. A ```text block right behind one is what it prints; `...` stands for anything.
 """
 
+import ast
 import contextlib
 import doctest
+import functools
 import importlib.util
 import inspect
 import io
@@ -24,6 +26,7 @@ from mxlite.core import config, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCE_PAGES = [*PAGES, ROOT / "CONTRIBUTING.md"]  # which name files of the repository
 MISTAKES = ROOT / "docs" / "mistakes.md"  # its blocks raise
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -278,14 +281,47 @@ def test_links_between_pages_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{name_of(page)} points to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@functools.cache
+def all_sources():
+    """The repository's Python files by their paths in it, each behind a slash."""
+    parts = "mxlite", "tests", "scripts", "examples", "benchmarks", "torture"
+    files = (p for part in parts for p in (ROOT / part).rglob("*.py"))
+    return {f"/{p.relative_to(ROOT).as_posix()}": p for p in files}
+
+
+def sources(named):
+    """The files of that name, which may leave out the first folders of the path."""
+    return [p for path, p in all_sources().items() if path.endswith(f"/{named}")]
+
+
+def defined(body, before=""):
+    """Classes, functions and variables of a module's body, and members of classes as `Class.member`."""
+    for node in body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield before + name
+                yield from defined(node.body, f"{before}{name}.")
+            case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield before + name
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                yield before + name
+
+
+@pytest.mark.parametrize("page", SOURCE_PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page):
     """A path from the repository, `mxlite/` or a package that the page is about; or a name alone."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    parts = "mxlite", "tests", "scripts", "examples", "benchmarks", "torture"
-    sources = {p.relative_to(ROOT).as_posix() for part in parts for p in (ROOT / part).rglob("*.py")}
     for named in re.findall(r"`(?:python )?([\w/]+\.py)(?: [^`]*)?`", text):
-        assert any(f"/{path}".endswith(f"/{named}") for path in sources), f"{name_of(page)} names {named}"
+        assert sources(named), f"{name_of(page)} names {named}"
+
+
+@pytest.mark.parametrize("page", SOURCE_PAGES, ids=name_of)
+def test_functions_that_a_page_names_are_in_their_files(page):
+    """Written `file.py::name`, or `file.py::Class.member`."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for named, name in re.findall(r"`([\w/]+\.py)::([\w.]+)`", text):
+        there = [n for p in sources(named) for n in defined(ast.parse(p.read_text(encoding="utf-8")).body)]
+        assert name in there, f"{name_of(page)}: {named} has no {name}"
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -21,7 +21,7 @@ FAULTS = [
     ),
     Fault(
         "kernels have fewer threads than the budget has room for",
-        "mxlite/memplan/cost/teams.py",
+        "mxlite/memplan/cost/forms.py",
         "fits.argmax(axis=1)",
         "fits.shape[1] - 1",
         _TEST + "test_a_kernel_has_the_most_threads_that_fit_and_takes_the_longer",

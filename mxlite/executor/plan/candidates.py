@@ -237,10 +237,12 @@ class Candidates:
         def usual() -> Problem:
             return self._lowered(self.usual_step, order, free).problem
 
-        return LazySteps(usual, lambda: self._within(order, bounded), self.request.strategy, advise)
+        return LazySteps(usual, lambda: self._bounded_problems(order, bounded), self.request.strategy, advise)
 
-    def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
-        """Problems, the fastest first: a small step that keeps less may be that, as it also moves less."""
+    def _bounded_problems(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
+        """The problems of the steps that may run within a budget, the fastest first: a small step that keeps
+        less may be that, as it also moves less.
+        """
         usual = self._lowered(self.usual_step, order, light)
         found = [(usual.problem, "")]
         low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)

@@ -18,7 +18,7 @@ Fixed = Mapping[str, int]
 class LazySteps:
     """Problems of one network, the one that is run if it fits first; the others are made when asked for.
 
-    `within()` makes them one by one, the same ones each time. It is called again where it did not end well:
+    `bounded()` makes them one by one, the same ones each time. It is called again where it did not end well:
     its error went to somebody else, or this is a forked child and a thread of the parent was making the next.
 
     `free` is the step that is run where nobody names a budget. `besides` are bytes, by category, that lie
@@ -29,7 +29,7 @@ class LazySteps:
     def __init__(
         self,
         free: Callable[[], Problem],
-        within: Callable[[], Iterable[Problem]],
+        bounded: Callable[[], Iterable[Problem]],
         strategy: str = "sharing",
         advise: Callable[[MemoryBudgetError, Fixed], str] | None = None,
         besides: Callable[[], Fixed] = dict,
@@ -37,7 +37,7 @@ class LazySteps:
         self._free = free
         self._advise = advise
         self._besides = besides
-        self._within = within
+        self._bounded = bounded
         self._rest: Iterator[Problem] | None = None
         self._made: list[Problem] = []
         self._lock = forks.lock()
@@ -70,7 +70,7 @@ class LazySteps:
 
     def _make_next(self) -> None:
         if self._rest is None:
-            self._rest = itertools.islice(self._within(), len(self._made), None)
+            self._rest = itertools.islice(self._bounded(), len(self._made), None)
         rest, self._rest = self._rest, None  # who does not come back from it leaves none
         self._made += itertools.islice(rest, 1)
         self._rest = rest
@@ -129,13 +129,13 @@ class LazySteps:
             found = {c: n - own.get(c, 0) + more.get(c, 0) for c, n in fixed_bytes.items()}
             return {c: n for c, n in found.items() if n}
 
-        within = partial(map, owning, self)
-        return LazySteps(lambda: owning(self.free), within, self.strategy, self._advise, besides)
+        bounded = partial(map, owning, self)
+        return LazySteps(lambda: owning(self.free), bounded, self.strategy, self._advise, besides)
 
     def __reduce__(self) -> tuple[object, ...]:
         """For another process: without advice, as the network stays here."""
         return _known, (self.free, tuple(self), self.strategy)
 
 
-def _known(free: Problem, within: tuple[Problem, ...], strategy: str) -> LazySteps:
-    return LazySteps(lambda: free, lambda: within, strategy)
+def _known(free: Problem, bounded: tuple[Problem, ...], strategy: str) -> LazySteps:
+    return LazySteps(lambda: free, lambda: bounded, strategy)

@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from ..cost.teams import Teams
+from ..cost.forms import FormChoice
 from ..plan import make_plan, MemoryPlan
 from ..problem import Problem
 from . import offload, split
@@ -64,7 +64,7 @@ class Frontier:
         self.problem = problem
         self.strategy = strategy
         self.points = points
-        self._teams = Teams(problem, strategy) if problem.has_forms else None
+        self._forms = FormChoice(problem, strategy) if problem.has_forms else None
         self._placed: dict[int, int] = {}
         self._least: tuple[int, MemoryPlan] | None = None  # cached: it is often asked for next
 
@@ -72,8 +72,8 @@ class Frontier:
         """The fastest plan whose placed arena is within `arena_budget` bytes; None if there is none."""
         if self.problem.least_arena > arena_budget:
             return None
-        if self._teams is not None:
-            return self._in_forms(arena_budget, self._teams)
+        if self._forms is not None:
+            return self._in_forms(arena_budget, self._forms)
         for i, point in enumerate(self.points):
             if point.live_bytes <= arena_budget and self._placed.get(i, 0) <= arena_budget:
                 plan = self.plan(i)
@@ -81,7 +81,7 @@ class Frontier:
                     return plan
         return None
 
-    def _in_forms(self, arena_budget: int, teams: Teams) -> MemoryPlan | None:
+    def _in_forms(self, arena_budget: int, forms: FormChoice) -> MemoryPlan | None:
         """`at`, where points also differ in the time that kernels lose for lack of threads."""
         best: MemoryPlan | None = None
         quickest = inf
@@ -90,9 +90,9 @@ class Frontier:
                 break
             if max(point.live_bytes, self._placed.get(i, 0)) > arena_budget:
                 continue
-            if point.seconds + teams.within(i, point, arena_budget)[0] >= quickest:
+            if point.seconds + forms.within(i, point, arena_budget)[0] >= quickest:
                 continue
-            plan = teams.plan(i, point, arena_budget)
+            plan = forms.plan(i, point, arena_budget)
             if plan is None:
                 self._placed[i] = max(self._placed.get(i, 0), arena_budget + 1)
                 continue
@@ -127,10 +127,10 @@ class Frontier:
         if least is not None and least[0] == i:
             return least[1]
         point = self.points[i]
-        if self._teams is not None:
-            plan = self._teams.least(point)
+        if self._forms is not None:
+            plan = self._forms.least(point)
             self._placed[i] = plan.placed_bytes
-            return self._teams.plan(i, point, plan.placed_bytes) or plan
+            return self._forms.plan(i, point, plan.placed_bytes) or plan
         plan = make_plan(
             self.problem,
             point.choice,

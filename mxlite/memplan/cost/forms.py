@@ -1,4 +1,4 @@
-"""Number of threads of each kernel in a plan, where fewer threads need less workspace.
+"""Choice of a form for each kernel of a plan: its number of threads, and the workspace that they need.
 
 A workspace lives for one step only, so whether a kernel may use its large one depends on that step alone:
 
@@ -35,13 +35,13 @@ def leanest(plan: MemoryPlan) -> MemoryPlan:
     problem = plan.problem
     if not problem.has_forms:
         return plan
-    point, teams = Point(plan.method, bytes(split.forced(problem)), 0, 0.0), Teams(problem, "sharing")
-    least = teams.least(point)
-    return teams.plan(0, point, least.placed_bytes) or least
+    point, forms = Point(plan.method, bytes(split.forced(problem)), 0, 0.0), FormChoice(problem, "sharing")
+    least = forms.least(point)
+    return forms.plan(0, point, least.placed_bytes) or least
 
 
-class Teams:
-    """Thread counts of the kernels in the schedules of one problem."""
+class FormChoice:
+    """Choice of the forms of kernels in the schedules of one problem."""
 
     def __init__(self, problem: Problem, strategy: str) -> None:
         self.problem, self.strategy = problem, strategy
