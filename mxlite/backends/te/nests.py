@@ -24,6 +24,7 @@ from math import prod
 
 from ...graph.ir import Shape
 from .computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
+from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
 
 FEW = 32
 """Fewest kept points that are not worth splitting."""
@@ -31,72 +32,6 @@ SPLIT_NBYTES = 1 << 19
 """Bytes of a domain's float32 numbers from which on reductions to few points are taken in parts."""
 PART_ELEMENTS = 1 << 15
 MOST_PARTS = 32
-
-Mask = tuple[bool, ...]
-"""For each axis of a nest whether an array has it; it is broadcast along the others."""
-Step = tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class Access:
-    """An array that a nest reads or writes. `array` is its number, `dtype` the name of its type.
-
-    `gathered`: an index is added along one more axis, which the nest has not; its place in an element's
-    address, and those of the other axes, are arguments then. `by_lane`: each lane of a vector has an address
-    of its own.
-    """
-
-    array: int
-    mask: Mask
-    dtype: str
-    gathered: bool = False
-    by_lane: bool = False
-
-
-@dataclass(frozen=True)
-class Nest:
-    """The code of a nest, for axes of any lengths.
-
-    Values are numbered: those of `loads` first, then `constants` (numbers of the computation's), then
-    `steps`: (name, operands), a reduction (name, operand) over all axes that are not kept, ("index", axis),
-    ("number", x). `stores` are pairs of a value and where it is written. `in_parts`: the sweep over the
-    reduced axes is taken in parts, each of which stores results of its own. `across` are sums over the kept
-    axes, taken in parts of these: a value, the sums of a block of kept points, those of all of a part.
-    """
-
-    kept: Mask
-    loads: tuple[Access, ...]
-    constants: tuple[int, ...]
-    steps: tuple[Step, ...]
-    stores: tuple[tuple[int, Access], ...]
-    in_parts: bool = False
-    across: tuple[tuple[int, Access, Access], ...] = ()
-
-    @property
-    def first_step(self) -> int:
-        return len(self.loads) + len(self.constants)
-
-
-@dataclass(frozen=True)
-class PlacedNest:
-    """A nest with the lengths of its axes, and the number of parts."""
-
-    nest: Nest
-    lengths: Shape
-    parts: int = 1
-    strides: tuple[Shape, ...] = ()  # of each gathered load: those of the nest's axes, then of its own axis
-
-
-@dataclass
-class Nests:
-    """The nests of a computation in their order. Arrays are numbered: inputs, outputs, then float32 `scratch`
-    of these numbers of elements."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    constants: tuple[float, ...]
-    nests: list[PlacedNest] = field(default_factory=list)
-    scratch: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -260,6 +195,9 @@ class _Planner:
             for name in self.outputs:
                 if self.arrays[name] in made:
                     over.update(self.arrays[n] for n in self.late.get(name, ()) if n in self.arrays)
+            # Elements are picked from anywhere, also where another point has stored its result.
+            if over.intersection(x.array for x in placed.nest.loads if x.gathered):
+                return False
         return True
 
     # -- nests -----------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from ..elementwise.program import can_store, kinds_of
 from ..elementwise.rules import RULES, view_of, write
 from .adjoint import adjoint
 from .computation import Computation, needed_by, Tensor
-from .nests import Nests, nests_of
+from .nest import Nests
+from .nests import nests_of
 
 
 def nests_for(r: Request, known: frozenset[str]) -> Nests | None:

@@ -13,7 +13,8 @@ from mxlite.backends.cpu.compiled.nests import Loops
 from mxlite.backends.cpu.onednn.primitive import address_of
 from mxlite.backends.te.computation import Computation, Tensor
 from mxlite.backends.te.evaluate import evaluate
-from mxlite.backends.te.nests import Nests, nests_of
+from mxlite.backends.te.nest import Nests
+from mxlite.backends.te.nests import nests_of
 
 STEPS = ("add", "sub", "mul", "max", "min", "abs", "neg", "exp", "where", "reciprocal")
 REDUCED = ("sum", "sum", "mean", "max", "min", "prod")

@@ -1,0 +1,76 @@
+"""Calls of the generated code of a computation's nests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import Any
+
+from .....core.machine_code import native
+from ....te.nest import Nest, Nests, PlacedNest
+from ..calls import team
+from ..codegen.emitter import Module, width
+from ..elementwise import bits_of
+from .writer import columns_at_a_time, NestWriter
+
+PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
+
+
+class Loops:
+    """The code of a computation's nests for given lengths. `call` connects it to arrays."""
+
+    def __init__(self, nests: Nests) -> None:
+        self.nests = nests
+        self.code = _code(tuple(p.nest for p in nests.nests))
+        self.threads = team.threads_for(_nbytes(nests))
+        self.scratch = nests.scratch
+
+    def call(self, arrays: Sequence[int], keep: Any) -> team.Run:
+        """The call for the addresses of all arrays: inputs, outputs, scratch."""
+        slots: list[int] = []
+        for placed in self.nests.nests:
+            slots += [*placed.lengths, _piece(placed), placed.parts]
+            slots += [arrays[x.array] for x in placed.nest.loads]
+            slots += [arrays[x.array] for _, x in placed.nest.stores]
+            slots += [arrays[x.array] for _, *both in placed.nest.across for x in both]
+            slots += [n for strides in placed.strides for n in strides]
+            slots += [bits_of(self.nests.constants[i]) for i in placed.nest.constants]
+        return team.call(self.code, "nests", slots, self.threads, keep)
+
+
+def _nbytes(nests: Nests) -> int:
+    """Bytes that all nests move, and what their steps take."""
+    total = 0
+    for placed in nests.nests:
+        size = prod(placed.lengths)
+        for x in (*placed.nest.loads, *(x for _, x in placed.nest.stores)):
+            total += 4 * prod(n for n, there in zip(placed.lengths, x.mask) if there)
+        total += 2 * size * len(placed.nest.steps)
+    return total
+
+
+def _piece(placed: PlacedNest) -> int:
+    """Elements of the last axis in a unit."""
+    nest, last = placed.nest, placed.lengths[-1]
+    if not nest.kept[-1]:
+        return 1
+    if all(nest.kept):
+        each = ceil(last / max(1, ceil(last / PIECE)))
+        return ceil(each / width()) * width()
+    return columns_at_a_time(nest) * width()
+
+
+@functools.lru_cache(maxsize=1024)
+def _code(nests: tuple[Nest, ...]) -> native.Code:
+    module = Module()
+    f = module.function("nests")
+    slot = 0
+    for k, nest in enumerate(nests):
+        if k:
+            f.meet()
+        writer = NestWriter(f, nest, slot)
+        writer.write()
+        slot = writer.slot
+    f.done()
+    return team.load(module)
