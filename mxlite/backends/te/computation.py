@@ -87,6 +87,8 @@ class Computation:
     def index(self, like: Tensor, axis: int) -> Tensor:
         """The position of an element of `like` along an axis."""
         at = axis % len(like.shape) - len(like.shape)
+        if like.shape[at] == 1:
+            return self.number(0.0)
         return self._node(("index", at, like.shape[at]), (like.shape[at], *(1,) * (-1 - at)))
 
     def pick(self, x: Tensor, index: Tensor, axis: int) -> Tensor:

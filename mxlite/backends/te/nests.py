@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import prod
 
+from ...core.errors import ShapeError
 from ...graph.ir import Shape
 from .computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
 from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
@@ -58,8 +59,15 @@ def nests_of(
     """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
 
     `dtypes`: names of the types of all arrays. `late`: inputs over which an output may be written: no nest
-    reads them after it. None if there is no such order.
+    reads them after it. None if there is no such order, or if parts of the computation have shapes that are
+    not of one domain.
     """
+    try:
+        common_shape(
+            [*(t.shapes[i] for i in needed_by(t, (x.number for x in outputs.values()))), *shapes.values()]
+        )
+    except ShapeError:
+        return None
     planner = _Planner(t, outputs, shapes, dtypes, late)
     nests = planner.plan()
     return nests if planner.is_in_order() else None

@@ -73,6 +73,8 @@ def computation(
     if own is not None:
         kept = {n: t.input(n, known[n]) for n in names if not n.startswith("d_") and n not in given}
         gradients = own(t, a, heads, {**given, **kept})
+        if gradients is None:
+            return None
         return t, gradients, {n: _whole(x, known[n]) for n, x in gradients.items() if r.is_used(n)}
     read = _read(t, [x for x in made.values() if x is not None])
     wrt = {}

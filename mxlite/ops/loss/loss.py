@@ -106,7 +106,7 @@ class SoftmaxOutput(Op):
     @staticmethod
     def compute_gradient(
         t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    ) -> Mapping[str, Any] | None:
         out, label = arrays["out"], arrays["label"]
         if not SoftmaxOutput.has_classes(a, out.shape, label.shape):
             made = (out - label) * t.constant(a.grad_scale)
@@ -123,7 +123,9 @@ class SoftmaxOutput(Op):
             scale /= max(1, n if a.multi_output else count)
         factor = t.constant(scale)
         if a.normalization == "valid":
-            counts = t.where("ne", t.view(label, (count,)), t.constant(a.ignore_label), 1.0, 0.0)
+            if count != n * p:
+                return None  # labels of which the first count, but all are counted
+            counts = t.one_where("ne", t.view(label, (n, 1, 1, 1, p)), t.constant(a.ignore_label))
             factor = factor / t("max", t.sum(counts), 1.0)
         made = made * factor
         if a.use_ignore:  # 0 even if out is nan

@@ -42,6 +42,11 @@ def test_positions_along_an_axis():
     np.testing.assert_array_equal(np.broadcast_to(got, (3, 1)), [[0], [1], [2]])
 
 
+def test_the_only_position_of_an_axis_is_0():
+    t = Computation()
+    assert t.index(t.input("x", (2, 1)), 1).number == t.number(0.0).number
+
+
 FUNCTIONS = {
     "mean of squares": lambda t, x, w: t.mean(x * x, (1,)),
     "softmax": lambda t, x, w: t.exp(x - w) / t.sum(t.exp(x - w), (1,)),

@@ -10,6 +10,7 @@ import pytest
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.te.computation import Computation
+from mxlite.backends.te.nests import nests_of
 from tests.backends.te.computations import drawn, nests, reference, run
 
 pytestmark = pytest.mark.skipif(not usable(), reason="generated code needs llvmlite")
@@ -97,3 +98,10 @@ def test_statistics_and_what_they_scale_are_one_nest_and_both_gradients_of_a_nor
     del outputs["c"]
     found = nests(t, outputs, shapes)
     assert len(found.nests) == 2 and found.nests[0].nest.across
+
+
+def test_parts_of_unrelated_shapes_have_no_nests():
+    t = Computation()
+    x, y = t.input("x", (4, 3)), t.input("y", (5,))
+    out = {"out": x * t.sum(y)}
+    assert nests_of(t, out, {"out": (4, 3)}, dict.fromkeys(("x", "y", "out"), "float32"), {}) is None
