@@ -12,6 +12,7 @@ from ....te.nest import Nest, Nests, PlacedNest
 from ..calls import team
 from ..codegen.emitter import Module, width
 from ..elementwise import bits_of
+from .facts import NestFacts
 from .writer import columns_at_a_time, NestWriter
 
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
@@ -40,13 +41,14 @@ class Loops:
 
 
 def _nbytes(nests: Nests) -> int:
-    """Bytes that all nests move, and what their steps take."""
+    """Bytes that all nests move, and what their steps take: as long as two bytes each."""
     total = 0
     for placed in nests.nests:
-        size = prod(placed.lengths)
-        for x in (*placed.nest.loads, *(x for _, x in placed.nest.stores)):
-            total += 4 * prod(n for n, there in zip(placed.lengths, x.mask) if there)
-        total += 2 * size * len(placed.nest.steps)
+        nest, lengths = placed.nest, placed.lengths
+        for x in (*nest.loads, *(x for _, x in nest.stores)):
+            total += 4 * prod(n for n, there in zip(lengths, x.mask) if there)
+        for space in NestFacts(nest).spaces[nest.first_step :]:
+            total += 2 * prod(lengths[k] for k in space)
     return total
 
 
