@@ -26,7 +26,7 @@ from peers.column import Column
 from peers.contest import SETTLE_S
 from peers.operators import Row, ROWS, SIZES
 from peers.tables import mean
-from peers.targets import at_least
+from peers.targets import at_least, Target
 
 OURS = Column("mxlite", "mxlite", "ours", "mxlite_kernels.py")
 KEPT = {
@@ -129,7 +129,12 @@ def report(found: Sequence[Measured]) -> str:
                 means.append([f"{size}, {way}", str(len(some)), number(mean(some) or 0), number(min(some))])
     text += "\n## Ratios\n\n" + markdown(["size, call", "number", "geometric mean", "least"], means)
     least = min(ratios, default=None)
-    targets = [at_least("geometric mean", MEAN, mean(ratios)), at_least("slowest", SLOWEST, least)]
+    wrong = sum(m.note.startswith("wrong") for m in found)
+    targets = [
+        at_least("geometric mean", MEAN, mean(ratios)),
+        at_least("slowest", SLOWEST, least),
+        Target("wrong results", "0", wrong, not wrong),
+    ]
     text += "\n## Targets\n\n" + markdown(["target", "limit", "reached", "met"], [t.row() for t in targets])
     if least is not None:
         worst, below = timed[ratios.index(least)], sum(r < SLOWEST for r in ratios)
@@ -150,9 +155,10 @@ def main() -> None:
     rounds = args.rounds or (1 if args.quick else 7)
     seconds = args.seconds or (0.005 if args.quick else 0.05)
     output = args.output or (None if args.quick or args.only else RESULTS)
-    only = args.only.split(",") if args.only else [row.op for row in ROWS]
-    if unknown := set(only) - {row.op for row in ROWS}:
-        raise SystemExit(f"There is no row for {sorted(unknown)[0]!r}.")
+    operators = list(dict.fromkeys(row.op for row in ROWS))
+    only = args.only.split(",") if args.only else operators
+    if unknown := set(only) - set(operators):
+        raise SystemExit(f"There is no row for {sorted(unknown)[0]!r}; there are {', '.join(operators)}.")
     if missing := TORCH.missing():
         raise SystemExit(f"{missing}.")
     with ExitStack() as stack:

@@ -11,8 +11,10 @@ from tests.benchmarks.test_benchmarks import BENCHMARKS, run, section
 
 NOTES = """
 import numpy as np
-from kernels import note
+from harness import Spread
+from kernels import Measured, note, report
 from peers.kernel_peer import digest
+from peers.operators import ROWS
 
 def found(*arrays, is_view=False):
     return {"digests": [digest(x) for x in arrays], "is_view": is_view}
@@ -24,14 +26,29 @@ for other in (x * 1.01, x[::-1], x + np.nan):
     print(note(found(x), found(other)))
 print(note(found(x + np.nan), found(x)))
 print(note(found(x, x), found(x)))
+one, two, four = (Spread((t, t)) for t in (1.0, 2.0, 4.0))
+row = ROWS[0]
+print(report([
+    Measured(row, "forward", "fast", one, four),
+    Measured(row, "forward", "slow", two, one),
+    Measured(row, "gradient", "other", note="wrong: product 1"),
+]))
 """
 
 
 def test_results_that_differ_are_not_timed(tmp_path):
     """Also those that have the same elements in other places, and those that are no numbers."""
-    right, view, *wrong = run("-c", NOTES, folder=tmp_path).splitlines()
+    out = run("-c", NOTES, folder=tmp_path)
+    right, view, *wrong = out.splitlines()[:7]
     assert (right, view) == ("right", "view")
-    assert len(wrong) == 5 and all(line.startswith("wrong: ") for line in wrong), wrong
+    assert all(line.startswith("wrong: ") for line in wrong), wrong
+    assert [row[3:6] for row in section(out, "Calls")[1:]] == [
+        ["1.00 (1.00-1.00)", "4.00 (4.00-4.00)", "4.00 (4.00-4.00)"],
+        ["2.00 (2.00-2.00)", "1.00 (1.00-1.00)", "0.50 (0.50-0.50)"],
+    ]
+    targets = {row[0]: row[2:] for row in section(out, "Targets")[1:]}
+    assert targets["geometric mean"] == ["1.41", "yes"]
+    assert targets["slowest"] == ["0.50", "NO"] and targets["wrong results"] == ["1", "NO"]
 
 
 @pytest.mark.torch
@@ -50,4 +67,4 @@ def test_single_operators_are_measured_beside_pytorch(tmp_path):
     ratios = [t[2] for t in times]
     mean, least = (float(targets[n][1]) for n in ("geometric mean", "slowest"))
     assert least == min(ratios) <= mean <= max(ratios)
-    assert "Wrong" not in out and out.count("- sum") == 8
+    assert targets["wrong results"][1:] == ["0", "yes"] and out.count("- sum") == 8
