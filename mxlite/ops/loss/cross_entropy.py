@@ -61,7 +61,7 @@ class softmax_cross_entropy(Op):
 
     @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
-        rows = _TensorRows(t, data, label)
+        rows = _TensorRows(t, data, t.trunc(t.view(label, (data.shape[0], 1))))
         below = t.pick(data, rows.number, 1) - rows.most
         return {"out": t.sum(t.select(rows.is_known, t.log(rows.total) - below, 0.0))}
 
@@ -69,7 +69,8 @@ class softmax_cross_entropy(Op):
     def compute_gradient(
         t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        rows = _TensorRows(t, arrays["data"], arrays["label"])
+        data = arrays["data"]
+        rows = _TensorRows(t, data, t.trunc(t.view(arrays["label"], (data.shape[0], 1))))
         factor = t.select(rows.is_known, heads["out"], 0.0)
         return {"d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0)}
 
@@ -90,18 +91,49 @@ class softmax_cross_entropy(Op):
 
 
 class _TensorRows:
-    """Rows of scores (N, K) as tensors: without their largest, exponentials and the sum of these, and masks
-    of the classes that are the labels', and of the labels that are classes.
+    """Scores with classes along axis 1 as tensors: the largest of each row, exponentials of what lies below
+    it and their sum, and masks of the classes that are labels, and of the labels that are classes.
     """
 
-    def __init__(self, t: Any, data: Any, label: Any) -> None:
-        n, k = data.shape
-        self.number = number = t.trunc(t.view(label, (n, 1)))
+    def __init__(self, t: Any, data: Any, number: Any) -> None:
+        self.data, self.number = data, number
         self.most = t.max(data, (1,))
         self.power = t.exp(data - self.most)
         self.total = t.sum(self.power, (1,))
         self.is_true = t.eq(t.index(data, 1), number)
-        self.is_known = t.ge(t.where("lt", number, float(k), number, -1.0), 0.0)
+        self.is_known = t.ge(t.where("lt", number, float(data.shape[1]), number, -1.0), 0.0)
+
+
+class _TensorClasses:
+    """The labels of a loss as tensors: class numbers, and how much each counts."""
+
+    def __init__(self, t: Any, a: Any, shape: Shape, label: Any, weight: Any) -> None:
+        self.t, self.a = t, a
+        n, c, p = self.view = shape[0], shape[1], prod(shape[2:])
+        self.number = t.trunc(t.view(label, (n, 1, p)))
+        self.counts = t.ne(self.number, t.constant(float(a.ignore_index)))
+        self.weight = 1.0 if weight is None else t.pick(t.view(weight, (1, c, 1)), self.number, 1)
+
+    def reduced(self, loss: Any) -> Any:
+        """The loss of each position, or their sum or mean."""
+        t, a = self.t, self.a
+        each = t.select(self.counts, loss * self.weight, 0.0)
+        if a.reduction == "none":
+            return each
+        return t.sum(each) / self.total() if a.reduction == "mean" else t.sum(each)
+
+    def total(self) -> Any:
+        """The sum of the weights that count."""
+        return self.t.sum(self.t.select(self.counts, self.weight, 0.0))
+
+    def factor(self, head: Any) -> Any:
+        """The factor of the gradient of each position."""
+        t, (n, _, p) = self.t, self.view
+        d = t.view(head, (n, 1, p) if self.a.reduction == "none" else (1, 1, 1))
+        if self.a.reduction == "mean":
+            total = self.total()
+            d = t.where("eq", total, 0.0, 0.0, d / total)
+        return t.select(self.counts, d * self.weight, 0.0)
 
 
 class _ClassLoss(Op):
@@ -131,6 +163,12 @@ class _ClassLoss(Op):
                 raise ShapeError(f"{name} must be {need} for data {data}, got {shape}.")
         return want[: len(shapes)], (want[1] if a.reduction == "none" else (1,),)
 
+    @staticmethod
+    def compute_check(xp: Any, a: Any, shapes: Mapping[str, Shape], label: Any) -> None:
+        """Raise OperatorError for a label that is neither `ignore_index` nor a class."""
+        for _ in _chosen(xp, label, shapes["data"], a.ignore_index):
+            pass
+
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         data, label, *weight = dtypes
@@ -151,6 +189,23 @@ class cross_entropy(_ClassLoss):
     """
 
     backward_in_place = {"d_data": "data"}
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, label: Any, weight: Any = None) -> Mapping[str, Any]:
+        classes = _TensorClasses(t, a, data.shape, label, weight)
+        rows = _TensorRows(t, t.view(data, classes.view), classes.number)
+        below = t.pick(rows.data, classes.number, 1) - rows.most
+        return {"out": classes.reduced(t.log(rows.total) - below)}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        data = arrays["data"]
+        classes = _TensorClasses(t, a, data.shape, arrays["label"], arrays.get("weight"))
+        rows = _TensorRows(t, t.view(data, classes.view), classes.number)
+        factor = classes.factor(heads["out"])
+        return {"d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0)}
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -185,6 +240,20 @@ class nll_loss(_ClassLoss):
     A label `ignore_index` counts for nothing; any other that is no class is an error. As PyTorch's function
     of that name: the mean of nothing is nan. Backward reads the labels, not the data.
     """
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, label: Any, weight: Any = None) -> Mapping[str, Any]:
+        classes = _TensorClasses(t, a, data.shape, label, weight)
+        return {"out": classes.reduced(-t.pick(t.view(data, classes.view), classes.number, 1))}
+
+    @staticmethod
+    def compute_gradient(
+        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        data = arrays["data"]
+        classes = _TensorClasses(t, a, data.shape, arrays["label"], arrays.get("weight"))
+        place = t.index(t.broadcast(0.0, classes.view), 1)
+        return {"d_data": t.where("eq", place, classes.number, -classes.factor(heads["out"]), 0.0)}
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, weight: Any = None, *, out: Any) -> None:

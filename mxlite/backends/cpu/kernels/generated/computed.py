@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .....core.dtype import float32
@@ -37,6 +38,9 @@ def _row(r: Request) -> ChosenKernel | None:
     everything = frozenset(
         n for n in (*r.op.input_names(r.attrs), *r.op.output_names(r.attrs)) if r.is_used(n)
     )
+    forward = r.op.forward_op or r.op
+    check = getattr(forward, "compute_check", None)
+    shapes = dict(zip(forward.input_names(r.attrs), r.inputs))
     pieces = [((n,), float32) for n in loops_for(everything).scratch]
     names = r.op.signature.needs
 
@@ -47,7 +51,8 @@ def _row(r: Request) -> ChosenKernel | None:
         chosen = loops_for(frozenset(given) & everything)
         own = carve(work, [((n,), float32) for n in chosen.scratch]) if chosen.scratch else []
         arrays = [*(given[n] for n in (*chosen.nests.inputs, *chosen.nests.outputs)), *own]
-        return chosen.call([address_of(x) for x in arrays], keep=arrays)
+        run = chosen.call([address_of(x) for x in arrays], keep=arrays)
+        return run if check is None else in_turn([partial(check, xp, a, shapes, given["label"]), run])
 
     name = f"compiled {len(nests.nests)} loop nests" if len(nests.nests) > 1 else "compiled loop nest"
     own = r.op.signature
