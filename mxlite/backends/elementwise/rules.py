@@ -226,7 +226,7 @@ _add("expm1", _unary("expm1"), _to_data(lambda w, a, y: y + 1))
 _add("log", _unary("log"), lambda w, a, d_out, data: {"d_data": d_out / data})
 _add("log1p", _unary("log1p"), lambda w, a, d_out, data: {"d_data": d_out / (data + 1)})
 _add("sqrt", _unary("sqrt"), lambda w, a, d_out, out: {"d_data": d_out / out * 0.5})
-_add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * out * -0.5})
+_add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * w("abs", out) * -0.5})
 _add("reciprocal", lambda w, a, data: 1 / data, lambda w, a, d_out, out: {"d_data": -(d_out * out * out)})
 _add("square", lambda w, a, data: data * data, lambda w, a, d_out, data: {"d_data": d_out * data * 2})
 _add(
