@@ -10,6 +10,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal, Union
 
+import numpy as np
+
 from ..core.errors import MXLiteError, OpAttributeError
 from ..graph import attr_fields, Entry, Op
 from ..ops import find_op
@@ -113,12 +115,17 @@ def _defaults(op: type[Op]) -> dict[str, Any]:
 
 
 def arguments_of(op: type[Op], one: str = "NDArray-or-Symbol", many: str = "[]") -> dict[str, str]:
-    """The type of each input and parameter, in words; `one` is an input, `many` is appended for several."""
+    """The type of each input and parameter as MXNet words it; `one` is an input, `many` added for several."""
     told = {op.variadic: one + many} if op.variadic else dict.fromkeys(op.inputs, one)
     kinds = attr_fields(op)
     for key, default in _defaults(op).items():
-        need = "required" if isinstance(default, _Required) else f"optional, default={default!r}"
-        told[key] = f"{_kind(kinds[key][0])}, {need}"
+        kind = _kind(kinds[key][0])
+        if isinstance(default, _Required):
+            told[key] = f"{kind}, required"
+        else:
+            is_chosen = kind.startswith("{")
+            value = f"'{default}'" if is_chosen or kind.startswith("int") else _value(default)
+            told[key] = f"{kind},{'' if is_chosen else ' '}optional, default={value}"
     return told
 
 
@@ -137,16 +144,37 @@ def _help(op: type[Op]) -> str:
     return "\n".join(lines)
 
 
+_KINDS: dict[Any, str] = {
+    bool: "boolean",
+    str: "string",
+    types.NoneType: "None",
+    tuple[int, ...]: "Shape(tuple)",
+}
+
+
 def _kind(annotation: Any) -> str:
-    """A parameter's type in words."""
+    """A parameter's type as MXNet words it."""
+    if annotation in _KINDS:
+        return _KINDS[annotation]
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (Union, types.UnionType):
-        return " or ".join("None" if p is type(None) else _kind(p) for p in parts)
+        if typing.get_origin(parts[0]) is Literal:
+            return _kind(parts[0]).replace("{", "{None, ")
+        return " or ".join(map(_kind, parts)).replace("Shape(tuple)", "Shape")
     if origin is Literal:
-        return "{" + ", ".join(map(repr, parts)) + "}"
+        return "{" + ", ".join(map(repr, sorted(parts))) + "}"
     if origin is tuple:
-        return f"tuple of {parts[0].__name__}"
+        return f"tuple of <{parts[0].__name__}>"
     return str(annotation.__name__)
+
+
+def _value(default: Any, digits: int = 9) -> str:
+    """A default as MXNet words it: a float32 with the nine digits that tell it from others, six in tuples."""
+    if isinstance(default, tuple):
+        return f"[{','.join(_value(x, digits=6) for x in default)}]"
+    if isinstance(default, float):
+        return format(float(np.float32(default)), f".{digits}g")
+    return repr(int(default) if isinstance(default, bool) else default)
 
 
 symbol.operator_function.supply(operator_function)

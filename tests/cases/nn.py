@@ -162,7 +162,26 @@ ROWS: dict[str, Case] = {
     ),
     "leaky-negative-slope": Case(LeakyReLU, {"act_type": "leaky", "slope": -0.5}, make={"data": apart}),
     "elu-negative-slope": Case(LeakyReLU, {"act_type": "elu", "slope": -0.5}, make={"data": apart}),
-    "prelu": Case(LeakyReLU, {"act_type": "prelu"}, [(4, 3, 2), (3,)], make={"data": apart}),
+    **{
+        f"prelu{kind}": Case(
+            LeakyReLU,
+            {"act_type": "prelu"},
+            [data, gamma],
+            given=("gamma",) if kind else (),
+            make={"data": apart},
+        )
+        for kind, data, gamma in (
+            ("", (4, 3, 2), (3,)),
+            ("-one", (4, 3, 2), (1,)),
+            ("-one-of-two-axes", (4, 3, 2), (1, 1)),
+            ("-channels-of-two-axes", (4, 3, 2), (1, 3)),
+            ("-samples", (4, 3, 2), (4, 1)),
+            ("-samples-of-one-axis", (4, 3, 2), (4,)),
+            ("-all-channels", (4, 3, 2, 2), (4, 3)),
+            ("-all", (4, 3), (4, 3)),
+            ("-of-one-axis", (5,), (5,)),
+        )
+    },
     "dropout": Case(Dropout, {"p": 0.4}, [(40, 5)]),
     "dropout-axes": Case(Dropout, {"p": 0.4, "axes": (1, 2)}, [(6, 5, 4)]),
     "dropout-channels-last": Case(DropoutChannelsLast, {"p": 0.4}, [(3, 5, 4, 6)], large=[(50, 5, 40, 22)]),

@@ -79,6 +79,7 @@ class Case:
     shapes        of the inputs in use, in the order of `op.input_names`
     dtype         of all inputs, unless `dtypes` says otherwise for one. A case of float64 is also run in
                   float32 and the results compared
+    given         inputs in `op.inferred` that have another shape than the one that follows
     make          input name -> how to fill it (`normal` unless given)
     grad_inputs   inputs whose gradient is compared with finite differences; None: all that have one
     objective     f(attrs, inputs, outputs) -> the number that the gradients are derivatives of, where
@@ -92,7 +93,7 @@ class Case:
                   has an operator of that name; a text says why not
     empty         whether the row works with 0 for the length of axis 0 of all inputs that share it
     large         shapes for the allocation check; None: axis 0 of every input that shares it with the first
-                  input is made long. Inputs in `op.inferred` follow by inference
+                  input is made long. Inputs whose shape `follows` are inferred
     large_attrs   parameters that differ for the allocation check: of operators without inputs
     """
 
@@ -101,6 +102,7 @@ class Case:
     shapes: Sequence[Shape] = ((3, 4),)
     dtype: str = "float64"
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
     make: Mapping[str, Maker] = field(default_factory=dict)
     grad_inputs: tuple[str, ...] | None = None
     objective: Callable[[Any, dict[str, np.ndarray], dict[str, np.ndarray]], float] | None = None
@@ -117,6 +119,10 @@ class Case:
     def parsed(self) -> Any:
         """`attrs` as the operator's typed Attrs."""
         return parse_attrs(self.op, self.attrs)
+
+    def follows(self, name: str) -> bool:
+        """Whether the shape of an input is left to inference."""
+        return name in self.op.inferred and name not in self.given
 
     def kinds(self, dtype: str | None = None) -> list[str]:
         """The dtype of each input; `dtype` takes the place of the row's."""

@@ -75,7 +75,7 @@ class Call:
 
     @classmethod
     def of(cls, case: Case, shapes: Sequence[Shape] | None = None, dtype: str | None = None) -> Call:
-        """Infer what `case` leaves out. Inputs in `op.inferred` have to follow from the others."""
+        """Infer what `case` leaves out: the inputs whose shape `follows` from the others."""
         return _inferred(case, None if shapes is None else tuple(map(tuple, shapes)), dtype)
 
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -159,7 +159,7 @@ def _inferred(case: Case, shapes: tuple[Shape, ...] | None, dtype: str | None) -
     # The node stands among the effects, since an optimizer's step has no output to hold it by.
     graph = Graph(tuple(outs), (node,))
     given = dict(zip(names, shapes or case.shapes))
-    known = {n: s for n, s in given.items() if n not in op.inferred}
+    known = {n: s for n, s in given.items() if not case.follows(n)}
     graph = infer_shapes(graph, known)
     in_dtypes, out_dtypes = op.infer_type(attrs, *(np.dtype(k) for k in case.kinds(dtype)))
     in_shapes = tuple(graph.shapes[e] for e in ins)
@@ -406,21 +406,23 @@ def check_repeats(case: Case) -> None:
 
 
 def check_completes_shapes(case: Case) -> None:
-    """Inputs in `inferred` follow from the others (`Call.of` leaves them out and compares)."""
+    """Inputs that are inferred follow from the others (`Call.of` leaves them out and compares)."""
     Call.of(case)
 
 
 def check_open_shapes(case: Case) -> None:
     """With any axis of the inputs open, or axis 0 of all, inference finds nothing but what is so; given the
-    outputs as well, neither. Nothing that is known of an input is refused."""
+    outputs as well, neither. Nothing that is known of an input is refused. Inputs that may be inferred are
+    known or not, never open."""
     call = Call.of(case)
     op, names = case.op, case.op.input_names(case.parsed)
     node = Node(op, case.parsed, tuple(variable(n) for n in names), "node")
     outs = [Entry(node, i) for i in range(node.num_outputs)]
     graph = Graph(tuple(outs), (node,))
     whole = {**dict(zip(node.inputs, call.shapes[0])), **dict(zip(outs, call.shapes[1]))}
-    needed = [n for n in names if n not in op.inferred_names(case.parsed)]
-    places = [(n, axis) for n, s in zip(names, call.shapes[0]) if n in needed for axis in range(len(s))]
+    inferred = op.inferred_names(case.parsed)
+    needed = [n for n in names if n not in inferred or n in case.given]
+    places = [(n, axis) for n, s in zip(names, call.shapes[0]) if n not in inferred for axis in range(len(s))]
     for opened in [*({p} for p in places), {p for p in places if p[1] == 0}]:
         known = {
             n: tuple(UNKNOWN if (n, axis) in opened else d for axis, d in enumerate(s))
@@ -502,7 +504,7 @@ def _long(case: Case, elements: int) -> list[Shape]:
     first = tuple(case.shapes[0])
     factor = -(-elements // math.prod(first))
     return [
-        (s[0] * factor, *s[1:]) if s and s[0] == first[0] and n not in case.op.inferred else tuple(s)
+        (s[0] * factor, *s[1:]) if s and s[0] == first[0] and not case.follows(n) else tuple(s)
         for n, s in zip(case.op.input_names(case.parsed), case.shapes)
     ]
 

@@ -81,7 +81,7 @@ def check_empty_batch(case: Case) -> None:
     first = case.shapes[0][0]
     names = case.op.input_names(case.parsed)
     shapes = [
-        (0, *s[1:]) if s and s[0] == first and n not in case.op.inferred else tuple(s)
+        (0, *s[1:]) if s and s[0] == first and not case.follows(n) else tuple(s)
         for n, s in zip(names, case.shapes)
     ]
     try:

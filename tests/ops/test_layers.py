@@ -317,6 +317,63 @@ LRN_MXNET = {
 }
 
 
+# The shape of prelu's gamma, and that in which it broadcasts to data of the shape (32, 16, 9, 7).
+_SLOPES = [
+    ((), (1, 1, 1, 1)),
+    ((1,), (1, 1, 1, 1)),
+    ((1, 1), (1, 1, 1, 1)),
+    ((16,), (1, 16, 1, 1)),
+    ((1, 16), (1, 16, 1, 1)),
+    ((32,), (32, 1, 1, 1)),
+    ((32, 1), (32, 1, 1, 1)),
+    ((32, 16), (32, 16, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("kernels", ["", "reference"])
+@pytest.mark.parametrize("shape, view", _SLOPES, ids=str)
+def test_prelus_slopes_are_matched_with_samples_and_channels_as_in_mxnet(shape, view, kernels, monkeypatch):
+    """Between other functions of each element, which backends make one kernel of."""
+    monkeypatch.setenv("MXLITE_KERNELS", kernels)
+    monkeypatch.setenv("MXLITE_CHECK_REWRITES", "1")
+    rng = np.random.default_rng(0)
+    data, gamma = rng.normal(size=(32, 16, 9, 7)), np.asarray(rng.normal(size=shape))
+    head = rng.normal(size=data.shape)
+    x, slope = mx.sym.Variable("x"), mx.sym.Variable("slope", shape=shape)
+    net = mx.sym.LeakyReLU(x * 0.5 + 0.25, slope, act_type="prelu") * 2
+    executor = net.simple_bind(mx.cpu(), x=data.shape, slope=shape)
+    executor.forward(is_train=True, x=mx.nd.array(data), slope=mx.nd.array(gamma))
+    executor.backward([mx.nd.array(head)])
+    inner, broadcast = data * 0.5 + 0.25, gamma.reshape(view)
+    by_slope = np.minimum(inner, 0) * head * 2
+    axes = tuple(i for i, n in enumerate(view) if n == 1)
+    for found, want in (
+        (executor.outputs[0], np.where(inner > 0, inner, inner * broadcast) * 2),
+        (executor.grad_dict["x"], head * np.where(inner > 0, 1, broadcast)),
+        (executor.grad_dict["slope"], by_slope.sum(axes).reshape(shape)),
+    ):
+        assert found.shape == want.shape
+        np.testing.assert_allclose(found.asnumpy(), want, rtol=1e-4, atol=1e-4 * max(1, abs(want).max()))
+
+
+@pytest.mark.parametrize(
+    "data, gamma",
+    [
+        ((3, 4, 5), (5,)),
+        ((3, 4, 5), (1, 4, 1)),
+        ((3, 4, 5), (3, 4, 5)),
+        ((3, 4, 5), (4, 1)),
+        ((3, 4), (2,)),
+        ((3, 4), (1, 3)),
+        ((7,), (1, 1)),
+        ((4, 1, 5), (3,)),
+    ],
+)
+def test_slopes_that_mxnet_refuses_are_named(data, gamma):
+    with pytest.raises(ShapeError, match=r"gamma of shape .* fits no data of shape"):
+        mx.nd.LeakyReLU(mx.nd.ones(data), mx.nd.ones(gamma), act_type="prelu")
+
+
 @pytest.mark.parametrize("nsize", LRN_MXNET)
 def test_lrn_as_mxnet(nsize):
     data = np.arange(10.0).reshape(1, 5, 2, 1)

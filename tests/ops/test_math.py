@@ -102,9 +102,9 @@ def test_gamma_functions_agree_with_c():
     np.testing.assert_allclose(got[x > 0], want[x > 0], rtol=1e-12, atol=2e-15)
     np.testing.assert_allclose(got[x < 0], want[x < 0], rtol=1e-12, atol=1e-14)
     with np.errstate(all="ignore"):
-        edges = np.array([0.0, -1, np.inf, -np.inf, np.nan, 172, 1e304])
+        edges = np.array([0.0, -1, np.inf, -np.inf, np.nan, 172, 1e304, -0.0])
         np.testing.assert_array_equal(
-            gamma_values(np, edges), [np.inf, np.nan, np.inf, np.nan, np.nan, np.inf, np.inf]
+            gamma_values(np, edges), [np.inf, np.nan, np.inf, np.nan, np.nan, np.inf, np.inf, -np.inf]
         )
         np.testing.assert_array_equal(gammaln_values(np, edges)[:5], [np.inf] * 4 + [np.nan])
         np.testing.assert_array_equal(

@@ -82,6 +82,8 @@ def test_double_backward_of_convolutions_agrees_with_torch(name, shape, attrs):
         ("Deconvolution", dict(kernel=(3, 3), num_filter=3, num_group=2), "num_group=2 must divide"),
         ("Deconvolution", dict(kernel=(3,), num_filter=3, target_shape=(4, 4)), "target_shape must have 1"),
         ("Pooling", dict(kernel=(2, 2), pad=(1, 1), pooling_convention="same"), "goes without padding"),
+        ("Pooling", dict(kernel=(2,), pad=(0, 0, 2), pooling_convention="same"), "goes without padding"),
+        ("Pooling", dict(kernel=(2,), pad=(0, 0, 0)), "pad must have 1"),
         ("UpSampling", dict(scale=2, sample_type="bilinear"), "needs num_filter"),
         ("resize", dict(mode="linear"), "either sizes or scales"),
         ("resize", dict(sizes=(2,), axes=(0, 1)), "equally long"),
@@ -363,6 +365,41 @@ def test_pooling_convention_same_covers_all_with_windows_from_the_start():
         data=np.arange(6.0).reshape(1, 1, 6)
     )
     assert out.tolist() == [[[2, 4, 5]]]
+
+
+_SAME = [
+    ("max", 2, 2, [3, 4, 9, 6, 5, 5], [6, 0, 12, 0, 0, 18, 0, 24, 30, 0, 36]),
+    ("max", 3, 2, [4, 5, 9, 6, 5, 5], [0, 0, 6, 0, 12, 18, 0, 24, 30, 0, 36]),
+    ("max", 3, 1, [4, 4, 5, 9, 9, 9, 6, 6, 5, 5, 5], [0, 0, 18, 0, 18, 90, 0, 90, 54, 0, 126]),
+    ("avg", 2, 2, [2, 2.5, 7, 4, 4, 5], [3, 3, 6, 6, 9, 9, 12, 12, 15, 15, 36]),
+    ("avg", 3, 2, [8 / 3, 10 / 3, 16 / 3, 13 / 3, 13 / 3, 5], [2, 2, 6, 4, 10, 6, 14, 8, 18, 10, 46]),
+    ("sum", 3, 2, [8, 10, 16, 13, 13, 5], [6, 6, 18, 12, 30, 18, 42, 24, 54, 30, 66]),
+]
+"""Kind, kernel, stride, and what MXNet 1.9.1 gives without oneDNN: values, gradients for heads 6, 12, ..."""
+
+
+@pytest.mark.parametrize("kernels", ["", "reference"])
+@pytest.mark.parametrize("pad", [(), 0, (0,), (0, 0, 0)], ids=str)
+@pytest.mark.parametrize("kind, kernel, stride, values, slopes", _SAME)
+def test_pooling_convention_same_takes_three_zeros_of_padding_as_mxnet_asks_for(
+    kind, kernel, stride, values, slopes, pad, kernels, monkeypatch
+):
+    monkeypatch.setenv("MXLITE_KERNELS", kernels)
+    parameters = dict(
+        kernel=kernel, stride=stride, pad=pad, pool_type=kind, pooling_convention="same", name="pooling"
+    )
+    x = mx.nd.array([[[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]]])
+    head = mx.nd.array([[6 * np.arange(1, len(values) + 1)]])
+    x.attach_grad()
+    with mx.autograd.record():
+        out = mx.nd.Pooling(x, **parameters)
+    out.backward(head)
+    executor = mx.sym.Pooling(mx.sym.Variable("x"), **parameters).bind(mx.cpu(), [x], [mx.nd.zeros(x.shape)])
+    executor.forward(is_train=True)
+    executor.backward([head])
+    for made, grad in ((out, x.grad), (executor.outputs[0], executor.grad_arrays[0])):
+        np.testing.assert_allclose(made.asnumpy(), [[values]], rtol=1e-6)
+        np.testing.assert_allclose(grad.asnumpy(), [[slopes]], rtol=1e-6)
 
 
 def test_two_labels_that_overlap_one_prior_box_most_take_two_prior_boxes():

@@ -16,6 +16,7 @@ from ...graph.gradient import GradAdd, OnesLike
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
 from ...ops import find_op, TABLE
+from ...ops.elementwise.leaky import slopes_shape
 from .expression import ExpressionValue, Writer
 
 Rule = Callable[..., "ExpressionValue | Mapping[str, ExpressionValue] | None"]
@@ -45,8 +46,10 @@ def view_of(op: type[Op], attrs: Any, name: str, shape: Shape, whole: Shape) -> 
     """The shape under which an input broadcasts to `whole`: its own except for the few that align at the
     front.
     """
-    if name == "gamma" and len(shape) == 1 and len(whole) > 1 and shape != (1,):
-        return (1, *shape, *(1,) * (len(whole) - 2))  # LeakyReLU: one for each channel
+    if name == "gamma":
+        slopes = slopes_shape(shape, whole)
+        assert slopes is not None, (shape, whole)
+        return slopes
     if name == "condition" and len(shape) < len(whole):
         return (*shape, *(1,) * (len(whole) - len(shape)))  # where: one for each row
     return shape
@@ -229,7 +232,7 @@ _add("expm1", _unary("expm1"), _to_data(lambda w, a, y: y + 1))
 _add("log", _unary("log"), lambda w, a, d_out, data: {"d_data": d_out / data})
 _add("log1p", _unary("log1p"), lambda w, a, d_out, data: {"d_data": d_out / (data + 1)})
 _add("sqrt", _unary("sqrt"), lambda w, a, d_out, out: {"d_data": d_out / out * 0.5})
-_add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * out * -0.5})
+_add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * w("abs", out) * -0.5})
 _add("reciprocal", lambda w, a, data: 1 / data, lambda w, a, d_out, out: {"d_data": -(d_out * out * out)})
 _add("square", lambda w, a, data: data * data, lambda w, a, d_out, data: {"d_data": d_out * data * 2})
 _add(

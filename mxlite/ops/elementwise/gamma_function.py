@@ -55,7 +55,7 @@ def _stirling(z: Any, count: int) -> Any:
 
 def _sine(xp: Any, x: Any) -> Any:
     """sin(pi * x), after subtraction of the whole part of x."""
-    whole = xp.rint(x)
+    whole = xp.rint(x) + 0.0  # never -0.0, so that of -0.0 stays -0.0
     sign = 1.0 - 2.0 * xp.fmod(xp.absolute(whole), 2.0)
     return sign * xp.sin(math.pi * (x - whole))
 

@@ -21,11 +21,14 @@ _ALPHA = 1.6732632423543772848170429916717
 class LeakyReLU(Op):
     """A rectifier, ``out = max(data, 0) + f(min(data, 0))``.
 
-    data: (N, C, ...);  gamma: (C,) or (1,), for prelu alone  ->  out: (N, C, ...).
+    data: (N, C, ...);  gamma, for prelu alone: (C,), (1,), (N, C), (N, 1), ...  ->  out: (N, C, ...).
 
-        leaky  f(x) = slope * x             prelu  f(x) = gamma * x, learnt for each channel
+        leaky  f(x) = slope * x             prelu  f(x) = gamma * x, with a slope that is learnt
         elu    f(x) = slope * (exp(x) - 1)  selu   elu of slope 1.673, all of it times 1.0507
         gelu   out = data * Phi(data), with Phi the normal distribution function
+
+    prelu has one slope for all, or one for each channel, sample, or channel of a sample: the axes of `gamma`
+    are matched with the first two of `data`, the last ones first. If gamma's shape is not known, it is (C,).
 
     selu's gradient below zero is 1.758 * exp(x); MXNet 1.9.1 gives 1.0507 * (1.673 + out), which is not that.
     leaky, elu and selu take the gradient from `out` when slope > 0: its sign is data's. At 0 the gradient
@@ -69,11 +72,17 @@ class LeakyReLU(Op):
         assert data is not None
         if a.act_type != "prelu":
             return (data,), (data,)
-        if shapes[1] == (1,):
-            return (data, (1,)), (data,)
-        if len(data) < 2:
-            raise ShapeError(f"prelu needs data (N, C, ...) with at least 2 axes, got {data}.")
-        return (data, (data[1],)), (data,)
+        gamma = shapes[1]
+        if gamma is None:
+            if len(data) < 2:
+                raise ShapeError(f"prelu needs data (N, C, ...) with at least 2 axes, got {data}.")
+            gamma = data[1:2]
+        elif slopes_shape(gamma, data) is None:
+            raise ShapeError(
+                f"gamma of shape {gamma} fits no data of shape {data}: prelu has one slope, or one for each "
+                f"channel, sample, or channel of a sample."
+            )
+        return (data, gamma), (data,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -85,7 +94,7 @@ class LeakyReLU(Op):
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], dtype, inputs[1][0] if a.act_type == "prelu" else 0))
+        return scratch_bytes(_pieces(inputs[0], dtype, prod(inputs[1]) if a.act_type == "prelu" else 0))
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, gamma: Any = None, *, out: Any, work: Any) -> None:
@@ -155,14 +164,24 @@ class LeakyReLU(Op):
                 xp.copyto(slope, _LAMBDA if a.act_type == "selu" else 1, where=positive, casting="unsafe")
             xp.multiply(d[where], slope, out=d_data.reshape(shape)[where])
         if d_gamma is not None:
-            xp.copyto(d_gamma, total, casting="unsafe")
+            xp.copyto(d_gamma.reshape(-1), total, casting="unsafe")
+
+
+def slopes_shape(gamma: Shape, data: Shape) -> Shape | None:
+    """The shape, of as many axes as `data`, in which prelu's slopes broadcast to it; None if they do not."""
+    rest, found = list(gamma), [1] * len(data)
+    for axis in range(min(2, len(data)) - 1, -1, -1):
+        if rest and rest[-1] in (1, data[axis]):
+            found[axis] = rest.pop()
+    return None if rest else tuple(found)
 
 
 def _split(shape: Shape, gamma: Any) -> tuple[int, int, int]:
-    """(N, C, P) if each channel has its own gamma, else all elements in a row."""
-    if gamma is None or gamma.size == 1:
-        return 1, 1, prod(shape)
-    return shape[0], shape[1], prod(shape[2:])
+    """Samples, channels and positions, as which `shape` is read so that each channel has its own slope."""
+    slopes = 1 if gamma is None else gamma.size
+    by_channel = slopes > 1 and slopes_shape(gamma.shape, shape)[0] == 1  # type: ignore[index]  # they fit
+    samples = shape[0] if by_channel else 1
+    return samples, slopes, prod(shape) // (samples * slopes)
 
 
 def _pieces(shape: Shape, dtype: DType, channels: int) -> list[Piece]:
@@ -178,7 +197,7 @@ def _like(box: Any, x: Any) -> Any:
 def _scale(xp: Any, a: Any, x: Any, gamma: Any, where: Block) -> None:
     """x *= the slope below zero."""
     if a.act_type == "prelu":
-        xp.multiply(x, gamma[where[1], None], out=x)
+        xp.multiply(x, gamma.reshape(-1)[where[1], None], out=x)
     else:
         xp.multiply(x, _LAMBDA * _ALPHA if a.act_type == "selu" else a.slope, out=x)
 

@@ -104,7 +104,8 @@ class sqrt(Real):
 class rsqrt(Real):
     """Inverse square root, ``out = 1 / sqrt(data)``.
 
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**3 / 2``: `data` is not read.
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * |out|**3 / 2``: `data` is not read.
+    `out` is negative at -0 alone, where it is -inf, and the gradient is -inf as at 0.
     """
 
     backward_in_place = {"d_data": "d_out"}
@@ -116,14 +117,16 @@ class rsqrt(Real):
 
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):
-        xp.multiply(d_out, out, out=d_data)
-        xp.multiply(d_data, out, out=d_data)
-        xp.multiply(d_data, out, out=d_data)
-        xp.multiply(d_data, -0.5, out=d_data)
+        for d, y, into in pieces(d_out, out, d_data):
+            size = xp.absolute(y)
+            xp.multiply(d, size, out=into)
+            xp.multiply(into, size, out=into)
+            xp.multiply(into, size, out=into)
+            xp.multiply(into, -0.5, out=into)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        cube = w._power_scalar(outs["out"], scalar=3)
+        cube = w._power_scalar(w.abs(outs["out"]), scalar=3)
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], cube), scalar=-0.5)}
 
 

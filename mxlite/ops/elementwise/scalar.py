@@ -246,53 +246,6 @@ class _minimum_scalar(Scalar):
         return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
-class _mod_scalar(Scalar):
-    """Remainder of ``data / scalar`` with the sign of `scalar`, as Python's ``%``; 0 where `scalar` is 0.
-
-    data: (...)  ->  out: (...). The gradient of `data` *is* that of `out`.
-    """
-
-    aliases = ("_ModScalar",)
-    gradient_is = {"data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        divisor = weak(data, a.scalar)
-        if divisor == 0:
-            out.fill(0)
-        else:
-            xp.remainder(data, divisor, out=out)
-
-
-class _rmod_scalar(Scalar):
-    """Remainder of ``scalar / data`` with the sign of `data`, as Python's ``%``; 0 where `data` is 0.
-
-    data: (...)  ->  out: (...). Gradient ``-d_out * floor(scalar / data)``.
-    """
-
-    aliases = ("_RModScalar",)
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out):
-            zero = x == 0
-            xp.remainder(weak(data, a.scalar), x, out=into)
-            xp.copyto(into, 0, where=zero)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = xp.floor_divide(weak(data, a.scalar), x)
-            xp.negative(slope, out=slope)
-            xp.multiply(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        count = w.floor(w._rdiv_scalar(ins["data"], scalar=a.scalar))
-        return {"data": w.negative(w.elemwise_mul(heads["out"], count))}
-
-
 class _hypot_scalar(Scalar):
     """``out = sqrt(data**2 + scalar**2)``, without overflow on the way.
 

@@ -20,8 +20,9 @@ class Pooling(Op):
     """One number for each window: its maximum, mean, sum, or p-norm without absolute values.
 
     data: (N, C, H, W)  ->  out: (N, C, OH, OW), where OH = f((H + 2 * pad - kernel) / stride) + 1 with f =
-    floor for the convention 'valid' and ceil for 'full'; for 'same' OH = ceil(H / stride), without padding,
-    and windows reach beyond the end. One to three spatial axes. `global_pool` takes
+    floor for the convention 'valid' and ceil for 'full'; for 'same' OH = ceil(H / stride), without padding
+    (zeros in `pad` may be as many as one likes, and MXNet 1.9.1 asks for three), and windows reach beyond the
+    end. One to three spatial axes. `global_pool` takes
     all positions as one window: (N, C, 1, 1), whatever `kernel`, `stride` and `pad` say.
 
     max: the first of equal maxima, row by row, gets the gradient. avg: the mean over the window as far as it
@@ -66,11 +67,12 @@ class Pooling(Op):
                 raise OpAttributeError(
                     f"kernel must have 1, 2 or 3 numbers unless global_pool is set, got {self.kernel}."
                 )
-            for name, least in (("kernel", 1), ("stride", 1), ("pad", 0)):
+            same = self.pooling_convention == "same"
+            if same and any(self.pad):
+                raise OpAttributeError(f"pooling_convention 'same' goes without padding, got pad={self.pad}.")
+            for name, least in (("kernel", 1), ("stride", 1), ("pad", 0))[: 2 if same else 3]:
                 if any(v < least for v in per_axis(name, getattr(self, name), len(self.kernel), least)):
                     raise OpAttributeError(f"{name} must be at least {least}, got {getattr(self, name)}.")
-            if self.pooling_convention == "same" and any(self.pad):
-                raise OpAttributeError(f"pooling_convention 'same' goes without padding, got pad={self.pad}.")
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:

@@ -142,8 +142,9 @@ def windows(a: Any, data: Shape, last: bool = False) -> Windows:
     rank = len(size)
     kernel = size if a.global_pool else a.kernel
     stride = (1,) * rank if a.global_pool else per_axis("stride", a.stride, rank, 1)
-    pad = (0,) * rank if a.global_pool else per_axis("pad", a.pad, rank, 0)
-    if a.pooling_convention == "same" and not a.global_pool:
+    same = a.pooling_convention == "same" and not a.global_pool
+    pad = (0,) * rank if a.global_pool or same else per_axis("pad", a.pad, rank, 0)
+    if same:
         out = tuple(-(-n // s) for n, s in zip(size, stride))
     else:
         out = output_size(size, kernel, stride, (1,) * rank, pad, a.pooling_convention == "full")

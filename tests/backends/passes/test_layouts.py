@@ -80,7 +80,8 @@ def axes(name, more=()):
 
 def leaky(x, channels):
     yield from (mx.sym.LeakyReLU(x, act_type=kind) for kind in ("leaky", "elu", "selu", "gelu", "prelu"))
-    yield mx.sym.LeakyReLU(x, mx.sym.var("slope", shape=(1,)), act_type="prelu")
+    for shape in ((1,), (1, 1), (1, channels)):
+        yield mx.sym.LeakyReLU(x, mx.sym.var("slope", shape=shape), act_type="prelu")
 
 
 def pooling(x, channels):

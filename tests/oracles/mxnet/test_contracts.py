@@ -124,6 +124,40 @@ def test_operators_are_listed_with_what_they_take():
     assert mx.operator.get_operator_arguments("concat").types[0] == "NDArray-or-Symbol[]"
 
 
+@pytest.mark.parametrize(
+    "name, listed",
+    [
+        ("FullyConnected", {
+            "data": "NDArray-or-Symbol", "weight": "NDArray-or-Symbol", "bias": "NDArray-or-Symbol",
+            "num_hidden": "int, required", "no_bias": "boolean, optional, default=0",
+            "flatten": "boolean, optional, default=1",
+        }),
+        ("LeakyReLU", {
+            "data": "NDArray-or-Symbol", "gamma": "NDArray-or-Symbol",
+            "act_type": "{'elu', 'gelu', 'leaky', 'prelu', 'rrelu', 'selu'},optional, default='leaky'",
+            "slope": "float, optional, default=0.25", "lower_bound": "float, optional, default=0.125",
+            "upper_bound": "float, optional, default=0.333999991",
+        }),
+        ("SVMOutput", {
+            "data": "NDArray-or-Symbol", "label": "NDArray-or-Symbol", "margin": "float, optional, default=1",
+            "regularization_coefficient": "float, optional, default=1",
+            "use_linear": "boolean, optional, default=0",
+        }),
+        ("GridGenerator", {
+            "data": "NDArray-or-Symbol", "transform_type": "{'affine', 'warp'}, required",
+            "target_shape": "Shape(tuple), optional, default=[0,0]",
+        }),
+        ("argmax", {
+            "data": "NDArray-or-Symbol", "axis": "int or None, optional, default='None'",
+            "keepdims": "boolean, optional, default=0",
+        }),
+    ],
+)  # fmt: skip
+def test_the_types_of_arguments_are_worded_as_mxnet_does(name, listed):
+    """These are what MXNet 1.9.1 lists."""
+    assert mx.operator.get_operator_arguments(name) == (len(listed), list(listed), list(listed.values()))
+
+
 def test_images_have_the_module_that_mxnet_has_beside_detection():
     assert mx.img.image.imread is mx.image.imread
 

@@ -126,6 +126,7 @@ GRADIENTS: Mapping[str, Mapping[str, str]] = {
     "polygamma": {"d_data": "(C)(d * mx_polygamma((int)k + 1, (double)x))"},
     "erfinv": {"d_data": f"d * (mx_exp(x * x) * C({math.sqrt(math.pi) / 2!r}))"},
     "_hypot_scalar": {"d_data": "d * (x / y)"},
+    "_mod_scalar": {"d_data": "d"},
     "_rmod_scalar": {"d_data": "d * -mx_floor_divide(k, x)"},
     "_power_scalar": {"d_data": "mx_pow(x, k - C(1)) * d * k"},
     "_rpower_scalar": {"d_data": "d * x * (k > C(0) ? mx_log(k) : k == C(0) ? -C(1) / C(0) : C(0) / C(0))"},
