@@ -9,9 +9,10 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends.cpu.runtime import threads
+from mxlite.core.errors import OperatorError
 from mxlite.core.machine_code import native
 from tests.backends.cpu import fast_kernels
-from tests.conformance.case import Case, positive
+from tests.conformance.case import Case, integers, positive
 from tests.conformance.conformance import Call, check_in_place
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not there")
@@ -67,6 +68,24 @@ CASES |= {
     "broadcast_sub": Case(ops.broadcast_sub, {}, [(300, 1, 70), (1, 40, 70)]),
     "broadcast_to": Case(ops.broadcast_to, {"shape": (300, 40, 70)}, [(300, 1, 70)]),
 }  # fmt: skip
+LABELS = {"label": integers(0, 40), "weight": positive}
+for name in ("cross_entropy", "nll_loss"):
+    for reduction in ("none", "sum", "mean"):
+        for weighted in (False, True):
+            shapes = [(60, 40, 9, 7), (60, 9, 7), (40,)][: 3 if weighted else 2]
+            attrs = {"reduction": reduction, "use_weight": weighted, "ignore_index": 3}
+            CASES[f"{name}-{reduction}-{weighted}"] = Case(getattr(ops, name), attrs, shapes, make=LABELS)
+CASES |= {
+    "softmax_cross_entropy": Case(ops.softmax_cross_entropy, {}, [(900, 40), (900,)], make=LABELS),
+    "SoftmaxOutput": Case(ops.SoftmaxOutput, {"smooth_alpha": 0.1}, [(900, 40), (900,)], make=LABELS),
+    "SoftmaxOutput-valid": Case(
+        ops.SoftmaxOutput,
+        {"multi_output": True, "normalization": "valid", "use_ignore": True, "ignore_label": 3},
+        [(60, 40, 9, 7), (60, 63)],
+        make=LABELS,
+    ),
+    "SVMOutput": Case(ops.SVMOutput, {}, [(900, 40), (900,)], make=LABELS),
+}
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
 EXTREMES = ("max", "min", "any", "argm")
 
@@ -140,6 +159,30 @@ def test_picked_elements_are_numpys_for_any_index(dtype):
             call = Call.of(case)
             got, _ = call.execute(call.op, arrays)
         np.testing.assert_array_equal(got["out"], want, err_msg=f"{op.op_name} {dtype}")
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+def test_gradients_of_picked_slices_are_summed(mode, axis):
+    case = Case(
+        ops.take, {"axis": axis, "mode": mode}, [(40, 50, 30), (7, 90)], make={"indices": integers(-9, 70)}
+    )
+    arrays, heads = case.inputs(dtype="float32"), fast_kernels.heads_of(case, "float32")
+    assert (
+        fast_kernels.kernel_name(Call.of(case, dtype="float32"), "compiled", True)
+        == "compiled sums into rows"
+    )
+    got = fast_kernels.run(case, "float32", "compiled", arrays, heads)
+    fast_kernels.close(got, fast_kernels.run(case, "float32", "reference", arrays, heads), 2e-6)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_a_label_that_is_no_class_is_refused_by_generated_code_too(name):
+    case = Case(getattr(ops, name), {}, [(60, 40), (60,)])
+    data, label = np.zeros((60, 40), "f"), np.zeros(60, "f")
+    label[17] = 40
+    with pytest.raises(OperatorError, match=r"label must be in \[0, 40\).*got 40"):
+        fast_kernels.run(case, "float32", "compiled", [data, label])
 
 
 @pytest.mark.parametrize("kinds", ["reference", "compiled"])

@@ -26,7 +26,7 @@ LEAST = 1 << 14  # elements of the table from which on machine code is faster
 
 
 class _Table(NamedTuple):
-    """Tables whose rows are picked: `outer` of them, of `rows` rows of `columns` numbers, by `picks` indices."""
+    """`outer` tables of `rows` rows of `columns` numbers, of which `picks` indices pick rows."""
 
     outer: int
     rows: int
