@@ -233,6 +233,26 @@ _add("log", _unary("log"), lambda w, a, d_out, data: {"d_data": d_out / data})
 _add("log1p", _unary("log1p"), lambda w, a, d_out, data: {"d_data": d_out / (data + 1)})
 _add("sqrt", _unary("sqrt"), lambda w, a, d_out, out: {"d_data": d_out / out * 0.5})
 _add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * w("abs", out) * -0.5})
+_add("tan", None, lambda w, a, d_out, out: {"d_data": d_out * (out * out + 1)})
+_add("arcsin", None, lambda w, a, d_out, data: {"d_data": d_out / w("sqrt", (1 - data) * (data + 1))})
+_add("arccos", None, lambda w, a, d_out, data: {"d_data": d_out / -w("sqrt", (1 - data) * (data + 1))})
+_add("arctan", None, lambda w, a, d_out, data: {"d_data": d_out / (data * data + 1)})
+_add("arccosh", None, lambda w, a, d_out, data: {"d_data": d_out / w("sqrt", (data - 1) * (data + 1))})
+_add("arctanh", None, lambda w, a, d_out, data: {"d_data": d_out / ((1 - data) * (data + 1))})
+_add("log2", None, lambda w, a, d_out, data: {"d_data": d_out / (data * math.log(2))})
+_add("log10", None, lambda w, a, d_out, data: {"d_data": d_out / (data * math.log(10))})
+_add("cbrt", None, lambda w, a, d_out, out: {"d_data": d_out / (out * out * 3)})
+_add("rcbrt", None, lambda w, a, d_out, out: {"d_data": d_out * (_squared(out * out) * (-1 / 3))})
+_add(
+    "degrees",
+    lambda w, a, data: data * (180 / math.pi),
+    lambda w, a, d_out: {"d_data": d_out * (180 / math.pi)},
+)
+_add(
+    "radians",
+    lambda w, a, data: data * (math.pi / 180),
+    lambda w, a, d_out: {"d_data": d_out * (math.pi / 180)},
+)
 _add("reciprocal", lambda w, a, data: 1 / data, lambda w, a, d_out, out: {"d_data": -(d_out * out * out)})
 _add("square", lambda w, a, data: data * data, lambda w, a, d_out, data: {"d_data": d_out * data * 2})
 _add(

@@ -22,7 +22,7 @@ from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
 
-LEAST = 1 << 14  # elements of the table from which on machine code is faster
+LEAST = 1 << 12  # elements of the table from which on machine code is faster
 
 
 class _Table(NamedTuple):
