@@ -20,6 +20,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..core import host_memory, MissingMethodError, OutOfMemoryError
+from ..core.record import record
 from ..engine import Var
 from ..graph.grouped import Grouped
 from ..graph.ir import Shape
@@ -261,7 +262,7 @@ def _assumed() -> Device:
     return DEFAULT
 
 
-@dataclass(frozen=True)
+@record
 class Backend:
     """An array module `xp` and the table of kernels that are better than `xp`'s reference.
 

@@ -93,6 +93,21 @@ def test_an_import_loads_no_library_of_kernels():
     assert not [name for name in ("libdnnl", "libgomp", "libllvmlite", "libcuda") if name in maps]
 
 
+def test_an_import_makes_no_gradient_operators_and_few_dataclasses():
+    """Each is a class, or a few functions, that a program seldom needs: `Op.grad_op`, `core/record.py`."""
+    script = """
+import dataclasses
+whole, made = dataclasses._process_class, []
+dataclasses._process_class = lambda kind, *a, **k: made.append(kind.__qualname__) or whole(kind, *a, **k)
+from mxlite import ops
+print(*[op.__name__ for op in ops.ALL if isinstance(vars(op)["grad_op"], type)])
+print(*made)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    gradients, dataclasses = map(str.split, done.stdout.splitlines())
+    assert gradients == [] and 0 < len(dataclasses) <= 20, dataclasses
+
+
 def _for_type_checkers():
     """What the block of `mxlite/__init__.py` for type checkers says: name -> its place below mxlite."""
     with open(mxlite.__file__, encoding="utf-8") as file:
