@@ -7,26 +7,16 @@
 Programs written for MXNet's Symbol, NDArray and Module APIs run with `import mxlite as mx`.
 """
 
+import importlib as _importlib
 import sys as _sys
+import typing as _typing
 
+from .core.finder import FINDER as _FINDER
 from .core.process.collection import grow_old as _grow_old, no_collection as _no_collection
 
 # Modules and functions are many objects, and stay: to look for cycles among them took a fifth of the time.
 with _no_collection():
-    from . import (
-        core as core,
-        engine as engine,
-        formats as formats,
-        io as io,
-        memplan as memplan,
-        models as models,
-        module as module,
-        ndarray as ndarray,
-        profiler as profiler,
-        symbol as symbol,
-        test_utils as test_utils,
-        tools as tools,
-    )
+    from . import core as core, engine as engine, ndarray as ndarray, symbol as symbol
 
     _grow_old()
 
@@ -70,7 +60,7 @@ from .core import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .core.compat import util_names as util
+from .core.compat import util_names as _util_names
 from .core.compat.util_names import (
     is_np_array as is_np_array,
     is_np_shape as is_np_shape,
@@ -80,20 +70,6 @@ from .core.compat.util_names import (
     use_np as use_np,
     use_np_shape as use_np_shape,
 )
-from .executor import Executor as Executor
-from .io import image as image, recordio as recordio
-from .module import (
-    contrib as contrib,
-    executor_manager as executor_manager,
-    kvstore as kvstore,
-    misc as misc,
-    model as model,
-    rnn as rnn,
-)
-from .module.initial import initializer as initializer
-from .module.metrics import metric as metric
-from .module.optim import lr_scheduler as lr_scheduler, optimizer as optimizer
-from .module.watch import callback as callback, monitor as monitor
 from .ndarray import context as context, NDArray as NDArray, random as random
 from .ndarray.context import (
     gpu_memory_info as gpu_memory_info,
@@ -110,76 +86,137 @@ from .symbol import (
     var as var,
     Variable as Variable,
 )
-from .tools import draw as visualization, runtime as runtime
 
 # MXNet's short names, and the modules where its programs look for errors and devices.
 base = core
 nd = ndarray
 sym = symbol
-mod = module
-init = initializer
-opt = optimizer
-kv = kvstore
-mon = monitor
 rnd = random
-viz = visualization
 name = symbol.naming
-img = image
-# MXNet's has this name, and tests of its users get it by `from mxnet.test_utils import *`.
-test_utils.mx = _sys.modules[__name__]  # type: ignore[attr-defined]
+util = _util_names
+
+# What is loaded when a program first uses it: `_LATER` says so to Python, this block to type checkers.
+if _typing.TYPE_CHECKING:
+    from . import (
+        executor as executor,
+        formats as formats,
+        io as io,
+        memplan as memplan,
+        models as models,
+        module as module,
+        profiler as profiler,
+        test_utils as test_utils,
+        tools as tools,
+    )
+    from .executor import Executor as Executor
+    from .io import image as image, recordio as recordio
+    from .module import (
+        contrib as contrib,
+        executor_manager as executor_manager,
+        kvstore as kvstore,
+        misc as misc,
+        model as model,
+        rnn as rnn,
+    )
+    from .module.initial import initializer as initializer
+    from .module.metrics import metric as metric
+    from .module.optim import lr_scheduler as lr_scheduler, optimizer as optimizer
+    from .module.watch import callback as callback, monitor as monitor
+    from .tools import draw as visualization, runtime as runtime
+
+    mod = module
+    init = initializer
+    opt = optimizer
+    kv = kvstore
+    mon = monitor
+    viz = visualization
+    img = image
+
+_LATER = {
+    "callback": "module.watch.callback",
+    "contrib": "module.contrib",
+    "executor": "executor",
+    "Executor": "executor:Executor",
+    "executor_manager": "module.executor_manager",
+    "formats": "formats",
+    "image": "io.image",
+    "img": "io.image",
+    "init": "module.initial.initializer",
+    "initializer": "module.initial.initializer",
+    "io": "io",
+    "kv": "module.kvstore",
+    "kvstore": "module.kvstore",
+    "lr_scheduler": "module.optim.lr_scheduler",
+    "memplan": "memplan",
+    "metric": "module.metrics.metric",
+    "misc": "module.misc",
+    "mod": "module",
+    "model": "module.model",
+    "models": "models",
+    "module": "module",
+    "mon": "module.watch.monitor",
+    "monitor": "module.watch.monitor",
+    "opt": "module.optim.optimizer",
+    "optimizer": "module.optim.optimizer",
+    "profiler": "profiler",
+    "recordio": "io.recordio",
+    "rnn": "module.rnn",
+    "runtime": "tools.runtime",
+    "test_utils": "test_utils",
+    "tools": "tools",
+    "visualization": "tools.draw",
+    "viz": "tools.draw",
+}
+"""Name of this package -> the module that it is, or module:name in it."""
 
 # Modules that lie deeper here than in MXNet: `from mxlite.recordio import pack` finds them all the same.
-for _module in (
-    attribute,
-    autograd,
-    callback,
-    context,
-    contrib,
-    executor_manager,
-    image,
-    initializer,
-    kvstore,
-    lr_scheduler,
-    metric,
-    misc,
-    model,
-    monitor,
-    operator,
-    optimizer,
-    random,
-    recordio,
-    rnn,
-    runtime,
-    visualization,
-):
-    _name = "visualization" if _module is visualization else _module.__name__.rpartition(".")[2]
-    _sys.modules.setdefault(f"{__name__}.{_name}", _module)
-for _module in (contrib.text, contrib.text.embedding, contrib.text.utils, contrib.text.vocab):
-    _name = _module.__name__.rpartition("io.")[2]
-    _sys.modules.setdefault(f"{__name__}.contrib.{_name}", _module)
-
-for _name, _found in {
-    "base": base,
-    "contrib.autograd": contrib.autograd,
-    "contrib.onnx": contrib.onnx,
-    "image.detection": image,
-    "image.image": image,
-    "io.io": io,
-    "name": name,
-    "ndarray._internal": ndarray._internal,
-    "ndarray.op": ndarray.op,
-    "optimizer.optimizer": optimizer,
-    "rnn.rnn_cell": rnn,
-    "symbol._internal": symbol._internal,
-    "symbol.op": symbol.op,
-    "util": util,
-}.items():
-    _sys.modules.setdefault(f"{__name__}.{_name}", _found)  # type: ignore[arg-type]
+_FINDER.add(
+    {
+        f"{__name__}.{name}": f"{__name__}.{place}"
+        for name, place in {
+            **{n: p for n, p in _LATER.items() if n != p and ":" not in p},
+            "attribute": "symbol.attribute",
+            "autograd": "symbol.autograd",
+            "base": "core",
+            "context": "ndarray.context",
+            "contrib.autograd": "ndarray.gradients.old_autograd",
+            "contrib.onnx": "formats.onnx",
+            "contrib.text": "io.text",
+            "image.detection": "io.image",
+            "image.image": "io.image",
+            "io.io": "io",
+            "name": "symbol.naming",
+            "operator": "symbol.operator",
+            "optimizer.optimizer": "module.optim.optimizer",
+            "random": "ndarray.random",
+            "rnn.rnn_cell": "module.rnn",
+            "symbol._internal": "symbol",
+            "symbol.op": "symbol",
+            "util": "core.compat.util_names",
+        }.items()
+    }
+)
+for _name in ("_internal", "op"):  # these are no modules
+    _sys.modules.setdefault(f"{ndarray.__name__}.{_name}", getattr(ndarray, _name))
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
+    if name in _LATER:
+        module, _, inside = _LATER[name].partition(":")
+        with _no_collection():
+            found: object = _importlib.import_module(f"{__name__}.{module}")
+        globals()[name] = found = getattr(found, inside) if inside else found
+        return found
+
     from .core.compat.absent import absent
 
-    raise UnknownAttributeError(absent("mx", name), name, lambda: sorted(globals()))
+    raise UnknownAttributeError(absent("mx", name), name, __dir__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
+__all__ = [name for name in __dir__() if not name.startswith("_")]  # `import *` gives what loads later, too

@@ -11,6 +11,5 @@ from .base import (
 )
 from .call import bind_call as bind_call, Facts as Facts, flops_of as flops_of
 from .checks import switch as switch
-from .lower import Call as Call, lower_graph as lower_graph
 from .registry import backend_of as backend_of, planning_backend as planning_backend
 from .remote import Remote as Remote

@@ -15,20 +15,23 @@ from functools import partial
 from math import prod
 from time import thread_time
 from types import ModuleType
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ..core import host_memory, MissingMethodError, OutOfMemoryError
+from ..core.record import record
 from ..engine import Var
 from ..graph.grouped import Grouped
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
-from ..memplan import Device
-from ..memplan.cost.device import DEFAULT, Precision
 from .checks import guard
 from .remote import Remote
 from .rewrite import Pipeline
+
+if TYPE_CHECKING:
+    from ..memplan import Device
+    from ..memplan.cost.device import Precision
 
 MOST_ELEMENTS = 2**36
 """Most elements of an array in a call for which a tuned kernel is chosen. Libraries count in fewer bits than
@@ -253,7 +256,13 @@ def no_control(backend: Backend, request: Request) -> ChosenKernel:
     raise MissingMethodError(f"Backend {backend.name!r} runs no {request.op.__name__}: give it `control`.")
 
 
-@dataclass(frozen=True)
+def _assumed() -> Device:
+    from ..memplan.cost.device import DEFAULT  # arrays need no planner, and it takes a while to import
+
+    return DEFAULT
+
+
+@record
 class Backend:
     """An array module `xp` and the table of kernels that are better than `xp`'s reference.
 
@@ -305,7 +314,7 @@ class Backend:
     optimize: Callable[[], Pipeline] = Pipeline
     low_memory: Callable[[], Pipeline] = Pipeline
     copies_again: bool = True
-    rates: Device = DEFAULT
+    rates: Device = field(default_factory=_assumed)
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
     control: Callable[[Backend, Request], ChosenKernel] = no_control

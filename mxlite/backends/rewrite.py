@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any
 
 from ..core.errors import RewriteError
+from ..core.record import record
 from ..graph import Entry, Graph, in_order, Node, Op
 from .passes import NAMES
 from .rewrite_step import Step as Step
@@ -126,7 +127,7 @@ class Pipeline:
         return told(Rewrite(work.name, step, after))
 
 
-@dataclass(frozen=True)
+@record
 class Rewrite:
     """The pass `name` has made the step `after` of `before`: one of the same graph where it found nothing."""
 

@@ -1,7 +1,7 @@
 """`import mxnet` that gives mxlite: the same module objects under a second name.
 
-`stand_in("mxnet")` puts mxlite and its modules into `sys.modules` under that name, and a finder that answers
-for those imported later. A module is loaded once, so `mxnet.io.NDArrayIter is mxlite.io.NDArrayIter`.
+`stand_in("mxnet")` puts mxlite and its modules into `sys.modules` under that name, and `core/finder.py`
+answers for those imported later. A module is loaded once, so `mxnet.io.NDArrayIter is mxlite.io.NDArrayIter`.
 
 `python -m mxlite alias` writes a package of two lines that calls it (`write`): programs then run unchanged.
 """
@@ -9,15 +9,14 @@ for those imported later. A module is loaded once, so `mxnet.io.NDArrayIter is m
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from .errors import StateError
+from .finder import FINDER
 
 NAME = "mxnet"
 MARK = "Written by `python -m mxlite alias`"
@@ -28,51 +27,22 @@ from mxlite.core.alias import stand_in
 stand_in("{NAME}")
 '''
 _REAL = __name__.partition(".")[0]
-
-
-class _Same(Loader):
-    """A loader that returns the mxlite module of the same dotted name and leaves it as it is."""
-
-    def __init__(self, real: str) -> None:
-        self._real = real
-        self._spec: ModuleSpec | None = None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = importlib.import_module(self._real)
-        self._spec = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import machinery has put the second name's there
-
-
-class _Finder(MetaPathFinder):
-    """A finder that answers for `<name>.x` if `mxlite.x` exists."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not fullname.startswith(f"{self.name}."):
-            return None
-        real = _REAL + fullname[len(self.name) :]
-        if real not in sys.modules and importlib.util.find_spec(real) is None:
-            return None
-        return ModuleSpec(fullname, _Same(real))
+Value = TypeVar("Value")
 
 
 def stand_in(name: str = NAME) -> ModuleType:
     """Make mxlite answer to `name` too, in this process; returns mxlite."""
     package = importlib.import_module(_REAL)
     sys.modules[name] = package
-    if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(name))
-    for full, module in list(sys.modules.items()):
-        if full.startswith(f"{_REAL}."):
-            sys.modules.setdefault(name + full[len(_REAL) :], module)
+    for full, module in _renamed(sys.modules, name).items():
+        sys.modules.setdefault(full, module)
+    FINDER.add({name: _REAL, **_renamed(FINDER.names, name)})
     return package
+
+
+def _renamed(found: Mapping[str, Value], name: str) -> dict[str, Value]:
+    """What `found` has below mxlite, below `name`."""
+    return {name + n[len(_REAL) :]: v for n, v in list(found.items()) if n.startswith(f"{_REAL}.")}
 
 
 def package_in(folder: Path) -> Path:

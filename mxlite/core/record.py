@@ -12,7 +12,7 @@ that imports them all pays for those that it uses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, dataclass_transform, TypeVar
 
 from .process import forks
@@ -21,7 +21,7 @@ _Class = TypeVar("_Class", bound=type)
 _lock = forks.rlock()  # a class is made while its base is, too
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: _Class) -> _Class:
     """`cls`, which becomes a frozen dataclass at its first instance or the first look at its fields."""
     made = False

@@ -26,6 +26,7 @@ from typing import Any
 
 from ..core.errors import ArgumentError, DefinitionError
 from ..core.record import named_tuple
+from .opdef import Signature
 
 
 class Grouped:
@@ -33,7 +34,7 @@ class Grouped:
 
     def __init__(self, kernel: FunctionType, parameters: _Parameters) -> None:
         self.kernel, self._parameters = kernel, parameters
-        self.__signature__ = parameters.signature
+        self.__signature__, self.signature = parameters.shown, parameters.signature
         self.__name__, self.__qualname__, self.__doc__ = kernel.__name__, kernel.__qualname__, kernel.__doc__
         self.__module__ = kernel.__module__
 
@@ -56,7 +57,9 @@ class Grouped:
 
 
 class _Parameters:
-    """Groups of a function, by parameter, and what callers see: a signature, and names in order."""
+    """Groups of a function, by parameter, and what callers see: a signature for Python's help and one for
+    operators, and names in order.
+    """
 
     def __init__(self, kernel: FunctionType) -> None:
         self.groups: list[tuple[str, Any]] = []
@@ -88,8 +91,9 @@ class _Parameters:
         least = max((i for i, p in enumerate(in_order) if p.default is p.empty), default=-1)
         for p in in_order[:least]:  # a default before a parameter that must be given has no effect
             parameters[p.name] = p.replace(default=p.empty)
-        self.signature = inspect.Signature([*parameters.values()])
+        self.shown = inspect.Signature([*parameters.values()])
         self.names = tuple(p.name for p in in_order[2:])
+        self.signature = Signature.sorted(self.names, [n for n in parameters if n not in self.names][2:])
 
 
 def _group(kernel: FunctionType, parameter: inspect.Parameter) -> Any:

@@ -35,10 +35,11 @@ batch norm's gamma, has a shore too, from float32 to float32. So every gradient 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..core.dtype import float32, is_floating
 from ..core.errors import DTypeError
+from ..core.record import record
 from .ir import Entry, Graph, Node, variable
 from .opdef import DType, Op
 
@@ -50,7 +51,7 @@ NARROW_COPY = "__narrow_copy__"
 """Marks a node that makes a 16-bit copy of a variable: the device keeps or recomputes the copy."""
 
 
-@dataclass(frozen=True)
+@record
 class Policy:
     """The choices that the pass follows.
 
@@ -67,7 +68,7 @@ class Policy:
     shore: type[Op] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class _Made:
     """An entry of the new graph.
 

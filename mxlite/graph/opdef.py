@@ -39,7 +39,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,9 +47,12 @@ import numpy as np
 from ..core.compat.npshape import UNKNOWN
 from ..core.dtype import is_floating
 from ..core.errors import DefinitionError, DTypeError, ShapeError
+from ..core.process import forks
 from .ir import Entry, Node, Shape
 
 SERVICES = ("work", "rng", "train", "shapes", "state")
+
+_lock = forks.rlock()  # a gradient operator is one class, whichever thread asks first
 
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
@@ -73,25 +76,34 @@ class Signature:
 
     @classmethod
     def of(cls, kernel: Callable[..., Any]) -> Signature:
-        """Read the parameters after `xp` and `a`; once for all functions made by one `def`, by their code."""
-        code = getattr(kernel, "__code__", None)
-        if code is None or any(hasattr(kernel, n) for n in ("__self__", "__signature__", "__wrapped__")):
+        """Read the parameters after `xp` and `a`; once for all functions made by one `def`, by their code.
+
+        A kernel of any arrays says which it takes in its attribute `signature`.
+        """
+        told = getattr(kernel, "signature", None)
+        if isinstance(told, Signature):
+            return told
+        function = getattr(kernel, "__func__", kernel)  # a class method's first parameter is bound already
+        if not isinstance(function, FunctionType) or function.__dict__:
             return cls._read(kernel)
-        signature = _signatures.get(code)
+        code, first = function.__code__, 2 + (function is not kernel)
+        signature = _signatures.setdefault(code, {}).get(first)
         if signature is None:
             names, count, end = code.co_varnames, code.co_argcount, code.co_argcount + code.co_kwonlyargcount
             rest = names[end : end + 1] if code.co_flags & inspect.CO_VARARGS else ()
-            signature = _signatures[code] = cls._sorted([*names[:count], *rest][2:], names[count:end])
+            signature = cls.sorted([*names[:count], *rest][first:], names[count:end])
+            _signatures[code][first] = signature
         return signature
 
     @classmethod
     def _read(cls, kernel: Callable[..., Any]) -> Signature:
         params = list(inspect.signature(kernel).parameters.values())[2:]
         given = [p.name for p in params if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
-        return cls._sorted(given, [p.name for p in params if p.kind is p.KEYWORD_ONLY])
+        return cls.sorted(given, [p.name for p in params if p.kind is p.KEYWORD_ONLY])
 
     @classmethod
-    def _sorted(cls, given: Iterable[str], keyword: Sequence[str]) -> Signature:
+    def sorted(cls, given: Iterable[str], keyword: Sequence[str]) -> Signature:
+        """The signature of a kernel with these parameters after `xp` and `a`."""
         return cls(
             tuple(given),
             tuple(k for k in keyword if k not in SERVICES),
@@ -103,15 +115,11 @@ def with_parameters(
     kernel: Callable[..., None], needs: Sequence[str], makes: Sequence[str], services: Sequence[str]
 ) -> Callable[..., None]:
     """`kernel`, a function of any arrays, as one with these parameters: what `Signature.of` reads there."""
-    kind = inspect.Parameter
-    kernel.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *needs)]
-        + [kind(n, kind.KEYWORD_ONLY) for n in (*makes, *services)]
-    )
+    kernel.signature = Signature.sorted(needs, (*makes, *services))  # type: ignore[attr-defined]
     return kernel
 
 
-_signatures: weakref.WeakKeyDictionary[CodeType, Signature] = weakref.WeakKeyDictionary()
+_signatures: weakref.WeakKeyDictionary[CodeType, dict[int, Signature]] = weakref.WeakKeyDictionary()
 
 
 class Op:
@@ -371,7 +379,30 @@ class Op:
         _check(cls, "same_type names", () if cls.variadic else cls.same_type, ins)
         _check(cls, "optional names", tuple(cls.optional), ins)
         _check(cls, "gradient_is maps", tuple(cls.gradient_is), (*ins, *cls.inputs))
-        cls.grad_op = _gradient_op(cls, ins, outs) if cls.backward is not None else None
+        if cls.backward is None:
+            cls.grad_op = None
+        else:
+            _check_backward(cls, Signature.of(cls.backward), ins, outs)
+            cls.grad_op = _Unmade()  # type: ignore[assignment]
+
+
+class _Gradient(Op):
+    """Base of the gradient operators, each of which is made of its `forward_op`."""
+
+    recomputable = False
+    forward_op: ClassVar[type[Op]]
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return _expand(cls.forward_op, a, cls.inputs)
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        return _expand(cls.forward_op, a, cls.outputs)
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        return cls.forward_op.backward_in_place_options(a)
 
 
 def _check(op: type[Op], what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
@@ -394,28 +425,31 @@ def _check_in_place(
                 )
 
 
-def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> type[Op]:
+def _check_backward(op: type[Op], told: Signature, ins: tuple[str, ...], outs: tuple[str, ...]) -> None:
+    """Check what the signature of `op.backward` says."""
+    _check(op, "backward asks for", told.needs, (*ins, *outs, *(f"d_{o}" for o in outs)))
+    _check(op, "backward makes", told.makes, tuple(f"d_{i}" for i in ins))
+    _check(op, "backward_mutates", op.backward_mutates, told.needs)
+    _check_in_place(op, "backward_in_place", op.backward_in_place, told.makes, told.needs)
+
+
+class _Unmade:
+    """A placeholder for the gradient operator of a class: few programs need many of them."""
+
+    def __get__(self, instance: Any, op: type[Op]) -> type[Op] | None:
+        with _lock:
+            if vars(op)["grad_op"] is self:
+                op.grad_op = _gradient_op(op)
+        return op.grad_op
+
+
+def _gradient_op(op: type[Op]) -> type[Op]:
     """The gradient operator, whose forward is `op.backward`."""
     assert op.backward is not None
     signature = Signature.of(op.backward)
-    known = (*ins, *outs, *(f"d_{o}" for o in outs))
-    _check(op, "backward asks for", signature.needs, known)
-    _check(op, "backward makes", signature.makes, tuple(f"d_{i}" for i in ins))
-    _check(op, "backward_mutates", op.backward_mutates, signature.needs)
-    _check_in_place(op, "backward_in_place", op.backward_in_place, signature.makes, signature.needs)
-
-    def input_names(cls: type[Op], a: Any) -> tuple[str, ...]:
-        return _expand(op, a, signature.needs)
-
-    def output_names(cls: type[Op], a: Any) -> tuple[str, ...]:
-        return _expand(op, a, signature.makes)
-
-    def in_place_options(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
-        return op.backward_in_place_options(a)
-
     return type(
         f"_backward_{op.op_name}",
-        (Op,),
+        (_Gradient,),
         dict(
             op_name=f"_backward_{op.op_name}",
             inputs=signature.needs,
@@ -424,10 +458,6 @@ def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> t
             forward_op=op,
             in_place=op.backward_in_place,
             mutates=op.backward_mutates,
-            recomputable=False,
-            input_names=classmethod(input_names),
-            output_names=classmethod(output_names),
-            in_place_options=classmethod(in_place_options),
             forward=staticmethod(op.backward),
             __doc__=f"Gradient of {op.op_name}.",
             __module__=op.__module__,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..core.dtype import float32
+from ..core.record import record
 from .attrs import parse_attrs
 from .ir import Entry, Graph, Node, variable
 from .opdef import Op
@@ -21,7 +22,7 @@ MASTER = "weight32"
 """The state that is a float32 copy of a 16-bit weight; all other states of that weight are float32 too."""
 
 
-@dataclass(frozen=True)
+@record
 class UpdateRule:
     """The operator and parameters with which an optimizer changes one parameter inside the graph.
 
@@ -54,7 +55,7 @@ class UpdateRule:
         return (*self.states, MASTER) if self.op_of(dtype) is not self.op else self.states
 
 
-@dataclass(frozen=True)
+@record
 class Scaling:
     """The operators of a loss scale that lives in the step: one looks at the gradients, one decides.
 

@@ -8,8 +8,8 @@ from typing import Any
 from ..core import flag_of
 from ..core.errors import OpAttributeError, UnknownNameError
 from ..core.wanted import wanted
-from ..executor.plan.row_gradients import STYPES
 from ..graph import Entry, Node, Shape
+from ..ops.linalg.sparse_storage import STYPES
 from .attribute import AttrScope, HIDDEN, is_annotation, require_text, stored_key
 from .inference import checked_shape
 from .symbol import Symbol

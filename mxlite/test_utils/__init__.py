@@ -1,7 +1,7 @@
 """mx.test_utils: checks for authors of operators, on mxlite's executors. Names are MXNet's."""
 
-# MXNet's module has the names of these modules, and tests of its users get them by `from mxnet.test_utils
-# import *`.
+# MXNet's module has the names of these modules, and of `mx` below, and tests of its users get them by
+# `from mxnet.test_utils import *`.
 import json as json
 import logging as logging
 import os as os
@@ -100,3 +100,5 @@ from .tolerances import (
     get_tols as get_tols,
     list_gpus as list_gpus,
 )
+
+mx = sys.modules[__name__.partition(".")[0]]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import backend_of, lower_graph
+from mxlite.backends import backend_of
 from mxlite.backends.checks import guard
+from mxlite.backends.lower import lower_graph
 from mxlite.executor.plan import accumulate, lower as lower_module
 from mxlite.graph import Entry, Graph, Node, variable
 from mxlite.graph.gradient import GradAdd

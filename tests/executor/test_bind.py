@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import lower_graph
 from mxlite.backends.base import Backend
 from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.lower import lower_graph
 from mxlite.core import UnknownNameError
 from mxlite.executor.request.infer import infer, OPTIONS
 from tests.networks.small_networks import fill, mlp

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 
 import pytest
 
 import mxlite as mx
 
-calibration = sys.modules["mxlite.executor.measure.calibration"]
-trials = sys.modules["mxlite.executor.measure.trials"]
+calibration = import_module("mxlite.executor.measure.calibration")
+trials = import_module("mxlite.executor.measure.trials")
 Turns, Place, settled = calibration.Turns, calibration.TimedPlace, calibration.settled
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -32,6 +34,7 @@ from mxlite.graph import (
     UpdateRule,
     variable,
 )
+from mxlite.graph.opdef import Signature, with_parameters
 from mxlite.graph.update import HYPER
 from tests.networks.small_networks import mlp, random_network
 
@@ -351,6 +354,60 @@ def test_a_declaration_that_contradicts_itself_is_refused():
     ):
         with pytest.raises(DefinitionError, match=text):
             type("wrong", (Op,), {"inputs": ("data",), "forward": staticmethod(forward), **extra})
+
+
+def test_threads_that_need_a_gradient_operator_at_once_get_the_same():
+    def forward(xp, a, data, *, out):
+        """Nothing."""
+
+    def backward(xp, a, d_out, *, d_data):
+        """Nothing."""
+
+    kernels = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            op = type("quick", (Op,), {"inputs": ("data",), **kernels})
+            made, start = [], threading.Barrier(4)
+
+            def run(op=op, made=made, start=start):
+                start.wait()
+                made.append(op.grad_op)
+
+            threads = [threading.Thread(target=run) for _ in range(4)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            assert len(made) == 4 and set(made) == {op.grad_op} and op.grad_op.forward_op is op
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_kernels_say_their_parameters_whatever_they_are():
+    def plain(xp, a, data, *rest, out, work):
+        """Nothing."""
+
+    class Family:
+        @classmethod
+        def bound(cls, xp, a, data, *rest, out, work):
+            """Nothing."""
+
+    @functools.wraps(plain)
+    def wrapped(*args, **kwargs):
+        """Nothing."""
+
+    class Called:
+        def __call__(self, xp, a, data, *rest, out, work):
+            """Nothing."""
+
+    anything = with_parameters(lambda *args, **kwargs: None, ("data", "rest"), ("out",), ("work",))
+    wanted = Signature(("data", "rest"), ("out",), frozenset({"work"}))
+    for kernel in (plain, Family.bound, wrapped, Called(), anything):
+        assert Signature.of(kernel) == Signature.of(kernel) == wanted
+    unbound = Family.__dict__["bound"].__func__  # the same code with one parameter more
+    assert Signature.of(unbound).needs == ("a", "data", "rest")
 
 
 # -- inference -------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import time
 import warnings
 import weakref
 import zlib
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -538,4 +539,4 @@ def test_a_module_trains_on_records():
         it.reset()
         assert module.predict(mx.io.ResizeIter(it, 2)).shape == (4, 5)
     names = ("mxlite.image", "mxlite.recordio", "mxlite.initializer", "mxlite.visualization")
-    assert all(sys.modules[n] is getattr(mx, n.split(".")[1]) for n in names)
+    assert all(import_module(n) is getattr(mx, n.split(".")[1]) for n in names)

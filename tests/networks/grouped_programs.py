@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 
 import mxlite as mx
 
@@ -10,7 +10,7 @@ import mxlite as mx
 def bind_with(monkeypatch, backend):
     """Programs bound from here on run on `backend`, whatever their context."""
     for place in ("bind", "plan.candidates", "run.link"):
-        monkeypatch.setattr(sys.modules[f"mxlite.executor.{place}"], "backend_of", lambda context: backend)
+        monkeypatch.setattr(import_module(f"mxlite.executor.{place}"), "backend_of", lambda context: backend)
 
 
 def network(layers=5, hidden=8):

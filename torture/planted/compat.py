@@ -96,7 +96,7 @@ FAULTS = [
     ),
     Fault(
         "the alias loads modules a second time",
-        "mxlite/core/alias.py",
+        "mxlite/core/finder.py",
         "        module = importlib.import_module(self._real)\n        self._spec = module.__spec__\n",
         "        module = importlib.util.module_from_spec(importlib.util.find_spec(self._real))\n"
         "        module.__spec__.loader.exec_module(module)\n        self._spec = module.__spec__\n",

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import platform
 import re
@@ -180,6 +179,8 @@ def _sweep(folder: str) -> None:
 
 
 def _machine() -> str:
+    import hashlib  # it loads OpenSSL, and only those who write need it
+
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 

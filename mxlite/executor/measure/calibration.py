@@ -41,7 +41,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends import bind_call, Call
+from ...backends import bind_call
+from ...backends.lower import Call
 from ...core.bytesize import format_bytes
 from ...memplan import MemoryPlan
 from ...memplan.cost.device import MEASURED

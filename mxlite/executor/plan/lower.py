@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...backends import Backend, Call, lower_graph, Remote, rewrite
-from ...backends.lower import LoweredGraph
+from ...backends import Backend, Remote, rewrite
+from ...backends.lower import Call, lower_graph, LoweredGraph
 from ...backends.rewrite import Pass, Stage
 from ...graph import LOSS_SCALE, Shape
 from ...memplan import Device, MemoryPlan, Problem, reorder, structure

@@ -19,10 +19,9 @@ from collections.abc import Sequence
 
 from ...graph import Entry, Graph, Node, parse_attrs, Touched
 from ...ops import find_op
-from ...ops.linalg.sparse_storage import ZERO_AT_ZERO
+from ...ops.linalg.sparse_storage import STYPES, ZERO_AT_ZERO
 
 STORAGE = "__storage_type__"
-STYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
 
 _KEEPS_CSR = ZERO_AT_ZERO | {"_mul_scalar", "_div_scalar", "Cast", "amp_cast", "_shore"}
 

@@ -7,10 +7,10 @@ backward pass, and may push any operations; nothing of it runs inside the engine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...backends import backend_of
+from ...core.record import record
 from ...graph.opdef import Op
 from ..calls.plan import Plan
 from ..memory.storage import Storage
@@ -23,7 +23,7 @@ class PythonCall(Op):
     variadic = "args"
     variadic_outputs = "outs"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
         num_outputs: int

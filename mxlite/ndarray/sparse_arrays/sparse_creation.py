@@ -9,13 +9,12 @@ import numpy as np
 from ...core import as_dtype, Context, ShapeError
 from ...core.errors import ArgumentError, RangeError
 from ...core.wanted import found, wanted
+from ...ops.linalg.sparse_storage import STYPES
 from ..memory.storage import check_shape
 from ..ndarray import NDArray
 from ..operators.creation import array as dense_of
 from .sparse_array import BaseSparseNDArray, CSRNDArray, form_of_dense, RowSparseNDArray, zeros_of
 from .sparse_form import Array, CSRForm, index_type, RowSparseForm, starts
-
-_STYPES = ("default", "csr", "row_sparse")
 
 
 def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> CSRNDArray:
@@ -71,8 +70,8 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None,
         from ..operators.creation import zeros as dense_zeros
 
         return dense_zeros(shape, ctx, dtype, **kwargs)
-    if stype not in _STYPES:
-        raise RangeError(f"sparse.zeros: stype must be one of {_STYPES}, got {stype!r}.")
+    if stype not in STYPES:
+        raise RangeError(f"sparse.zeros: stype must be one of {', '.join(STYPES)}, got {stype!r}.")
     wanted_only("zeros", kwargs)
     return zeros_of(stype, check_shape(shape), ctx, dtype)
 

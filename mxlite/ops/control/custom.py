@@ -15,10 +15,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...core.errors import DefinitionError, nearest, OpAttributeError, ShapeError, UnknownNameError
+from ...core.record import record
 from ...graph.attrs import attr_text
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, SERVICES, Shapes, Types, with_parameters
@@ -26,7 +26,7 @@ from ...graph.opdef import DType, Op, SERVICES, Shapes, Types, with_parameters
 Parameters = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@record
 class Description:
     """The declaration of a registered operator with certain parameters.
 
@@ -41,7 +41,7 @@ class Description:
     needs_head: bool
 
 
-@dataclass(frozen=True)
+@record
 class KernelCall:
     """The arrays of one call, in the order of the description's names; None for absent ones."""
 

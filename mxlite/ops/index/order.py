@@ -12,13 +12,13 @@ Arrays are seen as (outer, inner, length), the sorted axis last; a *block* is so
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...core.dtype import is_floating
+from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..blocks import PIECE
@@ -31,7 +31,7 @@ _SHIFT = np.uint64(32)
 _MOST_LINES = 1024
 
 
-@dataclass(frozen=True)
+@record
 class Lines:
     """The one-dimensional lines of an array along an axis: `inner` * `outer` lines, each `length` long."""
 

@@ -14,7 +14,8 @@ from ..reduce.reduce import kept_shape, reduced_axes, spread, sum
 
 uint8 = FLAGS[3]
 
-STYPES = ("default", "csr", "row_sparse")
+STYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
+"""Storage types, and their numbers in the attributes of variables."""
 
 ZERO_AT_ZERO = frozenset(
     """
@@ -44,7 +45,9 @@ class cast_storage(Op):
 
         def __post_init__(self) -> None:
             if self.stype not in STYPES:
-                raise OpAttributeError(f"parameter 'stype' is one of {STYPES}, got {self.stype!r}.")
+                raise OpAttributeError(
+                    f"parameter 'stype' is one of {', '.join(STYPES)}, got {self.stype!r}."
+                )
 
     @staticmethod
     def forward(xp, a, data, *, out):

@@ -21,11 +21,11 @@ Query heads that share a key head are processed one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any, NamedTuple
 
 from ...core.dtype import as_dtype
+from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..random.philox import RandomStream
@@ -37,7 +37,7 @@ _DRAW = 4096  # random numbers at a time
 _BOOL, _BYTE, _INT = (as_dtype(n) for n in ("bool", "uint8", "int32"))
 
 
-@dataclass(frozen=True)
+@record
 class AttentionPlan:
     """Sizes of the call and of its blocks."""
 

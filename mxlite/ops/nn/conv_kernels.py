@@ -24,11 +24,11 @@ element.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ...core.cached import cached_property
+from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..scratch import accumulator, carve, Piece
@@ -37,7 +37,7 @@ from .windows import window_slices
 SCRATCH = 1 << 19  # bytes of a block of samples, and again of its columns
 
 
-@dataclass(frozen=True)
+@record
 class Geometry:
     """One convolution with all defaults filled in. C and F are over all groups."""
 
@@ -171,7 +171,7 @@ def pointwise_backward(
 # -- grid ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Grid:
     """The geometry of the long rows: `shape` is one sample with its share of padding."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -15,7 +14,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class _Places:
     """Positions of the patches of padded (C, H, W) maps."""
 

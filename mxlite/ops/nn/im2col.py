@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -36,7 +36,7 @@ def _check(a: Any) -> None:
             raise OpAttributeError(f"{name} must be at least {least}, got {getattr(a, name)}.")
 
 
-@dataclass(frozen=True)
+@record
 class _Windows:
     """All windows over images of `size`."""
 

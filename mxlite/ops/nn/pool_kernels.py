@@ -9,13 +9,14 @@ pooling by itself; positions beyond its edges are padding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 from ...core.cached import cached_property
 from ...core.dtype import as_dtype
+from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
@@ -27,7 +28,7 @@ def index_type(a: Any) -> DType:
     return as_dtype("uint8") if not a.global_pool and prod(a.kernel) < 255 else as_dtype("int32")
 
 
-@dataclass(frozen=True)
+@record
 class PoolPart:
     """Some rows, and of the first spatial axis the inputs [begin, end) and outputs [first, stop)."""
 
@@ -36,7 +37,7 @@ class PoolPart:
     outputs: slice
 
 
-@dataclass(frozen=True)
+@record
 class Windows:
     """The windows of one call, all defaults filled in."""
 

@@ -13,13 +13,13 @@ Gates lie side by side: LSTM input, forget, candidate, output; GRU reset, update
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ...core.record import record
 from .rnn_layout import Weights
 
 
-@dataclass
+@record
 class Room:
     """Scratch of one step, in the type of the computation."""
 
@@ -30,7 +30,7 @@ class Room:
     hidden: Any
 
 
-@dataclass
+@record
 class Stretch:
     """Backward's arrays for a block of k steps, all in the type of the computation.
 

@@ -14,10 +14,10 @@ steps, not T.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isqrt, prod
 from typing import Any, NamedTuple
 
+from ...core.record import record
 from ...graph.ir import Shape
 
 GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
@@ -35,7 +35,7 @@ class Weights(NamedTuple):
     bh: Any
 
 
-@dataclass(frozen=True)
+@record
 class Sizes:
     """T steps, B samples, I inputs; L layers of D directions; H hidden units, of which P go out; G gates."""
 

@@ -10,12 +10,12 @@ window, so infinities do not spread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
@@ -23,7 +23,7 @@ from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 _OUTPUTS = 512  # outputs of an axis at a time: their indices and weights are small temporaries
 
 
-@dataclass(frozen=True)
+@record
 class Axis:
     """The map of one axis of length `size` to length `out`.
 
@@ -96,7 +96,7 @@ _ROUND: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Resampling:
     """Rows of shape `size`, each resampled along all its axes."""
 

@@ -7,7 +7,6 @@ those of `grid.py`: (x, y) in [-1, 1]. Outside the image are zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
@@ -47,7 +46,7 @@ def _affine_gradient(xp: Any, d_places: Any, d_theta: Any) -> None:
         d[k, 2] = xp.add.reduce(rows)
 
 
-@dataclass(frozen=True)
+@record
 class _Sampling:
     """One image sampled at many positions: `channels` of (h, w), `count` positions."""
 

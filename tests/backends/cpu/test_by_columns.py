@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import convolution
+from mxlite.backends.cpu import convolution, onednn
 from mxlite.backends.cpu.convolution import by_columns, columns
 from mxlite.backends.cpu.convolution.direct import ByWeight
 from mxlite.backends.cpu.runtime import cores
@@ -132,7 +132,7 @@ def _kernels(net, **shapes):
 
 
 def test_bound_programs_have_it():
-    if mx.backends.cpu.onednn.library() is None:
+    if onednn.library() is None:
         pytest.skip("there is no oneDNN here")
     data = mx.sym.Variable("data")
     wide = mx.sym.Convolution(data, num_filter=20, kernel=(3, 60))

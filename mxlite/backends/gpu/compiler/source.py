@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
+
+from ....core.record import record
 
 NAMES = {
     "float32": "float",
@@ -21,7 +22,7 @@ NAMES = {
 """The C++ type of an array's elements, by dtype."""
 
 
-@dataclass(frozen=True)
+@record
 class KernelSource:
     """`text` defines kernels (extern "C"). `options` are NVRTC's, besides the architecture.
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ....core import config
 from ....core.errors import DeviceError
 from ....core.process import forks
-from .driver import Driver
 
 if TYPE_CHECKING:
     from ..backend import GPUBackend
+    from .driver import Driver
 
 _lock = forks.rlock()
 _backends: dict[int, GPUBackend] = {}

@@ -23,12 +23,12 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ....core import config
 from ....core.errors import DeviceError, MXLiteError
 from ....core.process import forks
+from ....core.record import record
 from .libraries import candidates
 
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll")
@@ -107,7 +107,7 @@ class CublasError(DeviceError):
     """Failure of a function of cuBLASLt; the message has its name and the library's words."""
 
 
-@dataclass(frozen=True)
+@record
 class Multiplication:
     """One call: c = activation(alpha * op(a) @ op(b) + beta * added + bias) * slope; see gemm.Product.
 
@@ -175,7 +175,7 @@ class Multiplication:
         return (bits if self.activation else 0) | NUMBERS["CUBLASLT_EPILOGUE_BIAS"]
 
 
-@dataclass(frozen=True)
+@record
 class Choice:
     """An algorithm for a multiplication and the scratch it needs."""
 
