@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..compiled.codegen.ir import Value
+from ..compiled.codegen.routine import Routine
 from .algebra import Matrix
-from .routine import Routine
 
 Load = Callable[[int, int], Value]
 Store = Callable[[int, int, Value], None]
