@@ -69,6 +69,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled cross entropy, backward")
 
 
+SERVES = ("ops.loss.cross_entropy", "ops.loss.wide_losses")
 ROWS = kernel_rows(
     GENERATED,
     {

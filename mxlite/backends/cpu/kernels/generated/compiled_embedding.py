@@ -80,4 +80,5 @@ def _code() -> native.Code:
     return load(module)
 
 
+SERVES = ("ops.index.embedding",)
 ROWS = kernel_rows(GENERATED, {op.grad_op: _gradient for op in (Embedding, ContribSparseEmbedding)})

@@ -120,6 +120,7 @@ def _loss(r: Request) -> ChosenKernel | None:
     return connected(with_head, 0, "compiled softmax loss")
 
 
+SERVES = ("ops.loss.loss", "ops.loss.softmax", "ops.loss.wide_losses")
 ROWS = kernel_rows(
     GENERATED,
     {

@@ -144,6 +144,15 @@ def _nothing() -> None:
     """Do nothing: the run without requested outputs."""
 
 
+SERVES = (
+    "ops.elementwise",
+    "backends.fused.elementwise",
+    "graph.gradient",
+    "ops.index.index",
+    "ops.loss.loss",
+    "ops.optim.lars",
+    "ops.shape.like",
+)
 ROWS = kernel_rows(
     GENERATED,
     {
