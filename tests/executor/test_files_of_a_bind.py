@@ -34,3 +34,19 @@ def test_a_bind_within_a_budget_runs_few_files():
     files = made.stdout.split()
     assert "executor/bind.py" in files and "memplan/problem.py" in files
     assert len(files) <= MOST, made.stdout
+
+
+def test_planning_loads_no_masked_arrays():
+    """`np.unique` and what is built on it import numpy.ma, which takes a tenth of a first bind's time."""
+    program = """
+import sys
+import mxlite as mx
+net = mx.sym.Variable("data")
+for i in range(6):
+    net = mx.sym.tanh(mx.sym.FullyConnected(net, num_hidden=32))
+peak = net.memory_plan(mx.cpu(), data=(512, 32)).peak_bytes
+plan = net.simple_bind(mx.cpu(), memory_budget=int(0.9 * peak), data=(512, 32)).memory_plan
+print(plan.extra_time > 0, "numpy.ma" in sys.modules)
+"""
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert made.stdout == "True False\n"
