@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TYPE_CHECKING
 
-from .integers import Integers
+from .arithmetic import Integers
 from .ir import (
     Block,
     I1,
