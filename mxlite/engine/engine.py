@@ -43,9 +43,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from ..core.errors import EngineError
-from .failure import Journal
+from .failure import Journal, SourceLine
 from .operation import check_vars
-from .source_line import SourceLine
 from .var import Var
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..core.errors import EngineError
+from .failure import SourceLine, user_line
 from .naive import NaiveEngine
-from .source_line import SourceLine, user_line
 from .var import Var
 
 

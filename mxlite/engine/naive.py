@@ -15,11 +15,10 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 
 from .engine import check_bulk_size, Engine, refuse_push, refuse_wait
-from .failure import Journal
+from .failure import Journal, SourceLine, user_line
 from .operation import check_vars, Operation
-from .pool import check_kind
 from .process import look_after
-from .source_line import SourceLine, user_line
+from .schedule import check_kind
 from .var import Var
 
 

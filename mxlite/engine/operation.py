@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..core.errors import ArgumentError
-from .failure import Failure, Journal
-from .source_line import SourceLine
+from .failure import Failure, Journal, SourceLine
 from .var import Var
 
 if TYPE_CHECKING:
-    from .pool import ThreadPool
+    from .schedule import ThreadPool
     from .ticket import Ticket
 
 

@@ -55,12 +55,10 @@ from ..core import config
 from ..core.errors import EngineError
 from .collecting import Bulk
 from .engine import check_bulk_size, Engine, refuse_push, refuse_wait
-from .failure import Failure, Journal
+from .failure import Failure, Journal, SourceLine, user_line
 from .operation import check_vars, Operation
-from .pool import check_kind, ThreadPool
 from .process import look_after
-from .schedule import Schedule
-from .source_line import SourceLine, user_line
+from .schedule import check_kind, Schedule, ThreadPool
 from .ticket import Ticket
 from .var import Var
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from .engine import Engine
-from .source_line import SourceLine, user_line
+from .failure import SourceLine, user_line
 from .var import Var
 
 

@@ -135,6 +135,8 @@ def simple_bind(
         mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
         if place is not None:
             return place.group.lent((planned.train, planned.infer)) | mine
+        if shared_exec is None:
+            return mine
         return shared_arrays(shared_exec, planned, {*candidates.given, LOSS_SCALE, HISTORY}) | mine
 
     def room(planned: Planned) -> None:

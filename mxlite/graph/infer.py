@@ -292,7 +292,7 @@ def _is_of_one_type(op: type[Op]) -> bool:
 
 def _forward_inputs(node: Node) -> dict[str, Entry]:
     assert node.forward is not None
-    return dict(zip(node.forward.input_names, node.forward.inputs))
+    return node.forward.named_inputs
 
 
 def _entry_name(entry: Entry) -> str:

@@ -65,6 +65,11 @@ class Node:
         names = self.op.input_names(self.attrs)
         return tuple(n for n in names if n not in self.absent) if self.absent else names
 
+    @property
+    def named_inputs(self) -> dict[str, Entry]:
+        """`inputs` by their names."""
+        return dict(zip(self.input_names, self.inputs))
+
     def __repr__(self) -> str:
         return f"<{self.op.op_name if self.op else 'variable'} {self.name!r}>"
 

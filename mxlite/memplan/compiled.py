@@ -18,8 +18,8 @@ import ctypes
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +352,17 @@ class _Function:
                 self.at.cbranch(self.at.icmp_signed(sign, self.number(left), self.number(right)), yes, no)
             case _:
                 raise NotImplementedError(ast.unparse(e))
+
+
+# Numbers of tasks and values as arrays, the form that machine code takes.
+
+
+def ints(numbers: Iterable[int]) -> np.ndarray:
+    """The numbers as an array of at least one element, because an empty array has no address."""
+    return np.array([*numbers] or [0], np.int64)
+
+
+def rows(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets of the rows in their concatenation, with its length at the end; and the concatenation."""
+    first = [0, *accumulate(map(len, rows))]
+    return ints(first), ints(x for row in rows for x in row)

@@ -153,8 +153,10 @@ class Bindable:
         streams: streams of kernels that a GPU may run in parallel, where the plan leaves them unordered.
         group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
-        on_one_device(group2ctx, ctx or current_context())
-        all_dense(stype_dict)
+        if group2ctx is not None:
+            on_one_device(group2ctx, ctx or current_context())
+        if stype_dict is not None:
+            all_dense(stype_dict)
         if shared_buffer:
             raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
         from ..executor import BindRequest, simple_bind
@@ -174,7 +176,8 @@ class Bindable:
             streams=streams,
         )
         made = simple_bind(request, shared_exec=shared_exec, plan=plan)
-        label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
+        if group2ctx is not None:
+            label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
         return made
 
     def bind(
@@ -200,7 +203,8 @@ class Bindable:
         Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
         `loss_scale`, `device`, `plan`, `offload` and `streams` are as in `simple_bind`.
         """
-        on_one_device(group2ctx, ctx or current_context())
+        if group2ctx is not None:
+            on_one_device(group2ctx, ctx or current_context())
         from ..executor import bind, BindRequest
 
         request = BindRequest(

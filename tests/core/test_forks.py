@@ -26,7 +26,7 @@ import mxlite as mx
 from mxlite.core.process import forks
 from mxlite.core.process.collection import no_collection
 from mxlite.engine import SWITCHING
-from mxlite.backends.cpu.runtime import blas
+from mxlite.backends.cpu.runtime import cores
 
 def train():
     mx.random.seed(3)
@@ -49,11 +49,11 @@ def hold(lock):
 
 def stay():
     with no_collection(), SWITCHING:
-        blas.hold_back()
+        cores.hold_back()
         held.release()
         threading.Event().wait()
 
-expected, threads, interval = train(), blas.blas_threads(), sys.getswitchinterval()
+expected, threads, interval = train(), cores.blas_threads(), sys.getswitchinterval()
 held = threading.Semaphore(0)
 for run, args in [(stay, ()), *((hold, (lock,)) for lock in forks._all())]:
     threading.Thread(target=run, args=args, daemon=True).start()
@@ -62,7 +62,7 @@ child = os.fork()
 if not child:
     import faulthandler
     faulthandler.dump_traceback_later(20, exit=True)
-    assert gc.isenabled() and sys.getswitchinterval() == interval and blas.blas_threads() == threads
+    assert gc.isenabled() and sys.getswitchinterval() == interval and cores.blas_threads() == threads
     assert train() == expected
     print(len(forks._all()), flush=True)
     os._exit(0)

@@ -189,7 +189,7 @@ def test_another_processor_or_llvm_is_asked_anew(asked, changed, monkeypatch, tm
     elif changed == "registers the system saves":
         monkeypatch.setattr(processor, "_answers", lambda image: real(image).replace("xgetbv", "other"))
     elif changed == "llvmlite":
-        monkeypatch.setattr(llvm, "installed", lambda: "another")
+        monkeypatch.setattr(processor, "_installed", lambda: "another")
     else:
         path = tmp_path / "processor" / "target"
         path.write_bytes(path.read_bytes()[:-1])

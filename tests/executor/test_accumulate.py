@@ -11,7 +11,7 @@ import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.checks import guard
 from mxlite.backends.lower import lower_graph
-from mxlite.executor.plan import accumulate, lower as lower_module
+from mxlite.executor.plan import lower as lower_module
 from mxlite.graph import Entry, Graph, Node, variable
 from mxlite.graph.gradient import GradAdd
 from mxlite.ops.elementwise.unary import Copy
@@ -84,7 +84,7 @@ def sums(*more):
     shapes, dtypes = (dict.fromkeys(graph.entries(), x) for x in ((3,), np.dtype("float32")))
     graph = Graph(graph.outputs, shapes=shapes, dtypes=dtypes)
     storage = {total: ("grad", "w"), **{e: ("out", i) for i, e in enumerate(others)}}
-    found = accumulate.accumulated(lower_graph(graph, storage, backend_of(mx.cpu())), 0)
+    found = lower_module.accumulated(lower_graph(graph, storage, backend_of(mx.cpu())), 0)
     return {v.name: key for v, key in zip(found.values, found.key)}
 
 

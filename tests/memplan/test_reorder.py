@@ -15,9 +15,8 @@ from mxlite.executor.plan import lower as lower_module
 from mxlite.memplan import check, LiveRange, make_plan, Problem, reorder, Task, Value
 from mxlite.memplan.order.downsets import Downsets
 from mxlite.memplan.order.listing import rules
-from mxlite.memplan.order.narrow import pieces
 from mxlite.memplan.order.reorder import cost
-from mxlite.memplan.order.section import Section, section_of
+from mxlite.memplan.order.section import pieces, Section, section_of
 from mxlite.memplan.placement import arena, fullest
 from mxlite.memplan.placement.liveness import most_live
 from tests.memplan.problems import chain, random_problem, residual

@@ -61,7 +61,7 @@ FAULTS = [
     ),
     Fault(
         "a value of another shape is made in the gradient's array",
-        "mxlite/executor/plan/accumulate.py",
+        "mxlite/executor/plan/lower.py",
         "            and found.shape[v] == found.shape[at]\n",
         "",
         "tests/executor/test_accumulate.py::test_a_sum_of_another_shape_stays_where_it_is",

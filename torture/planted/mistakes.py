@@ -9,28 +9,28 @@ _TEST = "tests/module/test_mistakes.py::"
 FAULTS = [
     Fault(
         "the largest label that is no class passes",
-        "mxlite/executor/run/class_numbers.py",
+        "mxlite/executor/run/feed.py",
         "(part < self.count)",
         "(part <= self.count)",
         _TEST + "test_a_label_that_is_no_class_is_told_once_with_its_place",
     ),
     Fault(
         "fractions pass for classes",
-        "mxlite/executor/run/class_numbers.py",
+        "mxlite/executor/run/feed.py",
         " & (part == np.trunc(part))",
         "",
         _TEST + "test_a_label_that_is_no_class_is_told_once_with_its_place",
     ),
     Fault(
         "only the first piece of many labels is looked at",
-        "mxlite/executor/run/class_numbers.py",
+        "mxlite/executor/run/feed.py",
         "range(0, flat.size, _AT_A_TIME)",
         "range(0, min(flat.size, 1), _AT_A_TIME)",
         _TEST + "test_a_wrong_label_deep_in_a_large_array_is_found",
     ),
     Fault(
         "labels that go by way of another shape are not looked at",
-        "mxlite/executor/run/class_numbers.py",
+        "mxlite/executor/run/feed.py",
         "while entry.node.op is not None and issubclass(entry.node.op, Move):",
         "while False:",
         _TEST + "test_labels_are_found_by_way_of_other_shapes_and_for_every_loss_of_classes",

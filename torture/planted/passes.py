@@ -80,7 +80,7 @@ FAULTS = [
     ),
     Fault(
         "a sum of gradients that somebody else reads is written over",
-        "mxlite/executor/plan/accumulate.py",
+        "mxlite/executor/plan/lower.py",
         "            and readers[v] == 1\n",
         "",
         "tests/executor/test_accumulate.py::test_a_sum_that_somebody_else_reads_stays_where_it_is",

@@ -9,7 +9,7 @@ A dense layer that would narrow its weight at each call reads a copy in 16 bits:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ...core.dtype import as_dtype
 from ...graph import Entry, Graph, Node, Op, Rewriter
@@ -20,9 +20,10 @@ from ..fused.tiled import Tiled
 from ..passes.entries import request_of
 from ..passes.target import Target
 from ..rewrite import graph_pass, Stage, Step
-from .convolution.direct import Forward
-from .kernels.convolutions.conv import way_of
 from .packed import PackedAttrs, PackedConvolution, PackWeight
+
+if TYPE_CHECKING:
+    from .convolution.direct import Forward
 
 _BYTE = as_dtype("uint8")
 _CONVOLUTIONS = (ConvolutionChannelsLast, ConvolutionEpilogue)
@@ -80,6 +81,9 @@ def _casts_weight(node: Node) -> bool:
 
 def _way(graph: Graph, node: Node) -> Forward | None:
     """How to convolve with packed weights; None where plain ones are as good."""
+    from .convolution.direct import Forward  # here, since networks without convolutions need none of it
+    from .kernels.convolutions.conv import way_of
+
     assert node.op is not None
     outs = (graph.shapes[Entry(node)],)
     way = way_of(request_of(graph, node.op, node.attrs, node.inputs, outs, train=False))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ...core.dtype import as_dtype
 from ...graph import Op, Shape, Shapes
 from ...graph.opdef import DType
-from .convolution.direct import Forward
+
+if TYPE_CHECKING:
+    from .convolution.direct import Forward
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ import numpy as np
 
 from ...graph.opdef import DType
 from ...ops.optim.update import Rates
-from .expression import Expression, ExpressionValue, Writer
-from .tracer import Numpy, StandIn
+from .expression import Expression, ExpressionValue, Numpy, StandIn, Writer
 
 Form = tuple[Any, ...]
 """A double derived from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""

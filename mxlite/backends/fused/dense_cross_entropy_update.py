@@ -80,7 +80,7 @@ class DenseCrossEntropyUpdate(Op):
     @classmethod
     def preview(cls, node: Node) -> Node:
         a = DenseLossAttrs(node.attrs.no_bias, False)
-        named = dict(zip(node.input_names, node.inputs))
+        named = node.named_inputs
         inputs = tuple(named[n] for n in DenseCrossEntropy.input_names(a))
         return replace(node, op=DenseCrossEntropy, attrs=a, inputs=inputs)
 

@@ -15,11 +15,6 @@ def output(node: Node, name: str) -> Entry:
     return Entry(node, node.output_names.index(name))
 
 
-def inputs_by_name(node: Node) -> dict[str, Entry]:
-    """The inputs of a node by their names."""
-    return dict(zip(node.input_names, node.inputs))
-
-
 def request_of(
     graph: Graph,
     op: type[Op],

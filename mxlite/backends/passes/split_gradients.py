@@ -20,7 +20,6 @@ from dataclasses import replace
 
 from ...graph import Entry, Node, Rewriter
 from ..rewrite import graph_pass, Stage, Step
-from .entries import inputs_by_name
 from .target import Target
 
 
@@ -43,7 +42,7 @@ def split_gradients(step: Step, target: Target) -> Step:
                 first = _without(node, inputs, "weight", node.name)
                 second = _without(node, inputs, "data", f"{node.name}_data")
                 made.replace(node, first)
-                read_by = inputs_by_name(node)
+                read_by = node.named_inputs
                 large_weight = graph.nbytes(read_by["weight"]) > graph.nbytes(read_by["data"])
                 made.order.insert(len(made.order) - large_weight, second)
                 made.put(by_data, Entry(second, place))

@@ -19,8 +19,7 @@ import numpy as np
 
 from ...core.errors import ShapeError
 from ...graph.ir import Shape
-from ..elementwise.expression import COMPARISONS, in_type
-from ..elementwise.tracer import StandIn
+from ..elementwise.expression import COMPARISONS, in_type, StandIn
 
 Node = tuple[Any, ...]
 """("input", name, shape), ("constant", number), ("number", number), ("index", axis, length), or the name of

@@ -6,8 +6,6 @@ That takes a part of a second and tens of MB of memory, so native.py calls it as
 from __future__ import annotations
 
 import functools
-import importlib.util
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -65,21 +63,6 @@ def host() -> Target:
         features.flatten(),
         ".".join(map(str, llvm.llvm_version_info)),
     )
-
-
-def installed() -> str:
-    """The installed llvmlite, named by the file of its library, without opening it. Raises ImportError."""
-    spec = importlib.util.find_spec("llvmlite")
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("llvmlite is not installed")
-    folder = os.path.join(next(iter(spec.submodule_search_locations)), "binding")
-    facts = []
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if "llvmlite" in entry.name:
-                status = entry.stat()
-                facts.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
-    return "\n".join(facts)
 
 
 @functools.cache

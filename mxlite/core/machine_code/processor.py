@@ -11,6 +11,7 @@ volume 3, appendix E.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 from typing import Any
@@ -69,7 +70,7 @@ def found() -> llvm.Target:
 
 def _facts() -> str | None:
     """LLVM's library and the processor's answers; None if they cannot be had cheaply."""
-    installed = llvm.installed()
+    installed = _installed()
     if not objectfile.suits() or config.cache_dir() is None or kept.fault() is not None:
         return None
     blob = _read("cpuid", installed)
@@ -80,6 +81,21 @@ def _facts() -> str | None:
         return f"{installed}\n{_answers(objectfile.Image(blob, lambda name: None))}"
     except objectfile.Unsuitable:
         return None
+
+
+def _installed() -> str:
+    """The installed llvmlite, named by the file of its library, without opening it. Raises ImportError."""
+    spec = importlib.util.find_spec("llvmlite")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("llvmlite is not installed")
+    folder = os.path.join(next(iter(spec.submodule_search_locations)), "binding")
+    facts = []
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if "llvmlite" in entry.name:
+                status = entry.stat()
+                facts.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
+    return "\n".join(facts)
 
 
 def _answers(image: objectfile.Image) -> str:

@@ -147,6 +147,8 @@ class Candidates:
         """The graph in its types, with what is watched."""
         request = self.request
         computed = mixed(self.inferred, request.amp, self.inputs, request.scale is not None, self.stored)
+        if request.watch is None:
+            return Watched(computed, computed, len(computed.outputs))
         wanted = [Entry(n) for n in computed.arguments if self.requests.get(n.name, "null") != "null"]
         return watched(computed, request.watch, [n.name for n in self.inferred.nodes], wanted)
 
@@ -187,7 +189,7 @@ class Candidates:
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
         step = training_step(graph, self.data, self.requests, rule, scaling, looked.count, looked.points)
-        return with_metrics(step, self.request.metrics, self.backend)
+        return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
     def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
         """Inference, lowered and planned."""
@@ -213,7 +215,7 @@ class Candidates:
         only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
         keeps = light and self.knows_inputs and only_runs
         infer, infer_plan = self._infer(keeps)
-        held = constant_bytes(infer.step)
+        held = constant_bytes(infer.step) if keeps else 0
         found = lower(
             step,
             self.backend,
@@ -252,7 +254,7 @@ class Candidates:
                 found.append((lowered.problem, variant.instead))
         made = rewrite.Step.of(usual.step.graph, usual.step.storage, usual.step.num_forward)
         for variant in low_memory.of(Stage.STEP_VARIANT):
-            if variant.pays(made):
+            if variant.applies(made) and variant.pays(made):
                 lowered = self._lowered(self.usual_step, order, light, variant)
                 found.append((lowered.problem, variant.instead))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)

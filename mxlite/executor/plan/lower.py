@@ -5,7 +5,7 @@ After lowering every byte is known: shapes, dtypes, workspaces, in-place options
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,14 +14,12 @@ import numpy as np
 
 from ...backends import Backend, Remote, rewrite
 from ...backends.lower import Call, lower_graph, LoweredGraph
-from ...backends.rewrite import Pass, Stage
-from ...graph import LOSS_SCALE, Shape
+from ...backends.rewrite import Pass, Rewrite, Stage, told
+from ...graph import Entry, LOSS_SCALE, Node, Shape
 from ...memplan import Device, MemoryPlan, Problem, reorder, structure
 from ...memplan.cost.device import DEFAULT
 from ...memplan.plan import forward_bound
-from .accumulate import accumulated
 from .constants import CONSTANTS, hoist
-from .preview import makes_late, PREVIEWS, with_previews
 from .step import Key, PlannedStep
 
 RNG_BYTES = 16  # seed and step, uint64 each
@@ -201,3 +199,117 @@ def _rewritten(step: PlannedStep, backend: Backend, light: bool, variant: Pass |
     assert made.num_forward is not None
     storage = {made.stands[e]: key for e, key in step.storage.items()}
     return replace(step, graph=made.graph, storage=storage, num_forward=made.num_forward)
+
+
+# -- gradient accumulation in place ----------------------------------------------------------------------
+#
+# A weight that many nodes use (a step of a recurrent net each, or both ends of a tied pair) has a gradient of
+# many terms, added up as they come. Each sum may overwrite the previous one, and the last one is the user's
+# array. So all of them are that array:
+#
+#     d_w = t9 + t8        arena            d_w array  =  t9
+#     d_w = d_w + t7       arena            d_w array +=  t8
+#     ...                                   ...
+#     d_w = d_w + t0       d_w array        d_w array +=  t0
+#
+# Nothing else uses the array meanwhile: a partial result has one reader, the task that overwrites it.
+
+
+def accumulated(found: LoweredGraph, num_forward: int) -> LoweredGraph:
+    """`found` with all in-place predecessors of a stored gradient stored in its array too. O(inputs).
+
+    If there are several such inputs, the one written first is taken, which would be live longest. The first
+    `num_forward` tasks are the forward pass: they may be recomputed, so their results stay in the arena.
+    """
+    producer, readers = [-1] * len(found.values), [0] * len(found.values)
+    for t, task in enumerate(found.tasks):
+        for v in task.outputs:
+            if v >= 0:
+                producer[v] = t
+        for v in task.inputs:
+            readers[v] += 1
+    values, keys = list(found.values), list(found.key)
+
+    def may_lie_at(v: int, at: int) -> bool:
+        return (
+            keys[v] is None
+            and not values[v].fixed
+            and readers[v] == 1
+            and producer[v] >= num_forward
+            and found.shape[v] == found.shape[at]
+            and found.dtype[v] == found.dtype[at]
+        )
+
+    for gradient, key in enumerate(found.key):
+        if key is None or key[0] != "grad":
+            continue
+        at = gradient
+        while producer[at] >= num_forward:
+            task = found.tasks[producer[at]]
+            donors = [v for out, v in task.in_place if out == at and may_lie_at(v, at)]
+            if not donors:
+                break
+            at = min(donors, key=lambda v: (producer[v], v))
+            values[at], keys[at] = replace(values[at], fixed=True), key
+    return replace(found, values=tuple(values), key=tuple(keys))
+
+
+# -- previews --------------------------------------------------------------------------------------------
+#
+# A backend may move the computation of an output to after the forward pass, together with a weight update
+# (see `backends/passes/tiling/cross_entropy_updates.py`). Then a whole step writes its outputs there. Forward
+# alone must show them as well, and change nothing: it runs **previews**, which compute the same and are left
+# out of a whole step.
+#
+#     forward, then the rest     body, preview -> outputs     loss, update -> outputs, ...
+#     a whole step               body,                        loss, update -> outputs, ...
+#
+# Both write to the arrays of the outputs, the same numbers. Previews are planned like everything else.
+
+
+PREVIEWS = "previews"
+"""The name of this rewrite."""
+
+
+def makes_late(passes: Iterable[str]) -> bool:
+    """True if one of `passes` moves outputs to after the forward pass; else there are no previews."""
+    return "cross_entropy_updates" in passes
+
+
+def with_previews(step: PlannedStep) -> PlannedStep:
+    """`step` with a preview of each output that is computed after the forward pass. O(inputs)."""
+    graph, count = step.graph, step.num_forward
+    operators = [n for n in graph.nodes if n.op is not None]
+    late = operators[count:]
+    wanted = {e.node for e, key in step.storage.items() if key[0] == "out"}.intersection(late)
+    if not wanted:
+        return step
+    previews: list[tuple[Node, Node]] = []
+    for node in reversed(late):
+        if node in wanted:
+            assert node.op is not None
+            previews.append((node, node.op.preview(node)))
+            wanted |= {e.node for e in previews[-1][1].inputs}
+    shapes, dtypes, storage = dict(graph.shapes), dict(graph.dtypes), dict(step.storage)
+    shown: dict[Entry, Entry] = {}
+    made: list[Node] = []
+    for node, preview in reversed(previews):
+        inputs = tuple(shown.get(e, e) for e in preview.inputs)
+        made.append(replace(preview, inputs=inputs, name=f"{node.name}_preview"))
+        for i in range(preview.num_outputs):
+            was, e = Entry(node, i), Entry(made[-1], i)
+            shown[was] = e
+            shapes[e], dtypes[e] = shapes[was], dtypes[was]
+            if was in storage:
+                storage[e] = storage[was]
+    variables = [n for n in graph.nodes if n.op is None]
+    order = (*variables, *operators[:count], *made, *late)
+    new = replace(graph, order=order, shapes=shapes, dtypes=dtypes)
+    before = rewrite.Step.of(graph, shown, count, train=step.train)
+    return replace(
+        step,
+        graph=told(Rewrite(PREVIEWS, before, before.became(new, shown, count + len(made)))).graph,
+        storage=storage,
+        num_forward=count + len(made),
+        previews=frozenset(made),
+    )

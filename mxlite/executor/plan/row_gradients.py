@@ -35,7 +35,7 @@ def touched_rows(graph: Graph, weights: Sequence[Entry]) -> tuple[dict[Entry, En
         outs = [Entry(node, i) for i in range(len(node.output_names))] if op is not None else []
         if op is None or not any(e in reached for e in outs) or (op.grad_op is None and not op.gradient_is):
             continue
-        ins = dict(zip(node.input_names, node.inputs))
+        ins = node.named_inputs
         some = op.touched_rows(node.attrs, ins, reached.get(outs[0]), csr)
         for name, e in ins.items():
             mine = some.get(name)

@@ -83,7 +83,7 @@ class PlannedStep:
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
     `points` are the watched gradients, by name, with their storage. `previews` are those
-    nodes of the forward pass that a whole step leaves out (see `preview.py`).
+    nodes of the forward pass that a whole step leaves out (see `lower.py`).
     `no_gradient` are arguments with a gradient request on which no output depends; `learns`: True if any
     requested gradient exists. The first `num_constant`
     operator nodes need running only when an argument has changed (see `constants.py`). `forms` are those of

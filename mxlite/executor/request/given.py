@@ -72,10 +72,8 @@ def plain(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
     return {n: a.plain() for n, a in arrays.items()}
 
 
-def shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
+def shared_arrays(shared_exec: Executor, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
     """Parameters, gradients and states of another executor that have the same shape and type here."""
-    if shared_exec is None:
-        return {}
     return {
         k: a
         for k, a in shared_exec._arrays.items()

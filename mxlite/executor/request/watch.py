@@ -66,16 +66,13 @@ class Watched:
     points: tuple[str, ...] = ()
 
 
-def watched(graph: Graph, watch: Watch | None, names: Sequence[str], wanted: Sequence[Entry]) -> Watched:
+def watched(graph: Graph, watch: Watch, names: Sequence[str], wanted: Sequence[Entry]) -> Watched:
     """`graph`, with all shapes and dtypes, for `watch`. O(nodes).
 
     `names` are those of the nodes that may be watched: not of casts that mixed precision has added.
     `wanted` are the variables with a gradient request.
     """
-    count = len(graph.outputs)
-    if watch is None:
-        return Watched(graph, graph, count)
-    known = set(names)
+    count, known = len(graph.outputs), set(names)
     place = {e: i for i, e in reversed(list(enumerate(graph.outputs)))}
     more: list[Entry] = []
     shown: list[Seen] = []

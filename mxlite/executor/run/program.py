@@ -4,7 +4,7 @@ A **segment** is a run of consecutive steps that the engine sees as one operatio
 tags of the arrays a user can see, so that the user's operations in between are ordered correctly.
 Among themselves segments are ordered by tags of their own, one each, after the plan's
 predecessors: data as well as bytes that are reused. Where the plan leaves segments unordered they may
-run concurrently. Previews (see `preview.py`) are segments that a whole step leaves out.
+run concurrently. Previews (see `plan/lower.py`) are segments that a whole step leaves out.
 
     segment 0   writes done0                      reads weights ...
     segment 1   writes done1   reads done0        reads weights ...      writes outputs

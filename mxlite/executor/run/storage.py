@@ -98,9 +98,6 @@ class Allocator:
 
     def clear(self, array: NDArray) -> None:
         """Push: all of `array` becomes 0."""
-        if self._remote is None:
-            array[...] = 0
-            return
         backend, storage = self._backend, array.storage
         if storage.size:
             run = backend.issue(lambda: backend.fill(storage, 0), (array.var,))

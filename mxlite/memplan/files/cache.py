@@ -7,7 +7,7 @@ its placed arena decides whether it fits, so no file can make a plan unsound or 
 large. Costs are recomputed for a sample of points; a file that is broken, too long, of
 another key or wrong is ignored: the frontier is searched for anew, and the file overwritten.
 
-Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks and more.
+Only what takes long to find is to be kept: frontiers of problems of LEAST_TASKS tasks and more.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
 
 
 def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
-    """Store `points` for `load`, if the problem is large enough to be worth it and there is a folder."""
+    """Store `points` for `load`, if there is a folder."""
     path = _path(problem, strategy, make=True)
     if path is None:
         return
@@ -128,7 +128,7 @@ def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
 
 
 def _path(problem: Problem, strategy: str, make: bool = False) -> str | None:
-    if len(problem.tasks) < LEAST_TASKS or not config.plan_cache():
+    if not config.plan_cache():
         return None
     directory = kept.folder("plans", make)
     if directory is None:

@@ -32,8 +32,7 @@ from ..remat.evaluate import Evaluator
 from ..remat.split import find_cuts, nested, partial
 from .downsets import Downsets
 from .listing import follow, rules
-from .narrow import pieces
-from .section import Memory, Section, section_of, window_of
+from .section import Memory, pieces, Section, section_of, window_of
 
 Order = tuple[int, ...]
 Cost = tuple[int, int, int]

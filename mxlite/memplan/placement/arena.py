@@ -172,7 +172,9 @@ def _fullest_exactly(
             order = search.stacked(part)
             if order is None:
                 break
-            others = every[np.isin(every, part, invert=True)]
+            left = np.ones(len(ranges), bool)
+            left[part] = False
+            others = every[left[every]]
             found, high = _filled(ranges, size, order, others, lower_bound)
             best = min(best, found, key=lambda p: p.nbytes)
             if best.nbytes <= lower_bound:
@@ -263,7 +265,7 @@ def _columns(ranges: Sequence[LiveRange]) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def _fullest(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> np.ndarray:
     """For each range the most live bytes at one of its steps. O(n log n)."""
-    times = np.unique(start)  # the most is reached where something begins
+    times = np.sort(start)  # the most is reached where something begins
     change = np.zeros(len(times) + 1, np.int64)
     begin, end = np.searchsorted(times, start), np.searchsorted(times, stop)
     np.add.at(change, begin, size)

@@ -89,8 +89,8 @@ class Sections:
         stop = np.array([r.stop for r in ranges], np.int64)
         size = [padded(r.nbytes) for r in ranges]
         unit = gcd(*size)
-        times, index = np.unique(np.concatenate([start, stop]), return_inverse=True)
-        begin, end = index[: len(ranges)], index[len(ranges) :]
+        times = np.array(sorted({*start.tolist(), *stop.tolist()}), np.int64)
+        begin, end = np.searchsorted(times, start), np.searchsorted(times, stop)
         begins, ends = np.zeros(len(times), bool), np.zeros(len(times), bool)
         begins[begin], ends[end] = True, True
         # Maximal sets of live buffers end at the last start before a stop.

@@ -152,7 +152,7 @@ class Beam:
         """Labels after stage j that extend `labels`."""
         stages, useful = self.stages, self.ever[j + 1]
         if len(labels):
-            self.width = min(self.labels // len(np.unique(labels.budget)), self.widest)
+            self.width = min(self.labels // len(set(labels.budget.tolist())), self.widest)
         held = labels.after
         present = held | stages.missing(held, stages.asked[j])
         wish = present & useful
@@ -278,9 +278,9 @@ class Beam:
         """True where no label of the same budget holds more at no more seconds; they are sorted by budget."""
         if not len(labels):
             return np.zeros(0, bool)
-        budgets, budget = np.unique(labels.budget, return_inverse=True)
         rank = np.arange(len(labels)) - np.searchsorted(labels.budget, labels.budget)
-        shape = len(budgets), int(rank.max()) + 1
+        budget = np.cumsum(rank == 0) - 1
+        shape = int(budget[-1]) + 1, int(rank.max()) + 1
         after, now = np.zeros(shape, np.int64), np.full(shape, NEVER)
         at = budget, rank
         after[at], now[at] = labels.after, labels.now

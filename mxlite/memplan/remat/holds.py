@@ -25,9 +25,8 @@ from functools import cache
 
 import numpy as np
 
-from ..compiled import all_compiled, Fixed, interpreted
+from ..compiled import all_compiled, Fixed, interpreted, ints, rows
 from ..problem import Problem
-from ..tables import ints, rows
 from . import spans
 from .profiles import Profiles
 from .schedule import Runs

@@ -105,6 +105,8 @@ def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
 
     def make() -> Frontier:
         lean = problem.leanest
+        if len(lean.tasks) < cache.LEAST_TASKS:
+            return frontier(problem, strategy)
         points = cache.load(lean, strategy)
         if points is not None:
             return Frontier(problem, strategy, points)

@@ -150,7 +150,8 @@ def _saving(pool: CandidatePool, here: _Spot, stage: int, top: int) -> _Around |
     if stage < _ahead(pool, here):
         return None
     runs = pool.holds.run_in(here.state, stage - _ahead(pool, here))
-    tasks = np.intersect1d(pool.holds.free, [*runs, *(r for t in runs for r in pool.holds.readers[t])])
+    near = {*runs, *(r for t in runs for r in pool.holds.readers[t])}
+    tasks = np.array([t for t in pool.holds.free.tolist() if t in near], np.int64)
     return _costed(pool, here, [pool.holds.changes(here.state, tasks=tasks)] if len(tasks) else [], top)
 
 

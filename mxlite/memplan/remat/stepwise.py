@@ -20,9 +20,8 @@ from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
-from ..compiled import compiled, Fixed, Ints
+from ..compiled import compiled, Fixed, Ints, ints, rows
 from ..problem import padded, Problem
-from ..tables import ints, rows
 
 if TYPE_CHECKING:
     from .profiles import Profiles

@@ -13,7 +13,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
 from ..norm.views import along
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
-from .labels import label_types
+from .loss import label_types
 from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
 
 _BYTE = as_dtype("uint8")

@@ -9,13 +9,25 @@ from typing import Any, ClassVar, Literal
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..elementwise.activation_rules import sigmoid
 from ..norm.views import along, View
-from .labels import label_types, unchanged
 from .softmax import computed_softmax, softmax_blocks, softmax_bytes
 
 _STEP = 2048  # labels at a time; arrays of this size are local temporaries
+
+
+def label_types(op: type[Op], a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+    """`Op.infer_type` of data and labels; labels may be of any type, by default data's."""
+    data, label = dtypes
+    require_kind(op, data)
+    return (data, label or data), (data,)
+
+
+def unchanged(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
+    """`Op.forward` of a loss whose output is its data."""
+    if out is not None:
+        xp.copyto(out, data)
 
 
 class SoftmaxOutput(Op):

@@ -10,7 +10,7 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import Op, require_rank, Shapes
-from .labels import label_types, unchanged
+from .loss import label_types, unchanged
 
 _STEP = 2048  # labels at a time; arrays of this size are local temporaries
 

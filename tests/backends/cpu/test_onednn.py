@@ -20,13 +20,11 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import kernels, onednn
-from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu import onednn
 from mxlite.backends.cpu.onednn import Primitive
 from mxlite.backends.cpu.onednn.constants import CPU_ISA, RELU, TRAINING
 from mxlite.core import config
 from mxlite.core.dtype import float32
-from mxlite.ops import find_op
 
 module = importlib.import_module("mxlite.backends.cpu.onednn.library")  # the name is a function's, too
 ROOT = Path(__file__).resolve().parents[3]
@@ -439,39 +437,3 @@ def test_no_words_at_the_end_of_the_process():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_rows_tell_their_kind():
-    from mxlite.backends.cpu.kernels.generated import compiled_norm
-    from mxlite.backends.cpu.kernels.onednn import onednn_pool
-    from mxlite.backends.cpu.kernels.products import dense
-
-    def kinds(module):
-        return {row.kinds for rows in module.ROWS.values() for row in rows}
-
-    assert kinds(onednn_pool) == {frozenset({"onednn"})}
-    assert kinds(dense) == {frozenset({"onednn", "compiled"})}  # 16-bit products and sums of columns
-    assert kinds(compiled_norm) == {frozenset({"compiled"})}
-    for rows in CPU.kernels.values():
-        for row in rows:
-            assert row.kinds and row.kinds <= {"onednn", "compiled"}
-
-
-def test_rows_are_asked_by_priority_and_not_by_the_names_of_files():
-    for rows in CPU.kernels.values():
-        assert [row.priority for row in rows] == sorted({row.priority for row in rows})
-    generated, library = CPU.kernels[find_op("LayerNorm")]
-    assert (generated.kinds, library.kinds) == (frozenset({"compiled"}), frozenset({"onednn"}))
-    own, other = CPU.kernels[find_op("scaled_dot_product_attention")]
-    assert "attention" in own.choose.__module__ and "random" in other.choose.__module__
-
-
-def test_two_rows_of_one_priority_are_refused(monkeypatch):
-    """Else the order in which files are found would decide between them."""
-    from mxlite.backends.cpu.kernels.generated import compiled_lrn
-
-    op = find_op("LRN")
-    (row,) = compiled_lrn.ROWS[op]
-    monkeypatch.setitem(compiled_lrn.ROWS, op, [row, row])
-    with pytest.raises(AssertionError, match="Two rows of LRN have one priority"):
-        kernels.table.__wrapped__()

@@ -11,7 +11,7 @@ from mxlite.backends import Backend
 from mxlite.backends.control_flow import control
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library, loaded
-from mxlite.backends.cpu.runtime import blas, cores, threads
+from mxlite.backends.cpu.runtime import cores, threads
 from mxlite.core import config
 from mxlite.core.process import cores as machine
 from mxlite.executor.measure import calibration
@@ -261,44 +261,44 @@ def test_a_loops_body_is_planned_for_each_number():
 
 # -- OpenBLAS --------------------------------------------------------------------------------------------
 
-needs_openblas = pytest.mark.skipif(blas.blas_threads() is None, reason="numpy has another BLAS")
+needs_openblas = pytest.mark.skipif(cores.blas_threads() is None, reason="numpy has another BLAS")
 
 
 @needs_openblas
 def test_openblas_has_one_thread_while_tuned_kernels_run_and_its_own_number_after():
-    before = blas.blas_threads()
+    before = cores.blas_threads()
     try:
-        blas.set_blas_threads(2)
+        cores.set_blas_threads(2)
         with cores.running(1):
-            assert blas.blas_threads() == 1
+            assert cores.blas_threads() == 1
             with cores.running(2):
-                assert blas.blas_threads() == 1
-            assert blas.blas_threads() == 1
-            blas.set_blas_threads(3)  # takes effect when it may
-            assert blas.blas_threads() == 1
-        assert blas.blas_threads() == 3
+                assert cores.blas_threads() == 1
+            assert cores.blas_threads() == 1
+            cores.set_blas_threads(3)  # takes effect when it may
+            assert cores.blas_threads() == 1
+        assert cores.blas_threads() == 3
     finally:
-        blas.set_blas_threads(before)
+        cores.set_blas_threads(before)
 
 
 @needs_openblas
 def test_a_program_of_reference_kernels_alone_leaves_openblas_its_threads(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    before = blas.blas_threads()
+    before = cores.blas_threads()
     exe = bound(2)
     assert not exe._planned.train.tuned
     exe.forward(is_train=True)
     mx.nd.waitall()
     seen = []
-    exe._train.segments[0].calls.insert(0, lambda: seen.append(blas.blas_threads()))
+    exe._train.segments[0].calls.insert(0, lambda: seen.append(cores.blas_threads()))
     exe._train.segments[0].names.insert(0, "look")
     try:
-        blas.set_blas_threads(2)
+        cores.set_blas_threads(2)
         exe.forward(is_train=True)
         mx.nd.waitall()
         assert seen == [2]
     finally:
-        blas.set_blas_threads(before)
+        cores.set_blas_threads(before)
 
 
 # -- one at a time ---------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ import functools
 from collections.abc import Sequence
 
 from ....core.machine_code import native
-from ..winograd.routine import Int
 from .attention_block import (
     Attention,
     AttentionForm,
@@ -39,6 +38,7 @@ from .calls.team import load
 from .codegen import tile
 from .codegen.functions import log
 from .codegen.ir import FLOAT, number, Value
+from .codegen.routine import Int
 
 
 @functools.lru_cache(maxsize=256)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..winograd.routine import Int, Program, Routine
 from .codegen import tile
 from .codegen.emitter import width
 from .codegen.functions import less_one, power_of_two, reduced, whole_number
 from .codegen.ir import FLOAT, I1, I64, NULL, Value
+from .codegen.routine import Int, Program, Routine
 from .matrix.transposition import transposed
 
 KEYS = 128  # in a block

@@ -26,8 +26,8 @@ from typing import Any
 from ....core.machine_code import native
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ...elementwise.collapse import collapsed
 from ...elementwise.expression import Expression
+from ...elementwise.program import collapsed
 from .calls import team
 from .codegen.emit import emit
 from .codegen.emitter import Function, Module, width

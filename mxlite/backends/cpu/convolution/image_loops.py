@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..compiled.codegen.ir import I8, I64, Value
+from ..compiled.codegen.routine import Int, Program, Routine
 from ..winograd.product import outer_routine
-from ..winograd.routine import Int, Program, Routine
 from ..winograd.tiles import clear
 
 _POINTERS = ("data", "made", "chosen", "index", "gamma", "beta", "mean", "var", "table", "work")

@@ -15,11 +15,11 @@ from ....ops.nn.conv_kernels import Geometry
 from ....ops.nn.pool_kernels import Windows
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled import call, storable, usable, width
+from ..compiled.codegen.routine import code_of
 from ..compiled.matrix.column_sum import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..runtime.threads import num_threads
-from ..winograd.routine import code_of
 from .choice import by_weight
 from .direct import part_of
 from .image_loops import chosen_entry, SLOTS, sums_entry

@@ -115,6 +115,7 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     return connected(connect, made.work_bytes(), f"compiled {a.rnn.mode}, onednn", like=r.op.forward)
 
 
+SERVES = ("backends.fused.rnn_update", "ops.rnn.rnn", "ops.rnn.rnn_gates", "ops.rnn.rnn_wide")
 ROWS = kernel_rows(
     GENERATED,
     {

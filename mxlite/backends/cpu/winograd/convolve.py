@@ -24,12 +24,12 @@ from typing import Any
 
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
+from ..compiled.codegen.routine import code_of, Int, Program
 from ..onednn import Run
 from .grid import Grid, Round, round_of, whole_rounds
 from .kernels import far_of, weight_routine
 from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
-from .routine import code_of, Int, Program
 from .taps import TAPS
 from .tiles import clear, Epilogue, input_routines, LINE, NBYTES, output_routine, Prologue, TileSource
 

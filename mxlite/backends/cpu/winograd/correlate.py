@@ -18,13 +18,13 @@ from typing import Any
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
 from ..compiled.codegen.ir import Value
+from ..compiled.codegen.routine import code_of, Program
 from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
 from .grid import Grid, Round, round_of, whole_rounds
 from .layer import address, BYTE, Layer, padded, vectors
 from .linear import both_sides
 from .product import outer_routine
-from .routine import code_of, Program
 from .taps import TAPS, write_taps
 from .tiles import ADDEND_LINE, clear, gradient_routines, input_routines, LINE, NBYTES, Prologue, TileSource
 

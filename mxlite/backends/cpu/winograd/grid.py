@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..compiled.codegen.ir import I1, number, Value
+from ..compiled.codegen.routine import Int, Routine
 from .algebra import algorithm
-from .routine import Int, Routine
 
 
 class Kind(NamedTuple):

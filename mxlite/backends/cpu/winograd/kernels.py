@@ -8,9 +8,9 @@ the cache.
 from __future__ import annotations
 
 from ..compiled import width
+from ..compiled.codegen.routine import Int, Program, Routine
 from .algebra import algorithm
 from .linear import both_sides
-from .routine import Int, Program, Routine
 from .taps import read_taps
 
 _AHEAD = 4

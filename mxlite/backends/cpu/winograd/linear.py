@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..compiled.codegen.ir import Value
+from ..compiled.codegen.routine import Routine
 from .algebra import Matrix
-from .routine import Routine
 
 Load = Callable[[int, int], Value]
 Store = Callable[[int, int, Value], None]
@@ -102,7 +102,7 @@ def dots(f: Routine, a: Matrix, rows: Sequence[int], x: Callable[[int], Value]) 
 
 
 def _by_columns(
-    f: Routine, a: Matrix, rows: Sequence[int], pairs: list[tuple[int, int]], x: Callable[[int], Value]
+    f: Routine, a: Matrix, rows: Sequence[int], pairs: Sequence[tuple[int, int]], x: Callable[[int], Value]
 ) -> list[Value]:
     single = [k for k in range(len(a[0])) if not any(k in p for p in pairs)]
     values = {k: x(k) for k in range(len(a[0]))}
@@ -135,11 +135,12 @@ def _sum(f: Routine, terms: list[tuple[float, Value]]) -> Value:
     return total
 
 
-def _column_pairs(a: Matrix) -> list[tuple[int, int]]:
+@functools.cache
+def _column_pairs(a: Matrix) -> tuple[tuple[int, int], ...]:
     """Columns (j, k) of the points p and -p in a matrix of fewer rows than columns: alike but for the sign of
     odd rows."""
     if len(a) >= len(a[0]):
-        return []
+        return ()
     columns = list(zip(*a))
     found = []
     for j in range(len(columns)):
@@ -147,4 +148,4 @@ def _column_pairs(a: Matrix) -> list[tuple[int, int]]:
             same = all(y == (x if i % 2 == 0 else -x) for i, (x, y) in enumerate(zip(columns[j], columns[k])))
             if same and any(columns[j][1::2]):
                 found.append((j, k))
-    return found
+    return tuple(found)

@@ -15,7 +15,7 @@ from functools import cache, partial
 from ..compiled import width
 from ..compiled.codegen.ir import Value
 from ..compiled.codegen.register_tile import Factors, multiplied
-from .routine import Program, Routine
+from ..compiled.codegen.routine import Program, Routine
 
 UNROLL = 2  # steps of K written out: a block is a multiple of it
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)  # rows of tiles: each is code to be compiled

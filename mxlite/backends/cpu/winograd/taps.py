@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..compiled.codegen.ir import FLOAT, listed, poison, Value, zero
-from .routine import Int, Routine
+from ..compiled.codegen.routine import Int, Routine
 
 TAPS = 9
 

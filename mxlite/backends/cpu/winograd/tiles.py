@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from ....ops.norm.norm_act_line import is_lined
 from ..compiled.codegen.ir import I1, number, Value
+from ..compiled.codegen.routine import Int, Program, Routine
 from .algebra import algorithm, Matrix, transposed
 from .grid import Grid, Kind, Tile
 from .linear import both_sides
-from .routine import Int, Program, Routine
 
 NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

@@ -16,7 +16,7 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ...elementwise.collapse import collapsed
+from ...elementwise.program import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
 from ..compiler.source import KernelSource, NAMES, shared
 from ..runtime.device import Arguments, Device, InOrder, nothing, Run

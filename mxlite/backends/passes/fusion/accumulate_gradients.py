@@ -22,9 +22,8 @@ from ....ops.elementwise.cast import Cast
 from ...base import Request
 from ...elementwise.rules import RULES
 from ...fused.accumulated_gradient import AccumulatedGradient, AccumulatedGradientAttrs
-from ...rewrite import graph_pass, Stage, Step
-from ...rewrite_step import Readers
-from ..entries import inputs_by_name, output, request_of
+from ...rewrite import graph_pass, Readers, Stage, Step
+from ..entries import output, request_of
 from ..target import Target
 
 _APART: tuple[type[Op] | None, ...] = (GradAdd, Cast.grad_op)
@@ -107,7 +106,7 @@ def _attrs(made: Entry) -> AccumulatedGradientAttrs:
 
 def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
     """The inputs of the node that replaces a sum and the product of its last addend."""
-    named = inputs_by_name(made.node)
+    named = made.node.named_inputs
     (addend,) = (e for e in node.inputs if e != made)
     return named["d_out"], named[_attrs(made).factor], addend
 

@@ -19,7 +19,7 @@ from ....ops.elementwise.leaky import LeakyReLU
 from ....ops.nn.dense import FullyConnected
 from ...fused.dense_activation import DenseActivation, DenseActivationAttrs, DenseSlope, DenseSlopeAttrs
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output, request_of
+from ..entries import output, request_of
 from ..target import Target
 from .norm_act import agree
 
@@ -74,7 +74,7 @@ def _end_of(step: Step, node: Node) -> Node | None:
     end = step.readers.only(made)
     if end is None or end.forward is None or not activation_of(end.forward) or not agree(node, end):
         return None
-    return end if inputs_by_name(end).get("d_out") == made else None
+    return end if end.named_inputs.get("d_out") == made else None
 
 
 def _joined(node: Node, end: Node) -> tuple[type[Op], Any, tuple[Entry, ...]]:
@@ -85,6 +85,6 @@ def _joined(node: Node, end: Node) -> tuple[type[Op], Any, tuple[Entry, ...]]:
         attrs = DenseActivationAttrs(a.num_hidden, no_bias=a.no_bias, flatten=a.flatten, activation=name)
         return DenseActivation, attrs, node.inputs
     name = activation_of(end.forward)
-    named, product = inputs_by_name(end), inputs_by_name(node)
+    named, product = end.named_inputs, node.named_inputs
     known = named["out" if name == "relu" else "data"]
     return DenseSlope, DenseSlopeAttrs(name), (product["d_out"], product["weight"], known)

@@ -22,8 +22,7 @@ from ....ops.nn.conv import Convolution
 from ....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue, EpilogueAttrs
 from ....ops.norm.fold_norm import FoldNorm, FoldNormAttrs, NormFactors
 from ...base import Request
-from ...rewrite import graph_pass, Stage, Step
-from ...rewrite_step import Readers
+from ...rewrite import graph_pass, Readers, Stage, Step
 from ..target import Target
 from .norm_act import is_norm, is_relu, is_sum
 

@@ -21,8 +21,7 @@ from ....ops.elementwise.leaky import LeakyReLU
 from ....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
 from ....ops.norm.norm_act import NormAct, NormActAttrs
 from ...base import Request
-from ...rewrite import graph_pass, Stage, Step
-from ...rewrite_step import Readers
+from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import request_of
 from ..target import Target
 

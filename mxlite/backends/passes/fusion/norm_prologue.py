@@ -44,7 +44,7 @@ from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import is_lined, NormActLine, NormActLineAttrs
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output, request_of
+from ..entries import output, request_of
 from ..target import Target
 from .norm_act import is_norm, NORMS
 
@@ -208,7 +208,7 @@ class _NormPrologueRewrite:
         """The gradient of `norm`, a `_norm_act_line`."""
         op = NormActLine.grad_op
         assert op is not None
-        have = dict(zip(norm.input_names, norm.inputs)) | dict(zip(node.input_names, inputs))
+        have = norm.named_inputs | dict(zip(node.input_names, inputs))
         have |= dict(zip(norm.input_names[5:], norm.inputs[5:]))
         names = op.input_names(norm.attrs)
         absent = frozenset(n for n in names if n not in have)
@@ -253,7 +253,7 @@ def _correlates(node: Node, y: Entry) -> bool:
 
 
 def _reads_as_data(node: Node, y: Entry) -> bool:
-    return node.inputs.count(y) == 1 and inputs_by_name(node).get("data") == y
+    return node.inputs.count(y) == 1 and node.named_inputs.get("data") == y
 
 
 def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:

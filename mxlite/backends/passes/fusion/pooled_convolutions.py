@@ -20,8 +20,7 @@ from ....ops.nn.pool_channels_last import PoolingChannelsLast
 from ....ops.nn.pooled_convolution import PooledAttrs, PooledConvolution
 from ....ops.norm.norm_act import NormAct
 from ...base import Request
-from ...rewrite import graph_pass, Stage, Step
-from ...rewrite_step import Readers
+from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import request_of
 from ..target import Target
 from .norm_act import is_norm

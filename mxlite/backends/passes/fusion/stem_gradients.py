@@ -31,7 +31,7 @@ from ....ops.norm.norm_act_line import NormActLineAttrs
 from ....ops.norm.norm_remat import NormRemat
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output, request_of
+from ..entries import output, request_of
 from ..target import Target
 from .norm_act import is_norm
 
@@ -187,7 +187,7 @@ class _StemRewrite:
 
     def _gradient(self, found: _Found) -> None:
         """Add the gradients, in the place of that of the norm."""
-        head = inputs_by_name(found.d_pool)["d_out"]
+        head = found.d_pool.named_inputs["d_out"]
         data = found.convolution.inputs[0]
         made = self.made
         _, gamma, beta, *moving = made.inputs(found.norm)

@@ -26,7 +26,7 @@ from ....ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ....ops.nn.normed_convolution import NormedConvolution, NormedConvolutionWeightGradient
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output
+from ..entries import output
 from ..target import Target
 
 _FORWARD = (ConvolutionChannelsLast, NormedConvolution)
@@ -109,7 +109,7 @@ class _ConvolutionCastSearch:
 
     def _takes(self, node: Node, cast: Node) -> bool:
         """True if `node` is a convolution with this weight, or its gradient in data, and can read float32."""
-        named = inputs_by_name(node)
+        named = node.named_inputs
         if named.get("weight") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
             return False
         bias = named.get("bias")

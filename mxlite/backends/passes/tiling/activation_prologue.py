@@ -39,7 +39,7 @@ from ...fused.tile_builder import add_update
 from ...fused.tile_sizes import block_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output
+from ..entries import output
 from ..target import Target
 from .region import Part, Region
 
@@ -136,7 +136,7 @@ def _matches(step: Step) -> list[_PrologueMatch]:
             continue
         if by_data[0].absent != {"data"}:
             continue
-        named = [inputs_by_name(n) for n in (by_weight, by_data[0])]
+        named = [n.named_inputs for n in (by_weight, by_data[0])]
         if named[0]["data"] != made or named[0]["d_out"] != named[1]["d_out"]:
             continue
         slope = readers.only(output(by_data[0], "d_data"))
@@ -166,7 +166,7 @@ _Made = tuple[Region, list[Part]]
 def _regions(graph: Graph, m: _PrologueMatch, target: Target) -> tuple[_Made, _Made] | None:
     """The regions of the layer and of its gradients with their results; None where they bring no gain."""
     data = m.activation.inputs[0]
-    named, (rows, columns) = inputs_by_name(m.by_data), graph.shapes[m.layer.inputs[1]]
+    named, (rows, columns) = m.by_data.named_inputs, graph.shapes[m.layer.inputs[1]]
     dtype, entries = graph.dtypes[data], (data, *m.layer.inputs, named["d_out"], named["weight"])
     if {graph.dtypes[e] for e in entries} != {dtype} or columns < LEAST_COLUMNS or not rows:
         return None

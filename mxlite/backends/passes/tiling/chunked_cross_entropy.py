@@ -31,9 +31,8 @@ from ....ops.scratch import accumulator
 from ...fused import tile_sizes
 from ...fused.dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs
 from ...fused.tile_sizes import score_tiles
-from ...rewrite import graph_pass, Stage, Step
-from ...rewrite_step import Readers
-from ..entries import inputs_by_name, output
+from ...rewrite import graph_pass, Readers, Stage, Step
+from ..entries import output
 from ..target import Target
 from .cross_entropy_updates import updated_losses
 
@@ -148,7 +147,7 @@ def _matches(step: Step, narrow: Set[str]) -> list[_LossMatch]:
             continue
         is_grown = bool(readers.all(output(by_dense, "d_weight")))
         pays = not is_grown or _pays(graph, dense)
-        head = inputs_by_name(by_loss)["d_out"]
+        head = by_loss.named_inputs["d_out"]
         sources = _sources(step, head)
         if sources is not None:
             found.append(_LossMatch(loss, dense, (by_loss, by_dense), head, sources, casts, pays))
@@ -235,7 +234,7 @@ def _early_updates(graph: Graph, found: list[_LossMatch]) -> set[Node]:
 
 def _joined(m: _LossMatch, made: Rewriter) -> tuple[Node, dict[Entry, str]]:
     """The node for both, and which of its outputs stands for what."""
-    named = inputs_by_name(m.dense) | {"label": m.loss.inputs[1]}
+    named = m.dense.named_inputs | {"label": m.loss.inputs[1]}
     if m.head is not None:
         named["d_out"] = m.head
     attrs = DenseLossAttrs(m.dense.attrs.no_bias, m.head is not None)

@@ -17,7 +17,6 @@ from ....ops.nn.normed_convolution import NormedConvolutionWeightGradient
 from ...fused.tile_sizes import filter_tiles
 from ...fused.tiled import TileArray, TiledUpdate
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name
 from ..target import Target
 from .dense_updates import DEEP_LEAST_BYTES
 from .fusible_updates import fuse_update, fusible_updates
@@ -67,7 +66,7 @@ def _is_maker(node: Node) -> bool:
 def _region(graph: Graph, made: Node, update: Node, threads: int) -> Region | None:
     """The region of an update and its gradient; None if there are no tiles of one size."""
     assert made.op is not None
-    named, weight = inputs_by_name(made), update.inputs[0]
+    named, weight = made.named_inputs, update.inputs[0]
     shape = graph.shapes[weight]
     loop = filter_tiles(shape, threads)
     if loop is None or made.attrs.num_group != 1:

@@ -12,7 +12,7 @@ becomes
 See `dense_cross_entropy_update.py`; it needs a step with momentum that looks at the gradient by no other way.
 In mixed precision the loss reads the float32 weight, which the step changes, and no copy of it.
 A weight may not change in the forward pass, so that the loss, and what follows from it there, are made in the
-backward pass. Who wants to see them before has them made by their `preview`s, see `executor/plan/preview.py`.
+backward pass. Who wants to see them before has them made by their `preview`s, see `executor/plan/lower.py`.
 So what follows has to be little, and must do nothing but follow.
 """
 

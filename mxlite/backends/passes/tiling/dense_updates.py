@@ -24,9 +24,9 @@ from ....ops.nn.dense import FullyConnected
 from ...fused.tile_sizes import DEEP, DEEP_UPDATE_BYTES, UPDATE_BYTES, update_tiles
 from ...fused.tiled import TileArray, TiledUpdate
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output
+from ..entries import output
 from ..target import Target
-from .fusible_updates import changed, fuse_update, fusible_updates
+from .fusible_updates import changed, fuse_update, fusible_updates, UPDATES
 from .region import COLUMNS, Region, ROWS, WHOLE
 
 LEAST_BYTES, DEEP_LEAST_BYTES = 2 * UPDATE_BYTES, 4 * DEEP_UPDATE_BYTES
@@ -50,7 +50,7 @@ class _UpdateMatch(NamedTuple):
 @graph_pass(
     Stage.STEP,
     after=("split_gradients", "inline_gradient_casts", "inline_batch_casts", "activation_prologue"),
-    anchors=(FullyConnected.grad_op,),
+    anchors=UPDATES,
 )
 def dense_updates(step: Step, target: Target) -> Step:
     """Updates of dense layers, each fused into its gradient. O(inputs)."""
@@ -89,7 +89,7 @@ def _matches(step: Step) -> list[_UpdateMatch]:
             continue
         if step.readers.wants(output(made, "d_data")):
             continue  # one node for both: this backend does not split gradients
-        named = inputs_by_name(made)
+        named = made.named_inputs
         is_deep = prod(graph.shapes[named["d_out"]]) // graph.shapes[gradient][0] >= DEEP
         if graph.nbytes(gradient) < (DEEP_LEAST_BYTES if is_deep else LEAST_BYTES):
             continue
@@ -106,7 +106,7 @@ def _fuse(made: Rewriter, m: _UpdateMatch) -> None:
 
 def _region(graph: Graph, m: _UpdateMatch) -> Region:
     """The region of an update and its gradient."""
-    named = inputs_by_name(m.gradient)
+    named = m.gradient.named_inputs
     rows, columns = graph.shapes[m.update.inputs[0]]
     count = prod(graph.shapes[named["d_out"]]) // rows
     dtype = graph.dtypes[named["d_out"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....graph import Entry, Graph, Node
+from ....ops import ALL
 from ...fused.tile_builder import add_update
 from ...rewrite import Step
 from .region import Part, Region, ROWS, WHOLE
@@ -52,6 +53,10 @@ def changed(update: Node) -> frozenset[Entry]:
 def is_elementwise(op: Any) -> bool:
     """True if `op` is an optimizer's step of a program that changes each element by itself."""
     return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
+
+
+UPDATES = tuple(filter(is_elementwise, ALL))
+"""The operators of such updates: anchors of passes that do nothing without an optimizer in the step."""
 
 
 def fuse_update(region: Region, update: Node, gradient: Part) -> None:

@@ -32,7 +32,7 @@ from ....ops.nn.dense import FullyConnected
 from ...fused.tile_sizes import batch_cast_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output
+from ..entries import output
 from ..target import Target
 from .region import Part, Region, ROWS, WHOLE
 
@@ -122,7 +122,7 @@ class _CastSearch:
     def _takes(self, node: Node, cast: Node) -> bool:
         """True if `node` can do without the copy that `cast` makes, and that is worth it."""
         graph = self.graph
-        named = inputs_by_name(node)
+        named = node.named_inputs
         if named.get("data") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
             return False
         if not all(prod(graph.shapes[e]) for e in node.inputs):
@@ -161,7 +161,7 @@ def _narrow(graph: Graph, cast: Node, count: int, width: int) -> tuple[Region, P
 
 def _forward(graph: Graph, node: Node, cast: Node) -> tuple[Region, Part]:
     """The region of a layer, and its result."""
-    named, made = inputs_by_name(node), graph.shapes[Entry(node)]
+    named, made = node.named_inputs, graph.shapes[Entry(node)]
     rows, width = graph.shapes[named["weight"]]
     count = prod(made[:-1])
     region, narrow = _narrow(graph, cast, count, width)
@@ -176,7 +176,7 @@ def _forward(graph: Graph, node: Node, cast: Node) -> tuple[Region, Part]:
 def _gradient(graph: Graph, node: Node, cast: Node) -> tuple[Region, Part]:
     """The region of the gradient in a layer's weight, and its result."""
     rows, width = graph.shapes[output(node, "d_weight")]
-    d_out = inputs_by_name(node)["d_out"]
+    d_out = node.named_inputs["d_out"]
     count = prod(graph.shapes[d_out]) // rows
     region, narrow = _narrow(graph, cast, count, width)
     reads = {"d_out": region.input(d_out, ROWS, (count, rows)), "data": narrow}

@@ -26,7 +26,7 @@ from ....ops.nn.dense import FullyConnected
 from ...fused.tile_sizes import weight_cast_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output
+from ..entries import output
 from ..target import Target
 from .region import COLUMNS, Part, Region, ROWS, WHOLE
 
@@ -85,7 +85,7 @@ def _regions(graph: Graph, cast: Node, readers: Sequence[Node], target: Target) 
     """
     found: _Regions = {}
     for node in readers:
-        named = inputs_by_name(node)
+        named = node.named_inputs
         if named.get("weight") != Entry(cast) or [e.node for e in node.inputs].count(cast) > 1:
             return {}
         if node.op is FullyConnected:

@@ -15,7 +15,7 @@ from ....ops.rnn.rnn import RNN
 from ....ops.rnn.rnn_gates import RnnKeepingGates
 from ...fused.rnn_update import GateGradientsAttrs, RnnGateGradients, RnnUpdate, RNNUpdateAttrs
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import inputs_by_name, output
+from ..entries import output
 from ..target import Target
 from . import dense_updates
 from .fusible_updates import fusible_updates
@@ -69,5 +69,5 @@ def _suits(graph: Graph, update: Node) -> bool:
     a = made.attrs
     if RNN.draws(a, True) or a.use_sequence_length or graph.nbytes(gradient) < LEAST_BYTES:
         return False
-    named = inputs_by_name(made)
+    named = made.named_inputs
     return all(graph.dtypes[e] == float32 for e in (named["parameters"], named["gates"], *update.inputs[:2]))

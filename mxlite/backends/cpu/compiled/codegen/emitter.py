@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 
 from .....core.machine_code import native
 from .arithmetic import Arithmetic
-from .instructions import Instructions, quoted
+from .instructions import Instructions, NBYTES, quoted
 from .ir import FLOAT, I32, listed, number, Operand as Int, Type, type_of, Value, zero
 
 Body = Callable[..., "Sequence[Value] | Value | None"]
@@ -53,7 +53,6 @@ def storable() -> frozenset[str]:
 _STORED = {
     "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8", "int32": "i32"
 }  # fmt: skip
-_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4}
 
 
 class Module:
@@ -193,15 +192,11 @@ class Function(Instructions, Arithmetic):
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def offset(self, pointer: Value, index: Int, nbytes: int | str = 1) -> Value:
-        """`pointer` moved by `index` elements of `nbytes`, or of those of a dtype of that name."""
-        return super().offset(pointer, index, _NBYTES[nbytes] if isinstance(nbytes, str) else nbytes)
-
     def load(self, pointer: Value, index: Int, dtype: str = "float32", mask: Value | None = None) -> Value:
         """The vector at element `index`; lanes outside `mask` are 0."""
         many = self.stored(dtype)
         return self.widened(
-            self.masked_load(many, self.offset(pointer, index, dtype), _NBYTES[dtype], mask), dtype
+            self.masked_load(many, self.offset(pointer, index, dtype), NBYTES[dtype], mask), dtype
         )
 
     def masked_load(self, many: Type, at: Value, align: int, mask: Value | None) -> Value:
@@ -212,8 +207,8 @@ class Function(Instructions, Arithmetic):
 
     def gather(self, pointer: Value, offsets: Value, dtype: str, mask: Value | None = None) -> Value:
         """The elements at a vector of offsets (i64), for each lane its own; lanes outside `mask` are 0."""
-        many, align = self.stored(dtype), number(I32, _NBYTES[dtype])
-        at = self.make("getelementptr", many.of("ptr"), (pointer, offsets), f"[{_NBYTES[dtype]} x i8]")
+        many, align = self.stored(dtype), number(I32, NBYTES[dtype])
+        at = self.make("getelementptr", many.of("ptr"), (pointer, offsets), f"[{NBYTES[dtype]} x i8]")
         where = mask if mask is not None else self.is_("eq", offsets, offsets)
         name = f"llvm.masked.gather.{many.short}.{at.type.short}"
         return self.widened(self.call(many, name, at, align, where, zero(many)), dtype)
@@ -233,7 +228,7 @@ class Function(Instructions, Arithmetic):
     def load_one(self, pointer: Value, index: Int, dtype: str = "float32") -> Value:
         """The element at `index` in all lanes."""
         at = self.offset(pointer, index, dtype)
-        return self.widened(self.every(self.load_at(self.stored(dtype).element, at, _NBYTES[dtype])), dtype)
+        return self.widened(self.every(self.load_at(self.stored(dtype).element, at, NBYTES[dtype])), dtype)
 
     def store(
         self,
@@ -253,14 +248,14 @@ class Function(Instructions, Arithmetic):
         narrow = self.narrowed(value, dtype)
         if past_cache:
             assert mask is None
-            self.store_at(narrow, at, self.width * _NBYTES[dtype], ", !nontemporal !{i32 1}")
+            self.store_at(narrow, at, self.width * NBYTES[dtype], ", !nontemporal !{i32 1}")
         else:
-            self.masked_store(narrow, at, _NBYTES[dtype], mask)
+            self.masked_store(narrow, at, NBYTES[dtype], mask)
 
     def store_one(self, value: Value, pointer: Value, index: Int, dtype: str = "float32") -> None:
         """Write the first lane of `value` at element `index`."""
         at = self.offset(pointer, index, dtype)
-        self.store_at(self.lane(self.narrowed(value, dtype), 0), at, _NBYTES[dtype])
+        self.store_at(self.lane(self.narrowed(value, dtype), 0), at, NBYTES[dtype])
 
     def widened(self, value: Value, dtype: str) -> Value:
         """float32 numbers from the stored form of an array of `dtype`."""

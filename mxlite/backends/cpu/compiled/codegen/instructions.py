@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TYPE_CHECKING
 
-from .integers import Integers
+from .arithmetic import Integers
 from .ir import (
     Block,
     I1,
@@ -36,7 +36,9 @@ from .ir import (
 if TYPE_CHECKING:
     from .emitter import Module
 
-_BYTES = {n: f"[{n} x i8]" for n in (1, 2, 4, 8)}
+NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4}
+_STRIDES: dict[int | str, str] = {n: f"[{n} x i8]" for n in (1, 2, 4, 8)}
+_STRIDES |= {dtype: _STRIDES[n] for dtype, n in NBYTES.items()}
 
 
 class Loop:
@@ -102,16 +104,16 @@ class Instructions(Integers):
 
     def make(self, op: str, type: Type, operands: Sequence[Value], detail: Any = None) -> Value:
         """The value of an instruction."""
-        if self._known is not None:
+        known = self._known
+        if known is not None:
             key = (op, type, tuple(operands), detail)
-            if (known := self._known.get(key)) is not None:
-                return known
+            if (before := known.get(key)) is not None:
+                return before
         self._count = count = self._count + 1
         made = Instruction(type, f"%v{count}", op, operands, detail)
         self._here.append(made)
-        if self._records:
-            assert self._known is not None
-            self._known[key] = made
+        if known is not None and self._records:
+            known[key] = made
         return made
 
     @contextlib.contextmanager
@@ -281,11 +283,10 @@ class Instructions(Integers):
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def offset(self, pointer: Value, index: Int, nbytes: int = 1) -> Value:
-        """`pointer` moved by `index` elements of `nbytes`."""
-        return self.make(
-            "getelementptr", PTR, (pointer, self.value(index)), _BYTES.get(nbytes) or f"[{nbytes} x i8]"
-        )
+    def offset(self, pointer: Value, index: Int, nbytes: int | str = 1) -> Value:
+        """`pointer` moved by `index` elements of `nbytes`, or of those of a dtype of that name."""
+        stride = _STRIDES.get(nbytes) or f"[{nbytes} x i8]"
+        return self.make("getelementptr", PTR, (pointer, self.value(index)), stride)
 
     def at(self, pointer: Value, nbytes: Int) -> Value:
         """The address so many bytes on."""

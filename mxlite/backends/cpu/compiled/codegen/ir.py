@@ -20,7 +20,7 @@ from typing import Any
 class Type:
     """A type of LLVM: a scalar, or a vector of `lanes` of them. Equal types are one object: see `type_of`."""
 
-    __slots__ = ("element", "lanes", "scalar", "short", "text")
+    __slots__ = ("element", "lanes", "numbers", "scalar", "short", "text")
 
     def __init__(self, scalar: str, lanes: int) -> None:
         self.scalar, self.lanes = scalar, lanes
@@ -29,6 +29,7 @@ class Type:
         self.short = f"v{lanes}{short}" if lanes else short
         """As names of intrinsics have it."""
         self.element: Type = type_of(scalar) if lanes else self
+        self.numbers: dict[float | str, Value] = {}  # see `number`
 
     def __str__(self) -> str:
         return self.text
@@ -82,8 +83,8 @@ def _constant(type: Type, name: str) -> Value:
 def number(type: Type, value: float) -> Value:
     """A number, in all lanes of a vector."""
     # Equal numbers are spelled alike, but for the two zeros.
-    key = (type, value) if value else (type, str(value))
-    if (found := _NUMBERS.get(key)) is None:
+    key = value or str(value)
+    if (found := type.numbers.get(key)) is None:
         if type.scalar == "i1":
             text = "true" if value else "false"
         elif type.scalar.startswith("i"):
@@ -91,11 +92,8 @@ def number(type: Type, value: float) -> Value:
         else:
             text = _spelled(value, type)
         found = _constant(type, f"splat ({type.scalar} {text})" if type.lanes else text)
-        _NUMBERS[key] = found
+        type.numbers[key] = found
     return found
-
-
-_NUMBERS: dict[tuple[Type, float | str], Value] = {}
 
 
 @functools.cache

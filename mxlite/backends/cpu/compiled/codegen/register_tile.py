@@ -13,7 +13,7 @@ from typing import NamedTuple, TYPE_CHECKING
 from .ir import Operand as Int, Value
 
 if TYPE_CHECKING:
-    from ...winograd.routine import Routine
+    from .routine import Routine
 
 
 class Factors(NamedTuple):

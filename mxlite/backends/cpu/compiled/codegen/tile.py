@@ -12,10 +12,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...winograd.routine import Int, Program
 from .emitter import width
 from .ir import listed, type_of, Value
 from .register_tile import Factors, multiplied
+from .routine import Int, Program
 
 MOST_ROWS = 14
 _UNROLL = 4

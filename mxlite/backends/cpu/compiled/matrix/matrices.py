@@ -29,12 +29,12 @@ from typing import NamedTuple
 
 from .....core.machine_code import native
 from .....ops.norm.norm_act_line import is_lined
-from ...winograd.routine import Int, Program, Routine
 from ..calls.team import load
 from ..codegen import tile
 from ..codegen.emitter import width
 from ..codegen.ir import Value
 from ..codegen.register_tile import Factors, multiplied
+from ..codegen.routine import Int, Program, Routine
 from .transposition import transposed
 
 DEPTH, ROWS, COLUMNS = 512, 196, 512

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...winograd.routine import Int, Program, Routine
 from ..codegen.emitter import width
 from ..codegen.ir import I64, Value
+from ..codegen.routine import Int, Program, Routine
 
 
 class RecurrentForm(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 from .....core.machine_code import native
-from ...winograd.routine import Int, Program, Routine
 from ..calls.team import load
 from ..codegen import tile
 from ..codegen.emitter import width
 from ..codegen.ir import Value, zero
+from ..codegen.routine import Int, Program, Routine
 from ..matrix.transposition import transposed
 from .recurrent import PACKED, panel, RecurrentForm, WEIGHT
 

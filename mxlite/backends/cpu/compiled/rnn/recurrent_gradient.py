@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...winograd.routine import Int, Program, Routine
 from ..codegen import tile
 from ..codegen.functions import tanh
 from ..codegen.ir import NULL, Value
+from ..codegen.routine import Int, Program, Routine
 from . import recurrent as r
 from .recurrent import Recurrent, RecurrentForm
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...winograd.routine import Int, Program
 from ..codegen import tile
 from ..codegen.functions import sigmoid, tanh
 from ..codegen.ir import I1, NULL, Value
+from ..codegen.routine import Int, Program
 from . import recurrent as r
 from .recurrent import Recurrent, RecurrentForm
 

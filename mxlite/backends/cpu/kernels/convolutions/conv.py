@@ -113,6 +113,7 @@ def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
     return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), weight
 
 
+SERVES = ("ops.nn.conv_channels_last",)
 ROWS = {
     **kernel_rows(BOTH, {ConvolutionChannelsLast: forward, ConvolutionEpilogue: forward}),
     **kernel_rows(BOTH, {ConvolutionChannelsLast.grad_op: backward}, tiles=True),

@@ -84,4 +84,5 @@ def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | 
     return geometry(r.attrs, first(data), r.dtypes[0]), weights.pop()
 
 
+SERVES = ("ops.nn.normed_convolution",)
 ROWS = kernel_rows(BOTH, {NormedConvolution: forward, NormedConvolutionWeightGradient: by_weight})

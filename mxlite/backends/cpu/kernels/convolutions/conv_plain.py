@@ -249,6 +249,7 @@ def upsampling(r: base.Request) -> base.ChosenKernel | None:
     return base.connected(gradient if backward else connect, kernel.workspace, kernel.name)
 
 
+SERVES = ("ops.nn.conv", "ops.nn.conv_gradients", "ops.nn.deconv", "ops.vision.upsampling")
 ROWS = kernel_rows(
     BOTH,
     {

@@ -122,4 +122,5 @@ class _Region:
         return base.connected(connect, program.nbytes, program.name, like=r.op.forward)
 
 
+SERVES = ("ops.nn.pooled_convolution",)
 ROWS = kernel_rows(BOTH, {PooledConvolution: forward, PooledConvolution.grad_op: backward})

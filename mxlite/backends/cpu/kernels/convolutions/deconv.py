@@ -116,4 +116,5 @@ def _is_stored(r: base.Request) -> bool:
     return 0 not in r.inputs[0] and 0 not in r.outputs[0] and 0 not in r.inputs[1]
 
 
+SERVES = ("ops.nn.deconv_channels_last",)
 ROWS = kernel_rows(BOTH, {DeconvolutionChannelsLast: forward, DeconvolutionChannelsLast.grad_op: backward})

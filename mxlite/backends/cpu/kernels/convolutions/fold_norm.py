@@ -60,4 +60,5 @@ def _fold(r: Request) -> ChosenKernel | None:
     return connected(connect, nbytes, f"onednn {primitive.implementation}")
 
 
+SERVES = ("ops.norm.fold_norm",)
 ROWS = kernel_rows(LIBRARY, {FoldNorm: _fold})

@@ -28,4 +28,5 @@ def _convolve(r: Request) -> ChosenKernel | None:
     return connected(connect, r.attrs.way.nbytes, r.attrs.way.name)
 
 
+SERVES = ("backends.cpu.packed",)
 ROWS = kernel_rows(LIBRARY, {PackWeight: _pack, PackedConvolution: _convolve})

@@ -53,4 +53,5 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 _OPS: tuple[type[Op] | None, ...] = (AdaptiveAvgPooling2D, AdaptiveAvgPooling2D.grad_op)
+SERVES = ("ops.vision.resize",)
 ROWS = kernel_rows(GENERATED, {op: _row for op in _OPS if op is not None})

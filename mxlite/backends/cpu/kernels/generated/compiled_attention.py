@@ -140,4 +140,5 @@ def _backward(r: Request) -> ChosenKernel | None:
     return _kernel(r, True)
 
 
+SERVES = ("ops.nn.attention",)
 ROWS = kernel_rows(GENERATED, {attention: _forward, attention.grad_op: _backward})

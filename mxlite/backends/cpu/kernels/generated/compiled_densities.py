@@ -73,4 +73,5 @@ def _chosen_by() -> dict[type[Op], Row]:
     return table
 
 
+SERVES = ("ops.random.random_pdf",)
 ROWS = kernel_rows(GENERATED, _chosen_by())

@@ -34,4 +34,5 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 _OPS: tuple[type[Op], ...] = (Dropout, DropoutChannelsLast)
+SERVES = ("ops.nn.dropout",)
 ROWS = kernel_rows(GENERATED, {op: _row for o in _OPS for op in (o, o.grad_op) if op is not None})

@@ -103,4 +103,5 @@ def _code() -> native.Code:
     return load(module)
 
 
+SERVES = ("ops.index.embedding", "ops.index.take")
 ROWS = kernel_rows(GENERATED, {op.grad_op: _gradient for op in (Embedding, ContribSparseEmbedding, take)})

@@ -110,4 +110,5 @@ def gradient(r: base.Request) -> base.ChosenKernel | None:
     return base.connected(connect, scratch_bytes(pieces), f"{norm.name}, {way.name}", mutates=True)
 
 
+SERVES = ("ops.nn.image_gradient",)
 ROWS = kernel_rows(BOTH, {ImageSums: sums, ImageGradient: gradient})

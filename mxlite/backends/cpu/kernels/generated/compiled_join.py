@@ -165,6 +165,7 @@ _OF: dict[Any, Row] = {
     slice_axis: _slice,
 }
 
+SERVES = ("ops.shape.cut", "ops.shape.join", "ops.shape.split")
 ROWS = kernel_rows(
     GENERATED,
     {

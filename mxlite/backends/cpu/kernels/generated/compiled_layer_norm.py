@@ -80,4 +80,5 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(like, scratch_bytes(pieces), "compiled layer norm, backward", bits=())
 
 
+SERVES = ("ops.norm.layer_norm",)
 ROWS = kernel_rows(GENERATED, {LayerNorm.grad_op: _backward})

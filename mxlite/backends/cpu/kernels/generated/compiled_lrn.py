@@ -44,6 +44,7 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(backward if form.backward else forward, 4 * floats * threads, "compiled LRN")
 
 
+SERVES = ("ops.norm.lrn", "ops.norm.lrn_channels_last")
 ROWS = kernel_rows(
     GENERATED, dict.fromkeys((LRN, LrnChannelsLast, LRN.grad_op, LrnChannelsLast.grad_op), _row)
 )

@@ -84,4 +84,5 @@ def of_moves(row: Row) -> Mapping[type[Op], Row]:
     return found
 
 
+SERVES = ("ops.layout", "ops.shape.shape")
 ROWS = kernel_rows(GENERATED, of_moves(_row))

@@ -307,6 +307,13 @@ def again(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
 
 
+SERVES = (
+    "ops.nn.normed_convolution",
+    "ops.norm.norm",
+    "ops.norm.norm_act",
+    "ops.norm.norm_act_line",
+    "ops.norm.norm_remat",
+)
 ROWS = kernel_rows(
     GENERATED,
     {

@@ -60,6 +60,7 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(way, 0, f"compiled {what}" + (", backward" if backward else ""))
 
 
+SERVES = ("ops.nn.pool_channels_last",)
 ROWS = kernel_rows(
     GENERATED,
     {

@@ -72,4 +72,5 @@ def _row(r: Request) -> ChosenKernel | None:
 
 
 _OPS: tuple[type[Op] | None, ...] = (PSROIPooling, PSROIPooling.grad_op)
+SERVES = ("ops.vision.position_sensitive",)
 ROWS = kernel_rows(GENERATED, {op: _row for op in _OPS if op is not None})

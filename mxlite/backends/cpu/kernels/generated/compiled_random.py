@@ -77,6 +77,7 @@ _LAWS = [
     for op in vars(module).values()
     if isinstance(op, type) and hasattr(op, "law")
 ]
+SERVES = ("ops.random", "ops.nn.attention")
 ROWS = kernel_rows(
     GENERATED,
     {

@@ -52,4 +52,5 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled maxima of regions")
 
 
+SERVES = ("ops.vision.roi",)
 ROWS = kernel_rows(GENERATED, {ROIPooling: _row})

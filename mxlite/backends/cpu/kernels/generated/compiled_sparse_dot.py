@@ -73,6 +73,7 @@ def _columns_sums_row(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled sums by columns")
 
 
+SERVES = ("ops.linalg.sparse_dot",)
 ROWS = kernel_rows(
     GENERATED, {SumsOfRows: _sums_row, ByColumns: _columns_row, SumsByColumns: _columns_sums_row}
 )

@@ -37,6 +37,7 @@ def _row(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "compiled formula", like=r.op.forward)
 
 
+SERVES = ("ops.elementwise.error_function", "ops.elementwise.gamma_function")
 ROWS = kernel_rows(
     GENERATED, {op: _row for forward in FORMULAS for op in (forward, forward.grad_op) if op is not None}
 )

@@ -67,4 +67,5 @@ def _steps() -> list[type[Op]]:
     return [op for op in fused if op.step_of.rates == ("lr", "wd")]  # type: ignore[attr-defined]
 
 
+SERVES = ("ops.optim",)
 ROWS = kernel_rows(GENERATED, dict.fromkeys(_steps(), _update), tiles=True)

@@ -62,6 +62,15 @@ def _row(r: Request) -> ChosenKernel | None:
 
 _OPERATORS = [op for op in ALL if getattr(op, "compute", None) is not None]
 
+SERVES = (
+    "ops.elementwise",
+    "ops.index",
+    "ops.loss",
+    "ops.norm",
+    "ops.reduce",
+    "ops.optim.lars",
+    "ops.shape.like",
+)
 ROWS = kernel_rows(
     GENERATED,
     dict.fromkeys([*_OPERATORS, *(op.grad_op for op in _OPERATORS if op.grad_op is not None), *RULES], _row),

@@ -10,8 +10,7 @@ from typing import Any
 from .....core.dtype import float32
 from .....graph.opdef import DType
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.collapse import collapsed
-from ....elementwise.program import can_store, kinds_of, Program, program
+from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
 from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiled import elementwise, storable, usable
@@ -144,6 +143,15 @@ def _nothing() -> None:
     """Do nothing: the run without requested outputs."""
 
 
+SERVES = (
+    "ops.elementwise",
+    "backends.fused.elementwise",
+    "graph.gradient",
+    "ops.index.index",
+    "ops.loss.loss",
+    "ops.optim.lars",
+    "ops.shape.like",
+)
 ROWS = kernel_rows(
     GENERATED,
     {

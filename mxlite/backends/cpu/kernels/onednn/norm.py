@@ -207,4 +207,5 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, max(scratch_bytes(pieces), reference), name, mutates=True)
 
 
+SERVES = ("ops.norm.norm",)
 ROWS = kernel_rows(LIBRARY, {BatchNorm: _forward, BatchNorm.grad_op: _backward})

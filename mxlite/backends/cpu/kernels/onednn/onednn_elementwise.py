@@ -162,6 +162,12 @@ def _binary(r: Request) -> ChosenKernel | None:
     return connected(many if r.op is add_n else connect, primitive.scratch, name)
 
 
+SERVES = (
+    "ops.elementwise.activation",
+    "ops.elementwise.broadcast",
+    "ops.elementwise.elemwise",
+    "ops.elementwise.leaky",
+)
 ROWS = kernel_rows(
     LIBRARY,
     {

@@ -167,4 +167,5 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, nbytes, f"onednn {primitive.implementation}")
 
 
+SERVES = ("ops.norm.layer_norm",)
 ROWS = kernel_rows(LIBRARY, {LayerNorm: _forward, LayerNorm.grad_op: _backward})

@@ -62,4 +62,5 @@ def _row(r: Request) -> ChosenKernel | None:
     return mover(r, connect, primitive.scratch, f"onednn {primitive.implementation}")
 
 
+SERVES = ("ops.layout", "ops.shape.shape")
 ROWS = kernel_rows(LIBRARY, of_moves(_row))

@@ -179,6 +179,7 @@ def _checked(fast: Run, data: Any, out: Any, right: Run) -> Run:
     return run
 
 
+SERVES = ("ops.nn.pool", "ops.nn.pool_channels_last")
 ROWS = kernel_rows(
     LIBRARY,
     dict.fromkeys((Pooling, PoolingChannelsLast, Pooling.grad_op, PoolingChannelsLast.grad_op), _row),

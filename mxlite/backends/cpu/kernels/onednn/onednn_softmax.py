@@ -98,6 +98,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, primitive.scratch, f"onednn {primitive.implementation}")
 
 
+SERVES = ("ops.loss.softmax",)
 ROWS = kernel_rows(
     LIBRARY,
     {

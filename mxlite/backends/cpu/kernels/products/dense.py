@@ -125,6 +125,7 @@ def added(r: Request) -> ChosenKernel | None:
     return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
 
 
+SERVES = ("backends.fused.accumulated_gradient", "ops.nn.dense")
 ROWS = {
     **kernel_rows(BOTH, {FullyConnected: _forward, FullyConnected.grad_op: _backward}, tiles=True),
     **kernel_rows(BOTH, {AccumulatedGradient: added}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -12,9 +12,11 @@ import numpy as np
 
 from .....core.dtype import float32
 from .....core.machine_code import native
+from .....graph.ir import Shape
 from .....graph.opdef import DType
+from .....ops.elementwise.cast import Cast
 from .....ops.scratch import carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import Backend, ChosenKernel, connected, Request
 from ....fused.dense_cross_entropy import DenseCrossEntropy
 from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
 from ....fused.tile_sizes import score_tiles, weight_cast_tiles
@@ -25,7 +27,7 @@ from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
 from ...onednn.product import Layout, Product
 from ...products import multiplies, product_of, Term
-from .casts import Casts
+from ..generated.elementwise import ROWS as ELEMENTWISE
 
 _byte = np.dtype("uint8")
 _LABELS = ("float32", "int32", "uint8")
@@ -34,6 +36,28 @@ _LABELS = ("float32", "int32", "uint8")
 def _add_up(losses: Any, out: Any) -> None:
     """out (1,) = the sum of losses, accumulated in float64."""
     out[0] = np.add.reduce(losses, dtype=np.float64)
+
+
+class _Casts:
+    """Casts of float32 to `dtype`, with a kernel for each shape; those for `shapes` are created at once."""
+
+    def __init__(self, dtype: DType, shapes: Iterable[Shape]) -> None:
+        self.attrs = Cast.Attrs(dtype=dtype.name)
+        self.kernels: dict[Shape, ChosenKernel] = {}
+        for shape in shapes:
+            self.kernel(shape)
+
+    def kernel(self, shape: Shape) -> ChosenKernel:
+        if shape not in self.kernels:
+            asked = Request(Cast, self.attrs, (shape,), (shape,), float32, (float32,))
+            found = (row(asked) for row in ELEMENTWISE.get(Cast, ()))
+            whole = Backend.reference(Cast, self.attrs, (shape,), (shape,), float32)
+            self.kernels[shape] = next((k for k in found if k is not None), whole)
+        return self.kernels[shape]
+
+    def call(self, source: Any, target: Any) -> Run:
+        kernel = self.kernel(source.shape)
+        return kernel.link(kernel.run, np, self.attrs, source, out=target)
 
 
 class _Growth(NamedTuple):
@@ -76,7 +100,7 @@ class _Chunks(NamedTuple):
     classes: int
     width: int
     blocks: Sequence[slice]
-    casts: Casts | None
+    casts: _Casts | None
 
     @property
     def name(self) -> str:
@@ -157,7 +181,7 @@ def _chunks(r: Request, gradients: bool, growth: _Growth) -> _Chunks | None:
     casts = None
     if narrows:
         each = {(s.stop - s.start, width) for s in blocks}
-        casts = Casts(r.dtype, each | {(whole.rows, width), (rest.rows, width)})
+        casts = _Casts(r.dtype, each | {(whole.rows, width), (rest.rows, width)})
     form = cross_entropy.CrossEntropyForm(
         r.dtype.name, kinds["label"].name, True, float32.name if gradients else ""
     )
@@ -293,4 +317,5 @@ def _known(dtype: DType, term: Term, work: int, kinds: tuple[DType, DType, DType
     return found
 
 
+SERVES = ("backends.fused.dense_cross_entropy", "backends.fused.dense_cross_entropy_update")
 ROWS = kernel_rows(BOTH, {DenseCrossEntropy: _loss, DenseCrossEntropyUpdate: _update})

@@ -121,6 +121,7 @@ def _gemm_gradient(r: Request) -> ChosenKernel | None:
     return products(r, _back(*sides, ("d_out", "A", "B", "d_A", "d_B"), r.attrs.alpha), scaled)
 
 
+SERVES = ("ops.linalg.linalg", "ops.linalg.matrices")
 ROWS = kernel_rows(
     BOTH,
     {

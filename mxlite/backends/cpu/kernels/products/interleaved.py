@@ -127,4 +127,5 @@ def _chosen_by() -> dict[Any, Row]:
     }
 
 
+SERVES = ("ops.nn.interleaved",)
 ROWS = kernel_rows(BOTH, _chosen_by())

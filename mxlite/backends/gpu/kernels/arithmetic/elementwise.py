@@ -17,9 +17,8 @@ from typing import Any
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.collapse import collapsed
 from ....elementwise.expression import Expression
-from ....elementwise.program import can_store, kinds_of, Program, program
+from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
 from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiler.source import kernel, KernelSource, NAMES, shared

@@ -22,8 +22,7 @@ from .....ops.blocks import weak
 from .....ops.index.index import element_mask
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.collapse import collapsed
-from ....elementwise.program import broadcasts, kinds_of
+from ....elementwise.program import broadcasts, collapsed, kinds_of
 from ....elementwise.rules import view_of
 from ...compiler.kinds import floating, kind, known
 from ...compiler.source import kernel, KernelSource, shared

@@ -20,7 +20,7 @@ from .....ops.reduce.positions import argmax, argmax_channel, argmin
 from .....ops.reduce.reduce import kept_shape
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.collapse import collapsed
+from ....elementwise.program import collapsed
 from ...compiler.kinds import computed_in, known
 from ...compiler.source import KernelSource, NAMES, shared
 from ...handwritten.fold import Fold, LARGEST, SAME, SMALLEST, sum_type

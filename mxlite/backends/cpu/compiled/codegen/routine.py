@@ -9,9 +9,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ....core.machine_code import native
-from ..compiled import Function, load, Module
-from ..compiled.codegen.ir import I32, I64, number, Operand as Int, Type, type_of, Value, zero
+from .....core.machine_code import native
+from ..calls.team import load
+from .emitter import Function, Module
+from .ir import I32, I64, number, Operand as Int, Type, type_of, Value, zero
 
 
 class Program(Module):
