@@ -19,6 +19,7 @@ from ....graph.opdef import DType
 from ...elementwise.collapse import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
 from ..compiler.source import KernelSource, NAMES, shared
+from ..compiler.structure import declared
 from ..runtime.device import Arguments, Device, InOrder, nothing, Run
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
@@ -58,21 +59,13 @@ LEAST_STRETCH = 1024  # packs of a segment
 class Operand(ctypes.Structure):
     """An array: its address, and its strides along kept and reduced axes in elements."""
 
-    _fields_ = (("at", ctypes.c_void_p), ("kept", ctypes.c_int64 * 3), ("folded", ctypes.c_int64 * 3))
+    _fields_ = declared("fold", "Operand")
 
 
 class Parameters(ctypes.Structure):
     """The structure `Fold` of fold.cuh."""
 
-    _fields_ = (
-        *((n, Operand) for n in "xyz"),
-        ("shift", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        ("number", ctypes.c_double),
-        *((n, ctypes.c_uint32) for n in "outputs length stretch group".split()),
-        *((n, Divisor) for n in "kept1 kept2 folded1 folded2".split()),
-        *((n, ctypes.c_int) for n in "kind map combine finish vector simple".split()),
-    )
+    _fields_ = declared("fold", "Fold", Divisor=Divisor, Operand=Operand)
 
 
 @functools.lru_cache(maxsize=64)

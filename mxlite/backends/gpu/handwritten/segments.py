@@ -17,6 +17,7 @@ from ....graph.opdef import DType
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiler.kinds import computed_in, floating, kind
 from ..compiler.source import KernelSource, NAMES, shared
+from ..compiler.structure import declared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 from .fill import zeros
 from .fold import sum_type, width_of
@@ -34,24 +35,13 @@ _BYTE = as_dtype("uint8")  # unit of scratch for unsigned 32-bit numbers
 class Sort(ctypes.Structure):
     """The structure of this name in sort.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "indices keys places keys_out places_out counts".split()),
-        ("length", ctypes.c_int64),
-        *((n, ctypes.c_uint32) for n in "n tiles".split()),
-        *((n, ctypes.c_int) for n in "shift kind wrap".split()),
-    )
+    _fields_ = declared("sort", "Sort")
 
 
 class Segments(ctypes.Structure):
     """The structure of this name in segments.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "keys places source target first last".split()),
-        ("length", ctypes.c_int64),
-        *((n, ctypes.c_uint32) for n in "n width chunk".split()),
-        ("inner", Divisor),
-        *((n, ctypes.c_int) for n in "add vector".split()),
-    )
+    _fields_ = declared("segments", "Segments", Divisor=Divisor)
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....ops.nn.attention_kernels import AttentionPlan
 from ..compiler.source import kernel, KernelSource, NAMES, shared
+from ..compiler.structure import declared
 from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
 
 TILE = {"float": 64, "double": 32}
@@ -32,14 +33,7 @@ DELTA_THREADS = 256
 class Sizes(ctypes.Structure):
     """The struct of this name in attention.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_int) for n in "batch groups shared queries keys width values".split()),
-        *((n, ctypes.c_int) for n in "causal mask_kind packs heads rows columns".split()),
-        ("stream", ctypes.c_uint32),
-        *((n, ctypes.c_int64) for n in "mask_b mask_h mask_q mask_k".split()),
-        ("scale", ctypes.c_double),
-        ("p", ctypes.c_double),
-    )
+    _fields_ = declared("attention", "Sizes")
 
 
 @functools.lru_cache(maxsize=64)

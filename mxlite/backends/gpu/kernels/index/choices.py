@@ -22,6 +22,7 @@ from .....ops.index.take import batch_take
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.layout import Divisor, MOST
 from ...runtime.device import Arguments, Device, InOrder, nothing, Run
 from ..reduce.reductions import loop
@@ -35,13 +36,7 @@ CLIP, WRAP, NONE = range(3)
 class Choose(ctypes.Structure):
     """The structure of this name in choose.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data chosen indices out".split()),
-        *((n, ctypes.c_uint64) for n in "on off".split()),
-        ("n", ctypes.c_int64),
-        *((n, Divisor) for n in "inner length".split()),
-        *((n, ctypes.c_int) for n in "kind mode".split()),
-    )
+    _fields_ = declared("choose", "Choose", Divisor=Divisor)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from .....ops.index.take import index_add, take
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.layout import Divisor, MOST, stretches
 from ...handwritten.segments import SegmentSums
 from ...runtime.checks import Checked, extremes
@@ -36,13 +37,7 @@ PART_BYTES = 16
 class Lookup(ctypes.Structure):
     """The structure of this name in lookup.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "table indices out".split()),
-        ("units", ctypes.c_int64),
-        *((n, Divisor) for n in "inner count".split()),
-        *((n, ctypes.c_int64) for n in "length outer".split()),
-        *((n, ctypes.c_int) for n in "kind wrap".split()),
-    )
+    _fields_ = declared("lookup", "Lookup", Divisor=Divisor)
 
 
 @functools.cache

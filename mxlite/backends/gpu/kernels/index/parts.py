@@ -16,6 +16,7 @@ from .....ops.shape.diagonal import tril, triu
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
 from ...compiler.source import kernel, KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each, THREADS
 from ...handwritten.layout import MOST
 from ...handwritten.move import copied, UNITS
@@ -27,11 +28,7 @@ SEQUENCES = ("masked", "last_of", "to_last", "turned")
 class _Sequences(ctypes.Structure):
     """The structure Sequences of parts.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data lengths out".split()),
-        ("value", ctypes.c_uint64),
-        *((n, ctypes.c_int) for n in "steps samples rest kind samples_first".split()),
-    )
+    _fields_ = declared("parts", "Sequences")
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from .....ops.index.take import ContribIndexCopy
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind, known
 from ...compiler.source import kernel, KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
@@ -39,7 +40,7 @@ _INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
 class _Axes(ctypes.Structure):
     """The structure Axes of places.cuh."""
 
-    _fields_ = tuple((n, ctypes.c_int64 * MOST_AXES) for n in ("length", "stride"))
+    _fields_ = declared("places", "Axes")
 
     def __init__(self, lengths: Sequence[int], strides: Sequence[int] = ()) -> None:
         super().__init__()

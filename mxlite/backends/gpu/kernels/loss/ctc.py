@@ -19,6 +19,7 @@ from .....ops.loss.warp_ctc import SOFTMAX_ATTRS, WarpCTC
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind, known
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.layout import MOST
 from ...runtime.device import Arguments, Device, InOrder, Run
 from ..nn.softmax import rows as softmax_rows
@@ -30,11 +31,7 @@ ARRAYS = "data label data_lengths label_lengths"
 class _Paths(ctypes.Structure):
     """The structure Paths of ctc.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in f"{ARRAYS} d_out out stats alpha log_p beta at next".split()),
-        *((n, ctypes.c_int) for n in "steps samples classes labels states blank padding kind".split()),
-        *((n, ctypes.c_int) for n in "label_kind data_lengths_kind label_lengths_kind keeps_alpha".split()),
-    )
+    _fields_ = declared("ctc", "Paths")
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from ....base import ChosenKernel, connected, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ...compiler.kinds import computed_in, floating, kind, known
 from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.structure import declared
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -48,13 +49,7 @@ _BYTE = as_dtype("uint8")
 class ClassGradient(ctypes.Structure):
     """The structure of this name in class_gradient.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "out head d_data label counts".split()),
-        ("packs", ctypes.c_int64),
-        *((n, ctypes.c_double) for n in "scale spread own margin ignored".split()),
-        *((n, Divisor) for n in "last length".split()),
-        *((n, ctypes.c_int) for n in "rule label_kind use_ignore across parts vector".split()),
-    )
+    _fields_ = declared("class_gradient", "ClassGradient", Divisor=Divisor)
 
 
 @functools.lru_cache(maxsize=16)

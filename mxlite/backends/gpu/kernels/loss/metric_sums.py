@@ -22,6 +22,7 @@ from .....ops.reduce.metric_sums import (
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import FLOATS, kind, known
 from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.structure import declared
 from ...runtime.device import Arguments, Device, InOrder, Run
 
 THREADS = 256
@@ -41,12 +42,7 @@ _MEANS = ("absolute", "square", "root")
 class Metric(ctypes.Structure):
     """The structure of this name in metric_sums.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "label pred sums taken parts".split()),
-        *((n, ctypes.c_int64) for n in "rows classes inner".split()),
-        *((n, ctypes.c_double) for n in "floor eps ignore divisor".split()),
-        *((n, ctypes.c_int) for n in "kind ignores clips top of blocks".split()),
-    )
+    _fields_ = declared("metric_sums", "Metric")
 
 
 @functools.lru_cache(maxsize=8)

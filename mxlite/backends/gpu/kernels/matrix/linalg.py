@@ -18,6 +18,7 @@ from .....graph.opdef import Op
 from .....ops.linalg import factorizations, matrices
 from ....base import ChosenKernel, connected, Request
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each
 from ...handwritten.layout import MOST
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -31,11 +32,7 @@ Build = Callable[["Steps", Any, dict[str, Any]], list[Run]]
 class _Matrices(ctypes.Structure):
     """The structure of this name in linalg.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "x y out".split()),
-        ("alpha", ctypes.c_double),
-        *((n, ctypes.c_int) for n in "rows columns inner turn_x turn_y part_x part_y part_out add".split()),
-    )
+    _fields_ = declared("linalg", "Matrices")
 
 
 @functools.lru_cache(maxsize=2)

@@ -21,6 +21,7 @@ from .....ops.norm.views import along
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import computed_in, floating, kind, known
 from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.structure import declared
 from ...handwritten.layout import columns, Divisor, MOST, rows as rows_of
 from ...runtime.device import Arguments, Device, nothing, Run
 
@@ -35,21 +36,13 @@ _P, _I, _U, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_in
 class Forward(ctypes.Structure):
     """The parameters of the kernels of softmax.cuh."""
 
-    _fields_ = (
-        *((n, _P) for n in "data out limit label weight head counts losses wrong".split()),
-        *(("lines", _L), ("ignored", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
-        *((n, _I) for n in "mode vector limit_kind label_kind checked each parts".split()),
-    )
+    _fields_ = declared("softmax", "Softmax", Divisor=Divisor)
 
 
 class Gradient(ctypes.Structure):
     """The parameters of the kernels of softmax_gradient.cuh."""
 
-    _fields_ = (
-        *((n, _P) for n in "d_out out d_data limit".split()),
-        *(("lines", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
-        *((n, _I) for n in "logarithm vector limit_kind".split()),
-    )
+    _fields_ = declared("softmax_gradient", "SoftmaxGradient", Divisor=Divisor)
 
 
 @functools.lru_cache(maxsize=64)

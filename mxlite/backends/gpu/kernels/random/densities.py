@@ -12,6 +12,7 @@ from .....ops.random import random_pdf
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST
@@ -23,11 +24,7 @@ LAWS = "uniform normal gamma exponential poisson negative_binomial generalized_n
 class _Density(ctypes.Structure):
     """The structure Density of densities.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "sample first second d_out out d_first d_second".split()),
-        *((n, ctypes.c_int) for n in "each law is_log".split()),
-        ("kinds", ctypes.c_int * 3),
-    )
+    _fields_ = declared("densities", "Density")
 
 
 @functools.cache

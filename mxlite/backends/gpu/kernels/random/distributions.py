@@ -18,6 +18,7 @@ from .....ops.random import sampling
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each
 from ...runtime.device import Device, nothing, Run
 
@@ -37,13 +38,7 @@ _NUMBERS = {
 class _Draw(ctypes.Structure):
     """The structure Draw of distributions.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "state first second out".split()),
-        ("numbers", ctypes.c_double * 2),
-        *((n, ctypes.c_uint32) for n in "stream each".split()),
-        ("kinds", ctypes.c_int * 2),
-        *((n, ctypes.c_int) for n in "kind law".split()),
-    )
+    _fields_ = declared("distributions", "Draw")
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from ....base import ChosenKernel, connected, Request
 from ....elementwise.collapse import collapsed
 from ...compiler.kinds import computed_in, known
 from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.structure import declared
 from ...handwritten.fold import Fold, LARGEST, SAME, SMALLEST, sum_type
 from ...handwritten.layout import Divisor, MOST, power_of_two
 from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
@@ -39,18 +40,13 @@ _BYTE, _PLACE = as_dtype("uint8"), as_dtype("int64")
 class Axes(ctypes.Structure):
     """Lengths of axes, and the strides of an array that is broadcast along some."""
 
-    _fields_ = (("lengths", Divisor * AXES), ("strides", ctypes.c_int64 * AXES))
+    _fields_ = declared("extremes", "Axes", Divisor=Divisor)
 
 
 class Positions(ctypes.Structure):
     """The structure of this name in extremes.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data out values places".split()),
-        *((n, ctypes.c_uint32) for n in "lines length stretch".split()),
-        ("inner", Divisor),
-        *((n, ctypes.c_int) for n in "smallest across".split()),
-    )
+    _fields_ = declared("extremes", "Positions", Divisor=Divisor)
 
 
 @functools.lru_cache(maxsize=64)

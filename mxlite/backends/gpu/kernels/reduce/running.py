@@ -15,6 +15,7 @@ from .....ops.reduce.cumulative import cumprod, cumsum
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import computed_in, floating, known
 from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.structure import declared
 from ...handwritten.layout import Divisor, MOST
 from ...runtime.device import Arguments, Device, nothing, Run
 
@@ -26,12 +27,7 @@ SHORT = 32  # numbers of a row that one thread goes along
 class Scan(ctypes.Structure):
     """The structure of this name in scan.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data out".split()),
-        *((n, ctypes.c_uint32) for n in "lines length".split()),
-        ("inner", Divisor),
-        *((n, ctypes.c_int) for n in "product exclusive reverse".split()),
-    )
+    _fields_ = declared("scan", "Scan", Divisor=Divisor)
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,6 +18,7 @@ from .....ops.index.sorting import argsort, sort, topk
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import kind, known
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST, power_of_two
@@ -29,12 +30,7 @@ SLOTS = 1024  # pairs of a block, as in order.cuh
 class _Order(ctypes.Structure):
     """The structure Order of order.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data keys merged_keys places merged_places".split()),
-        ("lines", ctypes.c_int64),
-        *((n, ctypes.c_uint32) for n in "length inner first tile tiles".split()),
-        *((n, ctypes.c_int) for n in "kind ascending".split()),
-    )
+    _fields_ = declared("order", "Order")
 
 
 @functools.lru_cache(maxsize=2)

@@ -11,6 +11,7 @@ from .....graph.opdef import Op
 from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient, windows_of
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
+from ...compiler.structure import declared
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
 from ...runtime.device import Device, nothing, Run
@@ -21,7 +22,7 @@ PARTS = "size out kernel stride dilate pad".split()
 class _Windows(ctypes.Structure):
     """The structure Windows of images.cuh; missing axes come first."""
 
-    _fields_ = tuple((n, ctypes.c_int * 3) for n in PARTS)
+    _fields_ = declared("images", "Windows")
 
     def __init__(self, attrs: Any, size: Shape) -> None:
         w = windows_of(attrs, size)

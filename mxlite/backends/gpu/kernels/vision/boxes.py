@@ -24,6 +24,7 @@ from .....ops.vision.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxT
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind
 from ...compiler.source import KernelSource, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each
 from ...handwritten.fill import filled, zeros
 from ...handwritten.layout import MOST
@@ -38,35 +39,19 @@ _INT32 = np.dtype("int32")
 class _Kinds(ctypes.Structure):
     """The structure of this name in boxes.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_double * MOST_KINDS) for n in ("across", "down")),
-        *((n, ctypes.c_double) for n in "step_y step_x offset_y offset_x".split()),
-        *((n, ctypes.c_int) for n in "count w clip".split()),
-    )
+    _fields_ = declared("boxes", "Kinds")
 
 
 class _Boxes(ctypes.Structure):
     """The structure of this name in boxes.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data moved anchor out index scores order boxes kinds alive".split()),
-        *((n, ctypes.c_double) for n in "threshold valid".split()),
-        ("variances", ctypes.c_double * 4),
-        *((n, ctypes.c_int) for n in "n width kind topk coordinates score id background by_class".split()),
-        *((n, ctypes.c_int) for n in "center out_center classes clip".split()),
-    )
+    _fields_ = declared("boxes", "Boxes")
 
 
 class _Targets(ctypes.Structure):
     """The structure of this name in boxes.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "anchor label cls_pred loc_target loc_mask cls_target".split()),
-        *((n, ctypes.c_void_p) for n in "iou background order which counts".split()),
-        *((n, ctypes.c_double) for n in "overlap ignore ratio mining".split()),
-        ("variances", ctypes.c_double * 4),
-        *((n, ctypes.c_int) for n in "n labels width classes minimum kind".split()),
-    )
+    _fields_ = declared("boxes", "Targets")
 
 
 @functools.lru_cache(maxsize=2)

@@ -11,6 +11,7 @@ from .....graph.opdef import Op
 from .....ops.nn.correlation import Correlation, correlation_places
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
+from ...compiler.structure import declared
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
 from ...runtime.device import Device, InOrder, nothing, Run
@@ -19,10 +20,7 @@ from ...runtime.device import Device, InOrder, nothing, Run
 class _Patches(ctypes.Structure):
     """The structure Patches of correlation.cuh."""
 
-    _fields_ = tuple(
-        (n, ctypes.c_int)
-        for n in "channels h w out_h out_w reach kernel stride1 stride2 pad border multiply".split()
-    )
+    _fields_ = declared("correlation", "Patches")
 
     def __init__(self, a: Any, data: Shape) -> None:
         p = correlation_places(a, data)

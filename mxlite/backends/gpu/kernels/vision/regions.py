@@ -15,6 +15,7 @@ from .....graph.opdef import Op
 from .....ops.vision.roi import ROIAlign, ROIPooling
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
+from ...compiler.structure import declared
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
 from ...runtime.device import Device, InOrder, Run
@@ -23,10 +24,7 @@ from ...runtime.device import Device, InOrder, Run
 class _Regions(ctypes.Structure):
     """The structure Regions of regions.cuh."""
 
-    _fields_ = (
-        ("scale", ctypes.c_double),
-        *((n, ctypes.c_int) for n in "count images channels h w ph pw samples aligned by_position".split()),
-    )
+    _fields_ = declared("regions", "Regions")
 
     def __init__(self, a: Any, data: Shape, rois: Shape) -> None:
         super().__init__(a.spatial_scale, rois[0], *data, *a.pooled_size)

@@ -26,6 +26,7 @@ from .....ops.vision.resize import (
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
 from ...compiler.source import kernel, KernelSource, NAMES, shared
+from ...compiler.structure import declared
 from ...handwritten.each import each, THREADS
 from ...handwritten.layout import MOST
 from ...runtime.device import Device, InOrder, Run
@@ -37,10 +38,7 @@ ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 class _Axis(ctypes.Structure):
     """The structure Axis of resample.cuh."""
 
-    _fields_ = (
-        *((n, ctypes.c_double) for n in "ratio shift cubic".split()),
-        *((n, ctypes.c_int) for n in "size out kind rounding exclude".split()),
-    )
+    _fields_ = declared("resample", "Axis")
 
     def __init__(self, x: Axis) -> None:
         kinds = KINDS.index(x.kind), ROUNDINGS.index(x.rounding)

@@ -20,6 +20,7 @@ from .....ops.vision.sampler import BilinearSampler, SpatialTransformer
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
 from ...compiler.source import KernelSource
+from ...compiler.structure import declared
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
 from ...handwritten.segments import SortedIndices
@@ -35,7 +36,7 @@ def _padded(nbytes: int) -> int:
 class _Image(ctypes.Structure):
     """The structure Image of spatial.cuh."""
 
-    _fields_ = tuple((n, ctypes.c_int) for n in "channels h w count".split())
+    _fields_ = declared("spatial", "Image")
 
 
 class Sampling:

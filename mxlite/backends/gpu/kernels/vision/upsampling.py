@@ -13,6 +13,7 @@ from .....ops.nn.deconv import Deconvolution
 from .....ops.vision.upsampling import as_deconvolution, UpSampling
 from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating
+from ...compiler.structure import declared
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
 from ...runtime.device import Device, InOrder, Run
@@ -24,11 +25,7 @@ MOST_IMAGES = 8
 class _Images(ctypes.Structure):
     """The structure Images of images.cuh."""
 
-    _fields_ = (
-        ("at", ctypes.c_void_p * MOST_IMAGES),
-        *((n, ctypes.c_int * MOST_IMAGES) for n in ("rows", "columns")),
-        ("count", ctypes.c_int),
-    )
+    _fields_ = declared("images", "Images")
 
     def __init__(self, device: Device, images: Sequence[Any], size: Sequence[int]) -> None:
         super().__init__(count=len(images))
