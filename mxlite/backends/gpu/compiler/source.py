@@ -37,12 +37,24 @@ class KernelSource:
         return ("-std=c++17", "-default-device", f"--fmad={'true' if self.contract else 'false'}")
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=128)
 def shared(*names: str) -> str:
     """The files `names` of the directory cuda/, in that order, as one text."""
     folder = resources.files("mxlite.backends.gpu") / "cuda"
     parts = [(folder / f"{name}.cuh").read_text(encoding="utf-8") for name in names]
     return "".join(parts).replace("#pragma once\n", "")
+
+
+@functools.lru_cache(maxsize=256)
+def assembled(*parts: str, contract: bool = False) -> KernelSource:
+    """A source of several parts, each of them text, or the name of a file of the directory cuda/."""
+    text = "".join(shared(part) if part.isidentifier() else part for part in parts)
+    return KernelSource(text, contract)
+
+
+def typedefs(**types: str) -> str:
+    """Definitions of type names: ``typedefs(T="float")``."""
+    return "".join(f"typedef {kind} {name};\n" for name, kind in types.items())
 
 
 def kernel(name: str, parameters: Sequence[str], body: Sequence[str], threads: int, blocks: int = 0) -> str:

@@ -8,7 +8,6 @@ reduces those: the order of a sum is the same on every device, wherever arrays l
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -18,9 +17,10 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ...elementwise.collapse import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
-from ..compiler.source import KernelSource, NAMES, shared
+from ..compiler.source import assembled, KernelSource, NAMES, typedefs
 from ..compiler.structure import declared
-from ..runtime.device import Arguments, Device, InOrder, nothing, Run
+from ..runtime.device import Device, InOrder, nothing, Run
+from .each import launch
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
 (
@@ -68,13 +68,11 @@ class Parameters(ctypes.Structure):
     _fields_ = declared("fold", "Fold", Divisor=Divisor, Operand=Operand)
 
 
-@functools.lru_cache(maxsize=64)
 def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
-    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
-    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
     whole = "" if floating(dtype) else "#define WHOLE\n"
-    return KernelSource(shared("types") + types + whole + shared("math", "index", "whole", "group", "fold"))
+    return assembled("types", types, whole, "math", "index", "whole", "group", "fold")
 
 
 def width_of(dtype: DType) -> int:
@@ -209,7 +207,6 @@ class Fold:
             made.out, made.kind = device.address(part), kind(kind_of_sum)
             second = [self.second.call(part, out, work, shift=shift)]
         name = f"fold_{'lines' if self.lines else 'columns'}_{'wide' if self.pack > 1 else 'single'}"
-        grid = (self.layout.grid[0], self.splits, 1)
-        function = device.function(source(self.dtype), name)
-        first = device.launch(function, grid, self.layout.block, 0, Arguments([made]))
+        grid = self.layout.grid[0], self.splits
+        first = launch(device, source(self.dtype), name, grid, self.layout.block, made)
         return InOrder([first, *second]) if second else first

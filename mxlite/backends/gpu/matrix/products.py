@@ -11,11 +11,11 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
-from ....graph.opdef import Op, Signature
+from ....graph.opdef import Signature
 from ...base import ChosenKernel, connected, Request
 from ..runtime.device import Device, InOrder, Run
 from ..runtime.rates import precision_of
-from ..vendor.scratch import begin, room
+from ..runtime.scratch import begin, room
 from .gemm import fits, kernel_name, launches, Product, product, row_sums, row_sums_workspace, workspace
 
 
@@ -139,12 +139,6 @@ def products(
     called, precision = ", ".join(names) or "cuda gemm", precision_of(dtype)
     chosen = connected(connect, room(nbytes), called, in_place=in_place, precision=precision, launches=count)
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
-
-
-def gradient_of(op: type[Op]) -> type[Op]:
-    """The operator's gradient, which is an operator too."""
-    assert op.grad_op is not None
-    return op.grad_op
 
 
 def rows_along(shape: Sequence[int], axis: int = -2, turn: bool = False) -> Side:

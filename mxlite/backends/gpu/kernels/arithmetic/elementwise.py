@@ -16,24 +16,24 @@ from typing import Any
 
 from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.collapse import collapsed
 from ....elementwise.expression import Expression
 from ....elementwise.program import can_store, kinds_of, Program, program
 from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
-from ...compiler.source import kernel, KernelSource, NAMES, shared
+from ...compiler.kinds import FLOATS, wide
+from ...compiler.source import assembled, kernel, KernelSource, NAMES
+from ...handwritten.each import spread, THREADS
 from ...handwritten.layout import divisor, stretches
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...rows import answer
+from ...runtime.device import Device, nothing, one_after_other, pointer, Run
 
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16  # enough that every multiprocessor is full; a thread does the rest in turn
 PACK = 4  # elements of a pack: 16 bytes of float32
 MOST_AXES = 6
 MOST_PACKS = 2**31 - 1  # the limit of exact division by multiplication
 
 KNOWN = frozenset(NAMES)
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 _STEPS = {
     "add": "{} + {}",
@@ -79,8 +79,7 @@ def source(
     `outer` axes come before the last. Parameters: inputs, outputs, constants, packs, packs of a row
     (divisor), then lengths of the outer axes but the first (divisors) and the outer strides of every input.
     """
-    wide = any(d == "float64" for d, _ in inputs)
-    compute = "double" if wide else "float"
+    compute = wide(*(d for d, _ in inputs))
     parameters = [f"const {NAMES[d]} *in{i}" for i, (d, _) in enumerate(inputs)]
     parameters += [f"{NAMES[d]} *out{i}" for i, d in enumerate(outputs)]
     parameters += [f"double constant{i}" for i in range(expression.num_constants)]
@@ -123,7 +122,7 @@ def source(
         f"    *(Pack<{NAMES[d]}, {pack}> *)(out{i} + at * {pack}) = q{i};" for i, d in enumerate(outputs)
     ]
     body.append("}")
-    return KernelSource(shared("types", "math", "index") + kernel("elementwise", parameters, body, THREADS))
+    return assembled("types", "math", "index", kernel("elementwise", parameters, body, THREADS))
 
 
 def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[str]:
@@ -189,7 +188,7 @@ class Loop:
         for start, count in stretches(first, each, MOST_PACKS):
             moved = [a + start * s * n for a, s, n in zip(addresses, steps, self.items)]
             runs.append(self._launch(moved, count * each))
-        return runs[0] if len(runs) == 1 else InOrder(runs)
+        return one_after_other(runs)
 
     @property
     def fits(self) -> bool:
@@ -202,18 +201,14 @@ class Loop:
         device, outer = self.device, len(self.lengths) - 1
         pack = self._pack(addresses)
         packs, row = size // pack, self.lengths[-1] // pack
-        values: list[Any] = [pointer(a) for a in addresses]
-        values += [ctypes.c_double(c) for c in self.constants]
-        values.append(ctypes.c_int64(packs))
+        values: list[Any] = [*map(pointer, addresses), *map(float, self.constants), ctypes.c_int64(packs)]
         if outer:
             for n in (row, *self.lengths[1:-1]):
                 values += [ctypes.c_uint32(x) for x in (n, *divisor(n))]
             values += [ctypes.c_int64(s) for strides in self.strides for s in strides[:-1]]
         kinds = tuple((d, s[-1] != 0) for d, s in zip(self.dtypes, self.strides))
         text = source(self.expression, kinds, self.made, outer, pack)
-        blocks = min(-(-packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-        function = device.function(text, "elementwise")
-        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+        return spread(device, text, "elementwise", packs, *values)
 
     def _pack(self, addresses: Sequence[int]) -> int:
         """Number of elements read at once: a row is whole packs, and each pack is aligned to its size."""
@@ -241,10 +236,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if not loops.fits:
             return None
 
-        def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Run:
+        def connect(a: Any, *inputs: Any, **outputs: Any) -> Run:
             return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
 
-        return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+        return answer(r, connect, 0, "cuda elementwise")
 
     def fused(r: Request) -> ChosenKernel | None:
         a = r.attrs
@@ -255,10 +250,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if not loops.fits:
             return None
 
-        def connect(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
+        def connect(a: Any, *args: Any, outs: Any) -> Run:
             return loops.call(args, outs)
 
-        return connected(connect, 0, f"cuda {len(a.expression.steps)} steps", like=r.op.forward)
+        return answer(r, connect, 0, f"cuda {len(a.expression.steps)} steps")
 
     table: dict[type[Op], list[Any]] = {op: [single] for op in RULES}
     return table | {FusedElementwise: [fused], FusedElementwiseGradient: [fused]}

@@ -6,6 +6,7 @@ the whole shape is elementwise. If nothing is broadcast, `movement` has a row.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,7 +15,7 @@ from .....graph.ir import Shape
 from .....graph.opdef import Op
 from .....ops import find_op
 from .....ops.scratch import carve, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
 from ....elementwise.program import kinds_of
 from ....elementwise.rules import write
@@ -33,7 +34,8 @@ from ...handwritten.fold import (
     WHERE_LE,
     WHERE_LT,
 )
-from ...runtime.device import Device, InOrder, nothing, Run
+from ...rows import answer, gradient_of, table
+from ...runtime.device import Device, InOrder, Run
 from .elementwise import Loop, MOST_AXES, MOST_PACKS
 
 _GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tuple[str, ...]]]] = {
@@ -59,11 +61,19 @@ def _sum_to(device: Device, r: Request, whole: Shape, target: Shape) -> ChosenKe
     if not fold.fits:
         return None
 
-    def connect(xp: Any, a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
+    def connect(a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
         (out,) = outputs.values()
-        return nothing if out is None else fold.call(data, out, work)
+        return fold.call(data, out, work)
 
-    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
+    return answer(r, connect, fold.workspace, "cuda sum")
+
+
+def _to_input(device: Device, r: Request) -> ChosenKernel | None:
+    return _sum_to(device, r, r.outputs[0], r.inputs[0])
+
+
+def _to_output(device: Device, r: Request) -> ChosenKernel | None:
+    return _sum_to(device, r, r.inputs[0], r.outputs[0])
 
 
 def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
@@ -95,7 +105,7 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     nbytes = [p.workspace for p in parts.values() if isinstance(p, Fold)]
     pieces = [((max(nbytes, default=0),), as_dtype("uint8"))]
 
-    def connect(xp: Any, a: Any, *inputs: Any, d_lhs: Any, d_rhs: Any, work: Any) -> Run:
+    def connect(a: Any, *inputs: Any, d_lhs: Any, d_rhs: Any, work: Any) -> Run:
         have = dict(zip(needs, inputs))
         runs = []
         (scratch,) = carve(work, pieces)
@@ -112,19 +122,12 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
                 runs.append(part.call(*inputs, into))
         return InOrder(runs)
 
-    return connected(connect, scratch_bytes(pieces), "cuda elementwise sums", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda elementwise sums")
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
-    for name in _GRADIENTS:
-        op = find_op(name).grad_op
-        assert op is not None
-        table[op] = [lambda r, name=name: _gradient(device, r, name)]
-    for name in ("broadcast_to", "broadcast_axis", "broadcast_like"):
-        op = find_op(name).grad_op
-        assert op is not None
-        table[op] = [lambda r: _sum_to(device, r, r.outputs[0], r.inputs[0])]
-    table[find_op("_sum_like")] = [lambda r: _sum_to(device, r, r.inputs[0], r.outputs[0])]
-    return table
+    spreading = ("broadcast_to", "broadcast_axis", "broadcast_like")
+    to_input = ((gradient_of(find_op(n)), _to_input, None) for n in spreading)
+    gradients = ((gradient_of(find_op(n)), partial(_gradient, name=n), None) for n in _GRADIENTS)
+    return table(device, *gradients, *to_input, (find_op("_sum_like"), _to_output, None))

@@ -20,11 +20,12 @@ from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from .....ops.nn.attention import scaled_dot_product_attention
 from .....ops.scratch import carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
+from ...rows import answer
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.rates import precision_of
+from ...runtime.scratch import begin, room
 from ...vendor.cudnn import CudnnError, CudnnPlan, dense, Maker, Session, session, Tensor
-from ...vendor.scratch import begin, room
 
 _log = logging.getLogger("mxlite")
 
@@ -48,16 +49,14 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if plan is None or not _is_run(device, plan, shapes, r):
             return None
 
-        def connect(
-            xp: Any, a: Any, *inputs: Any, out: Any, log_sum: Any, work: Any, rng: Any, train: bool
-        ) -> Run:
+        def connect(a: Any, *inputs: Any, out: Any, log_sum: Any, work: Any, rng: Any, train: bool) -> Run:
             made = {"out": out, "log_sum": log_sum}
             return _call(device, plan, dict(zip(NAMES, inputs)) | made, {n: shapes[n] for n in made}, r, work)
 
         spare = scratch_bytes(_pieces({n: shapes[n] for n in ("out", "log_sum")}, r))
         always, precision = ("out", "log_sum"), precision_of(r.dtype)
         nbytes = spare + room(plan.workspace)
-        return connected(connect, nbytes, plan.name, like=r.op.forward, always=always, precision=precision)
+        return answer(r, connect, nbytes, plan.name, always=always, precision=precision)
 
     def backward(r: Request) -> ChosenKernel | None:
         if not _fits(r) or not r.is_used("d_out"):
@@ -69,14 +68,14 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         gradients = ("d_query", "d_key", "d_value")
         names = ("d_out", "query", "key", "value", "mask", "length", "out", "log_sum")
 
-        def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+        def connect(a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
             given = {n: x for n, x in zip(names, inputs) if n in NAMES}
             made = {n: rest[n] for n in gradients}
             return _call(device, plan, given | made, {n: shapes[n] for n in made}, r, work)
 
         spare = scratch_bytes(_pieces({n: shapes[n] for n in gradients}, r))
         nbytes, precision = spare + room(plan.workspace), precision_of(r.dtype)
-        return connected(connect, nbytes, plan.name, like=r.op.forward, always=gradients, precision=precision)
+        return answer(r, connect, nbytes, plan.name, always=gradients, precision=precision)
 
     op = scaled_dot_product_attention
     assert op.grad_op is not None

@@ -26,8 +26,8 @@ from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...runtime import autotune
 from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import begin, room
 from ...vendor.cudnn import CudnnPlan, DTYPES, Maker, Session, session, Tensor
-from ...vendor.scratch import begin, room
 from ..norm import batch_norm
 from ..norm.batch_norm import Kernels
 

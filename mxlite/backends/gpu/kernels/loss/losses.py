@@ -7,7 +7,7 @@ are computed first, in a kernel of their own.
 from __future__ import annotations
 
 import ctypes
-import functools
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -25,19 +25,19 @@ from .....ops.loss.loss import (
 )
 from .....ops.loss.svm_output import SVMOutput
 from .....ops.scratch import carve, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ...compiler.kinds import computed_in, floating, kind, known
-from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.source import assembled, KernelSource, NAMES, typedefs
 from ...compiler.structure import declared
+from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...rows import answer, gradient_of
+from ...runtime.device import Device, InOrder, one_after_other, Run
 from ..nn.softmax import Cube, output_cube
 from ..reduce.reductions import loop
 
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16
 STRETCH = 16384  # labels that a block counts, at least
 MOST_PARTS = 64
 
@@ -52,12 +52,10 @@ class ClassGradient(ctypes.Structure):
     _fields_ = declared("class_gradient", "ClassGradient", Divisor=Divisor)
 
 
-@functools.lru_cache(maxsize=16)
 def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
-    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
-    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
-    return KernelSource(shared("types") + types + shared("math", "index", "whole", "group", "class_gradient"))
+    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    return assembled("types", types, "math", "index", "whole", "group", "class_gradient")
 
 
 def class_gradient(
@@ -74,7 +72,7 @@ def class_gradient(
             for name, x in arrays.items()
         }
         runs.append(_stretch(device, (count, k, p), out.dtype, label.dtype, places | parameters))
-    return runs[0] if len(runs) == 1 else InOrder(runs)
+    return one_after_other(runs)
 
 
 def _stretch(device: Device, lines: Cube, dtype: DType, label: DType, values: dict[str, Any]) -> Run:
@@ -89,9 +87,9 @@ def _stretch(device: Device, lines: Cube, dtype: DType, label: DType, values: di
     made.vector = all(a % (pack * dtype.itemsize) == 0 for a in (made.out, made.head, made.d_data) if a)
     if p == 1:
         made.length = Divisor(1)
-    blocks = min(-(-made.packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-    function = device.function(source(dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}")
-    return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+    return spread(
+        device, source(dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}", made.packs, made
+    )
 
 
 def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -122,22 +120,16 @@ def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
         "parts": parts,
     }
 
-    def connect(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any = None) -> Run:
+        gradient = partial(class_gradient, device, lines, out, label, d_data, d_out, **parameters)
         if not parts:
-            return class_gradient(device, lines, out, label, d_data, d_out, **parameters)
-        counts = device.address(work)
-        values = [pointer(device.address(label)), ctypes.c_int(kind(label.dtype)), ctypes.c_double(ignored)]
-        values += [ctypes.c_int64(size), ctypes.c_int64(-(-size // parts)), pointer(counts)]
-        function = device.function(source(r.dtype), "count_labels")
-        count = device.launch(function, (parts, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
-        run = class_gradient(device, lines, out, label, d_data, d_out, counts=counts, **parameters)
-        return InOrder([count, run])
+            return gradient()
+        sizes = ctypes.c_int64(size), ctypes.c_int64(-(-size // parts))
+        values = label, kind(label.dtype), float(ignored), *sizes, work
+        count = launch(device, source(r.dtype), "count_labels", parts, THREADS, *values)
+        return InOrder([count, gradient(counts=device.address(work))])
 
-    def like(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> None: ...
-
-    return connected(connect, 4 * parts, "cuda class gradient", like=like)
+    return answer(r, connect, 4 * parts, "cuda class gradient")
 
 
 def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -156,12 +148,10 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     if plain is None or headed is None:
         return None
 
-    def connect(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> Run:
         return plain.call(out, label, d_data) if d_out is None else headed.call(out, label, d_out, d_data)
 
-    return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+    return answer(r, connect, 0, "cuda elementwise")
 
 
 def _svm_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -175,12 +165,10 @@ def _svm_gradient(device: Device, r: Request) -> ChosenKernel | None:
         "margin": a.margin,
     }
 
-    def connect(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
         return class_gradient(device, lines, out, label, d_data, None, **parameters)
 
-    return connected(connect, 0, "cuda class gradient", like=r.op.forward)
+    return answer(r, connect, 0, "cuda class gradient")
 
 
 def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKernel | None:
@@ -195,11 +183,11 @@ def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKerne
         return None
     places = [r.op.signature.needs.index(n) for n in names]
 
-    def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Run:
+    def connect(a: Any, *inputs: Any, **outputs: Any) -> Run:
         (out,) = outputs.values()
-        return nothing if out is None else made.call(*(inputs[i] for i in places), out)
+        return made.call(*(inputs[i] for i in places), out)
 
-    return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+    return answer(r, connect, 0, "cuda elementwise")
 
 
 def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -213,37 +201,32 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
         return _elementwise(device, r, lambda w: w.constant(scale))
     wide = sum_type(r.dtype)
     fold = Fold(device, r.dtype, (n,), (1,), ABOVE, ADD, PLAIN, a.valid_thresh)
-    spread = loop(
+    spread_out = loop(
         device, lambda w, c: w.constant(a.grad_scale) / w("max", c, 1.0), [(1,)], [wide], (n,), r.dtype
     )
-    if not fold.fits or spread is None:
+    if not fold.fits or spread_out is None:
         return None
     pieces = [((1,), wide), ((fold.workspace,), _BYTE)]
 
-    def connect(xp: Any, a: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, data: Any, *, d_data: Any, work: Any) -> Run:
         count, rest = carve(work, pieces)
-        return InOrder([fold.call(data, count, rest), spread.call(count, d_data)])
+        return InOrder([fold.call(data, count, rest), spread_out.call(count, d_data)])
 
-    def like(xp: Any, a: Any, data: Any, *, d_data: Any, work: Any) -> None: ...
-
-    return connected(connect, scratch_bytes(pieces), "cuda loss gradient", like=like)
+    return answer(r, connect, scratch_bytes(pieces), "cuda loss gradient")
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
+    made: dict[type[Op], list[Any]] = {}
 
-    def add(op: type[Op] | None, f: Any, *names: str) -> None:
+    def add(op: type[Op], f: Any, *names: str) -> None:
         """A row for a formula `f(w, attributes, elements of one sample, *values)`."""
-        assert op is not None
 
         def row(r: Request) -> ChosenKernel | None:
             each = max(1, prod(r.inputs[0][1:]))
             return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
 
-        table[op] = [row]
+        made[op] = [row]
 
     def difference(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
         return (y - t) * w.constant(a.grad_scale / each)
@@ -251,20 +234,17 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def sign(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
         return (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each)
 
-    add(LinearRegressionOutput.grad_op, difference, "out", "label")
-    add(LogisticRegressionOutput.grad_op, difference, "out", "label")
-    add(MAERegressionOutput.grad_op, sign, "out", "label")
+    add(gradient_of(LinearRegressionOutput), difference, "out", "label")
+    add(gradient_of(LogisticRegressionOutput), difference, "out", "label")
+    add(gradient_of(MAERegressionOutput), sign, "out", "label")
     identities: tuple[type[Op], ...] = (LinearRegressionOutput, MAERegressionOutput, SVMOutput, MakeLoss)
     for op in identities:
         add(op, lambda w, a, each, x: x, "data")
     add(LogisticRegressionOutput, lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
-    add(make_loss.grad_op, lambda w, a, each: w.number(1.0))
+    add(gradient_of(make_loss), lambda w, a, each: w.number(1.0))
     gradients: dict[type[Op], Any] = {
         SoftmaxOutput: _softmax_output_gradient,
         SVMOutput: _svm_gradient,
         MakeLoss: _make_loss_gradient,
     }
-    for op, gradient in gradients.items():
-        assert op.grad_op is not None
-        table[op.grad_op] = [lambda r, row=gradient: row(device, r)]
-    return table
+    return made | {gradient_of(op): [partial(row, device)] for op, row in gradients.items()}

@@ -7,7 +7,6 @@ on their number alone: the same bits every time.
 from __future__ import annotations
 
 import ctypes
-import functools
 from math import prod
 from typing import Any
 
@@ -19,13 +18,14 @@ from .....ops.reduce.metric_sums import (
     MetricTop,
     MetricTotal,
 )
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import FLOATS, kind, known
-from ...compiler.source import KernelSource, NAMES, shared
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import FLOATS, kind, known, wide
+from ...compiler.source import assembled, KernelSource, NAMES, typedefs
 from ...compiler.structure import declared
-from ...runtime.device import Arguments, Device, InOrder, Run
+from ...handwritten.each import addresses, launch, THREADS
+from ...rows import answer
+from ...runtime.device import Device, InOrder, Run
 
-THREADS = 256
 WARP = 32
 FEW = 8 * THREADS  # rows of a block that has a thread for each
 MOST_BLOCKS = 1024
@@ -45,11 +45,9 @@ class Metric(ctypes.Structure):
     _fields_ = declared("metric_sums", "Metric")
 
 
-@functools.lru_cache(maxsize=8)
 def source(dtype: str) -> KernelSource:
     """All kernels for predictions of this type; see cuda/metric_sums.cuh."""
-    types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
-    return KernelSource(shared("types", "index", "whole") + types + shared("metric_sums"))
+    return assembled("types", "index", "whole", typedefs(T=NAMES[dtype], A=wide(dtype)), "metric_sums")
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -83,29 +81,18 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         each = max(1, FEW // WARP) if by_warps else FEW
         given.blocks = max(1, min(-(-given.rows // each), MOST_BLOCKS))
 
-        def connect(xp: Any, a: Any, sums: Any, taken: Any, *arrays: Any, work: Any) -> Run:
-            made = Metric.from_buffer_copy(given)
-            made.pred, made.kind = device.address(arrays[-1]), kind(arrays[0].dtype)
-            made.label = device.address(arrays[0])
-            made.sums, made.taken = device.address(sums), device.address(taken)
-            if made.blocks == 1:
-                return _launch(device, dtype, name, 1, made)
-            made.parts = device.address(work)
-            runs = [_launch(device, dtype, n, b, made) for n, b in ((name, made.blocks), ("add_up", 1))]
-            return InOrder(runs)
-
-        def like(xp: Any, a: Any, sums: Any, taken: Any, label: Any, pred: Any, *, work: Any) -> None: ...
-
-        def like_total(xp: Any, a: Any, sums: Any, taken: Any, pred: Any, *, work: Any) -> None: ...
-
-        shown = like_total if r.op is MetricTotal else like
         several = given.blocks > 1
+
+        def connect(a: Any, sums: Any, taken: Any, *arrays: Any, work: Any = None) -> Run:
+            made = Metric.from_buffer_copy(given)
+            own = addresses(device, label=arrays[0], pred=arrays[-1], sums=sums, taken=taken)
+            for field, address in (own | addresses(device, parts=work if several else None)).items():
+                setattr(made, field, address)
+            made.kind = kind(arrays[0].dtype)
+            listed = ((name, made.blocks), ("add_up", 1))[: 1 + several]
+            return InOrder([launch(device, source(dtype), n, blocks, THREADS, made) for n, blocks in listed])
+
         nbytes = 16 * given.blocks if several else 0
-        return connected(connect, nbytes, "cuda metric", like=shown, mutates=True, launches=1 + several)
+        return answer(r, connect, nbytes, "cuda metric", mutates=True, launches=1 + several)
 
     return {op: [row] for op in (*_SCORES, *_WHOLE)}
-
-
-def _launch(device: Device, dtype: str, name: str, blocks: int, made: Metric) -> Run:
-    function = device.function(source(dtype), name)
-    return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))

@@ -12,7 +12,8 @@ from ....base import ChosenKernel, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
 from ....fused.dense_activation import DenseActivation, DenseSlope
 from ...matrix import column_sum
-from ...matrix.products import gradient_of, products, Side, Term
+from ...matrix.products import products, Side, Term
+from ...rows import gradient_of
 from ...runtime.device import Device, Run
 
 

@@ -11,7 +11,8 @@ from .....ops.linalg.linalg import batch_dot, dot, DotToLhs, DotToRhs
 from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
 from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
-from ...matrix.products import gradient_of, products, rows_along, Side, Term
+from ...matrix.products import products, rows_along, Side, Term
+from ...rows import gradient_of
 from ...runtime.device import Device, Run
 from ..arithmetic.elementwise import Loop
 

@@ -16,7 +16,8 @@ from .....ops.nn.interleaved import (
     ContribInterleavedMatmulSelfattValatt,
 )
 from ....base import ChosenKernel, Request
-from ...matrix.products import gradient_of, products, Side, Term
+from ...matrix.products import products, Side, Term
+from ...rows import gradient_of
 from ...runtime.device import Device
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from .....graph.opdef import Op
 from .....ops.nn.attention import scaled_dot_product_attention
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...matrix.attention import Attention
 from ...matrix.attention_blocks import Blocks
-from ...matrix.products import gradient_of
+from ...rows import answer, gradient_of
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.rates import precision_of
-from ...vendor.scratch import begin, room
+from ...runtime.scratch import begin, room
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -25,9 +25,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         blocks = Blocks.of(whole, backward=False)
         names = r.op.input_names(r.attrs)
 
-        def connect(
-            xp: Any, a: Any, *inputs: Any, out: Any, log_sum: Any, work: Any, rng: Any, train: bool
-        ) -> Run:
+        def connect(a: Any, *inputs: Any, out: Any, log_sum: Any, work: Any, rng: Any, train: bool) -> Run:
             given = dict(zip(names, (x for x in inputs if x is not None)))
             arrays = dict.fromkeys(("mask", "length")) | given | {"out": out, "log_sum": log_sum}
             if blocks is not None:
@@ -36,7 +34,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         nbytes, name = (0, "cuda") if blocks is None else (room(blocks.nbytes), "cublasLt")
         precision = precision_of(whole.dtype)
-        return connected(connect, nbytes, f"{name} attention", like=r.op.forward, precision=precision)
+        return answer(r, connect, nbytes, f"{name} attention", precision=precision)
 
     def backward(r: Request) -> ChosenKernel | None:
         whole = Attention.of(device, r.attrs, r.inputs, r.dtypes)
@@ -45,7 +43,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         blocks = Blocks.of(whole, backward=True)
         needs = r.op.signature.needs
 
-        def connect(xp: Any, a: Any, *inputs: Any, work: Any, rng: Any, train: bool, **outs: Any) -> Run:
+        def connect(a: Any, *inputs: Any, work: Any, rng: Any, train: bool, **outs: Any) -> Run:
             arrays, at = dict(zip(needs, inputs)) | outs, begin(device, work)
             if blocks is None:
                 return whole.backward(arrays, at, rng, train)
@@ -55,7 +53,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         nbytes = whole.delta_bytes if blocks is None else max(blocks.nbytes, whole.delta_bytes)
         name, precision = "cuda" if blocks is None else "cublasLt", precision_of(whole.dtype)
-        return connected(connect, room(nbytes), f"{name} attention", like=r.op.forward, precision=precision)
+        return answer(r, connect, room(nbytes), f"{name} attention", precision=precision)
 
     op = scaled_dot_product_attention
     return {op: [forward], gradient_of(op): [backward]}

@@ -23,16 +23,18 @@ from .....ops.nn.conv_gradients import (
 from .....ops.nn.conv_kernels import Geometry
 from .....ops.nn.deconv import Deconvolution, geometry_of
 from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
+from ...compiler.kinds import floating
 from ...convolution.apart import Apart
 from ...convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from ...convolution.choice import chosen
 from ...convolution.numbers import sides
 from ...convolution.windowed import ChannelSums
+from ...rows import answer, gradient_of
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.rates import precision_of
-from ...vendor.scratch import aligned, room
+from ...runtime.scratch import aligned, room
 
 BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
@@ -91,7 +93,6 @@ _PAIRS: tuple[tuple[type[Op], Callable[..., Geometry], int, Form, Form], ...] = 
     ),
 )
 _LAST = {Convolution: ConvolutionChannelsLast, Deconvolution: DeconvolutionChannelsLast}
-_KNOWN = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 class Case:
@@ -124,7 +125,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
         def answer(r: Request) -> ChosenKernel | None:
-            if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN or getattr(r.attrs, "scale", False):
+            if len(set(r.dtypes)) != 1 or not floating(r.dtype) or getattr(r.attrs, "scale", False):
                 return None
             case = Case(r, of, place, form, last)
             ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
@@ -136,7 +137,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def added(r: Request) -> ChosenKernel | None:
         found = gradients.get(r.attrs.op)
-        if found is None or r.attrs.of != "data" or len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+        if found is None or r.attrs.of != "data" or len(set(r.dtypes)) != 1 or not floating(r.dtype):
             return None
         of, (kind, *_), last = found
         like = r.inputs[2]
@@ -145,14 +146,16 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if way is None:
             return None
 
-        def connect(xp: Any, a: Any, d_out: Any, weight: Any, addend: Any, *, out: Any, work: Any) -> Run:
+        def connect(
+            a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
+        ) -> Run:
             run: Run = way.connect(d_out, weight, out, aligned(device, work), addend=addend)
             return run
 
         in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
         precision, nbytes = precision_of(r.dtype), room(way.nbytes)
-        return connected(
-            connect, nbytes, way.name, in_place=in_place, precision=precision, launches=way.launches
+        return answer(
+            r, connect, nbytes, way.name, in_place=in_place, precision=precision, launches=way.launches
         )
 
     gradients: dict[type[Op], tuple[Callable[..., Geometry], tuple[str, ...], bool]] = {}
@@ -161,8 +164,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         for kind, last in ((op, False), (_LAST.get(op), True)):
             if kind is not None:
                 table[kind] = [row(of, place, forward, last)]
-                assert kind.grad_op is not None
-                table[kind.grad_op] = [row(of, place, backward, last)]
+                table[gradient_of(kind)] = [row(of, place, backward, last)]
                 if backward.get("d_data", ())[1:] == ("d_out", "weight"):
                     gradients[kind] = of, backward["d_data"], last
     table[ConvolutionEpilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
@@ -175,11 +177,11 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
     r = case.r
     names = r.op.signature.needs
 
-    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+    def connect(a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
         have, scratch = dict(zip(names, inputs)), aligned(device, work)
         runs: list[Run] = []
         for name, way in ways.items():
-            if rest[name] is None:
+            if rest[name] is None or not rest[name].size:
                 continue
             arrays = [have[n] for n in case.form[name][1:]]
             more = {}
@@ -192,4 +194,4 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
     nbytes = room(max(w.nbytes for w in ways.values()))
     called = ", ".join(dict.fromkeys(w.name for w in ways.values()))
     launches, precision = sum(w.launches for w in ways.values()), precision_of(r.dtype)
-    return connected(connect, nbytes, called, like=r.op.forward, precision=precision, launches=launches)
+    return answer(r, connect, nbytes, called, precision=precision, launches=launches)

@@ -6,6 +6,7 @@ gradient, the factors lie in scratch of the compute type.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,11 +14,14 @@ from .....graph.ir import Shape
 from .....graph.opdef import Op
 from .....ops.norm.lrn import LRN
 from .....ops.norm.lrn_channels_last import LrnChannelsLast
-from ....base import ChosenKernel, connected, Request
+from .....ops.scratch import accumulator
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating
 from ...handwritten.each import each, typed
 from ...handwritten.layout import MOST
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import padded
 
 
 def _numbers(a: Any, shape: Shape, last: bool) -> tuple[Any, ...]:
@@ -26,57 +30,47 @@ def _numbers(a: Any, shape: Shape, last: bool) -> tuple[Any, ...]:
     return channels, inner, (a.nsize - 1) // 2, a.alpha / a.nsize, float(a.knorm), float(a.beta)
 
 
+def _fits(r: Request) -> bool:
+    return floating(r.dtype) and prod(r.inputs[0]) <= MOST
+
+
+def _forward(device: Device, r: Request, last: bool) -> ChosenKernel | None:
+    if not _fits(r):
+        return None
+    size, text = prod(r.inputs[0]), typed(str(r.dtype), "images")
+
+    def connect(a: Any, data: Any, *, out: Any, work: Any) -> Run:
+        numbers = _numbers(a, data.shape, last)
+        if device.address(out) != device.address(data):
+            return each(device, text, "lrn_factor", size, data, out, None, *numbers)
+        factors = each(device, text, "lrn_factor", size, data, None, work, *numbers)
+        return InOrder([factors, each(device, text, "lrn_scale", size, data, out, work)])
+
+    return answer(r, connect, size * accumulator(r.dtype).itemsize, "cuda lrn")
+
+
+def _backward(device: Device, r: Request, last: bool) -> ChosenKernel | None:
+    if not _fits(r):
+        return None
+    size, text = prod(r.inputs[0]), typed(str(r.dtype), "images")
+    half = padded(size * accumulator(r.dtype).itemsize)
+
+    def connect(a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> Run:
+        channels, inner, reach, share, knorm, beta = _numbers(a, data.shape, last)
+        where, near, own = (channels, inner, reach), work[:half], work[half:]
+        parts = each(device, text, "lrn_parts", size, d_out, data, near, own, *where, share, knorm, beta)
+        arrays, factor = (data, near, own, d_data), 2 * share * beta
+        return InOrder([parts, each(device, text, "lrn_gradient", size, *arrays, *where, factor)])
+
+    return answer(r, connect, 2 * half, "cuda lrn gradient")
+
+
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-
-    def forward(r: Request, last: bool) -> ChosenKernel | None:
-        dtype, size = str(r.dtype), prod(r.inputs[0])
-        if not floating(r.dtype) or size > MOST:
-            return None
-        item = 8 if dtype == "float64" else 4
-
-        def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-            if out is None or not out.size:
-                return InOrder([])
-            numbers, text = _numbers(a, data.shape, last), typed(dtype, "images")
-            if device.address(out) != device.address(data):
-                return each(device, text, "lrn_factor", size, data, out, None, *numbers)
-            return InOrder(
-                [
-                    each(device, text, "lrn_factor", size, data, None, work, *numbers),
-                    each(device, text, "lrn_scale", size, data, out, work),
-                ]
-            )
-
-        return connected(connect, size * item, "cuda lrn", like=r.op.forward)
-
-    def backward(r: Request, last: bool) -> ChosenKernel | None:
-        dtype, size = str(r.dtype), prod(r.inputs[0])
-        if not floating(r.dtype) or size > MOST:
-            return None
-        half = -(-size * (8 if dtype == "float64" else 4) // 256) * 256
-
-        def connect(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-            if d_data is None or not d_data.size:
-                return InOrder([])
-            channels, inner, reach, share, knorm, beta = _numbers(a, data.shape, last)
-            text, where = typed(dtype, "images"), (channels, inner, reach)
-            near, own = work[:half], work[half:]
-            parts = d_out, data, near, own, *where, share, knorm, beta
-            return InOrder(
-                [
-                    each(device, text, "lrn_parts", size, *parts),
-                    each(
-                        device, text, "lrn_gradient", size, data, near, own, d_data, *where, 2 * share * beta
-                    ),
-                ]
-            )
-
-        return connected(connect, 2 * half, "cuda lrn gradient", like=r.op.forward)
-
-    table: dict[type[Op], list[Any]] = {}
-    for op, last in ((LRN, False), (LrnChannelsLast, True)):
-        assert op.grad_op is not None
-        table[op] = [lambda r, last=last: forward(r, last)]
-        table[op.grad_op] = [lambda r, last=last: backward(r, last)]
-    return table
+    return table(
+        device,
+        *(
+            (op, partial(_forward, last=last), partial(_backward, last=last))
+            for op, last in ((LRN, False), (LrnChannelsLast, True))
+        ),
+    )

@@ -21,13 +21,14 @@ import numpy as np
 
 from .....graph.opdef import DType, Op
 from .....ops import ALL
-from ....base import ChosenKernel, connected, Request, Row
+from ....base import ChosenKernel, Request, Row
 from ....elementwise.update import trace
 from ....fused.update_group import FusedUpdates
+from ...compiler.kinds import FLOATS
 from ...handwritten.step_source import numbers, shape_of, source
 from ...handwritten.weights import capacity_for, is_packed, launches, Weight
+from ...rows import answer
 from ...runtime.device import Device, InOrder, Run
-from ..arithmetic.elementwise import FLOATS
 
 
 class UpdateStep:
@@ -57,8 +58,7 @@ class UpdateStep:
         capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
         shape = [shape_of(t) for t in self.both]
         made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
-        function = self.device.function(made, "update")
-        return Updates(self, weights, launches(self.device, function, weights, capacity, more))
+        return Updates(self, weights, launches(self.device, made, "update", weights, capacity, *more))
 
     @staticmethod
     def workspace(sizes: Sequence[int]) -> int:
@@ -115,20 +115,24 @@ def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Requ
     if not fits(base) or not storable(kinds, master):
         return None
     step = maker(device, base, a.attrs, kinds, master, "float64")
-    if step is None:
-        return None
+    return None if step is None else _by_rows(device, r, step, f"cuda {len(a.rows)} x {base.op_name}")
 
-    def connect(xp: Any, a: Any, *args: Any, work: Any = None) -> Run:
+
+def _by_rows(device: Device, r: Request, step: Any, name: str) -> ChosenKernel:
+    """Kernel for weights whose rates are rows of `hyper`, the last input."""
+    rows = getattr(r.attrs, "rows", None) or (r.attrs.row,)
+    each = (len(r.inputs) - 1) // len(rows)
+
+    def connect(a: Any, *args: Any, work: Any = None) -> Run:
         weights = []
-        for i, row in enumerate(a.rows):
-            own = args[i * a.each : (i + 1) * a.each]
+        for i, row in enumerate(rows):
+            own = args[i * each : (i + 1) * each]
             weights.append(step.weight(own, own[0], rates_at=row_of(device, args[-1], row)))
         made: Run = step.run(weights, work)
         return made
 
-    nbytes = step.workspace([prod(s) for s in r.inputs[: -1 : a.each]])
-    name = f"cuda {len(a.rows)} x {base.op_name}"
-    return connected(connect, nbytes, name, like=r.op.forward, mutates=True)
+    nbytes = step.workspace([prod(s) for s in r.inputs[:-1:each]])
+    return answer(r, connect, nbytes, name, mutates=True)
 
 
 def row(device: Device, op: Any, maker: Maker) -> Row:
@@ -158,32 +162,22 @@ def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
     found = [float(getattr(r.attrs, n)) for n in base.rates]
     rates = found[0], found[1], found[2] if len(found) > 2 else 1.0
 
-    def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
+    def connect(a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
         made: Run = step.run([step.weight(arrays, out, rates=rates)], work)
         return made
 
     nbytes = step.workspace([prod(r.inputs[0])])
-    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+    return answer(r, connect, nbytes, _name(r), mutates=True)
 
 
 def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
     """Kernel for one weight, whose rates are a row of `hyper`."""
-    *kinds, _ = r.dtypes
-    base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
+    kinds, op = r.dtypes[:-1], r.op
+    base, master = op.step_of, op.has_master  # type: ignore[attr-defined]
     if not storable(kinds, master):
         return None
-    step = maker(device, base, r.attrs, tuple(kinds), master, "float64")
-    if step is None:
-        return None
-
-    def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
-        *own, hyper = arrays
-        weight = step.weight(own, own[0], rates_at=row_of(device, hyper, a.row))
-        made: Run = step.run([weight], work)
-        return made
-
-    nbytes = step.workspace([prod(r.inputs[0])])
-    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+    step = maker(device, base, r.attrs, kinds, master, "float64")
+    return None if step is None else _by_rows(device, r, step, _name(r))
 
 
 def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
@@ -211,7 +205,7 @@ def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
     sizes = {k: [prod(s) for s, other in zip(r.outputs, kinds) if other == k] for k in steps}
     scratch = {k: steps[k].workspace(sizes[k]) for k in steps}
 
-    def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
+    def connect(a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
         found: dict[Any, list[Weight]] = {k: [] for k in steps}
         for i, (kind, out) in enumerate(zip(kinds, outs)):
             rates: dict[str, Any]
@@ -227,7 +221,7 @@ def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
             at += scratch[kind]
         return InOrder(runs)
 
-    return connected(connect, sum(scratch.values()), _name(r), like=r.op.forward, mutates=True)
+    return answer(r, connect, sum(scratch.values()), _name(r), mutates=True)
 
 
 _FORMS: dict[str, Callable[..., ChosenKernel | None]] = {

@@ -7,6 +7,7 @@ pass in which the reduced array is broadcast.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from .....ops import find_op
 from .....ops.reduce.measures import logsumexp, moments
 from .....ops.reduce.reduce import kept_shape, SpreadLike
 from .....ops.scratch import carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating, known
@@ -42,6 +43,7 @@ from ...handwritten.fold import (
     TRUE_OR_NOT,
     TRUTH,
 )
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, nothing, Run
 from ..arithmetic.elementwise import Loop
 
@@ -93,12 +95,10 @@ def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
     if not fold.fits or made is None or not known(made):
         return None
 
-    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any = None) -> Run:
-        return nothing if out is None else fold.call(data, out, work)
+    def connect(a: Any, data: Any, *, out: Any, work: Any = None) -> Run:
+        return fold.call(data, out, work)
 
-    def like(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None: ...
-
-    return connected(connect, fold.workspace, f"cuda {name}", like=like)
+    return answer(r, connect, fold.workspace, f"cuda {name}")
 
 
 def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
@@ -114,13 +114,11 @@ def _logsumexp(device: Device, r: Request) -> ChosenKernel | None:
         return None
     pieces = _pieces(prod(target), r.dtype, most, total)
 
-    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-        if out is None or not out.size:
-            return nothing
+    def connect(a: Any, data: Any, *, out: Any, work: Any) -> Run:
         largest, rest = carve(work, pieces)
         return InOrder([most.call(data, largest, rest), total.call(data, out, rest, shift=largest)])
 
-    return connected(connect, scratch_bytes(pieces), "cuda logsumexp", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda logsumexp")
 
 
 def _moments(device: Device, r: Request) -> ChosenKernel | None:
@@ -133,7 +131,7 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
         return None
     pieces = _pieces(n, r.dtype, middle, spread)
 
-    def connect(xp: Any, a: Any, data: Any, *, mean: Any, var: Any, work: Any) -> Run:
+    def connect(a: Any, data: Any, *, mean: Any, var: Any, work: Any) -> Run:
         if not n:
             return nothing
         centre, rest = carve(work, pieces)
@@ -144,7 +142,7 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
             runs.append(spread.call(data, var, rest, shift=centre))
         return InOrder(runs)
 
-    return connected(connect, scratch_bytes(pieces), "cuda moments", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda moments")
 
 
 # -- backward: formulas of the values that `backward` reads, in its order
@@ -190,10 +188,10 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     if made is None:
         return None
 
-    def connect(xp: Any, a: Any, *inputs: Any, d_data: Any, **services: Any) -> Run:
-        return nothing if d_data is None else made.call(*inputs, d_data)
+    def connect(a: Any, *inputs: Any, d_data: Any, **services: Any) -> Run:
+        return made.call(*inputs, d_data)
 
-    return connected(connect, 0, f"cuda {name} gradient", like=r.op.forward)
+    return answer(r, connect, 0, f"cuda {name} gradient")
 
 
 def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -222,9 +220,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     if not middle.fits or only_mean is None or var is None or both is None:
         return None
 
-    def connect(xp: Any, a: Any, d_mean: Any, d_var: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_mean: Any, d_var: Any, data: Any, *, d_data: Any, work: Any) -> Run:
         if d_var is None:
             return only_mean.call(d_mean, d_data)
         centre, rest = carve(work, pieces)
@@ -233,7 +229,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
             return InOrder([first, var.call(d_var, data, centre, d_data)])
         return InOrder([first, both.call(d_var, data, centre, d_mean, d_data)])
 
-    return connected(connect, scratch_bytes(pieces), "cuda moments gradient", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda moments gradient")
 
 
 def _spread(device: Device, r: Request) -> ChosenKernel | None:
@@ -254,10 +250,10 @@ def _spread(device: Device, r: Request) -> ChosenKernel | None:
     if made is None:
         return None
 
-    def connect(xp: Any, a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
-        return nothing if out is None else made.call(data, out)
+    def connect(a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
+        return made.call(data, out)
 
-    return connected(connect, 0, "cuda spread", like=r.op.forward)
+    return answer(r, connect, 0, "cuda spread")
 
 
 def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -269,29 +265,22 @@ def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
     if not fold.fits or not floating(r.dtype):
         return None
 
-    def connect(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> Run:
-        return nothing if d_data is None else fold.call(d_out, d_data, work)
+    def connect(a: Any, d_out: Any, *, d_data: Any, work: Any) -> Run:
+        return fold.call(d_out, d_data, work)
 
-    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
+    return answer(r, connect, fold.workspace, "cuda sum")
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
-
-    def add(op: type[Op] | None, row: Callable[..., ChosenKernel | None], *more: Any) -> None:
-        assert op is not None
-        table[op] = [lambda r: row(device, r, *more)]
-
-    for name in (*_FOLDS, "norm"):
-        op = find_op(name)
-        add(op, _reduction, name)
-        if name in _GRADIENTS:
-            add(op.grad_op, _gradient, name)
-    add(logsumexp, _logsumexp)
-    add(logsumexp.grad_op, _gradient, "logsumexp")
-    add(moments, _moments)
-    add(moments.grad_op, _moments_gradient)
-    add(SpreadLike, _spread)
-    add(SpreadLike.grad_op, _spread_gradient)
-    return table
+    reductions = (
+        (find_op(n), partial(_reduction, name=n), partial(_gradient, name=n) if n in _GRADIENTS else None)
+        for n in (*_FOLDS, "norm")
+    )
+    return table(
+        device,
+        *reductions,
+        (logsumexp, _logsumexp, partial(_gradient, name="logsumexp")),
+        (moments, _moments, _moments_gradient),
+        (SpreadLike, _spread, _spread_gradient),
+    )

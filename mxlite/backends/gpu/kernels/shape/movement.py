@@ -12,10 +12,11 @@ from typing import Any
 
 from .....graph.opdef import Op, SERVICES, Signature
 from .....ops import find_op
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....call import bind_call
 from ...handwritten.move_together import all_moved
 from ...handwritten.trace import Move, Sheet, traced
+from ...rows import answer
 from ...runtime.device import Device, nothing, Run
 
 OPERATORS = """
@@ -41,7 +42,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return None
         moving = any(m.source is not None for m in moves)
 
-        def connect(xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
+        def connect(a: Any, *inputs: Any, **rest: Any) -> Run:
             log: list[Move] = []
             arrays: dict[int, Any] = {}
 
@@ -62,7 +63,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             assert found is not None  # it was possible for all outputs
             return all_moved(device, found, arrays)
 
-        return connected(connect, 0, "cuda copy" if moving else "cuda fill", like=r.op.forward)
+        return answer(r, connect, 0, "cuda copy" if moving else "cuda fill")
 
     table: dict[type[Op], list[Any]] = {}
     for name in OPERATORS:

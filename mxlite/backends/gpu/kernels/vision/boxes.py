@@ -7,8 +7,6 @@ sharing the remaining ones. Counting uses integers.
 from __future__ import annotations
 
 import ctypes
-import functools
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
@@ -21,17 +19,18 @@ from .....ops.index.sorting import argsort
 from .....ops.scratch import accumulator
 from .....ops.vision.boxes import box_iou, box_nms
 from .....ops.vision.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxTarget
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating, kind
-from ...compiler.source import KernelSource, shared
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import kind
+from ...compiler.source import assembled, KernelSource, typedefs
 from ...compiler.structure import declared
-from ...handwritten.each import each
+from ...handwritten.each import addresses, each, launch, THREADS
 from ...handwritten.fill import filled, zeros
 from ...handwritten.layout import MOST
-from ...runtime.device import Arguments, Device, InOrder, nothing, Run
+from ...rows import answer, are_alike, gradient_of
+from ...runtime.device import Device, InOrder, nothing, Run
+from ...runtime.scratch import Scratch
 from ..reduce.sorting import Sorting
 
-THREADS = 256
 MOST_KINDS = 32
 _INT32 = np.dtype("int32")
 
@@ -54,26 +53,10 @@ class _Targets(ctypes.Structure):
     _fields_ = declared("boxes", "Targets")
 
 
-@functools.lru_cache(maxsize=2)
-def source(wide: bool) -> KernelSource:
+def source(double: bool) -> KernelSource:
     """The kernels of boxes.cuh that compute in double, or in float."""
-    types = f"typedef {'double' if wide else 'float'} A;\n"
-    return KernelSource(shared("types", "math", "index", "whole") + types + shared("boxes"))
-
-
-class Scratch:
-    """Parts of the workspace by name, each aligned to 256 bytes."""
-
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = sizes
-        self.nbytes = sum(-(-n // 256) * 256 for n in sizes.values())
-
-    def parts(self, work: Any) -> dict[str, Any]:
-        found, begin = {}, 0
-        for name, nbytes in self.sizes.items():
-            found[name] = work[begin : begin + nbytes]
-            begin += -(-nbytes // 256) * 256
-        return found
+    types = typedefs(A="double" if double else "float")
+    return assembled("types", "math", "index", "whole", types, "boxes")
 
 
 def _sorting(device: Device, r: Request, shape: Shape, acc: DType) -> Sorting:
@@ -81,32 +64,22 @@ def _sorting(device: Device, r: Request, shape: Shape, acc: DType) -> Sorting:
     return Sorting(device, replace(r, attrs=argsort.Attrs(axis=1), inputs=(shape,), dtype=acc))
 
 
-def _blocks(device: Device, text: KernelSource, name: str, samples: int, made: ctypes.Structure) -> Run:
-    """A launch with a block for each sample."""
-    return device.launch(device.function(text, name), (samples, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
-
-
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
     def text_for(r: Request) -> KernelSource | None:
-        small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs))
-        if not small or not floating(*r.dtypes) or len(set(r.dtypes)) != 1:
-            return None
-        return source(str(r.dtype) == "float64")
+        return source(str(r.dtype) == "float64") if are_alike(r) else None
 
     def overlaps(r: Request) -> ChosenKernel | None:
         text, count = text_for(r), prod(r.inputs[1][:-1])
         if text is None:
             return None
 
-        def connect(xp: Any, a: Any, lhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
-            if out is None:
-                return nothing
+        def connect(a: Any, lhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
             last = kind(out.dtype), count, int(a.format == "center")
             return each(device, text, "box_overlaps", out.size, lhs, rhs, out, *last)
 
-        return connected(connect, 0, "cuda box overlaps", like=r.op.forward)
+        return answer(r, connect, 0, "cuda box overlaps")
 
     def priors(r: Request) -> ChosenKernel | None:
         a, (h, w), text = r.attrs, r.inputs[0][2:], text_for(r)
@@ -119,14 +92,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         made.step_y, made.step_x = (step if step > 0 else 1 / n for step, n in zip(a.steps, (h, w)))
         made.offset_y, made.offset_x = a.offsets
 
-        def connect(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
-            return (
-                nothing
-                if out is None
-                else each(device, text, "prior_boxes", out.size, out, kind(out.dtype), made)
-            )
+        def connect(a: Any, data: Any, *, out: Any) -> Run:
+            return each(device, text, "prior_boxes", out.size, out, kind(out.dtype), made)
 
-        return connected(connect, 0, "cuda prior boxes", like=r.op.forward)
+        return answer(r, connect, 0, "cuda prior boxes")
 
     def nms(r: Request) -> ChosenKernel | None:
         text = text_for(r)
@@ -135,17 +104,16 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         order = _sorting(device, r, (samples, n), acc)
         if text is None or (samples * n and not order.fits):
             return None
-        scratch = Scratch(_sizes(samples, n, acc.itemsize) | {"sort": order.nbytes})
+        scratch = Scratch(**_sizes(samples, n, acc.itemsize), sort=order.nbytes)
         minus_one = np.full(1, -1, r.dtype).tobytes()
 
-        def connect(xp: Any, a: Any, data: Any, *, out: Any, index: Any, work: Any) -> Run:
+        def connect(a: Any, data: Any, *, out: Any, index: Any, work: Any) -> Run:
             runs = [filled(device, x, b) for x, b in ((out, minus_one), (index, b"\xff")) if x is not None]
             if not runs or not data.size:
                 return InOrder(runs)
-            made, parts = _boxes(device, scratch, work)
-            made.data, made.kind, made.n, made.width = device.address(data), kind(data.dtype), n, width
-            made.out = None if out is None else device.address(out)
-            made.index = None if index is None else device.address(index)
+            parts = scratch.parts(work)
+            made = _boxes(device, parts, data=data, out=out, index=index)
+            made.kind, made.n, made.width = kind(data.dtype), n, width
             made.threshold, made.valid, made.topk = a.overlap_thresh, a.valid_thresh, a.topk
             made.coordinates, made.score, made.id = a.coord_start, a.score_index, a.id_index
             made.background = a.background_id
@@ -158,11 +126,11 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                     *runs,
                     each(device, text, "nms_scores", samples * n, made),
                     order.call(scores, False, parts["sort"], places=positions),
-                    _blocks(device, text, "nms", samples, made),
+                    launch(device, text, "nms", samples, THREADS, made),
                 ]
             )
 
-        return connected(connect, scratch.nbytes, "cuda box nms", like=r.op.forward)
+        return answer(r, connect, scratch.nbytes, "cuda box nms")
 
     def nms_gradient(r: Request) -> ChosenKernel | None:
         text = text_for(r)
@@ -170,32 +138,28 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if text is None:
             return None
 
-        def connect(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
-            if d_data is None:
-                return nothing
+        def connect(a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
             arrays = d_out, index, d_data, kind(d_data.dtype), n, width
             put = each(device, text, "nms_gradient", d_data.size, *arrays)
             return InOrder([zeros(device, d_data), put])
 
-        return connected(connect, 0, "cuda box nms gradient", like=r.op.forward)
+        return answer(r, connect, 0, "cuda box nms gradient")
 
     def detection(r: Request) -> ChosenKernel | None:
         text, (samples, classes, n), acc = text_for(r), r.inputs[0], accumulator(r.dtype)
         order = _sorting(device, r, (samples, n), acc)
         if text is None or (samples * n and not order.fits):
             return None
-        scratch = Scratch(_sizes(samples, n, acc.itemsize) | {"sort": order.nbytes})
+        scratch = Scratch(**_sizes(samples, n, acc.itemsize), sort=order.nbytes)
         minus_one = np.full(1, -1, r.dtype).tobytes()
 
-        def connect(xp: Any, a: Any, prob: Any, loc: Any, anchor: Any, *, out: Any, work: Any) -> Run:
-            if out is None:
-                return nothing
+        def connect(a: Any, prob: Any, loc: Any, anchor: Any, *, out: Any, work: Any) -> Run:
             fill = filled(device, out, minus_one)
             if not out.size or classes < 2:
                 return fill
-            made, parts = _boxes(device, scratch, work)
-            made.data, made.moved, made.anchor = (device.address(x) for x in (prob, loc, anchor))
-            made.out, made.kind, made.n, made.classes = device.address(out), kind(out.dtype), n, classes
+            parts = scratch.parts(work)
+            made = _boxes(device, parts, data=prob, moved=loc, anchor=anchor, out=out)
+            made.kind, made.n, made.classes = kind(out.dtype), n, classes
             made.threshold, made.valid, made.topk = a.nms_threshold, a.threshold, a.nms_topk
             made.variances[:] = a.variances
             made.by_class, made.clip = not a.force_suppress, a.clip
@@ -205,11 +169,11 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                     fill,
                     each(device, text, "detect_scores", samples * n, made),
                     order.call(scores, False, parts["sort"], places=parts["order"].view(_INT32)),
-                    _blocks(device, text, "detect", samples, made),
+                    launch(device, text, "detect", samples, THREADS, made),
                 ]
             )
 
-        return connected(connect, scratch.nbytes, "cuda detection", like=r.op.forward)
+        return answer(r, connect, scratch.nbytes, "cuda detection")
 
     def targets(r: Request) -> ChosenKernel | None:
         text, n, (samples, labels, width) = text_for(r), r.inputs[0][1], r.inputs[1]
@@ -220,55 +184,40 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return None
         item, count = acc.itemsize, samples * n
         scratch = Scratch(
-            {
-                "iou": item * labels * count,
-                "background": item * count,
-                "order": 4 * count,
-                "which": 4 * count,
-                "counts": 8 * samples,
-                "sort": order.nbytes if mines else 0,
-            }
+            iou=item * labels * count,
+            background=item * count,
+            order=4 * count,
+            which=4 * count,
+            counts=8 * samples,
+            sort=order.nbytes if mines else 0,
         )
 
-        def connect(
-            xp: Any,
-            a: Any,
-            anchor: Any,
-            label: Any,
-            cls_pred: Any,
-            *,
-            loc_target: Any,
-            loc_mask: Any,
-            cls_target: Any,
-            work: Any,
-        ) -> Run:
-            made = _Targets(*(device.address(x) if x.size else None for x in (anchor, label, cls_pred)))
-            for name, x in (("loc_target", loc_target), ("loc_mask", loc_mask), ("cls_target", cls_target)):
-                setattr(made, name, None if x is None else device.address(x))
+        def connect(a: Any, anchor: Any, label: Any, cls_pred: Any, *, work: Any, **outs: Any) -> Run:
+            if not count:
+                return nothing
             parts = scratch.parts(work)
-            for name in ("iou", "background", "order", "which", "counts"):
-                setattr(made, name, device.address(parts[name]) if parts[name].size else None)
+            arrays = {"anchor": anchor, "label": label, "cls_pred": cls_pred}
+            arrays |= {n: parts[n] for n in ("iou", "background", "order", "which", "counts")}
+            own = {n: x for n, x in arrays.items() if x.size} | outs
+            made = _Targets(**addresses(device, **own))
             made.overlap, made.ignore = a.overlap_threshold, a.ignore_label
             made.ratio, made.mining = a.negative_mining_ratio, a.negative_mining_thresh
             made.variances[:], made.minimum = a.variances, a.minimum_negative_samples
             made.n, made.labels, made.width, made.classes = n, labels, width, cls_pred.shape[1]
             made.kind = kind(r.dtype)
-            if not count:
-                return nothing
-            runs = [_blocks(device, text, "match_boxes", samples, made)]
+            runs = [launch(device, text, "match_boxes", samples, THREADS, made)]
             if mines:
                 scores = parts["background"].view(acc).reshape(samples, n)
                 runs.append(order.call(scores, False, parts["sort"], places=parts["order"].view(_INT32)))
             runs.append(each(device, text, "mine_background", count, made))
             return InOrder([*runs, each(device, text, "write_targets", count, made)])
 
-        return connected(connect, scratch.nbytes, "cuda box targets", like=r.op.forward)
+        return answer(r, connect, scratch.nbytes, "cuda box targets")
 
-    assert box_nms.grad_op is not None
     return {
         box_iou: [overlaps],
         box_nms: [nms],
-        box_nms.grad_op: [nms_gradient],
+        gradient_of(box_nms): [nms_gradient],
         MultiBoxPrior: [priors],
         MultiBoxDetection: [detection],
         MultiBoxTarget: [targets],
@@ -287,8 +236,6 @@ def _sizes(samples: int, n: int, item: int) -> dict[str, int]:
     }
 
 
-def _boxes(device: Device, scratch: Scratch, work: Any) -> tuple[_Boxes, dict[str, Any]]:
-    made, parts = _Boxes(), scratch.parts(work)
-    for name in ("scores", "order", "boxes", "kinds", "alive"):
-        setattr(made, name, device.address(parts[name]))
-    return made, parts
+def _boxes(device: Device, parts: dict[str, Any], **arrays: Any) -> _Boxes:
+    own = {name: parts[name] for name in ("scores", "order", "boxes", "kinds", "alive")}
+    return _Boxes(**addresses(device, **own, **arrays))

@@ -23,13 +23,15 @@ from .....ops.vision.resize import (
     resize,
     ResizeDataGradient,
 )
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating
-from ...compiler.source import kernel, KernelSource, NAMES, shared
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import floating, wide
+from ...compiler.source import assembled, kernel, KernelSource, NAMES, typedefs
 from ...compiler.structure import declared
 from ...handwritten.each import each, THREADS
 from ...handwritten.layout import MOST
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import padded
 
 KINDS = ("nearest", "linear", "cubic", "mean")
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
@@ -51,22 +53,18 @@ _ONE = Axis(1, 1, "mean")  # an axis that changes nothing
 @functools.cache
 def source(dtype: str) -> KernelSource:
     """The kernels of resample.cuh, by what they read and write: t the type of arrays, a that of scratch."""
-    types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
     text = ""
     for x in "ta":
         for y in "ta":
             head = ["int64 n", f"const {x.upper()} *x", f"{y.upper()} *y"]
             ranges = ["const int *first", "const int *end"]
             tail = ["Axis a", "Axis b", "int inner"]
-            text += kernel(
-                f"resample_{x}{y}", head + tail, ["resampled(n, x, y, a, b, inner);"], THREADS
-            ) + kernel(
-                f"gather_{x}{y}",
-                head + ranges + tail,
-                ["gathered(n, x, y, first, end, a, b, inner);"],
-                THREADS,
-            )
-    return KernelSource(shared("types", "index", "math") + types + shared("resample") + text)
+            body = ["resampled(n, x, y, a, b, inner);"]
+            text += kernel(f"resample_{x}{y}", head + tail, body, THREADS)
+            body = ["gathered(n, x, y, first, end, a, b, inner);"]
+            text += kernel(f"gather_{x}{y}", head + ranges + tail, body, THREADS)
+    types = typedefs(T=NAMES[dtype], A=wide(dtype))
+    return assembled("types", "index", "math", types, "resample", text)
 
 
 class Passes:
@@ -100,14 +98,11 @@ class Passes:
 
     @property
     def nbytes(self) -> int:
-        whole = self.between * self.acc
-        return 2 * -(-whole // 256) * 256 + 2 * 4 * self.ranges
+        return 2 * padded(self.between * self.acc) + 2 * 4 * self.ranges
 
     def connect(self, x: Any, y: Any, work: Any) -> Run:
-        if y is None or not y.size:
-            return InOrder([])
         text, device, runs = source(self.dtype), self.device, []
-        step = -(-self.between * self.acc // 256) * 256
+        step = padded(self.between * self.acc)
         boxes = [work[i * step : (i + 1) * step] for i in range(2)]
         table = work[2 * step : 2 * step + 8 * self.ranges]
         given: Any = x
@@ -126,38 +121,34 @@ class Passes:
         return InOrder(runs)
 
 
+def _row(device: Device, r: Request, of: Any, transposed: bool, back: bool) -> ChosenKernel | None:
+    """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backward."""
+    dtype = r.dtypes[0]
+    if not floating(dtype):
+        return None
+    data, out = (r.inputs[1], r.inputs[0]) if transposed else (r.inputs[0], r.outputs[0])
+    passes = Passes(device, of.resampling(r.attrs, data, out), str(dtype), back)
+    if not passes.fits:
+        return None
+    (made,) = r.op.output_names(r.attrs)
+
+    def connect(a: Any, x: Any, *shapes_only: Any, work: Any, **rest: Any) -> Run:
+        return passes.connect(x, rest[made], work)
+
+    return answer(r, connect, passes.nbytes, "cuda resampling")
+
+
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-
-    def row(of: Any, transposed: bool, back: bool) -> Any:
-        """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backward."""
-
-        def answer(r: Request) -> ChosenKernel | None:
-            dtype = r.dtypes[0]
-            if not floating(dtype):
-                return None
-            data, out = (r.inputs[1], r.inputs[0]) if transposed else (r.inputs[0], r.outputs[0])
-            passes = Passes(device, of.resampling(r.attrs, data, out), str(dtype), back)
-            if not passes.fits:
-                return None
-            (made,) = r.op.output_names(r.attrs)
-
-            def connect(xp: Any, a: Any, x: Any, *shapes_only: Any, work: Any, **rest: Any) -> Run:
-                return passes.connect(x, rest[made], work)
-
-            return connected(connect, passes.nbytes, "cuda resampling", like=r.op.forward)
-
-        return answer
-
-    table: dict[type[Op], list[Any]] = {}
+    listed = []
     for of, other in (
         (resize, ResizeDataGradient),
         (BilinearResize2D, BilinearResize2DDataGradient),
         (AdaptiveAvgPooling2D, AdaptiveAvgPooling2DDataGradient),
     ):
-        assert of.grad_op is not None and other.grad_op is not None
-        table[of] = [row(of, False, False)]
-        table[of.grad_op] = [row(of, False, True)]
-        table[other] = [row(of, True, True)]
-        table[other.grad_op] = [row(of, True, False)]
-    return table
+        own, transposed = (functools.partial(_row, of=of, transposed=t) for t in (False, True))
+        listed += [
+            (of, functools.partial(own, back=False), functools.partial(own, back=True)),
+            (other, functools.partial(transposed, back=True), functools.partial(transposed, back=False)),
+        ]
+    return table(device, *listed)

@@ -11,11 +11,10 @@ from typing import Any
 from .....graph.opdef import Op
 from .....ops.nn.deconv import Deconvolution
 from .....ops.vision.upsampling import as_deconvolution, UpSampling
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating
+from ....base import ChosenKernel, Request
 from ...compiler.structure import declared
 from ...handwritten.each import each, typed
-from ...handwritten.layout import MOST
+from ...rows import answer, are_alike, gradient_of
 from ...runtime.device import Device, InOrder, Run
 from ..nn.convolution import rows as convolutions
 
@@ -37,12 +36,9 @@ class _Images(ctypes.Structure):
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
     convolution = convolutions(device)
-    gradient = Deconvolution.grad_op
-    assert UpSampling.grad_op is not None and gradient is not None
 
     def fits(r: Request) -> bool:
-        small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs)) and len(r.inputs) <= MOST_IMAGES
-        return small and floating(*r.dtypes) and len(set(r.dtypes)) == 1
+        return are_alike(r) and len(r.inputs) <= MOST_IMAGES
 
     def bilinear(r: Request, op: type[Op]) -> ChosenKernel | None:
         """The kernel of the equivalent convolution: data and weight have the same names there."""
@@ -58,15 +54,13 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             if inner is None:
                 return None
 
-            def convolve(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
-                return inner.link(inner.run, xp, as_deconvolution(a), *args, out=out, work=work)
+            def convolve(a: Any, *args: Any, out: Any, work: Any) -> Run:
+                return inner.link(inner.run, device.xp, as_deconvolution(a), *args, out=out, work=work)
 
-            return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
+            return answer(r, convolve, inner.workspace, inner.name)
         text = typed(str(r.dtype), "images")
 
-        def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
-            if out is None or not out.size:
-                return InOrder([])
+        def connect(a: Any, *args: Any, out: Any, work: Any) -> Run:
             h, w = out.shape[2:]
             parts = [args] if a.multi_input_mode == "sum" else [(x,) for x in args]
             runs, start = [], 0
@@ -80,27 +74,27 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 start += plane
             return InOrder(runs)
 
-        return connected(connect, 0, "cuda upsampling", like=r.op.forward)
+        return answer(r, connect, 0, "cuda upsampling")
 
     def backward(r: Request) -> ChosenKernel | None:
         if not fits(r):
             return None
         if r.attrs.sample_type == "bilinear":
-            inner = bilinear(r, gradient)
+            inner = bilinear(r, gradient_of(Deconvolution))
             if inner is None:
                 return None
 
-            def convolve(
-                xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any
-            ) -> Run:
+            def convolve(a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
                 made = dict(zip(("d_data", "d_weight"), d_args))
                 arrays = d_out, *args
-                return inner.link(inner.run, xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work)
+                return inner.link(
+                    inner.run, device.xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work
+                )
 
-            return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
+            return answer(r, convolve, inner.workspace, inner.name)
         text = typed(str(r.dtype), "images")
 
-        def connect(xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
+        def connect(a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
             runs, start = [], 0
             total, whole = a.multi_input_mode == "sum", prod(shapes[1][0][1:])
             height, width = shapes[1][0][2:]
@@ -112,6 +106,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 start += 0 if total else c * height * width
             return InOrder(runs)
 
-        return connected(connect, 0, "cuda upsampling gradient", like=r.op.forward)
+        return answer(r, connect, 0, "cuda upsampling gradient")
 
-    return {UpSampling: [forward], UpSampling.grad_op: [backward]}
+    return {UpSampling: [forward], gradient_of(UpSampling): [backward]}

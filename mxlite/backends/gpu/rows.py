@@ -1,0 +1,101 @@
+"""What rows of the GPU's table share: how they answer a request, and tables with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+from ...graph.opdef import Op
+from ..base import ChosenKernel, connected, Request
+from .compiler.kinds import floating
+from .runtime.device import Device, nothing, Run
+
+MOST = 2**31 - 1  # elements that kernels count in 32 bits
+
+
+def answer(
+    r: Request,
+    connect: Callable[..., Run],
+    nbytes: int,
+    name: str,
+    *,
+    mutates: bool = False,
+    checks: bool = False,
+    **facts: Any,
+) -> ChosenKernel:
+    """The kernel for a request, with `nbytes` of scratch; see `connected` for the `facts`.
+
+    `connect(a, <inputs>, *, <outputs>, <services>)` is called if an output is wanted, which has elements
+    unless the kernel `checks` its inputs, or if the operator changes its inputs (`mutates`). It gets
+    `work` if there is scratch, whether or not the operator's own reference has any.
+    """
+    signature = r.op.signature
+    if nbytes:
+        signature = replace(signature, services=signature.services | {"work"})
+
+    def linked(xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
+        if not mutates and not any(_is_wanted(rest[n], checks) for n in signature.makes):
+            return nothing
+        return connect(a, *inputs, **rest)
+
+    found = connected(linked, nbytes, name, like=r.op.forward, mutates=mutates, **facts)
+    return replace(found, signature=signature)
+
+
+def _is_wanted(output: Any, empty: bool) -> bool:
+    """True if an output, or one of a group of them, is there, and has elements unless it may be empty."""
+    if isinstance(output, tuple):
+        return any(_is_wanted(x, empty) for x in output)
+    return output is not None and (empty or output.size > 0)
+
+
+def gradient_of(op: type[Op]) -> type[Op]:
+    """The operator's gradient, which is an operator too."""
+    assert op.grad_op is not None, op
+    return op.grad_op
+
+
+Make = Callable[[Device, Request], Any]
+"""What the call of a request needs, made when its kernel is chosen; None if there is no kernel for it."""
+
+
+def row(
+    make: Make, name: str, nbytes: Callable[[Any], int] = lambda made: 0, **facts: Any
+) -> Callable[[Callable[..., Run]], Callable[[Device, Request], ChosenKernel | None]]:
+    """A row whose calls are what the decorated function returns: its first argument is what `make` has made,
+    the others are as in `answer`. `nbytes`: scratch for what was made.
+    """
+
+    def decorated(connect: Callable[..., Run]) -> Callable[[Device, Request], ChosenKernel | None]:
+        def answered(device: Device, r: Request) -> ChosenKernel | None:
+            made = make(device, r)
+            return None if made is None else answer(r, partial(connect, made), nbytes(made), name, **facts)
+
+        return answered
+
+    return decorated
+
+
+def table(
+    device: Device, *listed: tuple[Any, Callable[..., Any], Callable[..., Any] | None]
+) -> dict[type[Op], list[Any]]:
+    """The table of (operator, its row, that of its gradient or None); rows take the device first."""
+    found: dict[type[Op], list[Any]] = {}
+    for op, forward, backward in listed:
+        found[op] = [partial(forward, device)]
+        if backward is not None:
+            found[gradient_of(op)] = [partial(backward, device)]
+    return found
+
+
+def are_few(r: Request) -> bool:
+    """True if the elements of every array can be counted in 32 bits."""
+    return all(prod(s) <= MOST for s in (*r.inputs, *r.outputs))
+
+
+def are_alike(r: Request) -> bool:
+    """True if all inputs have one floating type, and elements can be counted as in `are_few`."""
+    return are_few(r) and floating(*r.dtypes) and len(set(r.dtypes)) == 1
