@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...graph.opdef import Op
 from ..base import ChosenKernel, connected, Request
@@ -58,37 +58,67 @@ def gradient_of(op: type[Op]) -> type[Op]:
     return op.grad_op
 
 
+Row = Callable[[Device, Request], ChosenKernel | None]
+"""The kernel for a request, or None if there is none for it."""
+
 Make = Callable[[Device, Request], Any]
 """What the call of a request needs, made when its kernel is chosen; None if there is no kernel for it."""
 
 
+class At(NamedTuple):
+    """A request, and the device that it is for."""
+
+    device: Device
+    r: Request
+
+
+def where(fits: Callable[[Request], bool]) -> Make:
+    """A `Make` for calls that need nothing but the request, if that fits."""
+    return lambda device, r: At(device, r) if fits(r) else None
+
+
 def row(
     make: Make, name: str, nbytes: Callable[[Any], int] = lambda made: 0, **facts: Any
-) -> Callable[[Callable[..., Run]], Callable[[Device, Request], ChosenKernel | None]]:
+) -> Callable[[Callable[..., Run]], Row]:
     """A row whose calls are what the decorated function returns: its first argument is what `make` has made,
-    the others are as in `answer`. `nbytes`: scratch for what was made.
+    the others are as in `answer`. `nbytes`: scratch for what was made. In `name`, {op} stands for the
+    operator's name, or that of the operator whose gradient it is.
     """
 
-    def decorated(connect: Callable[..., Run]) -> Callable[[Device, Request], ChosenKernel | None]:
+    def decorated(connect: Callable[..., Run]) -> Row:
         def answered(device: Device, r: Request) -> ChosenKernel | None:
             made = make(device, r)
-            return None if made is None else answer(r, partial(connect, made), nbytes(made), name, **facts)
+            if made is None:
+                return None
+            called = name.format(op=(r.op.forward_op or r.op).op_name)
+            return answer(r, partial(connect, made), nbytes(made), called, **facts)
 
         return answered
 
     return decorated
 
 
-def table(
-    device: Device, *listed: tuple[Any, Callable[..., Any], Callable[..., Any] | None]
-) -> dict[type[Op], list[Any]]:
-    """The table of (operator, its row, that of its gradient or None); rows take the device first."""
-    found: dict[type[Op], list[Any]] = {}
-    for op, forward, backward in listed:
-        found[op] = [partial(forward, device)]
-        if backward is not None:
-            found[gradient_of(op)] = [partial(backward, device)]
-    return found
+def table(*listed: tuple[Any, Row, Row | None]) -> Callable[[Device], dict[type[Op], list[Any]]]:
+    """A module's part of the backend's table, as a function of the device: (operator, its row, that of its
+    gradient or None).
+    """
+
+    def rows(device: Device) -> dict[type[Op], list[Any]]:
+        found: dict[type[Op], list[Any]] = {}
+        for op, forward, backward in listed:
+            found.setdefault(op, []).append(partial(forward, device))
+            if backward is not None:
+                found.setdefault(gradient_of(op), []).append(partial(backward, device))
+        return found
+
+    return rows
+
+
+def first_kernel(
+    rows: Callable[[Device], Mapping[type[Op], Sequence[Any]]], device: Device, r: Request
+) -> ChosenKernel | None:
+    """The kernel that a module's `rows` have for a request; None if there is none."""
+    return next((found for row in rows(device)[r.op] if (found := row(r)) is not None), None)
 
 
 def are_few(r: Request) -> bool:

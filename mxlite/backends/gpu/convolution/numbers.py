@@ -6,10 +6,11 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from ....graph.ir import Shape
 from ....ops.nn.conv_kernels import Geometry
-from ..compiler.structure import declared
+from ..compiler.source import structure
 from ..kernels.arithmetic.elementwise import divisor
 
 _i, _l, _u = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32
@@ -18,10 +19,7 @@ MOST = 2**31 - 1
 """Limit of lengths, channels, positions and blocks, which kernels count in 32 bits."""
 
 
-class Numbers(ctypes.Structure):
-    """The struct `Convolution` of cuda/convolution.cuh."""
-
-    _fields_ = declared("convolution", "Convolution")
+Numbers: Any = structure("convolution", "Convolution")
 
 
 @dataclass(frozen=True)

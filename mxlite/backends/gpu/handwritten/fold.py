@@ -7,7 +7,6 @@ reduces those: the order of a sum is the same on every device, wherever arrays l
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -15,32 +14,17 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import DType
+from ...base import ChosenKernel, Request
 from ...elementwise.collapse import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
-from ..compiler.source import assembled, KernelSource, NAMES, typedefs
-from ..compiler.structure import declared
+from ..compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ..rows import answer
 from ..runtime.device import Device, InOrder, nothing, Run
 from .each import launch
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
-(
-    SAME,
-    SQUARE,
-    SIZE,
-    KNOWN_OR_0,
-    KNOWN_OR_1,
-    TRUTH,
-    ABOVE,
-    POWER,
-    SPREAD,
-    PRODUCT,
-    QUOTIENT,
-    BY_DIVISOR,
-    WHERE_GE,
-    WHERE_GT,
-    WHERE_LE,
-    WHERE_LT,
-) = range(16)
+SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT = range(10)
+QUOTIENT, BY_DIVISOR, WHERE_GE, WHERE_GT, WHERE_LE, WHERE_LT = range(10, 16)
 """Operands of a reduction: an array, an array and a number for each result, two arrays, three."""
 
 ADD, MULTIPLY, LARGEST, SMALLEST = range(4)
@@ -56,16 +40,8 @@ BLOCKS = 1024  # enough work for any device
 LEAST_STRETCH = 1024  # packs of a segment
 
 
-class Operand(ctypes.Structure):
-    """An array: its address, and its strides along kept and reduced axes in elements."""
-
-    _fields_ = declared("fold", "Operand")
-
-
-class Parameters(ctypes.Structure):
-    """The structure `Fold` of fold.cuh."""
-
-    _fields_ = declared("fold", "Fold", Divisor=Divisor, Operand=Operand)
+Operand: Any = structure("fold", "Operand")
+Parameters: Any = structure("fold", "Fold", Divisor=Divisor, Operand=Operand)
 
 
 def source(dtype: DType) -> KernelSource:
@@ -93,19 +69,10 @@ class Fold:
     """
 
     def __init__(
-        self,
-        device: Device,
-        dtype: DType,
-        shape: Shape,
-        target: Shape,
-        map: int = SAME,
-        combine: int = ADD,
-        finish: int = PLAIN,
-        number: float = 0.0,
-        others: Sequence[Shape] = (),
-        shifted: bool = False,
+        self, device: Device, dtype: DType, shape: Shape, target: Shape, map: int = SAME, combine: int = ADD,
+        finish: int = PLAIN, number: float = 0.0, others: Sequence[Shape] = (), shifted: bool = False,
         split: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.device, self.dtype, self.shifted = device, dtype, shifted
         self.outputs = prod(target)
         self.fits = known(dtype)
@@ -172,18 +139,8 @@ class Fold:
         self._threads(stretch)
         made, kind_of_sum = self.made, sum_type(self.dtype)
         shape = (self.splits, self.outputs)
-        self.second = Fold(
-            self.device,
-            kind_of_sum,
-            shape,
-            (1, self.outputs),
-            SAME,
-            made.combine,
-            made.finish,
-            made.number,
-            shifted=self.shifted,
-            split=False,
-        )
+        how = SAME, made.combine, made.finish, made.number, (), self.shifted, False
+        self.second = Fold(self.device, kind_of_sum, shape, (1, self.outputs), *how)
         made.finish = PLAIN
         self.workspace = prod(shape) * kind_of_sum.itemsize
 
@@ -210,3 +167,13 @@ class Fold:
         grid = self.layout.grid[0], self.splits
         first = launch(device, source(self.dtype), name, grid, self.layout.block, made)
         return InOrder([first, *second]) if second else first
+
+
+def folded(r: Request, fold: Fold, name: str) -> ChosenKernel | None:
+    """The kernel that reduces the first input to the one output; None if `fold` has none."""
+
+    def connect(a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
+        (out,) = outputs.values()
+        return fold.call(data, out, work)
+
+    return answer(r, connect, fold.workspace, name) if fold.fits else None

@@ -241,16 +241,11 @@ class _Add:
 @functools.lru_cache(maxsize=4)
 def _strided_sum(kind: str) -> KernelSource:
     """A kernel in which a thread adds up a column, from the first row to the last."""
-    parameters = [
-        f"const {NAMES[kind]} *x",
-        f"{NAMES[kind]} *out",
-        "int64 rows",
-        "int64 columns",
-        "int64 pitch",
-    ]
+    t = NAMES[kind]
+    parameters = [f"const {t} *x", f"{t} *out", "int64 rows", "int64 columns", "int64 pitch"]
     body = [
         "MX_EACH(j, columns) {",
-        f"    {NAMES[kind]} sum = 0;",
+        f"    {t} sum = 0;",
         "    for (int64 i = 0; i < rows; ++i) sum += x[i * pitch + j];",
         "    out[j] = sum;",
         "}",

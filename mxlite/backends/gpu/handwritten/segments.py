@@ -15,8 +15,7 @@ from ....core.dtype import as_dtype
 from ....graph.opdef import DType
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiler.kinds import computed_in, floating, kind
-from ..compiler.source import assembled, KernelSource, NAMES, typedefs
-from ..compiler.structure import declared
+from ..compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ..runtime.device import Device, InOrder, nothing, pointer, Run
 from .each import launch, THREADS
 from .fill import zeros
@@ -31,16 +30,8 @@ MOST_BLOCKS = 65535  # along the second axis of a grid
 _BYTE = as_dtype("uint8")  # unit of scratch for unsigned 32-bit numbers
 
 
-class Sort(ctypes.Structure):
-    """The structure of this name in sort.cuh."""
-
-    _fields_ = declared("sort", "Sort")
-
-
-class Segments(ctypes.Structure):
-    """The structure of this name in segments.cuh."""
-
-    _fields_ = declared("segments", "Segments", Divisor=Divisor)
+Sort: Any = structure("sort", "Sort")
+Segments: Any = structure("segments", "Segments", Divisor=Divisor)
 
 
 SORT = assembled("types", "index", "whole", "sort")

@@ -21,8 +21,7 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....ops.nn.attention_kernels import AttentionPlan
 from ..compiler.kinds import FLOATS, wide
-from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..compiler.structure import declared
+from ..compiler.source import kernel, KernelSource, NAMES, shared, structure
 from ..handwritten.each import launch
 from ..runtime.device import Device, InOrder, nothing, pointer, Run
 
@@ -32,10 +31,7 @@ MOST = 2**31 - 1
 DELTA_THREADS = 256
 
 
-class Sizes(ctypes.Structure):
-    """The struct of this name in attention.cuh."""
-
-    _fields_ = declared("attention", "Sizes")
+Sizes: Any = structure("attention", "Sizes")
 
 
 @functools.lru_cache(maxsize=64)

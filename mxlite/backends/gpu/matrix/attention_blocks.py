@@ -25,7 +25,7 @@ from ..handwritten.each import launch
 from ..runtime.device import InOrder, nothing, pointer, Run
 from ..runtime.scratch import padded
 from .attention import Attention, DELTA_THREADS
-from .gemm import kernel_name, Product, product, workspace
+from .gemm import kernel_name, Pair, Product, product, workspace
 
 MOST_SCRATCH = 64 << 20  # bytes of scores and values derived from them, unless one head takes more
 MOST_OF_A_HEAD = 128 << 20
@@ -102,15 +102,7 @@ class Blocks:
         z, dtype = self.whole.plan, self.whole.dtype
         m, n, e, v, pitch = self.rows, z.keys, z.width, z.values, self.pitch
 
-        def made(
-            rows: int,
-            columns: int,
-            terms: int,
-            a: tuple[int, int],
-            b: tuple[int, int],
-            c: tuple[int, int],
-            **more: Any,
-        ) -> Product:
+        def made(rows: int, columns: int, terms: int, a: Pair, b: Pair, c: Pair, **more: Any) -> Product:
             """a, b, c: (pitch, elements of one matrix)."""
             return Product(
                 rows, columns, terms, dtype, lda=a[0], ldb=b[0], ldc=c[0], batch=(1, count),

@@ -147,10 +147,6 @@ def rows_along(shape: Sequence[int], axis: int = -2, turn: bool = False) -> Side
     inner = prod(shape[at + 1 : -1])
     pitch = inner * shape[-1]
     side = Side(
-        shape[at],
-        shape[-1],
-        pitch,
-        batch=(prod(shape[:at]), inner),
-        strides=(shape[at] * pitch, shape[-1]),
+        shape[at], shape[-1], pitch, batch=(prod(shape[:at]), inner), strides=(shape[at] * pitch, shape[-1])
     )
     return side.other if turn else side

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.elementwise.cast import amp_cast, Cast, CastLike
 from ....base import ChosenKernel, Request
 from ....fused.cast_group import FusedCasts
 from ...compiler.kinds import known
 from ...compiler.source import NAMES
 from ...handwritten.dense_casts import cast_all
-from ...rows import answer, table
+from ...rows import answer, At, row, table, where
 from ...runtime.device import Device, Run
 
 
-def _cast(device: Device, r: Request) -> ChosenKernel | None:
+def _fits(r: Request) -> bool:
     _, outs = (r.op.forward_op or r.op).infer_type(r.attrs, *r.dtypes)
-    if not known(*r.dtypes, *outs):  # type: ignore[arg-type]
-        return None
+    return known(*r.dtypes, *outs)  # type: ignore[arg-type]
 
-    def connect(a: Any, x: Any, *like: Any, **made: Any) -> Run:
-        (out,) = made.values()
-        return cast_all(device, [(out, x)])
 
-    return answer(r, connect, 0, "cuda cast")
+@row(where(_fits), "cuda cast")
+def _cast(at: At, a: Any, x: Any, *like: Any, **made: Any) -> Run:
+    (out,) = made.values()
+    return cast_all(at.device, [(out, x)])
 
 
 def _several(device: Device, r: Request) -> ChosenKernel | None:
@@ -45,8 +43,4 @@ def casts(device: Device, r: Request, name: str) -> ChosenKernel:
     return answer(r, connect, 0, name)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(
-        device, *((op, _cast, _cast) for op in (Cast, amp_cast, CastLike)), (FusedCasts, _several, None)
-    )
+rows = table(*((op, _cast, _cast) for op in (Cast, amp_cast, CastLike)), (FusedCasts, _several, None))

@@ -10,59 +10,48 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from ....base import ChosenKernel, Request
 from ....elementwise.collapse import collapsed
-from ....elementwise.expression import Expression
+from ....elementwise.expression import Expression, ExpressionValue, Writer
 from ....elementwise.program import can_store, kinds_of, Program, program
 from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
-from ...compiler.kinds import FLOATS, wide
+from ...compiler.kinds import floating, FLOATS, known, wide
 from ...compiler.source import assembled, kernel, KernelSource, NAMES
 from ...handwritten.each import spread, THREADS
 from ...handwritten.layout import divisor, stretches
-from ...rows import answer
+from ...rows import answer, table
 from ...runtime.device import Device, nothing, one_after_other, pointer, Run
 
 PACK = 4  # elements of a pack: 16 bytes of float32
 MOST_AXES = 6
 MOST_PACKS = 2**31 - 1  # the limit of exact division by multiplication
 
+Formula = Callable[..., ExpressionValue]
+
 KNOWN = frozenset(NAMES)
 
+_COMPARED = dict(zip("eq ne gt ge lt le".split(), "== != > >= < <=".split()))
 _STEPS = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
+    **{name: f"{{}} {sign} {{}}" for name, sign in zip("add sub mul div".split(), "+-*/")},
+    **{name: f"{{}} {sign} {{}}" for name, sign in _COMPARED.items()},
     "neg": "-{}",
     "max": "mx_max({}, {})",
     "min": "mx_min({}, {})",
     "rsqrt": "C(1) / mx_sqrt({})",
     "select": "{} ? {} : {}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "gt": "{} > {}",
-    "ge": "{} >= {}",
-    "lt": "{} < {}",
-    "le": "{} <= {}",
     "to_float16": "mx_through_float16({})",
     "to_bfloat16": "mx_through_bfloat16({})",
-    **{
-        n: f"mx_{n}({{}})"
-        for n in (
-            "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf normal bell sign floor ceil trunc"
-        ).split()
-    },
+    **{n: f"mx_{n}({{}})" for n in "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf".split()},
+    **{n: f"mx_{n}({{}})" for n in "normal bell sign floor ceil trunc".split()},
 }
 """The text of each step of an expression; see `expression.NUMPY`."""
-
-_TRUTH = frozenset({"eq", "ne", "gt", "ge", "lt", "le"})
 
 
 @functools.lru_cache(maxsize=4096)
@@ -142,7 +131,7 @@ def step_lines(expression: Expression) -> list[str]:
         if name == "number":
             lines.append(f"C v{at} = (C){_number(operands[0])};")
         else:
-            kind = "bool" if name in _TRUTH else "C"
+            kind = "bool" if name in _COMPARED else "C"
             lines.append(f"{kind} v{at} = {_STEPS[name].format(*(f'v{x}' for x in operands))};")
     return lines
 
@@ -159,15 +148,9 @@ class Loop:
     """The kernel of one expression, for shapes and types; `call` connects it to arrays."""
 
     def __init__(
-        self,
-        device: Device,
-        expression: Expression,
-        constants: Sequence[float],
-        views: Sequence[Shape],
-        dtypes: Sequence[DType],
-        shape: Shape,
-        made: Sequence[DType],
-    ) -> None:
+        self, device: Device, expression: Expression, constants: Sequence[float], views: Sequence[Shape],
+        dtypes: Sequence[DType], shape: Shape, made: Sequence[DType],
+    ) -> None:  # fmt: skip
         """`views` and `dtypes` are those of the inputs, `shape` and `made` those of the outputs."""
         self.device, self.expression, self.constants = device, expression, constants
         self.lengths, self.strides = collapsed(shape, views)
@@ -221,42 +204,61 @@ class Loop:
         return 1
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def loop(
+    device: Device, f: Formula, views: Sequence[Shape], dtypes: Sequence[DType], shape: Shape, made: DType
+) -> Loop | None:
+    """`f(w, *values)` for every element of `shape`; None if there is no kernel for it."""
+    w = Writer()
+    expression, constants = w.expression([f(w, *(w.input() for _ in views))])
+    # An input that the formula leaves out is still passed.
+    made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
+    return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
 
-    def single(r: Request) -> ChosenKernel | None:
-        p = program(r, KNOWN, FLOATS)
-        if p is None:
-            return None
-        kinds = kinds_of(r)
-        assert kinds is not None
-        names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
-        places = [names.index(n) for n in p.inputs]
-        loops = _Loops(device, p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
-        if not loops.fits:
-            return None
 
-        def connect(a: Any, *inputs: Any, **outputs: Any) -> Run:
-            return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
+def looped(
+    r: Request, made: Loop | None, name: str, places: Sequence[int] | None = None
+) -> ChosenKernel | None:
+    """The kernel by which `made` computes the one output, of the inputs at `places`; None: of all."""
 
-        return answer(r, connect, 0, "cuda elementwise")
+    def connect(a: Any, *inputs: Any, **rest: Any) -> Run:
+        (out,) = (rest[n] for n in r.op.signature.makes)
+        assert made is not None
+        return made.call(*(inputs if places is None else [inputs[i] for i in places]), out)
 
-    def fused(r: Request) -> ChosenKernel | None:
-        a = r.attrs
-        if not can_store(r.dtypes, a.dtypes, KNOWN, FLOATS):
-            return None
-        p = Program(a.expression, a.constants, (), a.views, (), a.shape)
-        loops = _Loops(device, p, r.dtypes, a.dtypes)
-        if not loops.fits:
-            return None
+    return None if made is None else answer(r, connect, 0, name)
 
-        def connect(a: Any, *args: Any, outs: Any) -> Run:
-            return loops.call(args, outs)
 
-        return answer(r, connect, 0, f"cuda {len(a.expression.steps)} steps")
+def _single(device: Device, r: Request) -> ChosenKernel | None:
+    p = program(r, KNOWN, FLOATS)
+    if p is None:
+        return None
+    kinds = kinds_of(r)
+    assert kinds is not None
+    names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
+    places = [names.index(n) for n in p.inputs]
+    loops = _Loops(device, p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
+    if not loops.fits:
+        return None
 
-    table: dict[type[Op], list[Any]] = {op: [single] for op in RULES}
-    return table | {FusedElementwise: [fused], FusedElementwiseGradient: [fused]}
+    def connect(a: Any, *inputs: Any, **outputs: Any) -> Run:
+        return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
+
+    return answer(r, connect, 0, "cuda elementwise")
+
+
+def _fused(device: Device, r: Request) -> ChosenKernel | None:
+    a = r.attrs
+    if not can_store(r.dtypes, a.dtypes, KNOWN, FLOATS):
+        return None
+    p = Program(a.expression, a.constants, (), a.views, (), a.shape)
+    loops = _Loops(device, p, r.dtypes, a.dtypes)
+    if not loops.fits:
+        return None
+
+    def connect(a: Any, *args: Any, outs: Any) -> Run:
+        return loops.call(args, outs)
+
+    return answer(r, connect, 0, f"cuda {len(a.expression.steps)} steps")
 
 
 class _Loops:
@@ -277,3 +279,9 @@ class _Loops:
             made = [self.outputs[i] for i in wanted]
             self._some[wanted] = Loop(self.device, e, p.constants, p.views, self.inputs, p.shape, made)
         return self._some[wanted].call(*inputs, *(outputs[i] for i in wanted))
+
+
+rows = table(
+    *((op, _single, None) for op in RULES),
+    *((op, _fused, None) for op in (FusedElementwise, FusedElementwiseGradient)),
+)

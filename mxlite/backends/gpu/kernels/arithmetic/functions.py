@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isfinite, prod
 from typing import Any
 
@@ -26,13 +27,12 @@ from ....elementwise.collapse import collapsed
 from ....elementwise.program import broadcasts, kinds_of
 from ....elementwise.rules import view_of
 from ...compiler.kinds import floating, kind, known, wide
-from ...compiler.source import assembled, kernel, KernelSource, typedefs
-from ...compiler.structure import fields_of
+from ...compiler.source import assembled, fields_of, kernel, KernelSource, typedefs
 from ...handwritten.each import each, THREADS
 from ...handwritten.fold import Fold
 from ...handwritten.formulas import FLOAT, GRADIENTS, WHOLE
 from ...handwritten.layout import Divisor, MOST
-from ...rows import answer, gradient_of
+from ...rows import answer, gradient_of, table
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.scratch import padded
 
@@ -159,78 +159,77 @@ def _view(op: type[Op], r: Request, name: str, shape: Shape, whole: Shape) -> Sh
     return view_of(op, r.attrs, name, shape, whole)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _forward(device: Device, r: Request, whole: bool) -> ChosenKernel | None:
+    op, number = r.op, _number(r, r.op)
+    texts: Mapping[str, str] = WHOLE if whole else FLOAT
+    made = op.infer_type(r.attrs, *r.dtypes)[1][0]
+    values = r.dtypes[1:] if op.op_name == "where" else r.dtypes
+    kinds_fit = all(d.kind in "iub" for d in values) if whole else floating(*values)
+    if number is None or made is None or not known(*r.dtypes, made) or not kinds_fit:
+        return None
+    text = texts[op.op_name]
+    if made.kind == "b":
+        text = {"~x": WHOLE["logical_not"]}.get(text, text)
+    (shape,) = r.outputs
+    names = op.input_names(r.attrs)
+    views = [_view(op, r, n, s, shape) for n, s in zip(names, r.inputs)]
+    apply = Apply(
+        device, text, "int64" if whole else wide(*r.dtypes), views, shape, number, range(len(views))
+    )
+    if not apply.fits:
+        return None
 
-    def forward(r: Request, whole: bool) -> ChosenKernel | None:
-        op, number = r.op, _number(r, r.op)
-        texts: Mapping[str, str] = WHOLE if whole else FLOAT
-        made = op.infer_type(r.attrs, *r.dtypes)[1][0]
-        values = r.dtypes[1:] if op.op_name == "where" else r.dtypes
-        kinds_fit = all(d.kind in "iub" for d in values) if whole else floating(*values)
-        if number is None or made is None or not known(*r.dtypes, made) or not kinds_fit:
+    def connect(a: Any, *inputs: Any, out: Any, **services: Any) -> Run:
+        return apply.call(inputs, out)
+
+    return answer(r, connect, 0, "cuda formula")
+
+
+def _backward(device: Device, r: Request) -> ChosenKernel | None:
+    op, kinds = r.op.forward_op, kinds_of(r)
+    assert op is not None
+    number = _number(r, op)
+    if number is None or kinds is None or not floating(*r.dtypes) or not prod(r.outputs[0]):
+        return None
+    (whole,), needs = r.outputs, r.op.signature.needs
+    views = [_view(op, r, n, kinds[n][0], whole) for n in needs]
+    places = [3 if n == "d_out" else i for i, n in enumerate(needs, -1)]
+    acc = accumulator(r.dtype)
+    parts: dict[str, tuple[Apply, Fold | None]] = {}
+    for name, text in GRADIENTS[op.op_name].items():
+        if not r.is_used(name):
+            continue
+        apply = Apply(device, text, wide(*r.dtypes), views, whole, number, places)
+        target = kinds[name][0]
+        fold = None
+        if prod(target) != prod(whole):
+            aligned = (1,) * (len(whole) - len(target)) + tuple(target)
+            fold = Fold(device, acc, whole, aligned)
+        if not apply.fits or (fold is not None and not fold.fits):
             return None
-        text = texts[op.op_name]
-        if made.kind == "b":
-            text = {"~x": WHOLE["logical_not"]}.get(text, text)
-        (shape,) = r.outputs
-        names = op.input_names(r.attrs)
-        views = [_view(op, r, n, s, shape) for n, s in zip(names, r.inputs)]
-        apply = Apply(
-            device, text, "int64" if whole else wide(*r.dtypes), views, shape, number, range(len(views))
-        )
-        if not apply.fits:
-            return None
+        parts[name] = apply, fold
+    held = padded(prod(whole) * acc.itemsize)
+    folds = [f.workspace for _, f in parts.values() if f is not None]
 
-        def connect(a: Any, *inputs: Any, out: Any, **services: Any) -> Run:
-            return apply.call(inputs, out)
-
-        return answer(r, connect, 0, "cuda formula")
-
-    def backward(r: Request) -> ChosenKernel | None:
-        op, kinds = r.op.forward_op, kinds_of(r)
-        assert op is not None
-        number = _number(r, op)
-        if number is None or kinds is None or not floating(*r.dtypes) or not prod(r.outputs[0]):
-            return None
-        (whole,), needs = r.outputs, r.op.signature.needs
-        views = [_view(op, r, n, kinds[n][0], whole) for n in needs]
-        places = [3 if n == "d_out" else i for i, n in enumerate(needs, -1)]
-        acc = accumulator(r.dtype)
-        parts: dict[str, tuple[Apply, Fold | None]] = {}
-        for name, text in GRADIENTS[op.op_name].items():
-            if not r.is_used(name):
+    def connect(a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
+        runs = []
+        # An output that may overwrite an input is computed last.
+        for name, (apply, fold) in sorted(parts.items(), key=lambda p: p[1][1] is None):
+            into = made[name]
+            if into is None:
                 continue
-            apply = Apply(device, text, wide(*r.dtypes), views, whole, number, places)
-            target = kinds[name][0]
-            fold = None
-            if prod(target) != prod(whole):
-                aligned = (1,) * (len(whole) - len(target)) + tuple(target)
-                fold = Fold(device, acc, whole, aligned)
-            if not apply.fits or (fold is not None and not fold.fits):
-                return None
-            parts[name] = apply, fold
-        held = padded(prod(whole) * acc.itemsize)
-        folds = [f.workspace for _, f in parts.values() if f is not None]
+            if fold is None:
+                runs.append(apply.call(inputs, into))
+            else:
+                box = work[: prod(whole) * acc.itemsize].view(acc).reshape(whole)
+                runs += [apply.call(inputs, box), fold.call(box, into, work[held:])]
+        return InOrder(runs)
 
-        def connect(a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
-            runs = []
-            # An output that may overwrite an input is computed last.
-            for name, (apply, fold) in sorted(parts.items(), key=lambda p: p[1][1] is None):
-                into = made[name]
-                if into is None:
-                    continue
-                if fold is None:
-                    runs.append(apply.call(inputs, into))
-                else:
-                    box = work[: prod(whole) * acc.itemsize].view(acc).reshape(whole)
-                    runs += [apply.call(inputs, box), fold.call(box, into, work[held:])]
-            return InOrder(runs)
+    return answer(r, connect, held + max(folds) if folds else 0, "cuda formula gradient")
 
-        return answer(r, connect, held + max(folds) if folds else 0, "cuda formula gradient")
 
-    table: dict[type[Op], list[Any]] = {}
-    for names, whole in ((FLOAT, False), (WHOLE, True)):
-        for name in names:
-            table.setdefault(find_op(name), []).append(lambda r, whole=whole: forward(r, whole))
-    return table | {gradient_of(find_op(name)): [backward] for name in GRADIENTS}
+rows = table(
+    *((find_op(n), partial(_forward, whole=False), None) for n in FLOAT),
+    *((find_op(n), partial(_forward, whole=True), None) for n in WHOLE),
+    *((gradient_of(find_op(n)), _backward, None) for n in GRADIENTS),
+)

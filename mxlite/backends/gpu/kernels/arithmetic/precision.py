@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.elementwise.cast import amp_multicast, Shore
 from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
 from ...compiler.kinds import floating
 from ...handwritten.dense_casts import cast_all
 from ...handwritten.elements import fill
-from ...rows import answer, gradient_of, table
+from ...rows import answer, At, gradient_of, row, table, where
 from ...runtime.device import Device, InOrder, Run
 from .casts import casts
 from .elementwise import Loop
@@ -38,19 +38,14 @@ def _shore_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda scaled cast")
 
 
-def _multicast_gradient(device: Device, r: Request) -> ChosenKernel:
-    def connect(a: Any, d_outs: Any, *, d_args: Any) -> Run:
-        pairs = [(x, y) for x, y in zip(d_outs, d_args) if y is not None]
-        zeros = [fill(device, y, 0) for x, y in pairs if x is None]
-        return InOrder([*zeros, cast_all(device, [(y, x) for x, y in pairs if x is not None])])
-
-    return answer(r, connect, 0, "cuda casts")
+@row(where(lambda r: True), "cuda casts")
+def _multicast_gradient(at: At, a: Any, d_outs: Any, *, d_args: Any) -> Run:
+    pairs = [(x, y) for x, y in zip(d_outs, d_args) if y is not None]
+    zeros = [fill(at.device, y, 0) for x, y in pairs if x is None]
+    return InOrder([*zeros, cast_all(at.device, [(y, x) for x, y in pairs if x is not None])])
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(
-        device,
-        (gradient_of(Shore), _shore_gradient, None),
-        (amp_multicast, partial(casts, name="cuda casts"), _multicast_gradient),
-    )
+rows = table(
+    (gradient_of(Shore), _shore_gradient, None),
+    (amp_multicast, partial(casts, name="cuda casts"), _multicast_gradient),
+)

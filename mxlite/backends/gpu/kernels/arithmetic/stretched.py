@@ -12,7 +12,6 @@ from typing import Any
 
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops import find_op
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, Request
@@ -20,20 +19,8 @@ from ....elementwise.expression import Writer
 from ....elementwise.program import kinds_of
 from ....elementwise.rules import write
 from ...compiler.kinds import floating
-from ...handwritten.fold import (
-    ADD,
-    BY_DIVISOR,
-    Fold,
-    NEGATED,
-    PLAIN,
-    PRODUCT,
-    QUOTIENT,
-    SAME,
-    WHERE_GE,
-    WHERE_GT,
-    WHERE_LE,
-    WHERE_LT,
-)
+from ...handwritten import fold as folds
+from ...handwritten.fold import ADD, Fold, folded, NEGATED, PLAIN, PRODUCT, SAME
 from ...rows import answer, gradient_of, table
 from ...runtime.device import Device, InOrder, Run
 from .elementwise import Loop, MOST_AXES, MOST_PACKS
@@ -42,9 +29,9 @@ _GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tu
     "broadcast_add": ((SAME, PLAIN, ()), (SAME, PLAIN, ())),
     "broadcast_sub": ((SAME, PLAIN, ()), (SAME, NEGATED, ())),
     "broadcast_mul": ((PRODUCT, PLAIN, ("rhs",)), (PRODUCT, PLAIN, ("lhs",))),
-    "broadcast_div": ((QUOTIENT, PLAIN, ("rhs",)), (BY_DIVISOR, NEGATED, ("lhs", "rhs"))),
-    "broadcast_maximum": ((WHERE_GE, PLAIN, ("lhs", "rhs")), (WHERE_LT, PLAIN, ("lhs", "rhs"))),
-    "broadcast_minimum": ((WHERE_LE, PLAIN, ("lhs", "rhs")), (WHERE_GT, PLAIN, ("lhs", "rhs"))),
+    "broadcast_div": ((folds.QUOTIENT, PLAIN, ("rhs",)), (folds.BY_DIVISOR, NEGATED, ("lhs", "rhs"))),
+    "broadcast_maximum": ((folds.WHERE_GE, PLAIN, ("lhs", "rhs")), (folds.WHERE_LT, PLAIN, ("lhs", "rhs"))),
+    "broadcast_minimum": ((folds.WHERE_LE, PLAIN, ("lhs", "rhs")), (folds.WHERE_GT, PLAIN, ("lhs", "rhs"))),
 }
 """Gradients of lhs and rhs from `d_out` and the operands: kind of reduction, its finish, and operands."""
 
@@ -55,17 +42,8 @@ def _aligned(shape: Shape, rank: int) -> Shape:
 
 def _sum_to(device: Device, r: Request, whole: Shape, target: Shape) -> ChosenKernel | None:
     """Kernel that sums the one input, of shape `whole`, to the one output."""
-    if not floating(r.dtype):
-        return None
     fold = Fold(device, r.dtype, whole, _aligned(target, len(whole)))
-    if not fold.fits:
-        return None
-
-    def connect(a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
-        (out,) = outputs.values()
-        return fold.call(data, out, work)
-
-    return answer(r, connect, fold.workspace, "cuda sum")
+    return folded(r, fold, "cuda sum") if floating(r.dtype) else None
 
 
 def _to_input(device: Device, r: Request) -> ChosenKernel | None:
@@ -125,9 +103,10 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     return answer(r, connect, scratch_bytes(pieces), "cuda elementwise sums")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    spreading = ("broadcast_to", "broadcast_axis", "broadcast_like")
-    to_input = ((gradient_of(find_op(n)), _to_input, None) for n in spreading)
-    gradients = ((gradient_of(find_op(n)), partial(_gradient, name=n), None) for n in _GRADIENTS)
-    return table(device, *gradients, *to_input, (find_op("_sum_like"), _to_output, None))
+_SPREADING = ("broadcast_to", "broadcast_axis", "broadcast_like")
+
+rows = table(
+    *((gradient_of(find_op(n)), partial(_gradient, name=n), None) for n in _GRADIENTS),
+    *((gradient_of(find_op(n)), _to_input, None) for n in _SPREADING),
+    (find_op("_sum_like"), _to_output, None),
+)

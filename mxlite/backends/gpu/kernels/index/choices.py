@@ -6,36 +6,31 @@ gradient or a one-hot array is written once.
 
 from __future__ import annotations
 
-import ctypes
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.blocks import weak
 from .....ops.index.index import one_hot, OnehotEncode
 from .....ops.index.pick import fill_element_0index, pick, PickAdd
 from .....ops.index.take import batch_take
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import assembled
-from ...compiler.structure import declared
+from ...compiler.source import assembled, structure
 from ...handwritten.each import addresses, spread
 from ...handwritten.layout import Divisor, MOST
 from ...rows import answer, row, table
 from ...runtime.device import Device, InOrder, Run
-from ..reduce.reductions import loop
+from ..arithmetic.elementwise import loop
 
 CLIP, WRAP, NONE = range(3)
 SOURCE = assembled("types", "index", "whole", "choose")
 
 
-class Choose(ctypes.Structure):
-    """The structure of this name in choose.cuh."""
-
-    _fields_ = declared("choose", "Choose", Divisor=Divisor)
+Choose: Any = structure("choose", "Choose", Divisor=Divisor)
 
 
 class Choice:
@@ -140,14 +135,11 @@ def _one_hot(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda one-hot")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(
-        device,
-        (pick, _pick, _pick_gradient),
-        (batch_take, _pick, _pick_gradient),
-        (PickAdd, _add, _add_gradient),
-        (fill_element_0index, _fill, _fill_gradient),
-        (one_hot, _one_hot, None),
-        (OnehotEncode, _one_hot, None),
-    )
+rows = table(
+    (pick, _pick, _pick_gradient),
+    (batch_take, _pick, _pick_gradient),
+    (PickAdd, _add, _add_gradient),
+    (fill_element_0index, _fill, _fill_gradient),
+    (one_hot, _one_hot, None),
+    (OnehotEncode, _one_hot, None),
+)

@@ -13,20 +13,19 @@ from typing import Any
 
 from .....core.errors import PlaceError
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.index.embedding import ContribSparseEmbedding, Embedding
 from .....ops.index.take import index_add, take
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import assembled
-from ...compiler.structure import declared
+from ...compiler.source import assembled, structure
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.layout import Divisor, MOST, stretches
 from ...handwritten.segments import SegmentSums
 from ...rows import answer, row, table
 from ...runtime.checks import Checked, extremes
 from ...runtime.device import Device, InOrder, nothing, one_after_other, pointer, Run
-from ..reduce.reductions import loop
+from ..arithmetic.elementwise import loop
 
 FEW = 8192  # indices that one block checks
 MOST_PARTS = 1024  # blocks that check more
@@ -36,10 +35,7 @@ SOURCE = assembled("types", "index", "whole", "lookup")
 RANGES = assembled("types", "index", "whole", "check_range")
 
 
-class Lookup(ctypes.Structure):
-    """The structure of this name in lookup.cuh."""
-
-    _fields_ = declared("lookup", "Lookup", Divisor=Divisor)
+Lookup: Any = structure("lookup", "Lookup", Divisor=Divisor)
 
 
 class Rows:
@@ -74,10 +70,6 @@ class Rows:
         return spread(self.device, SOURCE, f"look_up_{unit}", made.units, made)
 
 
-def _workspace(sums: SegmentSums) -> int:
-    return sums.workspace
-
-
 def _thirds(a: Any, shape: Shape) -> tuple[int, int, int]:
     axis = a.axis % len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -100,7 +92,7 @@ def _embedding_sums(device: Device, r: Request) -> SegmentSums | None:
     return sums if sums.fits and known(r.dtypes[0]) else None
 
 
-@row(_embedding_sums, "cuda sorted sums", _workspace)
+@row(_embedding_sums, "cuda sorted sums", lambda s: s.workspace)
 def _embedding_gradient(sums: SegmentSums, a: Any, d_out: Any, data: Any, *, d_weight: Any, work: Any) -> Run:
     return sums.call(data, d_out, d_weight, work)
 
@@ -128,7 +120,7 @@ def _sums(device: Device, r: Request) -> SegmentSums | None:
     return sums if sums.fits and known(r.dtypes[1]) else None
 
 
-@row(_sums, "cuda sorted sums", _workspace)
+@row(_sums, "cuda sorted sums", lambda s: s.workspace)
 def _take_gradient(sums: SegmentSums, attrs: Any, d_out: Any, indices: Any, *, d_a: Any, work: Any) -> Run:
     return sums.call(indices, d_out, d_a, work)
 
@@ -183,12 +175,9 @@ def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, r
     return InOrder([first, Checked(look, check), *runs])
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(
-        device,
-        (Embedding, _embedding, _embedding_gradient),
-        (ContribSparseEmbedding, _embedding, _embedding_gradient),
-        (take, _take, _take_gradient),
-        (index_add, _index_add, _take),
-    )
+rows = table(
+    (Embedding, _embedding, _embedding_gradient),
+    (ContribSparseEmbedding, _embedding, _embedding_gradient),
+    (take, _take, _take_gradient),
+    (index_add, _index_add, _take),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 from math import prod
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.index.sequence import SequenceLast, SequenceMask, SequenceReverse
 from .....ops.shape.diagonal import tril, triu
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import assembled, kernel
-from ...compiler.structure import declared
+from ...compiler.source import assembled, kernel, structure
 from ...handwritten.each import addresses, each, THREADS
 from ...handwritten.layout import MOST
 from ...handwritten.move import copied, UNITS
@@ -26,10 +24,7 @@ from ...runtime.device import Device, nothing, Run
 SEQUENCES = ("masked", "last_of", "to_last", "turned")
 
 
-class _Sequences(ctypes.Structure):
-    """The structure Sequences of parts.cuh."""
-
-    _fields_ = declared("parts", "Sequences")
+_Sequences: Any = structure("parts", "Sequences")
 
 
 def _text() -> str:
@@ -88,16 +83,15 @@ def _triangle(device: Device, r: Request, lower: bool) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda triangle")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    masked, turned = partial(_sequence, name="masked"), partial(_sequence, name="turned")
-    last_of, to_last = partial(_sequence, name="last_of"), partial(_sequence, name="to_last")
-    lower, upper = partial(_triangle, lower=True), partial(_triangle, lower=False)
-    return table(
-        device,
-        (SequenceMask, masked, masked),
-        (SequenceLast, last_of, to_last),
-        (SequenceReverse, turned, turned),
-        (tril, lower, lower),
-        (triu, upper, upper),
-    )
+def _both(row: Any, **how: Any) -> tuple[Any, Any]:
+    """The same row forward and backward."""
+    return partial(row, **how), partial(row, **how)
+
+
+rows = table(
+    (SequenceMask, *_both(_sequence, name="masked")),
+    (SequenceLast, partial(_sequence, name="last_of"), partial(_sequence, name="to_last")),
+    (SequenceReverse, *_both(_sequence, name="turned")),
+    (tril, *_both(_triangle, lower=True)),
+    (triu, *_both(_triangle, lower=False)),
+)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -24,29 +23,27 @@ from .....ops.index.index import ravel_multi_index, unravel_index
 from .....ops.index.take import ContribIndexCopy
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import assembled, kernel
-from ...compiler.structure import declared
+from ...compiler.source import assembled, kernel, structure
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
 from ...handwritten.move import copied, UNITS
 from ...handwritten.segments import SegmentSums
-from ...rows import answer, are_few, row, table
+from ...rows import answer, are_few, At, row, table, where
 from ...runtime.device import Device, InOrder, Run
 
 MOST_AXES = 8
 _INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
 
 
-class _Axes(ctypes.Structure):
-    """The structure Axes of places.cuh."""
+_Axes: Any = structure("places", "Axes")
 
-    _fields_ = declared("places", "Axes")
 
-    def __init__(self, lengths: Sequence[int], strides: Sequence[int] = ()) -> None:
-        super().__init__()
-        self.length[: len(lengths)] = lengths
-        self.stride[: len(strides)] = strides
+def _axes(lengths: Sequence[int], strides: Sequence[int] = ()) -> Any:
+    made = _Axes()
+    made.length[: len(lengths)] = lengths
+    made.stride[: len(strides)] = strides
+    return made
 
 
 def _text() -> str:
@@ -135,7 +132,7 @@ class _Named(Places):
         super().__init__(device, dtype, n, prod(shape[:depth]), prod(shape[depth:]))
         self.depth, self.negative = depth, negative
         self.fits = self.fits and depth <= MOST_AXES
-        self.axes = _Axes(shape[:depth] if self.fits else ())
+        self.axes = _axes(shape[:depth] if self.fits else ())
 
     def find(self, indices: Any, work: Any) -> Run:
         numbers = kind(indices.dtype), self.depth, int(self.negative)
@@ -151,7 +148,7 @@ class _Along(Places):
         self.along = shape[self.axis]
         self.fits = self.fits and self.rank <= MOST_AXES
         if self.fits:
-            self.axes = _Axes(indices, [prod(shape[i + 1 :]) for i in range(self.rank)])
+            self.axes = _axes(indices, [prod(shape[i + 1 :]) for i in range(self.rank)])
 
     def find(self, indices: Any, work: Any) -> Run:
         numbers = kind(indices.dtype), self.rank, self.axis, self.along
@@ -244,26 +241,17 @@ def _scatter_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, p.winners_nbytes, "cuda scatter gradient")
 
 
-def _numbered(device: Device, r: Request, name: str) -> ChosenKernel | None:
-    rank = len(r.attrs.shape)
-    if rank > MOST_AXES or not known(*r.dtypes) or not are_few(r):
-        return None
-    n = prod(r.outputs[0] if name == "ravelled" else r.inputs[0])
-    axes = _Axes(r.attrs.shape)
-
-    def connect(a: Any, data: Any, *, out: Any) -> Run:
-        return each(device, SOURCE, name, n, data, out, kind(data.dtype), rank, axes)
-
-    return answer(r, connect, 0, "cuda places")
+@row(where(lambda r: len(r.attrs.shape) <= MOST_AXES and known(*r.dtypes) and are_few(r)), "cuda places")
+def _numbered(at: At, a: Any, data: Any, *, out: Any) -> Run:
+    name, n = ("ravelled", out.size) if at.r.op is ravel_multi_index else ("unravelled", prod(at.r.inputs[0]))
+    numbers = kind(data.dtype), len(a.shape), _axes(a.shape)
+    return each(at.device, SOURCE, name, n, data, out, *numbers)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    scattering = (scatter_nd, scatter_nd_update, scatter_elements, ScatterSetNd, ContribIndexCopy)
-    return table(
-        device,
-        (ravel_multi_index, partial(_numbered, name="ravelled"), None),
-        (unravel_index, partial(_numbered, name="unravelled"), None),
-        *((op, _gather, _gather_gradient) for op in (gather_nd, take_along_axis)),
-        *((op, _scatter, _scatter_gradient) for op in scattering),
-    )
+_SCATTERING = (scatter_nd, scatter_nd_update, scatter_elements, ScatterSetNd, ContribIndexCopy)
+
+rows = table(
+    *((op, _numbered, None) for op in (ravel_multi_index, unravel_index)),
+    *((op, _gather, _gather_gradient) for op in (gather_nd, take_along_axis)),
+    *((op, _scatter, _scatter_gradient) for op in _SCATTERING),
+)

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.loss.cross_entropy import cross_entropy, nll_loss, softmax_cross_entropy
 from .....ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ....base import ChosenKernel, Request
@@ -124,6 +124,4 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, loss.nbytes(), f"cuda cross-entropy{name}")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, *((op, _row, _row) for op in (softmax_cross_entropy, cross_entropy, nll_loss)))
+rows = table(*((op, _row, _row) for op in (softmax_cross_entropy, cross_entropy, nll_loss)))

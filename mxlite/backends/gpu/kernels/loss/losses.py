@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .....core.dtype import as_dtype
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.loss.loss import (
     LinearRegressionOutput,
     LogisticRegressionOutput,
@@ -28,15 +28,14 @@ from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ...compiler.kinds import computed_in, floating, kind, known
-from ...compiler.source import assembled, KernelSource, NAMES, typedefs
-from ...compiler.structure import declared
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
-from ...rows import answer, gradient_of
+from ...rows import answer, At, gradient_of, Row, row, table, where
 from ...runtime.device import Device, InOrder, one_after_other, Run
+from ..arithmetic.elementwise import loop, looped
 from ..nn.softmax import Cube, output_cube
-from ..reduce.reductions import loop
 
 STRETCH = 16384  # labels that a block counts, at least
 MOST_PARTS = 64
@@ -46,10 +45,7 @@ SOFTMAX_OUTPUT, HINGE, SQUARED_HINGE = range(3)
 _BYTE = as_dtype("uint8")
 
 
-class ClassGradient(ctypes.Structure):
-    """The structure of this name in class_gradient.cuh."""
-
-    _fields_ = declared("class_gradient", "ClassGradient", Divisor=Divisor)
+ClassGradient: Any = structure("class_gradient", "ClassGradient", Divisor=Divisor)
 
 
 def source(dtype: DType) -> KernelSource:
@@ -110,15 +106,8 @@ def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
     ignored = (
         float(np.asarray(a.ignore_label).astype(r.dtypes[1])) if floating(r.dtypes[1]) else a.ignore_label
     )
-    parameters = {
-        "rule": SOFTMAX_OUTPUT,
-        "scale": scale,
-        "spread": spread,
-        "own": 1 - a.smooth_alpha - spread,
-        "ignored": ignored,
-        "use_ignore": a.use_ignore,
-        "parts": parts,
-    }
+    parameters = {"rule": SOFTMAX_OUTPUT, "scale": scale, "spread": spread, "parts": parts}
+    parameters |= {"own": 1 - a.smooth_alpha - spread, "ignored": ignored, "use_ignore": a.use_ignore}
 
     def connect(a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any = None) -> Run:
         gradient = partial(class_gradient, device, lines, out, label, d_data, d_out, **parameters)
@@ -137,9 +126,7 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     n, scale = (prod(r.inputs[0]),), r.attrs.grad_scale
     data, label = r.dtypes
 
-    def slope(
-        w: Writer, y: ExpressionValue, t: ExpressionValue, d: ExpressionValue | None = None
-    ) -> ExpressionValue:
+    def slope(w: Writer, y: Any, t: Any, d: Any = None) -> ExpressionValue:
         made = (y - t) * w.constant(scale)
         return made if d is None else made * d
 
@@ -154,21 +141,11 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda elementwise")
 
 
-def _svm_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    a, shape = r.attrs, r.inputs[0]
-    if not 0 < prod(shape) <= MOST or not known(*r.dtypes):
-        return None
-    lines = (prod(shape[:-1]), shape[-1], 1)
-    parameters = {
-        "rule": HINGE if a.use_linear else SQUARED_HINGE,
-        "scale": a.regularization_coefficient,
-        "margin": a.margin,
-    }
-
-    def connect(a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
-        return class_gradient(device, lines, out, label, d_data, None, **parameters)
-
-    return answer(r, connect, 0, "cuda class gradient")
+@row(where(lambda r: 0 < prod(r.inputs[0]) <= MOST and known(*r.dtypes)), "cuda class gradient")
+def _svm_gradient(at: At, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
+    rule, lines = HINGE if a.use_linear else SQUARED_HINGE, (prod(out.shape[:-1]), out.shape[-1], 1)
+    how = {"rule": rule, "scale": a.regularization_coefficient, "margin": a.margin}
+    return class_gradient(at.device, lines, out, label, d_data, None, **how)
 
 
 def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKernel | None:
@@ -179,15 +156,7 @@ def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKerne
     forward = r.op.forward_op or r.op
     dtypes = dict(zip((*forward.inputs, "out"), (*r.dtypes, r.dtype)))
     made = loop(device, f, [(size,)] * len(names), [dtypes[n] for n in names], (size,), r.dtype)
-    if made is None:
-        return None
-    places = [r.op.signature.needs.index(n) for n in names]
-
-    def connect(a: Any, *inputs: Any, **outputs: Any) -> Run:
-        (out,) = outputs.values()
-        return made.call(*(inputs[i] for i in places), out)
-
-    return answer(r, connect, 0, "cuda elementwise")
+    return looped(r, made, "cuda elementwise", [r.op.signature.needs.index(n) for n in names])
 
 
 def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -215,36 +184,31 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, scratch_bytes(pieces), "cuda loss gradient")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    made: dict[type[Op], list[Any]] = {}
+def _formula(f: Any, *names: str) -> Row:
+    """A row for ``f(w, attributes, elements of one sample, *values)`` of the inputs `names`."""
 
-    def add(op: type[Op], f: Any, *names: str) -> None:
-        """A row for a formula `f(w, attributes, elements of one sample, *values)`."""
+    def answered(device: Device, r: Request) -> ChosenKernel | None:
+        each = max(1, prod(r.inputs[0][1:]))
+        return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
 
-        def row(r: Request) -> ChosenKernel | None:
-            each = max(1, prod(r.inputs[0][1:]))
-            return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
+    return answered
 
-        made[op] = [row]
 
-    def difference(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
-        return (y - t) * w.constant(a.grad_scale / each)
+_same = _formula(lambda w, a, each, x: x, "data")
+_logistic = _formula(lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
+_difference = _formula(lambda w, a, each, y, t: (y - t) * w.constant(a.grad_scale / each), "out", "label")
+_sign = _formula(
+    lambda w, a, each, y, t: (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each),
+    "out",
+    "label",
+)
 
-    def sign(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
-        return (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each)
-
-    add(gradient_of(LinearRegressionOutput), difference, "out", "label")
-    add(gradient_of(LogisticRegressionOutput), difference, "out", "label")
-    add(gradient_of(MAERegressionOutput), sign, "out", "label")
-    identities: tuple[type[Op], ...] = (LinearRegressionOutput, MAERegressionOutput, SVMOutput, MakeLoss)
-    for op in identities:
-        add(op, lambda w, a, each, x: x, "data")
-    add(LogisticRegressionOutput, lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
-    add(gradient_of(make_loss), lambda w, a, each: w.number(1.0))
-    gradients: dict[type[Op], Any] = {
-        SoftmaxOutput: _softmax_output_gradient,
-        SVMOutput: _svm_gradient,
-        MakeLoss: _make_loss_gradient,
-    }
-    return made | {gradient_of(op): [partial(row, device)] for op, row in gradients.items()}
+rows = table(
+    (LinearRegressionOutput, _same, _difference),
+    (LogisticRegressionOutput, _logistic, _difference),
+    (MAERegressionOutput, _same, _sign),
+    (SVMOutput, _same, _svm_gradient),
+    (MakeLoss, _same, _make_loss_gradient),
+    (gradient_of(SoftmaxOutput), _softmax_output_gradient, None),
+    (gradient_of(make_loss), _formula(lambda w, a, each: w.number(1.0)), None),
+)

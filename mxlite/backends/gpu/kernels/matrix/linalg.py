@@ -6,18 +6,15 @@ the order of their terms. Matrices of more than 512 rows are left to the host's 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.linalg import factorizations, matrices
 from ....base import ChosenKernel, Request
-from ...compiler.source import assembled, KernelSource, typedefs
-from ...compiler.structure import declared
+from ...compiler.source import assembled, KernelSource, structure, typedefs
 from ...handwritten.each import each, launch
-from ...rows import answer, are_few
+from ...rows import answer, are_few, Row, table
 from ...runtime.device import Device, InOrder, nothing, Run
 from ...runtime.scratch import Scratch
 
@@ -27,10 +24,7 @@ Build = Callable[["Steps", Any, dict[str, Any]], list[Run]]
 """(steps, attributes, arrays and scratch by name) -> launches."""
 
 
-class _Matrices(ctypes.Structure):
-    """The structure of this name in linalg.cuh."""
-
-    _fields_ = declared("linalg", "Matrices")
+_Matrices: Any = structure("linalg", "Matrices")
 
 
 def source(wide: bool) -> KernelSource:
@@ -250,30 +244,28 @@ _OPERATORS: dict[str, tuple[Build, int, Build, int]] = {
 """Launches forward and backward, each with its number of scratch arrays, as large as the largest array."""
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(build: Build, arrays: int) -> Row:
+    def answered(device: Device, r: Request) -> ChosenKernel | None:
+        large = any(max(s[-2:], default=0) > LARGEST for s in r.inputs) and build not in _VECTORS
+        if large or str(r.dtype) not in ("float32", "float64") or not are_few(r):
+            return None
+        nbytes = max(prod(s) for s in (*r.inputs, *r.outputs)) * r.dtype.itemsize
+        scratch = Scratch(**dict.fromkeys(("first", "second")[:arrays], nbytes))
+        steps, needs = Steps(device, r), r.op.signature.needs
 
-    def row(build: Build, arrays: int) -> Any:
-        def answered(r: Request) -> ChosenKernel | None:
-            large = any(max(s[-2:], default=0) > LARGEST for s in r.inputs) and build not in _VECTORS
-            if large or str(r.dtype) not in ("float32", "float64") or not are_few(r):
-                return None
-            nbytes = max(prod(s) for s in (*r.inputs, *r.outputs)) * r.dtype.itemsize
-            scratch = Scratch(**dict.fromkeys(("first", "second")[:arrays], nbytes))
-            steps, needs = Steps(device, r), r.op.signature.needs
+        def connect(a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
+            have = dict(zip(needs, inputs)) | made
+            have |= {n: x.view(r.dtype) for n, x in scratch.parts(work).items()}
+            return InOrder(build(steps, a, have))
 
-            def connect(a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
-                have = dict(zip(needs, inputs)) | made
-                have |= {n: x.view(r.dtype) for n, x in scratch.parts(work).items()}
-                return InOrder(build(steps, a, have))
+        return answer(r, connect, scratch.nbytes, "cuda linalg")
 
-            return answer(r, connect, scratch.nbytes, "cuda linalg")
+    return answered
 
-        return answered
 
-    made: dict[type[Op], list[Any]] = {}
-    for name, (forward, arrays, backward, more) in _OPERATORS.items():
-        op = getattr(factorizations, name, None) or getattr(matrices, name)
-        made[op] = [row(forward, arrays)]
-        made[op.grad_op] = [row(backward, more)]
-    return made
+rows = table(
+    *(
+        (getattr(factorizations, n, None) or getattr(matrices, n), _row(forward, own), _row(backward, more))
+        for n, (forward, own, backward, more) in _OPERATORS.items()
+    )
+)

@@ -6,15 +6,13 @@ import ctypes
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.norm.fold_norm import FoldNorm
 from .....ops.scratch import accumulator
-from ....base import ChosenKernel, Request
-from ...compiler.kinds import floating, wide
-from ...compiler.source import assembled, KernelSource, NAMES, typedefs
-from ...handwritten.each import spread
-from ...rows import answer
-from ...runtime.device import Device, Run
+from ....base import Request
+from ...compiler.kinds import floating
+from ...handwritten.each import spread, typed
+from ...rows import At, row, table, where
+from ...runtime.device import Run
 
 _TEXT = """
 // out = weight * scale of its row, shift = (bias - mean) * scale + beta, scale = gamma / sqrt(var + eps).
@@ -39,29 +37,20 @@ extern "C" __global__ void __launch_bounds__(256) fold_norm(
 """
 
 
-def source(dtype: str) -> KernelSource:
-    """The kernel "fold_norm" for a weight of `dtype`."""
-    return assembled("types", "index", "math", typedefs(T=NAMES[dtype], A=wide(dtype)), _TEXT)
+def _fits(r: Request) -> bool:
+    return floating(r.dtypes[0]) and all(d == accumulator(r.dtypes[0]) for d in r.dtypes[1:5])
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+@row(where(_fits), "cuda fold norm")
+def _row(
+    at: At, a: Any, weight: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, bias: Any = None,
+    *, out: Any, shift: Any, work: Any,
+) -> Run:  # fmt: skip
+    given = (weight, None if a.fix_gamma else gamma, beta, moving_mean, moving_var, bias)
+    count, *rest = weight.shape
+    sizes = ctypes.c_int64(count), ctypes.c_int64(prod(rest)), a.eps
+    text = typed(str(weight.dtype), _TEXT)
+    return spread(at.device, text, "fold_norm", max(weight.size, count), *given, *sizes, out, shift)
 
-    def row(r: Request) -> ChosenKernel | None:
-        weight, acc = r.dtypes[0], accumulator(r.dtypes[0])
-        if not floating(weight) or any(d != acc for d in r.dtypes[1:5]):
-            return None
-        (count, *rest), size = r.inputs[0], prod(r.inputs[0])
 
-        def connect(
-            a: Any, weight: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any,
-            bias: Any = None, *, out: Any, shift: Any, work: Any,
-        ) -> Run:  # fmt: skip
-            given = (weight, None if a.fix_gamma else gamma, beta, moving_mean, moving_var, bias)
-            sizes = ctypes.c_int64(count), ctypes.c_int64(prod(rest)), a.eps
-            text = source(str(weight.dtype))
-            return spread(device, text, "fold_norm", max(size, count), *given, *sizes, out, shift)
-
-        return answer(r, connect, 0, "cuda fold norm")
-
-    return {FoldNorm: [row]}
+rows = table((FoldNorm, _row, None))

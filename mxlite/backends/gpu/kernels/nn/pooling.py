@@ -14,7 +14,6 @@ from typing import Any
 
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.nn.pool import Pooling
 from .....ops.nn.pool_channels_last import ChosenPoolingChannelsLast, PoolingChannelsLast
 from .....ops.nn.pool_gradients import ChosenPooling, MaxPoolingDataGradient, PoolingDataGradient
@@ -126,15 +125,13 @@ def _choose_spread(p: PoolingLaunches, a: Any, d_out: Any, index: Any, *, d_data
     return p.spread(d_out, None, None, index, d_data)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    of_output = partial(_row, of_output=True)
-    return table(
-        device,
-        (Pooling, _row(_pool), _row(_spread)),
-        (PoolingChannelsLast, _row(_pool, last=True), _row(_spread, last=True)),
-        (PoolingDataGradient, of_output(_linear_spread), of_output(_linear_pool)),
-        (MaxPoolingDataGradient, of_output(_max_spread), of_output(_choose)),
-        (ChosenPooling, _row(_choose), _row(_choose_spread)),
-        (ChosenPoolingChannelsLast, _row(_choose, last=True), None),
-    )
+_of_output = partial(_row, of_output=True)
+
+rows = table(
+    (Pooling, _row(_pool), _row(_spread)),
+    (PoolingChannelsLast, _row(_pool, last=True), _row(_spread, last=True)),
+    (PoolingDataGradient, _of_output(_linear_spread), _of_output(_linear_pool)),
+    (MaxPoolingDataGradient, _of_output(_max_spread), _of_output(_choose)),
+    (ChosenPooling, _row(_choose), _row(_choose_spread)),
+    (ChosenPoolingChannelsLast, _row(_choose, last=True), None),
+)

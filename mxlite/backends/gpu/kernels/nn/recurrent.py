@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import Op
 from .....ops import RNN
 from .....ops.rnn.rnn_wide import RnnWide
 from ....base import ChosenKernel, Request
@@ -80,6 +79,4 @@ def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
     return calls.workspace, calls.count
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, (RNN, _row, _row), (RnnWide, _row, _row))
+rows = table((RNN, _row, _row), (RnnWide, _row, _row))

@@ -7,7 +7,7 @@ that are not whole packs.) Rows along an inner axis are read twice, neighbours b
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -18,8 +18,7 @@ from .....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation, softm
 from .....ops.norm.views import along
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import computed_in, floating, kind, known, wide
-from ...compiler.source import assembled, KernelSource, NAMES, typedefs
-from ...compiler.structure import declared
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ...handwritten.each import launch
 from ...handwritten.layout import columns, Divisor, MOST, rows as rows_of
 from ...rows import answer, table
@@ -30,19 +29,9 @@ Cube = tuple[int, int, int]
 
 SOFTMAX, LOG_SOFTMAX, LOSS, LOSS_GRADIENT = range(4)
 
-_P, _I, _U, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
 
-
-class Forward(ctypes.Structure):
-    """The parameters of the kernels of softmax.cuh."""
-
-    _fields_ = declared("softmax", "Softmax", Divisor=Divisor)
-
-
-class Gradient(ctypes.Structure):
-    """The parameters of the kernels of softmax_gradient.cuh."""
-
-    _fields_ = declared("softmax_gradient", "SoftmaxGradient", Divisor=Divisor)
+Forward: Any = structure("softmax", "Softmax", Divisor=Divisor)
+Gradient: Any = structure("softmax_gradient", "SoftmaxGradient", Divisor=Divisor)
 
 
 def source(file: str, data: str, out: str) -> KernelSource:
@@ -68,16 +57,10 @@ def fits(lines: Cube, *dtypes: DType) -> bool:
 
 
 def rows_run(
-    device: Device,
-    file: str,
-    names: tuple[str, str, str],
-    made: Any,
-    lines: Cube,
-    dtypes: tuple[DType, DType],
-    addresses: tuple[int, ...],
+    device: Device, file: str, made: Any, lines: Cube, dtypes: tuple[DType, DType], addresses: Sequence[int],
     most_threads: int = 1024,
-) -> Run:
-    """The kernel of `names` (wide, single, columns) that suits the rows; its choice is filled in into `made`.
+) -> Run:  # fmt: skip
+    """The kernel of the file that suits the rows; its choice is filled in into `made`.
 
     `addresses` are those that are read and written in packs.
     """
@@ -85,15 +68,17 @@ def rows_run(
     made.lines, made.length, made.inner = outer * inner, length, Divisor(inner)
     text = source(file, *map(str, dtypes))
     if inner > 1:
-        layout, name = columns(outer * inner, length), names[2]
+        layout, form = columns(outer * inner, length), "columns"
     else:
         width = _width(*map(str, dtypes))
         pack = width if length % width == 0 else 1
         held = 64 // (pack * (8 if computed_in(*dtypes) == "double" else 4)) if pack > 1 else 8
-        layout, name = rows_of(outer, length // pack, held, most_threads), names[0 if pack > 1 else 1]
+        layout = rows_of(outer, length // pack, held, most_threads)
+        form = "wide" if pack > 1 else "single"
         made.group = layout.group
         made.vector = all(a % (pack * max(d.itemsize for d in dtypes)) == 0 for a in addresses)
-    return launch(device, text, name, layout.grid, layout.block, made)
+    name = file.removeprefix("softmax_")
+    return launch(device, text, f"{name}_{form}", layout.grid, layout.block, made)
 
 
 def forward_run(
@@ -105,15 +90,19 @@ def forward_run(
     if out is not None:
         made.out = device.address(out)
         places.append(made.out)
-    names = ("softmax_wide", "softmax_single", "softmax_columns")
-    return rows_run(device, "softmax", names, made, lines, dtypes, tuple(places))
+    return rows_run(device, "softmax", made, lines, dtypes, places)
+
+
+def _types(r: Request, lines: Cube) -> tuple[DType, DType] | None:
+    """Types of the data and the result; None if there is no kernel for them."""
+    (out_type,) = (r.op.forward_op or r.op).infer_type(r.attrs, *r.dtypes)[1]
+    assert out_type is not None
+    return (r.dtype, out_type) if fits(lines, r.dtype, out_type) and known(*r.dtypes) else None
 
 
 def _forward(device: Device, r: Request, lines: Cube, scale: float, mode: int) -> ChosenKernel | None:
-    (out_type,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
-    assert out_type is not None
-    dtypes = (r.dtype, out_type)
-    if not fits(lines, *dtypes) or not known(*r.dtypes):
+    dtypes = _types(r, lines)
+    if dtypes is None:
         return None
 
     def connect(a: Any, data: Any, second: Any = None, *, out: Any, work: Any) -> Run:
@@ -126,12 +115,8 @@ def _forward(device: Device, r: Request, lines: Cube, scale: float, mode: int) -
 
 
 def _gradient(device: Device, r: Request, lines: Cube, scale: float, logarithm: bool) -> ChosenKernel | None:
-    forward = r.op.forward_op
-    assert forward is not None
-    (out_type,) = forward.infer_type(r.attrs, *r.dtypes)[1]
-    assert out_type is not None
-    dtypes = (r.dtype, out_type)
-    if not fits(lines, *dtypes) or not known(*r.dtypes):
+    dtypes = _types(r, lines)
+    if dtypes is None:
         return None
 
     def connect(a: Any, d_out: Any, out: Any, length: Any = None, *, d_data: Any, work: Any) -> Run:
@@ -139,8 +124,7 @@ def _gradient(device: Device, r: Request, lines: Cube, scale: float, logarithm: 
         made = Gradient(*places, scale=scale, logarithm=logarithm)
         if length is not None:
             made.limit, made.limit_kind = device.address(length), kind(length.dtype)
-        names = ("gradient_wide", "gradient_single", "gradient_columns")
-        return rows_run(device, "softmax_gradient", names, made, lines, dtypes, places, 512)
+        return rows_run(device, "softmax_gradient", made, lines, dtypes, places, 512)
 
     return answer(r, connect, 0, "cuda softmax gradient")
 
@@ -180,12 +164,8 @@ def output_cube(a: Any, shape: Shape) -> Cube:
     return shape[0], prod(shape[1:]), 1
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-
-    return table(
-        device,
-        *((op, _softmax, _softmax_gradient) for op in _SIGNS),
-        (SoftmaxActivation, _plain, _plain_gradient),
-        (SoftmaxOutput, _plain, None),
-    )
+rows = table(
+    *((op, _softmax, _softmax_gradient) for op in _SIGNS),
+    (SoftmaxActivation, _plain, _plain_gradient),
+    (SoftmaxOutput, _plain, None),
+)

@@ -12,7 +12,7 @@ The parts follow from the shape alone, and so do the bits.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -35,7 +35,7 @@ from ...compiler.source import assembled, KernelSource, NAMES, typedefs
 from ...handwritten.channels import PARTS, Split, split, split_at_once
 from ...handwritten.each import launch
 from ...handwritten.fill import zeros
-from ...rows import answer
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, nothing, pointer, Run
 
 MOST_BLOCKS = 65535  # of the second axis of a grid
@@ -93,14 +93,7 @@ class Kernels:
         return 2 * self.wide * self.shape[1] * (self.sums.num_parts + 1)
 
     def forward(
-        self,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        moving: Sequence[Any],
-        addend: Any,
-        made: Sequence[Any],
-        work: Any,
+        self, data: Any, gamma: Any, beta: Any, moving: Any, addend: Any, made: Sequence[Any], work: Any
     ) -> Run:
         """The call that writes `made`: out, mean and var; `moving`: statistics to use, if not the batch's."""
         out, mean, var = made
@@ -137,15 +130,7 @@ class Kernels:
         return launch("normalized", self.writes, *arrays, *numbers, out, None, None)
 
     def backward(
-        self,
-        d_out: Any,
-        data: Any,
-        out: Any,
-        vectors: Sequence[Any],
-        moving: Sequence[Any],
-        made: Sequence[Any],
-        work: Any,
-        train: bool,
+        self, d_out: Any, data: Any, out: Any, vectors: Any, moving: Any, made: Any, work: Any, train: bool
     ) -> Run:
         """The call that writes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
 
@@ -195,106 +180,106 @@ class Kernels:
         return launched
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _kernels(device: Device, r: Request) -> Kernels | None:
+    data, acc = r.dtypes[0], accumulator(r.dtypes[0])
+    if not floating(data) or any(d != acc for d in r.dtypes[1:5]):
+        return None
+    if (r.op.forward_op or r.op) is ContribSyncBatchNorm and r.attrs.output_mean_var:
+        return None  # its variance output has another form
+    behind = r.op is NormActSum or getattr(r.attrs, "plus", "") == "behind"
+    found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
+    return found if found.fits else None
 
-    def kernels(r: Request) -> Kernels | None:
-        data, acc = r.dtypes[0], accumulator(r.dtypes[0])
-        if not floating(data) or any(d != acc for d in r.dtypes[1:5]):
-            return None
-        if (r.op.forward_op or r.op) is ContribSyncBatchNorm and r.attrs.output_mean_var:
-            return None  # its variance output has another form
-        behind = r.op is NormActSum or getattr(r.attrs, "plus", "") == "behind"
-        found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
-        return found if found.fits else None
 
-    def forward(r: Request) -> ChosenKernel | None:
-        k = kernels(r)
-        if k is None:
-            return None
+def _by_batch(r: Request) -> bool:
+    """True if the statistics are those of the batch."""
+    return r.train and not r.attrs.use_global_stats
 
-        @grouped
-        def connect(
-            xp: Any, a: Any, data: Any, v: NormVectors, addend: Any = None, *, out: Any, mean: Any, var: Any,
-            work: Any, train: bool,
-        ) -> Run:  # fmt: skip
-            if data.size == 0 and data.shape[a.axis] == 0:
-                return nothing
-            moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
-            return k.forward(data, v.gamma, v.beta, moving, addend, (out, mean, var), work)
 
-        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
-        twice = ("data",) if by_batch else ()
-        name, launches = f"cuda {_name(r.op)}", 3 if by_batch else 1
-        linked = partial(connect, device.xp)
-        return answer(r, linked, k.workspace, name, twice=twice, launches=launches)
+def _linked(device: Device, k: Kernels) -> Callable[..., Run]:
+    """The calls that normalize, or write the statistics alone."""
 
-    def backward(r: Request) -> ChosenKernel | None:
-        k = kernels(r)
-        if k is None:
-            return None
+    @grouped
+    def connect(
+        xp: Any, a: Any, data: Any, v: NormVectors, addend: Any = None, *, out: Any = None, mean: Any,
+        var: Any, work: Any, train: bool, factor: Any = None, shift: Any = None,
+    ) -> Run:  # fmt: skip
+        if data.size == 0 and data.shape[a.axis] == 0:
+            return nothing
+        moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
+        return k.forward(data, v.gamma, v.beta, moving, addend, (out, mean, var), work)
 
-        def connect(
-            a: Any, d_out: Any, data: Any, *rest: Any, d_data: Any, d_gamma: Any, d_beta: Any,
-            work: Any, train: bool, d_addend: Any = None,
-        ) -> Run:  # fmt: skip
-            if data.size == 0 and data.shape[a.axis] == 0:
-                return nothing
-            have = dict(zip(r.op.signature.needs[2:], rest, strict=True))
-            return k.backward(
-                d_out, data, have.get("out"),
-                (have["gamma"], have.get("beta"), have["mean"], have["var"]),
-                (have["moving_mean"], have["moving_var"]),
-                (d_data, d_gamma, d_beta, d_addend), work, train,
-            )  # fmt: skip
+    return partial(connect, device.xp)
 
-        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
-        twice = ("d_out", "data", "out") if by_batch else ()
-        launches = 1 if k.at_once is not None else 3 if by_batch else 2
-        name = f"cuda {_name(r.op)}"
-        return answer(r, connect, k.workspace, name, mutates=True, twice=twice, launches=launches)
 
-    def statistics(r: Request) -> ChosenKernel | None:
-        k = kernels(r)
-        # A norm in one launch needs no split statistics.
-        if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
-            return None
+def _forward(device: Device, r: Request) -> ChosenKernel | None:
+    k = _kernels(device, r)
+    if k is None:
+        return None
+    several = _by_batch(r) and k.at_once is None
+    how: dict[str, Any] = {"twice": ("data",) if several else (), "launches": 3 if several else 1}
+    return answer(r, _linked(device, k), k.workspace, f"cuda {_name(r.op)}", **how)
 
-        @grouped
-        def connect(
-            xp: Any, a: Any, data: Any, v: NormVectors, *, factor: Any, shift: Any, mean: Any, var: Any,
-            work: Any, train: bool,
-        ) -> Run:  # fmt: skip
-            moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
-            return k.forward(data, v.gamma, v.beta, moving, None, (None, mean, var), work)
 
-        linked = partial(connect, device.xp)
-        return answer(r, linked, k.workspace, "cuda norm statistics", launches=2)
+def _backward(device: Device, r: Request) -> ChosenKernel | None:
+    k = _kernels(device, r)
+    if k is None:
+        return None
 
-    def again(r: Request) -> ChosenKernel | None:
-        k = None if is_lined(r.attrs.plus) else kernels(r)
-        if k is None:
-            return None
+    def connect(
+        a: Any, d_out: Any, data: Any, *rest: Any, d_data: Any, d_gamma: Any, d_beta: Any,
+        work: Any, train: bool, d_addend: Any = None,
+    ) -> Run:  # fmt: skip
+        if data.size == 0 and data.shape[a.axis] == 0:
+            return nothing
+        have = dict(zip(r.op.signature.needs[2:], rest, strict=True))
+        return k.backward(
+            d_out, data, have.get("out"),
+            (have["gamma"], have.get("beta"), have["mean"], have["var"]),
+            (have["moving_mean"], have["moving_var"]),
+            (d_data, d_gamma, d_beta, d_addend), work, train,
+        )  # fmt: skip
 
-        def connect(
-            a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None,
-            addend_factor: Any = None, addend_shift: Any = None, *, out: Any, work: Any,
-        ) -> Run:  # fmt: skip
-            return nothing if data.size == 0 else k.again(data, gamma, beta, mean, var, addend, out)
+    by_batch = _by_batch(r) and k.at_once is None and r.is_used("d_data")
+    twice = ("d_out", "data", "out") if by_batch else ()
+    launches = 1 if k.at_once is not None else 3 if by_batch else 2
+    name = f"cuda {_name(r.op)}"
+    return answer(r, connect, k.workspace, name, mutates=True, twice=twice, launches=launches)
 
-        return answer(r, connect, 0, "cuda norm again")
 
-    table: dict[type[Op], list[Any]] = {
-        NormRemat: [again], NormActSum: [forward], NormStatistics: [statistics],
-    }  # fmt: skip
-    for op in (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct):
-        table[op] = [forward]
-        if op.grad_op is not None:
-            table[op.grad_op] = [backward]
-    return table
+def _statistics(device: Device, r: Request) -> ChosenKernel | None:
+    k = _kernels(device, r)
+    # A norm in one launch needs no split statistics.
+    if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
+        return None
+    return answer(r, _linked(device, k), k.workspace, "cuda norm statistics", launches=2)
+
+
+def _again(device: Device, r: Request) -> ChosenKernel | None:
+    k = None if is_lined(r.attrs.plus) else _kernels(device, r)
+    if k is None:
+        return None
+
+    def connect(
+        a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None,
+        addend_factor: Any = None, addend_shift: Any = None, *, out: Any, work: Any,
+    ) -> Run:  # fmt: skip
+        return nothing if data.size == 0 else k.again(data, gamma, beta, mean, var, addend, out)
+
+    return answer(r, connect, 0, "cuda norm again")
 
 
 def _name(op: type[Op]) -> str:
     of = op.forward_op or op
     words = {NormAct: "norm, sum, rectifier", NormActSum: "norm, rectifier, sum"}.get(of, "batch norm")
     return words if of is op else f"{words} gradient"
+
+
+_BATCH_NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct)
+
+rows = table(
+    (NormRemat, _again, None),
+    (NormActSum, _forward, None),
+    (NormStatistics, _statistics, None),
+    *((op, _forward, _backward) for op in _BATCH_NORMS),
+)

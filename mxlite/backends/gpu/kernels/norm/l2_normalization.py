@@ -7,7 +7,6 @@ from typing import Any
 
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.norm.l2_normalization import L2Normalization
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, Request
@@ -15,7 +14,7 @@ from ....elementwise.expression import ExpressionValue, Writer
 from ...handwritten.fold import ADD, Fold, PRODUCT, SQUARE, sum_type
 from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
-from ..reduce.reductions import loop
+from ..arithmetic.elementwise import loop
 
 
 def _kept(a: Any, shape: Shape) -> tuple[Shape, Shape]:
@@ -85,6 +84,4 @@ def _backward(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, scratch_bytes(norm.pieces), "cuda L2 norm gradient")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, (L2Normalization, _forward, _backward))
+rows = table((L2Normalization, _forward, _backward))

@@ -21,18 +21,17 @@ from .....ops.norm import group_norm, layer_norm
 from .....ops.norm.group_norm import GroupNorm, InstanceNorm
 from .....ops.norm.layer_norm import LayerNorm, RMSNorm
 from .....ops.norm.normalize import Rule
-from ....base import ChosenKernel, Request
+from ....base import Request
 from ...compiler.kinds import floating, wide
 from ...compiler.source import assembled, KernelSource, NAMES, shared, typedefs
-from ...handwritten.channels import PARTS, power_of_two, Split, split
+from ...handwritten.channels import PARTS, Split, split
 from ...handwritten.each import launch, THREADS
 from ...handwritten.fill import zeros
-from ...rows import answer, table
+from ...handwritten.layout import power_of_two
+from ...rows import row, table
 from ...runtime.device import Device, InOrder, nothing, pointer, Run
 
-ROW_BLOCKS = (
-    264  # blocks that share the rows where columns are added up: two per multiprocessor of the largest GPUs
-)
+ROW_BLOCKS = 264  # that share the rows where columns are added up: two per multiprocessor of the largest GPUs
 BLOCKS = 1 << 16
 LONGEST = 2**31 - 1  # of a row, counted in 32 bits
 
@@ -75,6 +74,8 @@ class Threads:
 
 class Normalization:
     """The launches of one rule, for one shape and type."""
+
+    needs: tuple[str, ...] = ()  # names of the inputs
 
     def __init__(self, device: Device, rule: Rule, dtype: str, affine: str, has_gamma: bool) -> None:
         self.device, self.rule, self.dtype, self.affine = device, rule, dtype, affine
@@ -218,34 +219,20 @@ def _kernel(device: Device, r: Request) -> Normalization | None:
     if not floating(r.dtypes[0], affine):
         return None
     k = Normalization(device, RULES[of](r), str(r.dtypes[0]), str(affine), len(r.inputs) > 1)
+    k.needs = r.op.signature.needs
     return k if k.fits else None
 
 
-def _forward(device: Device, r: Request) -> ChosenKernel | None:
-    k = _kernel(device, r)
-    if k is None:
-        return None
-
-    def connect(a: Any, data: Any, gamma: Any = None, beta: Any = None, **rest: Any) -> Run:
-        return k.forward(data, gamma, beta, rest["out"], rest.get("mean"), rest.get("std"))
-
-    return answer(r, connect, 0, f"cuda {r.op.op_name}")
+@row(_kernel, "cuda {op}")
+def _forward(k: Normalization, a: Any, data: Any, gamma: Any = None, beta: Any = None, **rest: Any) -> Run:
+    return k.forward(data, gamma, beta, rest["out"], rest.get("mean"), rest.get("std"))
 
 
-def _backward(device: Device, r: Request) -> ChosenKernel | None:
-    k, of = _kernel(device, r), r.op.forward_op
-    if k is None or of is None:
-        return None
-
-    def connect(a: Any, *inputs: Any, work: Any = None, d_data: Any, **rest: Any) -> Run:
-        have = dict(zip(r.op.signature.needs, inputs, strict=True))
-        heads = have.get("d_mean"), have.get("d_std")
-        made = d_data, rest.get("d_gamma"), rest.get("d_beta")
-        return k.backward(have["d_out"], heads, have["data"], have.get("gamma"), made, work)
-
-    return answer(r, connect, k.workspace, f"cuda {of.op_name} gradient")
+@row(_kernel, "cuda {op} gradient", lambda k: k.workspace)
+def _backward(k: Normalization, a: Any, *inputs: Any, work: Any = None, d_data: Any, **rest: Any) -> Run:
+    have = dict(zip(k.needs, inputs, strict=True))
+    made, heads = (d_data, rest.get("d_gamma"), rest.get("d_beta")), (have.get("d_mean"), have.get("d_std"))
+    return k.backward(have["d_out"], heads, have["data"], have.get("gamma"), made, work)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, *((op, _forward, _backward) for op in RULES))
+rows = table(*((op, _forward, _backward) for op in RULES))

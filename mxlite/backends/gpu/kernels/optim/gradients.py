@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import all_finite, multi_all_finite, multi_sum_sq, reset_arrays, ScaledUpdate
-from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating, wide
 from ...compiler.source import assembled, kernel, KernelSource, NAMES
 from ...handwritten.each import launch, THREADS
 from ...handwritten.weights import capacity_for, is_packed, launches, PACK, tables, text, Weight
-from ...rows import answer, table
+from ...rows import At, row, table, where
 from ...runtime.device import Device, InOrder, pointer, Run
 from .lamb import chunk_of
 
@@ -94,14 +93,15 @@ def zeros_source(nbytes: int, capacity: int) -> KernelSource:
 
 def _gate_text() -> str:
     """The kernel "scaled_update" of one block; see ops/optim/scaled_update.py."""
-    parameters = [
-        "const float *finite",
-        "const double *hyper",
-        "float *scale",
+    parameters = ["const float *finite", "const double *hyper", "float *scale"]
+    parameters += [
         "double *history",
         "double *out",
+        "int64 size",
+        "int dynamic",
+        "double window",
+        "double largest",
     ]
-    parameters += ["int64 size", "int dynamic", "double window", "double largest"]
     body = [
         "bool good = *finite != 0;",
         f"for (int64 i = threadIdx.x; out && i < size; i += {THREADS}) out[i] = good ? hyper[i] : 0.0 / 0.0;",
@@ -138,75 +138,68 @@ def _grouped(
     return found
 
 
-def _finite(device: Device, r: Request) -> ChosenKernel | None:
-    if not floating(*r.dtypes):
-        return None
-
-    def connect(a: Any, *args: Any, out: Any, work: Any = None) -> Run:
-        target = pointer(device.address(out))
-        runs: list[Run] = []
-        for dtype, weights in _grouped(device, args, False).items():
-            capacity = capacity_for(1, len(weights), [target])
-            source = finite_source(dtype.name, capacity)
-            if not runs:
-                runs.append(launch(device, source, "set_one", 1, 1, target))
-            runs.append(launches(device, source, "all_finite", weights, capacity, target))
-        return InOrder(runs)
-
-    return answer(r, connect, 0, "cuda all_finite")
+_floating = where(lambda r: floating(*r.dtypes))
 
 
-def _squares(device: Device, r: Request) -> ChosenKernel | None:
-    if not floating(*r.dtypes):
-        return None
-    parts = sum(-(-n // chunk_of(n)) for n in (int(np.prod(s, dtype=np.int64)) for s in r.inputs))
-
-    def connect(a: Any, *args: Any, out: Any, work: Any) -> Run:
-        first = device.address(out)
-        runs: list[Run] = []
-        sums = pointer(device.address(work))
-        for dtype, weights in _grouped(device, args, True, [first + 4 * i for i in range(len(args))]).items():
-            capacity = capacity_for(2, len(weights), [sums])
-            source = squares_source(dtype.name, capacity)
-            for weights_of, count, blocks in tables(weights, capacity):
-                for name, grid in (("squares", blocks), ("total", count)):
-                    if grid:
-                        runs.append(launch(device, source, name, grid, THREADS, weights_of, count, sums))
-        return InOrder(runs)
-
-    return answer(r, connect, 8 * parts, "cuda multi_sum_sq")
+@row(_floating, "cuda all_finite")
+def _finite(at: At, a: Any, *args: Any, out: Any, work: Any = None) -> Run:
+    device, target = at.device, pointer(at.device.address(out))
+    runs: list[Run] = []
+    for dtype, weights in _grouped(device, args, False).items():
+        capacity = capacity_for(1, len(weights), [target])
+        source = finite_source(dtype.name, capacity)
+        if not runs:
+            runs.append(launch(device, source, "set_one", 1, 1, target))
+        runs.append(launches(device, source, "all_finite", weights, capacity, target))
+    return InOrder(runs)
 
 
-def _zeros(device: Device, r: Request) -> ChosenKernel | None:
-    def connect(a: Any, *args: Any) -> Run:
-        by_size: dict[int, list[Weight]] = {}
-        for dtype, weights in _grouped(device, args, False).items():
-            by_size.setdefault(dtype.itemsize, []).extend(weights)
-        runs = []
-        for nbytes, weights in by_size.items():
-            capacity = capacity_for(1, len(weights))
-            runs.append(launches(device, zeros_source(nbytes, capacity), "zeros", weights, capacity))
-        return InOrder(runs)
-
-    return answer(r, connect, 0, "cuda reset_arrays", mutates=True)
+def _parts(at: At) -> int:
+    """Number of partial sums."""
+    return sum(-(-n // chunk_of(n)) for n in (int(np.prod(s, dtype=np.int64)) for s in at.r.inputs))
 
 
-def _gate(device: Device, r: Request) -> ChosenKernel | None:
-    def connect(a: Any, finite: Any, hyper: Any, scale: Any, history: Any, *, out: Any) -> Run:
-        numbers = ctypes.c_int64(hyper.size), int(a.dynamic), float(a.window), float(a.largest)
-        arrays = finite, hyper, scale, history, out
-        return launch(device, GATE, "scaled_update", 1, THREADS, *arrays, *numbers)
+@row(_floating, "cuda multi_sum_sq", lambda at: 8 * _parts(at))
+def _squares(at: At, a: Any, *args: Any, out: Any, work: Any) -> Run:
+    device, first = at.device, at.device.address(out)
+    runs: list[Run] = []
+    sums = pointer(device.address(work))
+    for dtype, weights in _grouped(device, args, True, [first + 4 * i for i in range(len(args))]).items():
+        capacity = capacity_for(2, len(weights), [sums])
+        source = squares_source(dtype.name, capacity)
+        for weights_of, count, blocks in tables(weights, capacity):
+            for name, grid in (("squares", blocks), ("total", count)):
+                if grid:
+                    runs.append(launch(device, source, name, grid, THREADS, weights_of, count, sums))
+    return InOrder(runs)
 
-    return answer(r, connect, 0, "cuda scaled_update", mutates=True)
+
+_any = where(lambda r: True)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(
-        device,
-        (all_finite, _finite, None),
-        (multi_all_finite, _finite, None),
-        (multi_sum_sq, _squares, None),
-        (reset_arrays, _zeros, None),
-        (ScaledUpdate, _gate, None),
-    )
+@row(_any, "cuda reset_arrays", mutates=True)
+def _zeros(at: At, a: Any, *args: Any) -> Run:
+    by_size: dict[int, list[Weight]] = {}
+    for dtype, weights in _grouped(at.device, args, False).items():
+        by_size.setdefault(dtype.itemsize, []).extend(weights)
+    runs = []
+    for nbytes, weights in by_size.items():
+        capacity = capacity_for(1, len(weights))
+        runs.append(launches(at.device, zeros_source(nbytes, capacity), "zeros", weights, capacity))
+    return InOrder(runs)
+
+
+@row(_any, "cuda scaled_update", mutates=True)
+def _gate(at: At, a: Any, finite: Any, hyper: Any, scale: Any, history: Any, *, out: Any) -> Run:
+    numbers = ctypes.c_int64(hyper.size), int(a.dynamic), float(a.window), float(a.largest)
+    arrays = finite, hyper, scale, history, out
+    return launch(at.device, GATE, "scaled_update", 1, THREADS, *arrays, *numbers)
+
+
+rows = table(
+    (all_finite, _finite, None),
+    (multi_all_finite, _finite, None),
+    (multi_sum_sq, _squares, None),
+    (reset_arrays, _zeros, None),
+    (ScaledUpdate, _gate, None),
+)

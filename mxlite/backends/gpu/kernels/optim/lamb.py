@@ -17,9 +17,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import (
-    ALL,
     lamb_update,
     lamb_update_phase1,
     lamb_update_phase2,
@@ -29,15 +28,14 @@ from .....ops import (
 from .....ops.optim.lamb_updates import direction
 from ....base import ChosenKernel, Request
 from ....elementwise.update import trace, Traced, traced
-from ....fused.update_group import FusedUpdates
 from ...compiler.kinds import FLOATS
 from ...compiler.source import assembled, kernel, KernelSource, NAMES, shared
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.step_source import element, factors, num_numbers, numbers, shape_of
 from ...handwritten.weights import capacity_for, CHUNK, tables, text, Weight
-from ...rows import answer
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, nothing, pointer, Run
-from .update import group_row, row, UpdateStep
+from .update import rows_by, UpdateStep
 
 MOST_PARTS = 1024  # blocks of a layer
 
@@ -172,11 +170,11 @@ class Layers:
         first, second = (tuple(map(shape_of, pair)) for pair in (self.first, self.second))
         made = source(first, second, self.dtypes, self.master, capacity)
         runs: list[Run] = []
-        for table, count, blocks in tables(weights, capacity):
+        for of_weights, count, blocks in tables(weights, capacity):
             if blocks == 0:
                 continue
             for name in ("lamb_norms", "lamb_step"):
-                runs.append(launch(device, made, name, blocks, THREADS, table, count, *more))
+                runs.append(launch(device, made, name, blocks, THREADS, of_weights, count, *more))
         return InOrder(runs) if runs else nothing
 
     @staticmethod
@@ -209,14 +207,8 @@ def phase2_source(dtypes: tuple[str, ...], compute: str) -> KernelSource:
     """
     weight, g, r1, r2, out = (NAMES[d] for d in dtypes)
     parameters = [f"const {weight} *weight", f"const {g} *g", f"const {r1} *r1", f"const {r2} *r2"]
-    parameters += [
-        f"{weight} *wide",
-        f"{out} *out",
-        "int64 size",
-        "double lr",
-        "double lower",
-        "double upper",
-    ]
+    parameters += [f"{weight} *wide", f"{out} *out", "int64 size"]
+    parameters += ["double lr", "double lower", "double upper"]
     body = [
         f"typedef {NAMES[compute]} C;",
         "C factor = (C)(lr * layer_ratio(to<double>(*r1), to<double>(*r2), lower, upper));",
@@ -262,14 +254,9 @@ def _phase2(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda lamb_update_phase2", mutates=True)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    made: dict[type[Op], list[Any]] = {
-        op: [row(device, op, _layers)] for op in ALL if getattr(op, "step_of", None) is lamb_update
-    }
-    return made | {
-        FusedUpdates: [functools.partial(group_row, device, _layers, lambda step: step is lamb_update)],
-        mp_lamb_update_phase1: [functools.partial(_phase1, device)],
-        lamb_update_phase2: [functools.partial(_phase2, device)],
-        mp_lamb_update_phase2: [functools.partial(_phase2, device)],
-    }
+rows = table(
+    *rows_by(_layers, lambda step: step is lamb_update),
+    (mp_lamb_update_phase1, _phase1, None),
+    (lamb_update_phase2, _phase2, None),
+    (mp_lamb_update_phase2, _phase2, None),
+)

@@ -6,18 +6,15 @@ elements draw anew in a loop of their own, so that no element depends on another
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops import find_op
 from .....ops.random import sampling
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import assembled
-from ...compiler.structure import declared
+from ...compiler.source import assembled, structure
 from ...handwritten.each import addresses, each
 from ...rows import answer, table
 from ...runtime.device import Device, Run
@@ -35,10 +32,7 @@ _NUMBERS = {
 """Attributes that are the parameters of a distribution."""
 
 
-class _Draw(ctypes.Structure):
-    """The structure Draw of distributions.cuh."""
-
-    _fields_ = declared("distributions", "Draw")
+_Draw: Any = structure("distributions", "Draw")
 
 
 SOURCE = assembled("types", "index", "whole", "philox", "distributions")
@@ -62,17 +56,13 @@ def _row(device: Device, r: Request, law: str, names: tuple[str, ...] = ()) -> C
     return answer(r, connect, 0, f"cuda random {law}")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    by_array = {law: getattr(sampling, f"_sample_{law}", None) for law in LAWS} | {
-        "bernoulli": sampling.bernoulli
-    }
-    return table(
-        device,
-        *((op, partial(_row, law=law), None) for law, op in by_array.items() if op is not None),
-        *(
-            (find_op(f"_random_{law}{like}"), partial(_row, law=law, names=names), None)
-            for law, names in _NUMBERS.items()
-            for like in ("", "_like")
-        ),
-    )
+_BY_ARRAY = {n: getattr(sampling, f"_sample_{n}", None) for n in LAWS} | {"bernoulli": sampling.bernoulli}
+
+rows = table(
+    *((op, partial(_row, law=law), None) for law, op in _BY_ARRAY.items() if op is not None),
+    *(
+        (find_op(f"_random_{law}{like}"), partial(_row, law=law, names=names), None)
+        for law, names in _NUMBERS.items()
+        for like in ("", "_like")
+    ),
+)

@@ -20,7 +20,7 @@ from ....base import ChosenKernel, Request
 from ...compiler.kinds import wide
 from ...compiler.source import assembled, KernelSource, NAMES, typedefs
 from ...handwritten.each import spread
-from ...rows import answer
+from ...rows import answer, table
 from ...runtime.device import Device, Run
 
 BITS = {"float32": 24, "float64": 24, "float16": 11, "bfloat16": 8}
@@ -68,20 +68,18 @@ CALLS: dict[type[Op], Callable[[Any, str], Call]] = {
 }
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(device: Device, r: Request) -> ChosenKernel | None:
+    _, (kind, *_) = r.op.infer_type(r.attrs, *r.dtypes)
+    dtype, size = str(kind), prod(r.outputs[0])
+    if dtype not in (*BITS, *WHOLE) or size > NUMBERS:
+        return None
+    name, last, each = CALLS[r.op](r.attrs, dtype)
 
-    def row(r: Request) -> ChosenKernel | None:
-        _, (kind, *_) = r.op.infer_type(r.attrs, *r.dtypes)
-        dtype, size = str(kind), prod(r.outputs[0])
-        if dtype not in (*BITS, *WHOLE) or size > NUMBERS:
-            return None
-        name, last, each = CALLS[r.op](r.attrs, dtype)
+    def connect(a: Any, *like: Any, out: Any, rng: Any, work: Any) -> Run:
+        state = ctypes.c_int64(size), rng.state, ctypes.c_uint32(rng.stream)
+        return spread(device, source(dtype), name, -(-size // each), out, *state, *last)
 
-        def connect(a: Any, *like: Any, out: Any, rng: Any, work: Any) -> Run:
-            state = ctypes.c_int64(size), rng.state, ctypes.c_uint32(rng.stream)
-            return spread(device, source(dtype), name, -(-size // each), out, *state, *last)
+    return answer(r, connect, 0, f"cuda random {name}")
 
-        return answer(r, connect, 0, f"cuda random {name}")
 
-    return {op: [row] for op in CALLS}
+rows = table(*((op, _row, None) for op in CALLS))

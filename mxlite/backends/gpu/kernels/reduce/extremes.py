@@ -14,7 +14,7 @@ from typing import Any
 
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.reduce.extremes import BitsLike, max, min
 from .....ops.reduce.positions import argmax, argmax_channel, argmin
 from .....ops.reduce.reduce import kept_shape
@@ -22,12 +22,11 @@ from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, Request
 from ....elementwise.collapse import collapsed
 from ...compiler.kinds import computed_in, known
-from ...compiler.source import assembled, KernelSource, NAMES, typedefs
-from ...compiler.structure import declared
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import Fold, LARGEST, SAME, SMALLEST, sum_type
 from ...handwritten.layout import Divisor, MOST, power_of_two
-from ...rows import answer, table
+from ...rows import answer, At, row, table, where
 from ...runtime.device import Device, InOrder, nothing, Run
 
 AXES = 6
@@ -37,16 +36,8 @@ LEAST_STRETCH = 2048
 _BYTE, _PLACE = as_dtype("uint8"), as_dtype("int64")
 
 
-class Axes(ctypes.Structure):
-    """Lengths of axes, and the strides of an array that is broadcast along some."""
-
-    _fields_ = declared("extremes", "Axes", Divisor=Divisor)
-
-
-class Positions(ctypes.Structure):
-    """The structure of this name in extremes.cuh."""
-
-    _fields_ = declared("extremes", "Positions", Divisor=Divisor)
+Axes: Any = structure("extremes", "Axes", Divisor=Divisor)
+Positions: Any = structure("extremes", "Positions", Divisor=Divisor)
 
 
 def source(dtype: DType) -> KernelSource:
@@ -98,27 +89,20 @@ def _numbers(device: Device, bits: Any, kept: Any, out: Any, axes: Axes) -> Run:
     return spread(device, source(out.dtype), "numbers_of_bits", out.size, *values)
 
 
-def _extreme_gradient(device: Device, r: Request) -> ChosenKernel | None:
+def _axes(device: Device, r: Request) -> tuple[Device, Any] | None:
     (shape,) = r.inputs
     axes = axes_of(shape, kept_shape(r.attrs, shape)) if prod(shape) else None
-    if axes is None or not known(r.dtype):
-        return None
-
-    def connect(a: Any, d_out: Any, chosen: Any, *, d_data: Any) -> Run:
-        return _numbers(device, chosen, d_out, d_data, axes)
-
-    return answer(r, connect, 0, "cuda extreme gradient")
+    return None if axes is None or not known(r.dtype) else (device, axes)
 
 
-def _bits(device: Device, r: Request) -> ChosenKernel | None:
-    shape = r.inputs[1]
-    if not 0 < prod(shape) <= MOST or not known(r.dtypes[1]):
-        return None
+@row(_axes, "cuda extreme gradient")
+def _extreme_gradient(made: tuple[Device, Any], a: Any, d_out: Any, chosen: Any, *, d_data: Any) -> Run:
+    return _numbers(made[0], chosen, d_out, d_data, made[1])
 
-    def connect(a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
-        return _numbers(device, data, None, out, Axes())
 
-    return answer(r, connect, 0, "cuda bits")
+@row(where(lambda r: 0 < prod(r.inputs[1]) <= MOST and known(r.dtypes[1])), "cuda bits")
+def _bits(at: At, a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
+    return _numbers(at.device, data, None, out, Axes())
 
 
 def _positions(device: Device, r: Request, smallest: bool) -> ChosenKernel | None:
@@ -159,15 +143,9 @@ def _positions(device: Device, r: Request, smallest: bool) -> ChosenKernel | Non
     return answer(r, connect, scratch_bytes(pieces), "cuda positions")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    positions = partial(_positions, smallest=False)
-    return table(
-        device,
-        (max, partial(_extreme, how=LARGEST), _extreme_gradient),
-        (min, partial(_extreme, how=SMALLEST), _extreme_gradient),
-        (BitsLike, _bits, None),
-        (argmax, positions, None),
-        (argmin, partial(_positions, smallest=True), None),
-        (argmax_channel, positions, None),
-    )
+rows = table(
+    (max, partial(_extreme, how=LARGEST), _extreme_gradient),
+    (min, partial(_extreme, how=SMALLEST), _extreme_gradient),
+    (BitsLike, _bits, None),
+    *((op, partial(_positions, smallest=op is argmin), None) for op in (argmax, argmin, argmax_channel)),
+)

@@ -6,14 +6,13 @@ pass in which the reduced array is broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
-from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import find_op
 from .....ops.reduce.measures import logsumexp, moments
 from .....ops.reduce.reduce import kept_shape, SpreadLike
@@ -22,45 +21,13 @@ from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating, known
-from ...handwritten.fold import (
-    ADD,
-    DIVIDED,
-    FINITE,
-    Fold,
-    KNOWN_OR_0,
-    KNOWN_OR_1,
-    LARGEST,
-    LOGARITHM,
-    MULTIPLY,
-    PLAIN,
-    POWER,
-    ROOT,
-    SAME,
-    SIZE,
-    SPREAD,
-    SQUARE,
-    sum_type,
-    TRUE_OR_NOT,
-    TRUTH,
-)
+from ...handwritten import fold as folds
+from ...handwritten.fold import ADD, DIVIDED, Fold, folded, LARGEST, MULTIPLY, PLAIN, SAME, sum_type
 from ...rows import answer, table
 from ...runtime.device import Device, InOrder, nothing, Run
-from ..arithmetic.elementwise import Loop
-
-Formula = Callable[..., ExpressionValue]
+from ..arithmetic.elementwise import loop, looped
 
 _BYTE = as_dtype("uint8")
-
-
-def loop(
-    device: Device, f: Formula, views: Sequence[Shape], dtypes: Sequence[DType], shape: Shape, made: DType
-) -> Loop | None:
-    """`f(w, *values)` for every element of `shape`; None if there is no kernel for it."""
-    w = Writer()
-    expression, constants = w.expression([f(w, *(w.input() for _ in views))])
-    # An input that the formula leaves out is still passed.
-    made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
-    return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
 
 
 # -- forward
@@ -69,19 +36,19 @@ _FOLDS = {
     "sum": (SAME, ADD, PLAIN),
     "mean": (SAME, ADD, DIVIDED),
     "prod": (SAME, MULTIPLY, PLAIN),
-    "nansum": (KNOWN_OR_0, ADD, PLAIN),
-    "nanprod": (KNOWN_OR_1, MULTIPLY, PLAIN),
-    "any": (TRUTH, ADD, TRUE_OR_NOT),
-    "all": (TRUTH, MULTIPLY, TRUE_OR_NOT),
+    "nansum": (folds.KNOWN_OR_0, ADD, PLAIN),
+    "nanprod": (folds.KNOWN_OR_1, MULTIPLY, PLAIN),
+    "any": (folds.TRUTH, ADD, folds.TRUE_OR_NOT),
+    "all": (folds.TRUTH, MULTIPLY, folds.TRUE_OR_NOT),
 }
 
 
 def fold_of(device: Device, r: Request, name: str) -> Fold:
     """The reduction `name` of a request's input."""
     (shape,), a = r.inputs, r.attrs
-    map, combine, finish = (SQUARE, ADD, ROOT) if name == "norm" else _FOLDS[name]
+    map, combine, finish = (folds.SQUARE, ADD, folds.ROOT) if name == "norm" else _FOLDS[name]
     if name == "norm" and a.ord == 1:
-        map, finish = SIZE, PLAIN
+        map, finish = folds.SIZE, PLAIN
     target = kept_shape(a, shape)
     count = prod(shape) // prod(target) if prod(target) else 1
     if not count and not floating(r.dtype):
@@ -90,15 +57,10 @@ def fold_of(device: Device, r: Request, name: str) -> Fold:
 
 
 def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
-    fold = fold_of(device, r, name)
     (made,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
-    if not fold.fits or made is None or not known(made):
+    if made is None or not known(made):
         return None
-
-    def connect(a: Any, data: Any, *, out: Any, work: Any = None) -> Run:
-        return fold.call(data, out, work)
-
-    return answer(r, connect, fold.workspace, f"cuda {name}")
+    return folded(r, fold_of(device, r, name), f"cuda {name}")
 
 
 def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
@@ -108,8 +70,8 @@ def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
 
 def _logsumexp(device: Device, r: Request) -> ChosenKernel | None:
     (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
-    most = Fold(device, r.dtype, shape, target, SAME, LARGEST, FINITE)
-    total = Fold(device, r.dtype, shape, target, POWER, ADD, LOGARITHM, shifted=True)
+    most = Fold(device, r.dtype, shape, target, SAME, LARGEST, folds.FINITE)
+    total = Fold(device, r.dtype, shape, target, folds.POWER, ADD, folds.LOGARITHM, shifted=True)
     if not (most.fits and total.fits):
         return None
     pieces = _pieces(prod(target), r.dtype, most, total)
@@ -125,7 +87,7 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
     (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
     n, count = prod(target), float(prod(shape) // prod(target) if prod(target) else 1)
     middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, count)
-    spread = Fold(device, r.dtype, shape, target, SPREAD, ADD, DIVIDED, count, shifted=True)
+    spread = Fold(device, r.dtype, shape, target, folds.SPREAD, ADD, DIVIDED, count, shifted=True)
     narrow = loop(device, lambda w, x: x, [(n,)], [sum_type(r.dtype)], (n,), r.dtype)
     if not (middle.fits and spread.fits and narrow):
         return None
@@ -177,21 +139,12 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     count = prod(shape) // prod(target)
     needs = r.op.signature.needs
     views = [shape if n == "data" else target for n in needs]
-    made = loop(
-        device,
-        lambda w, *values: _GRADIENTS[name](w, r.attrs, count, *values),
-        views,
-        [kinds[n][1] for n in needs],
-        shape,
-        r.dtype,
-    )
-    if made is None:
-        return None
+    kinds_of_needs = [kinds[n][1] for n in needs]
 
-    def connect(a: Any, *inputs: Any, d_data: Any, **services: Any) -> Run:
-        return made.call(*inputs, d_data)
+    def formula(w: Writer, *values: ExpressionValue) -> ExpressionValue:
+        return _GRADIENTS[name](w, r.attrs, count, *values)
 
-    return answer(r, connect, 0, f"cuda {name} gradient")
+    return looped(r, loop(device, formula, views, kinds_of_needs, shape, r.dtype), f"cuda {name} gradient")
 
 
 def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -203,13 +156,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, float(count))
     pieces = _pieces(n, r.dtype, middle)
 
-    def of_var(
-        w: Writer,
-        d: ExpressionValue,
-        x: ExpressionValue,
-        m: ExpressionValue,
-        d_mean: ExpressionValue | None = None,
-    ) -> ExpressionValue:
+    def of_var(w: Writer, d: Any, x: Any, m: Any, d_mean: Any = None) -> ExpressionValue:
         slope = (x - m) * 2 * d
         return (slope if d_mean is None else slope + d_mean) / w.constant(count)
 
@@ -239,21 +186,11 @@ def _spread(device: Device, r: Request) -> ChosenKernel | None:
     if not prod(shape) or not floating(r.dtype):
         return None
     count = prod(shape) // prod(target) if r.attrs.mean else 1
-    made = loop(
-        device,
-        lambda w, d: d / w.constant(count) if count != 1 else d,
-        [target],
-        [r.dtype],
-        shape,
-        r.dtype,
-    )
-    if made is None:
-        return None
 
-    def connect(a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
-        return made.call(data, out)
+    def formula(w: Writer, d: ExpressionValue) -> ExpressionValue:
+        return d / w.constant(count) if count != 1 else d
 
-    return answer(r, connect, 0, "cuda spread")
+    return looped(r, loop(device, formula, [target], [r.dtype], shape, r.dtype), "cuda spread", (0,))
 
 
 def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -262,25 +199,17 @@ def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
     count = prod(shape) // prod(kept) if prod(kept) else 1
     finish = DIVIDED if r.attrs.mean else PLAIN
     fold = Fold(device, r.dtype, shape, kept, SAME, ADD, finish, float(count))
-    if not fold.fits or not floating(r.dtype):
-        return None
-
-    def connect(a: Any, d_out: Any, *, d_data: Any, work: Any) -> Run:
-        return fold.call(d_out, d_data, work)
-
-    return answer(r, connect, fold.workspace, "cuda sum")
+    return folded(r, fold, "cuda sum") if floating(r.dtype) else None
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    reductions = (
-        (find_op(n), partial(_reduction, name=n), partial(_gradient, name=n) if n in _GRADIENTS else None)
-        for n in (*_FOLDS, "norm")
-    )
-    return table(
-        device,
-        *reductions,
-        (logsumexp, _logsumexp, partial(_gradient, name="logsumexp")),
-        (moments, _moments, _moments_gradient),
-        (SpreadLike, _spread, _spread_gradient),
-    )
+def _both(name: str) -> tuple[Any, Any]:
+    """Rows of a reduction and, if it has one here, of its gradient."""
+    return partial(_reduction, name=name), partial(_gradient, name=name) if name in _GRADIENTS else None
+
+
+rows = table(
+    *((find_op(n), *_both(n)) for n in (*_FOLDS, "norm")),
+    (logsumexp, _logsumexp, partial(_gradient, name="logsumexp")),
+    (moments, _moments, _moments_gradient),
+    (SpreadLike, _spread, _spread_gradient),
+)

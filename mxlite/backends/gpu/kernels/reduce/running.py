@@ -5,17 +5,15 @@ A row of the last axis has a block, which goes along it 1024 numbers at a time; 
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 from math import prod
 from typing import Any
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.reduce.cumulative import cumprod, cumsum
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import computed_in, floating, known
-from ...compiler.source import assembled, KernelSource, NAMES, typedefs
-from ...compiler.structure import declared
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.layout import Divisor, MOST
 from ...rows import answer, table
@@ -24,10 +22,7 @@ from ...runtime.device import Device, Run
 SHORT = 32  # numbers of a row that one thread goes along
 
 
-class Scan(ctypes.Structure):
-    """The structure of this name in scan.cuh."""
-
-    _fields_ = declared("scan", "Scan", Divisor=Divisor)
+Scan: Any = structure("scan", "Scan", Divisor=Divisor)
 
 
 def source(data: DType, out: DType) -> KernelSource:
@@ -65,7 +60,6 @@ def _scan(device: Device, r: Request, backwards: bool) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda running total")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    forward, backward = partial(_scan, backwards=False), partial(_scan, backwards=True)
-    return table(device, (cumsum, forward, backward), (cumprod, forward, None))
+_FORWARD, _BACKWARD = partial(_scan, backwards=False), partial(_scan, backwards=True)
+
+rows = table((cumsum, _FORWARD, _BACKWARD), (cumprod, _FORWARD, None))

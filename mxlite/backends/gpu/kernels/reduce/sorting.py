@@ -11,13 +11,11 @@ from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
-from .....graph.opdef import Op
 from .....ops.index.order import Lines
 from .....ops.index.sorting import argsort, sort, topk
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import assembled, KernelSource, typedefs
-from ...compiler.structure import declared
+from ...compiler.source import assembled, KernelSource, structure, typedefs
 from ...handwritten.each import each, launch
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST, power_of_two
@@ -27,10 +25,7 @@ from ...runtime.device import Device, InOrder, nothing, Run
 SLOTS = 1024  # pairs of a block, as in order.cuh
 
 
-class _Order(ctypes.Structure):
-    """The structure Order of order.cuh."""
-
-    _fields_ = declared("order", "Order")
+_Order: Any = structure("order", "Order")
 
 
 def source(key: str) -> KernelSource:
@@ -113,21 +108,17 @@ def _sorting(device: Device, r: Request) -> Sorting | None:
     return made if made.fits else None
 
 
-def _nbytes(s: Sorting) -> int:
-    return s.nbytes
-
-
-@row(_sorting, "cuda sort", _nbytes)
+@row(_sorting, "cuda sort", lambda s: s.nbytes)
 def _sort(s: Sorting, a: Any, data: Any, *, out: Any, places: Any, work: Any) -> Run:
     return s.call(data, a.is_ascend, work, values=out, places=places)
 
 
-@row(_sorting, "cuda sort", _nbytes)
+@row(_sorting, "cuda sort", lambda s: s.nbytes)
 def _argsort(s: Sorting, a: Any, data: Any, *, out: Any, work: Any) -> Run:
     return s.call(data, a.is_ascend, work, positions=out)
 
 
-@row(_sorting, "cuda sort", _nbytes)
+@row(_sorting, "cuda sort", lambda s: s.nbytes)
 def _topk(s: Sorting, a: Any, data: Any, *, output0: Any, output1: Any, places: Any, work: Any) -> Run:
     if a.ret_typ == "mask":
         return s.call(data, a.is_ascend, work, mask=output0)
@@ -149,6 +140,4 @@ def _gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda sort gradient")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, (sort, _sort, _gradient), (topk, _topk, _gradient), (argsort, _argsort, None))
+rows = table((sort, _sort, _gradient), (topk, _topk, _gradient), (argsort, _argsort, None))

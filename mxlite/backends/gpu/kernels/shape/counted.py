@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import Op
 from .....ops.shape.like import ContribIndexArray, shape_array, size_array
-from ....base import ChosenKernel, Request
 from ...compiler.source import assembled, kernel
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
-from ...rows import answer
-from ...runtime.device import Device, InOrder, Run
+from ...rows import At, row, table, where
+from ...runtime.device import InOrder, Run
 
 
 def _text() -> str:
@@ -28,32 +26,22 @@ def _text() -> str:
 SOURCE = assembled("types", "index", _text())
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+@row(where(lambda r: True), "cuda fill")
+def _numbers(at: At, a: Any, data: Any, *, out: Any) -> Run:
+    numbers = data.shape if at.r.op is shape_array else (data.size,)
+    parts = [out[i : i + 1] for i in range(len(numbers))]
+    return InOrder([filled(at.device, x, np.int64(n).tobytes()) for x, n in zip(parts, numbers)])
 
-    def numbers(r: Request) -> ChosenKernel | None:
-        (shape,) = r.inputs
-        found = shape if r.op is shape_array else (prod(shape),)
 
-        def connect(a: Any, data: Any, *, out: Any) -> Run:
-            parts = [out[i : i + 1] for i in range(len(found))]
-            return InOrder([filled(device, x, np.int64(n).tobytes()) for x, n in zip(parts, found)])
+@row(where(lambda r: prod(r.outputs[0]) <= MOST), "cuda places")
+def _places(at: At, a: Any, data: Any, *, out: Any) -> Run:
+    shape = data.shape
+    axes = range(len(shape)) if a.axes is None else [i % len(shape) for i in a.axes]
+    runs = []
+    for k, axis in enumerate(axes):
+        numbers = len(axes), k, prod(shape[axis + 1 :]), shape[axis]
+        runs.append(each(at.device, SOURCE, "index_along", data.size, out, *numbers))
+    return InOrder(runs)
 
-        return answer(r, connect, 0, "cuda fill")
 
-    def places(r: Request) -> ChosenKernel | None:
-        (shape,) = r.inputs
-        if prod(r.outputs[0]) > MOST:
-            return None
-
-        def connect(a: Any, data: Any, *, out: Any) -> Run:
-            axes = range(len(shape)) if a.axes is None else [i % len(shape) for i in a.axes]
-            runs = []
-            for k, axis in enumerate(axes):
-                numbers = len(axes), k, prod(shape[axis + 1 :]), shape[axis]
-                runs.append(each(device, SOURCE, "index_along", prod(shape), out, *numbers))
-            return InOrder(runs)
-
-        return answer(r, connect, 0, "cuda places")
-
-    return {shape_array: [numbers], size_array: [numbers], ContribIndexArray: [places]}
+rows = table((shape_array, _numbers, None), (size_array, _numbers, None), (ContribIndexArray, _places, None))

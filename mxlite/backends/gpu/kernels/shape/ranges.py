@@ -5,15 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.shape.constant import Arange, Linspace, range_of
 from .....ops.shape.like import ContribArangeLike
-from ....base import ChosenKernel, Request
+from ....base import Request
 from ...compiler.kinds import FLOATS
 from ...compiler.source import assembled, kernel, KernelSource, NAMES, typedefs
 from ...handwritten.each import spread, THREADS
-from ...rows import answer
-from ...runtime.device import Device, Run
+from ...rows import At, row, table, where
+from ...runtime.device import Run
 
 
 def source(dtype: str) -> KernelSource:
@@ -31,27 +30,24 @@ def source(dtype: str) -> KernelSource:
     return assembled("types", "index", typedefs(T=NAMES[dtype]), made)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _fits(r: Request) -> bool:
+    _, (kind, *_) = r.op.infer_type(r.attrs, *r.dtypes)
+    return str(kind) in NAMES and str(kind) != "bool"
 
-    def row(r: Request) -> ChosenKernel | None:
-        _, (kind, *_) = r.op.infer_type(r.attrs, *r.dtypes)
-        if str(kind) not in NAMES or str(kind) == "bool":
-            return None
 
-        def connect(a: Any, *like: Any, out: Any) -> Run:
-            count, repeat, last = out.size, getattr(a, "repeat", 1), 0.0
-            if r.op is Linspace:
-                gaps = a.num - 1 if a.endpoint else a.num
-                start, step = a.start, (a.stop - a.start) / gaps if gaps else 0.0
-                if a.endpoint and gaps > 0:
-                    count, last = count - 1, a.stop
-            else:
-                start, step = range_of(a)[0] if r.op is Arange else a.start, a.step
-            sizes = map(ctypes.c_int64, (out.size, count, repeat))
-            numbers = map(float, (start, step, last))
-            return spread(device, source(str(out.dtype)), "range", out.size, out, *sizes, *numbers)
+@row(where(_fits), "cuda range")
+def _row(at: At, a: Any, *like: Any, out: Any) -> Run:
+    count, repeat, last = out.size, getattr(a, "repeat", 1), 0.0
+    if at.r.op is Linspace:
+        gaps = a.num - 1 if a.endpoint else a.num
+        start, step = a.start, (a.stop - a.start) / gaps if gaps else 0.0
+        if a.endpoint and gaps > 0:
+            count, last = count - 1, a.stop
+    else:
+        start, step = range_of(a)[0] if at.r.op is Arange else a.start, a.step
+    sizes = map(ctypes.c_int64, (out.size, count, repeat))
+    numbers = map(float, (start, step, last))
+    return spread(at.device, source(str(out.dtype)), "range", out.size, out, *sizes, *numbers)
 
-        return answer(r, connect, 0, "cuda range")
 
-    return {op: [row] for op in (Arange, Linspace, ContribArangeLike)}
+rows = table(*((op, _row, None) for op in (Arange, Linspace, ContribArangeLike)))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 from typing import Any
 
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient, windows_of
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating
-from ...compiler.structure import declared
+from ...compiler.source import structure
 from ...handwritten.each import each, typed
 from ...rows import answer, are_few, table
 from ...runtime.device import Device, Run
@@ -19,41 +17,34 @@ from ...runtime.device import Device, Run
 PARTS = "size out kernel stride dilate pad".split()
 
 
-class _Windows(ctypes.Structure):
-    """The structure Windows of images.cuh; missing axes come first."""
+_Windows: Any = structure("images", "Windows")
 
-    _fields_ = declared("images", "Windows")
 
-    def __init__(self, attrs: Any, size: Shape) -> None:
-        w = windows_of(attrs, size)
-        missing = 3 - len(size)
-        for name in PARTS:
-            getattr(self, name)[:] = (0 if name == "pad" else 1,) * missing + tuple(getattr(w, name))
+def _windows(attrs: Any, size: Shape) -> Any:
+    """The windows as a kernel's argument; missing axes come first."""
+    w, made = windows_of(attrs, size), _Windows()
+    for name in PARTS:
+        missing = (0 if name == "pad" else 1,) * (3 - len(size))
+        getattr(made, name)[:] = missing + tuple(getattr(w, name))
+    return made
 
 
 def _row(device: Device, r: Request, kernel: str) -> ChosenKernel | None:
     if not floating(r.dtypes[0]) or not are_few(r):
         return None
-    text = typed(str(r.dtypes[0]), "images")
-    if r.op in (im2col, im2col.grad_op):
-        size = r.inputs[0][2:]
-    elif r.op in (col2im, col2im.grad_op):
-        size = r.attrs.output_size
-    else:
-        size = r.inputs[1][2:]
-    windows = _Windows(r.attrs, size)
-    (made,) = r.op.output_names(r.attrs)
+    of = r.op.forward_op or r.op
+    size = {im2col: r.inputs[0][2:], col2im: getattr(r.attrs, "output_size", ())}.get(of, r.inputs[-1][2:])
+    windows, (made,) = _windows(r.attrs, size), r.op.output_names(r.attrs)
 
     def connect(a: Any, given: Any, *shapes_only: Any, **rest: Any) -> Run:
-        out = rest[made]
+        out, text = rest[made], typed(str(r.dtypes[0]), "images")
         return each(device, text, kernel, out.size, given, out, windows)
 
     return answer(r, connect, 0, "cuda windows")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    columns, images = partial(_row, kernel="columns_of"), partial(_row, kernel="images_of")
-    return table(
-        device, (im2col, columns, images), (col2im, images, columns), (Im2colDataGradient, images, columns)
-    )
+_columns, _images = partial(_row, kernel="columns_of"), partial(_row, kernel="images_of")
+
+rows = table(
+    (im2col, _columns, _images), (col2im, _images, _columns), (Im2colDataGradient, _images, _columns)
+)

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
 from math import prod
 from typing import Any
 
-from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.nn.correlation import Correlation, correlation_places
 from ....base import Request
-from ...compiler.structure import declared
+from ...compiler.source import structure
 from ...handwritten.each import Launches, typed
 from ...rows import are_alike, row, table
 from ...runtime.device import Device, InOrder, Run
 
-
-class _Patches(ctypes.Structure):
-    """The structure Patches of correlation.cuh."""
-
-    _fields_ = declared("correlation", "Patches")
-
-    def __init__(self, a: Any, data: Shape) -> None:
-        p = correlation_places(a, data)
-        steps = a.stride1, a.stride2, a.pad_size
-        super().__init__(*data[1:], *p.out, p.reach, a.kernel_size, *steps, a.max_displacement, a.is_multiply)
+Patches: Any = structure("correlation", "Patches")
+Made = tuple[Launches, Patches]
 
 
-def _made(device: Device, r: Request) -> tuple[Launches, _Patches] | None:
+def _made(device: Device, r: Request) -> Made | None:
+    a, data = r.attrs, r.inputs[0]
     if not are_alike(r) or not all(map(prod, (*r.inputs, *r.outputs))):
         return None
-    return Launches(device, typed(str(r.dtype), "correlation")), _Patches(r.attrs, r.inputs[0])
-
-
-Made = tuple[Launches, _Patches]
+    p = correlation_places(a, data)
+    steps = a.kernel_size, a.stride1, a.stride2, a.pad_size, a.max_displacement, a.is_multiply
+    patches = Patches(*data[1:], *p.out, p.reach, *steps)
+    return Launches(device, typed(str(r.dtype), "correlation")), patches
 
 
 @row(_made, "cuda correlation")
@@ -55,6 +45,4 @@ def _backward(
     return InOrder(runs)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, (Correlation, _forward, _backward))
+rows = table((Correlation, _forward, _backward))

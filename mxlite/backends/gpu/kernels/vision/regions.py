@@ -6,40 +6,29 @@ all channels.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
-from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.scratch import accumulator
 from .....ops.vision.roi import ROIAlign, ROIPooling
 from ....base import ChosenKernel, Request
-from ...compiler.structure import declared
+from ...compiler.source import structure
 from ...handwritten.each import Launches, typed
 from ...rows import answer, are_alike, row, table
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.scratch import Scratch
 
-
-class _Regions(ctypes.Structure):
-    """The structure Regions of regions.cuh."""
-
-    _fields_ = declared("regions", "Regions")
-
-    def __init__(self, a: Any, data: Shape, rois: Shape) -> None:
-        super().__init__(a.spatial_scale, rois[0], *data, *a.pooled_size)
-        self.samples = getattr(a, "sample_ratio", 0)
-        self.aligned = getattr(a, "aligned", False)
-        self.by_position = getattr(a, "position_sensitive", False)
+Regions: Any = structure("regions", "Regions")
+Made = tuple[Launches, Regions]
 
 
-def _made(device: Device, r: Request) -> tuple[Launches, _Regions] | None:
+def _made(device: Device, r: Request) -> Made | None:
+    a, (data, rois) = r.attrs, r.inputs
     if not are_alike(r):
         return None
-    return Launches(device, typed(str(r.dtype), "regions")), _Regions(r.attrs, *r.inputs)
-
-
-Made = tuple[Launches, _Regions]
+    made = Regions(a.spatial_scale, rois[0], *data, *a.pooled_size)
+    made.samples, made.aligned = getattr(a, "sample_ratio", 0), getattr(a, "aligned", False)
+    made.by_position = getattr(a, "position_sensitive", False)
+    return Launches(device, typed(str(r.dtype), "regions")), made
 
 
 @row(_made, "cuda roi pooling")
@@ -76,6 +65,4 @@ def _align(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, scratch.nbytes, "cuda roi align gradient" if back else "cuda roi align")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    return table(device, (ROIPooling, _pooling, _pooling_gradient), (ROIAlign, _align, _align))
+rows = table((ROIPooling, _pooling, _pooling_gradient), (ROIAlign, _align, _align))

@@ -7,13 +7,11 @@ written once; with more than two axes there are several passes.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.vision.resample import Axis, Resampling
 from .....ops.vision.resize import (
     AdaptiveAvgPooling2D,
@@ -24,10 +22,9 @@ from .....ops.vision.resize import (
     ResizeDataGradient,
 )
 from ....base import ChosenKernel, Request
-from ...compiler.kinds import floating, wide
-from ...compiler.source import assembled, kernel, KernelSource, NAMES, typedefs
-from ...compiler.structure import declared
-from ...handwritten.each import each, THREADS
+from ...compiler.kinds import floating
+from ...compiler.source import kernel, KernelSource, structure
+from ...handwritten.each import each, THREADS, typed
 from ...handwritten.layout import MOST
 from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
@@ -37,14 +34,12 @@ KINDS = ("nearest", "linear", "cubic", "mean")
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
-class _Axis(ctypes.Structure):
-    """The structure Axis of resample.cuh."""
+_Axis: Any = structure("resample", "Axis")
 
-    _fields_ = declared("resample", "Axis")
 
-    def __init__(self, x: Axis) -> None:
-        kinds = KINDS.index(x.kind), ROUNDINGS.index(x.rounding)
-        super().__init__(x.ratio, x.shift, x.cubic, x.size, x.out, *kinds, x.exclude)
+def _axis(x: Axis) -> Any:
+    kinds = KINDS.index(x.kind), ROUNDINGS.index(x.rounding)
+    return _Axis(x.ratio, x.shift, x.cubic, x.size, x.out, *kinds, x.exclude)
 
 
 _ONE = Axis(1, 1, "mean")  # an axis that changes nothing
@@ -63,8 +58,7 @@ def source(dtype: str) -> KernelSource:
             text += kernel(f"resample_{x}{y}", head + tail, body, THREADS)
             body = ["gathered(n, x, y, first, end, a, b, inner);"]
             text += kernel(f"gather_{x}{y}", head + ranges + tail, body, THREADS)
-    types = typedefs(T=NAMES[dtype], A=wide(dtype))
-    return assembled("types", "index", "math", types, "resample", text)
+    return typed(dtype, "resample", text)
 
 
 class Passes:
@@ -110,7 +104,7 @@ class Passes:
             last = k == len(self.stages) - 1
             made = y if last else boxes[k % 2]
             kinds = ("t" if k == 0 else "a") + ("t" if last else "a")
-            axes = _Axis(a), _Axis(b)
+            axes = _axis(a), _axis(b)
             ranges: Sequence[Any] = ()
             if self.back:
                 ranges = table[: 4 * self.ranges], table[4 * self.ranges :]
@@ -138,17 +132,20 @@ def _row(device: Device, r: Request, of: Any, transposed: bool, back: bool) -> C
     return answer(r, connect, passes.nbytes, "cuda resampling")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    listed = []
-    for of, other in (
-        (resize, ResizeDataGradient),
-        (BilinearResize2D, BilinearResize2DDataGradient),
-        (AdaptiveAvgPooling2D, AdaptiveAvgPooling2DDataGradient),
-    ):
-        own, transposed = (functools.partial(_row, of=of, transposed=t) for t in (False, True))
-        listed += [
-            (of, functools.partial(own, back=False), functools.partial(own, back=True)),
-            (other, functools.partial(transposed, back=True), functools.partial(transposed, back=False)),
-        ]
-    return table(device, *listed)
+def _directions(of: Any, transposed: bool) -> list[Any]:
+    return [
+        functools.partial(_row, of=of, transposed=transposed, back=b) for b in (transposed, not transposed)
+    ]
+
+
+rows = table(
+    *(
+        (op, *_directions(of, op is not of))
+        for of, gradient in (
+            (resize, ResizeDataGradient),
+            (BilinearResize2D, BilinearResize2DDataGradient),
+            (AdaptiveAvgPooling2D, AdaptiveAvgPooling2DDataGradient),
+        )
+        for op in (of, gradient)
+    )
+)

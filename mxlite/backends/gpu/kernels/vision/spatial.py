@@ -15,33 +15,29 @@ from typing import Any
 import numpy as np
 
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.vision.grid import GridDataGradient, GridGenerator
 from .....ops.vision.sampler import BilinearSampler, SpatialTransformer
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating
-from ...compiler.structure import declared
+from ...compiler.source import structure
 from ...handwritten.each import launch, Launches, typed
 from ...handwritten.layout import MOST
 from ...handwritten.segments import SortedIndices
-from ...rows import answer, table
+from ...rows import answer, row, table
 from ...runtime.device import Device, InOrder, pointer, Run
 from ...runtime.scratch import padded
 
 _INT64 = np.dtype("int64")
 
 
-class _Image(ctypes.Structure):
-    """The structure Image of spatial.cuh."""
-
-    _fields_ = declared("spatial", "Image")
+_Image: Any = structure("spatial", "Image")
 
 
 class Sampling:
     """Images (N, C, H, W) read at `count` positions each; positions lie at the beginning of the scratch."""
 
-    def __init__(self, device: Device, data: Shape, out: Shape, dtype: str) -> None:
-        self.device, self.data, self.out = device, data, out
+    def __init__(self, device: Device, data: Shape, out: Shape, dtype: str, mapped: bool) -> None:
+        self.device, self.data, self.out, self.mapped = device, data, out, mapped
         self.launches = Launches(device, typed(dtype, "spatial"))
         self.count = prod(out[2:])
         self.image = _Image(*data[1:], self.count)
@@ -56,14 +52,10 @@ class Sampling:
         n = self.data[0] * self.count
         return padded(8 * n) + padded(self.order.workspace) + 4 * (self.cells + 1)
 
-    def at_grid(self, grid: Any, work: Any) -> Run:
-        n = self.data[0] * 2 * self.count
-        return self.launches.each("grid_pixels", n, grid, work, self.count, *self.data[2:])
-
-    def at_map(self, theta: Any, work: Any) -> Run:
-        n = self.data[0] * 2 * self.count
-        sizes = *self.out[2:], *self.data[2:]
-        return self.launches.each("map_pixels", n, theta, work, *sizes)
+    def find(self, where: Any, work: Any) -> Run:
+        """The call that writes positions to `work`, from grids or, if `mapped`, from affine maps."""
+        name, sizes = ("map_pixels", self.out[2:]) if self.mapped else ("grid_pixels", (self.count,))
+        return self.launches.each(name, self.data[0] * 2 * self.count, where, work, *sizes, *self.data[2:])
 
     def sample(self, data: Any, out: Any, work: Any) -> Run:
         return self.launches.each("sample", out.size, data, work, out, self.image)
@@ -101,42 +93,35 @@ def _map_gradient(launches: Launches, d_grid: Any, d_theta: Any, size: Shape, ki
 def _sampling(device: Device, r: Request) -> Sampling | None:
     if not floating(*r.dtypes) or len(set(r.dtypes)) != 1:
         return None
-    made = Sampling(device, r.inputs[0], r.outputs[0], str(r.dtype))
+    mapped = (r.op.forward_op or r.op) is SpatialTransformer
+    made = Sampling(device, r.inputs[0], r.outputs[0], str(r.dtype), mapped)
     return made if made.fits else None
 
 
-def _forward(device: Device, r: Request, mapped: bool) -> ChosenKernel | None:
-    s = _sampling(device, r)
-    if s is None:
-        return None
-
-    def connect(a: Any, data: Any, where: Any, *, out: Any, work: Any) -> Run:
-        find = s.at_map if mapped else s.at_grid
-        return InOrder([find(where, work), s.sample(data, out, work)])
-
-    return answer(r, connect, s.places_nbytes, "cuda bilinear sampler")
+@row(_sampling, "cuda bilinear sampler", lambda s: s.places_nbytes)
+def _forward(s: Sampling, a: Any, data: Any, where: Any, *, out: Any, work: Any) -> Run:
+    return InOrder([s.find(where, work), s.sample(data, out, work)])
 
 
-def _backward(device: Device, r: Request, mapped: bool) -> ChosenKernel | None:
-    s = _sampling(device, r)
-    if s is None:
-        return None
+def _nbytes(s: Sampling) -> int:
+    return s.places_nbytes + max(s.sorting_nbytes, s.places_nbytes if s.mapped else 0)
 
-    def connect(a: Any, d_out: Any, data: Any, where: Any, *, work: Any, d_data: Any, **other: Any) -> Run:
-        (d_where,) = other.values()
-        rest = work[s.places_nbytes :]
-        runs = [(s.at_map if mapped else s.at_grid)(where, work)]
-        if d_where is not None and mapped:
-            runs.append(s.places_gradient(d_out, data, rest, work, True))
-            runs.append(_map_gradient(s.launches, rest, d_where, s.out[2:], "a"))
-        elif d_where is not None:
-            runs.append(s.places_gradient(d_out, data, d_where, work, False))
-        if d_data is not None:
-            runs.append(s.data_gradient(d_out, d_data, work, rest))
-        return InOrder(runs)
 
-    nbytes = s.places_nbytes + max(s.sorting_nbytes, s.places_nbytes if mapped else 0)
-    return answer(r, connect, nbytes, "cuda bilinear sampler gradient")
+@row(_sampling, "cuda bilinear sampler gradient", _nbytes)
+def _backward(
+    s: Sampling, a: Any, d_out: Any, data: Any, where: Any, *, work: Any, d_data: Any, **other: Any
+) -> Run:
+    (d_where,) = other.values()
+    rest = work[s.places_nbytes :]
+    runs = [s.find(where, work)]
+    if d_where is not None and s.mapped:
+        runs.append(s.places_gradient(d_out, data, rest, work, True))
+        runs.append(_map_gradient(s.launches, rest, d_where, s.out[2:], "a"))
+    elif d_where is not None:
+        runs.append(s.places_gradient(d_out, data, d_where, work, False))
+    if d_data is not None:
+        runs.append(s.data_gradient(d_out, d_data, work, rest))
+    return InOrder(runs)
 
 
 def _grid(device: Device, r: Request, back: bool) -> ChosenKernel | None:
@@ -159,13 +144,10 @@ def _grid(device: Device, r: Request, back: bool) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda grid")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    grid, gradient = partial(_grid, back=False), partial(_grid, back=True)
-    return table(
-        device,
-        (BilinearSampler, partial(_forward, mapped=False), partial(_backward, mapped=False)),
-        (SpatialTransformer, partial(_forward, mapped=True), partial(_backward, mapped=True)),
-        (GridGenerator, grid, gradient),
-        (GridDataGradient, gradient, grid),
-    )
+_MAKE, _SLOPE = partial(_grid, back=False), partial(_grid, back=True)
+
+rows = table(
+    *((op, _forward, _backward) for op in (BilinearSampler, SpatialTransformer)),
+    (GridGenerator, _MAKE, _SLOPE),
+    (GridDataGradient, _SLOPE, _MAKE),
+)
