@@ -26,8 +26,9 @@ from mxlite.backends.gpu.kernels.norm.batch_norm import Kernels
 from mxlite.backends.gpu.matrix import blas_gemm, gemm
 from mxlite.backends.gpu.matrix.blas_gemm import Addresses
 from mxlite.backends.gpu.matrix.gemm import Product
+from mxlite.backends.gpu.runtime import scratch
 from mxlite.backends.gpu.runtime.device import Run
-from mxlite.backends.gpu.vendor import cublaslt, scratch
+from mxlite.backends.gpu.vendor import cublaslt
 from mxlite.backends.gpu.vendor.cudnn import Session, session, why_none
 from mxlite.core import config
 from mxlite.core.dtype import as_dtype, float32

@@ -9,8 +9,8 @@ import numpy as np
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu import drivers_of
-from mxlite.backends.gpu.runtime.recorder import marked, RecordingDriver
 from mxlite.graph.update import HYPER
+from tests.backends.gpu.recorder import marked, RecordingDriver
 from tests.emulators.emulated_driver import EmulatedDriver
 
 GPU = mx.gpu(0)

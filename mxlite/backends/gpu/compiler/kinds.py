@@ -28,4 +28,9 @@ def computed_in(*dtypes: DType) -> str:
     """The C++ type of intermediate values between arrays of these types."""
     if not floating(*dtypes):
         return "int64"
-    return "double" if any(str(d) == "float64" for d in dtypes) else "float"
+    return wide(*dtypes)
+
+
+def wide(*dtypes: DType | str) -> str:
+    """The C++ type of intermediate values, "double" if one of these types is float64, else "float"."""
+    return "double" if "float64" in map(str, dtypes) else "float"

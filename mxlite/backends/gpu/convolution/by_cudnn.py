@@ -59,7 +59,7 @@ class Convolved:
         arrays = {X: first, W: second, MADE: out, BIAS_OF: tail.get("bias"), ADDEND: tail.get("addend")}
         at = {n: self.device.address(x) for n, x in arrays.items() if x is not None}
         scratch = self.device.address(work) if self.plan.workspace else 0
-        if out is None or any(a % ALIGN for a in (*at.values(), scratch)):
+        if any(a % ALIGN for a in (*at.values(), scratch)):
             return self.own.connect(first, second, out, work, **tail)
         return self.plan.call(at, scratch)
 

@@ -9,30 +9,29 @@ thread for each element of data.
 from __future__ import annotations
 
 import ctypes
-import functools
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from ..compiler.source import KernelSource, NAMES, shared
+from ..compiler.kinds import wide
+from ..compiler.source import assembled, KernelSource, NAMES, typedefs
+from ..handwritten.each import launch
 from ..matrix import gemm
 from ..matrix.gemm import Product
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
-from ..vendor.scratch import padded
+from ..runtime.device import Device, InOrder, pointer, Run
+from ..runtime.scratch import padded
 from .by_cudnn import DATA, Tail, WEIGHT
 from .numbers import fits, MOST, numbers, sides
 from .pointwise import finished
-from .tiles import computed, MULTIPROCESSORS, THREADS
+from .tiles import blocks, THREADS
 from .windowed import added
 
 LIMIT = 64 << 20  # bytes of columns, unless one sample has more
 
 
-@functools.lru_cache(maxsize=64)
 def source(dtype: str) -> KernelSource:
     """The kernels "columns" and "images"."""
-    head = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
     bounds = f'extern "C" __global__ void __launch_bounds__({THREADS})'
     text = (
         f"{bounds} columns(Convolution g, const T *x, T *made, int64 first, int64 rows) {{\n"
@@ -40,9 +39,8 @@ def source(dtype: str) -> KernelSource:
         f"{bounds} images(Convolution g, const T *made, const T *addend, T *y, int64 samples) {{\n"
         "    images_of<T, C>(g, made, addend, y, samples);\n}\n"
     )
-    return KernelSource(
-        shared("types", "index", "convolution", "depthwise", "columns") + head + text, contract=True
-    )
+    head = typedefs(T=NAMES[dtype], C=wide(dtype))
+    return assembled("types", "index", "convolution", "depthwise", "columns", head, text, contract=True)
 
 
 @dataclass(frozen=True)
@@ -73,26 +71,15 @@ class Columns:
         """True if kernels can count rows, and there is a kernel for the product."""
         return fits(self.g) and self._width() <= MOST and gemm.fits(self._product(self._samples(), False))
 
-    def connect(
-        self,
-        first: Any,
-        second: Any,
-        out: Any,
-        work: Any,
-        bias: Any = None,
-        addend: Any = None,
-        relu: bool = False,
-    ) -> Run:
+    def connect(self, first: Any, second: Any, out: Any, work: Any, **tail: Any) -> Run:
         """The call."""
-        if out is None or out.size == 0:
-            return nothing
         g, at = self.g, self.device.address
         step, item = self._samples(), g.dtype.itemsize
         sums = at(work)
         matrix = sums + self._sums()
         scratch = matrix + self._columns(step) if self._scratch() else 0
         data, output = g.c * prod(g.size) * item, g.f * prod(g.out) * item
-        more, plus = (0 if x is None else at(x) for x in (bias, addend))
+        more, plus = (0 if x is None else at(x) for x in (tail.get("bias"), tail.get("addend")))
         runs: list[Run] = []
         for i in range(0, g.n, step):
             m = min(step, g.n - i)
@@ -116,20 +103,18 @@ class Columns:
     def _gather(self, x: int, matrix: int, samples: int) -> Run:
         n = numbers(self.g, *sides(self.g, True))
         rows = samples * prod(self.g.out)
-        values = [n, pointer(x), pointer(matrix), ctypes.c_int64(0), ctypes.c_int64(rows)]
-        return self._launch("columns", values, rows * self._width())
+        values = n, pointer(x), pointer(matrix), ctypes.c_int64(0), ctypes.c_int64(rows)
+        return self._launch("columns", rows * self._width(), *values)
 
     def _images(self, y: int, matrix: int, addend: int, samples: int) -> Run:
         data, out = sides(self.g, True)
         n = numbers(self.g, out, data)
         n.transposed = True
-        values = [n, pointer(matrix), pointer(addend), pointer(y), ctypes.c_int64(samples)]
-        return self._launch("images", values, samples * data.sample)
+        values = n, pointer(matrix), pointer(addend), pointer(y), ctypes.c_int64(samples)
+        return self._launch("images", samples * data.sample, *values)
 
-    def _launch(self, name: str, values: list[Any], elements: int) -> Run:
-        blocks = min(-(-elements // THREADS), 16 * MULTIPROCESSORS)
-        function = self.device.function(source(str(self.g.dtype)), name)
-        return self.device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+    def _launch(self, name: str, elements: int, *values: Any) -> Run:
+        return launch(self.device, source(str(self.g.dtype)), name, blocks(elements), THREADS, *values)
 
     def _width(self) -> int:
         return self.g.c * self.g.taps

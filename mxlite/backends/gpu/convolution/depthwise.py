@@ -6,17 +6,17 @@ in the weight reads both arrays once for every tap; its sums over slices of posi
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ....ops.nn.conv_kernels import Geometry
-from ..compiler.source import KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..compiler.kinds import wide
+from ..compiler.source import assembled, KernelSource, NAMES, typedefs
+from ..handwritten.each import launch
+from ..runtime.device import Device, InOrder, Run
 from .numbers import fits, Numbers, numbers, sides
-from .tiles import computed, MULTIPROCESSORS, THREADS
+from .tiles import MULTIPROCESSORS, THREADS
 from .windowed import added, PACK
 
 WEIGHTS = 4096  # numbers that a block keeps in shared memory, as in cuda/depthwise.cuh
@@ -24,10 +24,8 @@ LEAST_POSITIONS = 512  # of a slice
 MOST_BLOCKS = 65535  # of the second and third axis of a grid
 
 
-@functools.lru_cache(maxsize=64)
 def source(dtype: str, pack: int) -> KernelSource:
     """The kernels "depthwise_gather" and "depthwise_correlate"."""
-    head = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
     bounds = f'extern "C" __global__ void __launch_bounds__({THREADS}, 4)'
     text = (
         f"{bounds} depthwise_gather(\n"
@@ -36,7 +34,8 @@ def source(dtype: str, pack: int) -> KernelSource:
         f"{bounds} depthwise_correlate(Convolution g, int lanes, const T *x, const T *y, C *sums) {{\n"
         f"    depthwise_correlated<T, C, {pack}>(g, lanes, x, y, sums);\n}}\n"
     )
-    return KernelSource(shared("types", "index", "convolution", "depthwise") + head + text, contract=True)
+    head = typedefs(T=NAMES[dtype], C=wide(dtype))
+    return assembled("types", "index", "convolution", "depthwise", head, text, contract=True)
 
 
 @dataclass(frozen=True)
@@ -66,19 +65,9 @@ class Depthwise:
         g = self.g
         return g.groups == g.c == g.f and fits(g) and g.taps * PACK <= WEIGHTS
 
-    def connect(
-        self,
-        first: Any,
-        second: Any,
-        out: Any,
-        work: Any,
-        bias: Any = None,
-        addend: Any = None,
-        relu: bool = False,
-    ) -> Run:
+    def connect(self, first: Any, second: Any, out: Any, work: Any, relu: bool = False, **tail: Any) -> Run:
         """The call; arrays as in Gather and Correlate."""
-        if out is None or out.size == 0:
-            return nothing
+        bias, addend = tail.get("bias"), tail.get("addend")
         g, device = self.g, self.device
         data, made = sides(g, True)
         n = numbers(g, *((made, data) if self.transposed else (data, made)))
@@ -98,30 +87,21 @@ class Depthwise:
         rows = -(-n.positions // (THREADS // lanes))
         # Each block loads its weights once: eight blocks per multiprocessor go through all positions in turn.
         share = min(rows, MOST_BLOCKS, max(1, 8 * MULTIPROCESSORS // blocks))
-        return self._launch("depthwise_gather", n, pack, lanes, arrays, (blocks, share, 1))
+        return self._launch("depthwise_gather", n, pack, arrays, (blocks, share))
 
     def _sums(self, n: Numbers, pack: int, x: Any, y: Any, out: Any, work: Any) -> Run:
         lanes, slices = self._lanes(pack), self._slices()
         n.slice = -(-n.positions // slices)
         grid = (-(-self.g.c // (lanes * pack)), self.g.taps, slices)
-        run = self._launch("depthwise_correlate", n, pack, lanes, (x, y, work), grid)
+        run = self._launch("depthwise_correlate", n, pack, (x, y, work), grid)
         parts = self.device.address(work)
         return InOrder([run, added(self.device, str(self.g.dtype), parts, out, slices)])
 
     def _launch(
-        self,
-        name: str,
-        n: Numbers,
-        pack: int,
-        lanes: int,
-        arrays: tuple[Any, ...],
-        grid: tuple[int, int, int],
+        self, name: str, n: Numbers, pack: int, arrays: tuple[Any, ...], grid: tuple[int, ...]
     ) -> Run:
-        device = self.device
-        values: list[Any] = [n, ctypes.c_int(lanes)]
-        values += [pointer(0 if x is None else device.address(x)) for x in arrays]
-        function = device.function(source(str(self.g.dtype), pack), name)
-        return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments(values))
+        text = source(str(self.g.dtype), pack)
+        return launch(self.device, text, name, grid, THREADS, n, self._lanes(pack), *arrays)
 
     def _lanes(self, pack: int) -> int:
         """Packs side by side: a warp's width, less if there are fewer or their weights would not fit."""

@@ -6,9 +6,11 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from ....graph.ir import Shape
 from ....ops.nn.conv_kernels import Geometry
+from ..compiler.source import structure
 from ..kernels.arithmetic.elementwise import divisor
 
 _i, _l, _u = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32
@@ -17,17 +19,7 @@ MOST = 2**31 - 1
 """Limit of lengths, channels, positions and blocks, which kernels count in 32 bits."""
 
 
-class Numbers(ctypes.Structure):
-    """The struct `Convolution` of cuda/convolution.cuh."""
-
-    _fields_ = (
-        *((f"{a}_{n}", t) for a in "xy" for n, t in (("sample", _l), ("channel", _l), ("axis", _l * 3))),
-        *((n, _l) for n in ("w_made", "w_summed", "w_tap", "w_group", "row_tiles")),
-        *((n, _i * 3) for n in ("from", "to", "kernel", "stride", "dilate", "pad")),
-        *((n, _i) for n in ("samples", "groups", "made", "summed", "column_tiles", "phases", "transposed")),
-        *((n, _i) for n in ("relu", "wide", "by_k", "positions", "slice")),
-        ("divisor", _u * 2 * 3),
-    )
+Numbers: Any = structure("convolution", "Convolution")
 
 
 @dataclass(frozen=True)

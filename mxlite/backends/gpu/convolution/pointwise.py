@@ -13,7 +13,7 @@ from typing import Any
 from ....ops.nn.conv_kernels import Geometry
 from ..matrix import gemm
 from ..matrix.gemm import Product
-from ..runtime.device import Device, nothing, Run
+from ..runtime.device import Device, Run
 from .by_cudnn import DATA, Tail, WEIGHT
 
 
@@ -40,23 +40,12 @@ class Pointwise:
     def fits(self) -> bool:
         return gemm.fits(self.product)
 
-    def connect(
-        self,
-        first: Any,
-        second: Any,
-        out: Any,
-        work: Any,
-        bias: Any = None,
-        addend: Any = None,
-        relu: bool = False,
-    ) -> Run:
+    def connect(self, first: Any, second: Any, out: Any, work: Any, **tail: Any) -> Run:
         """The call. `first`, `second`: data and weight, d_out and weight, or data and d_out."""
-        if out is None or out.size == 0:
-            return nothing
         at = self.device.address
         a, b = (second, first) if self.kind == WEIGHT else (first, second)
         scratch = at(work) if self.nbytes else 0
-        more, added = (0 if x is None else at(x) for x in (bias, addend))
+        more, added = (0 if x is None else at(x) for x in (tail.get("bias"), tail.get("addend")))
         return gemm.product(self.device, self.product, at(a), at(b), at(out), more, scratch, added=added)
 
 

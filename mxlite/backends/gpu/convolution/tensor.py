@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ....ops.nn.conv_kernels import Geometry
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..handwritten.each import launch
+from ..runtime.device import Device, InOrder, pointer, Run
 from . import tiles
 from .windowed import Correlate, Gather
 
@@ -54,8 +55,6 @@ class TensorGather(Gather):
     def connect(self, x: Any, weight: Any, out: Any, work: Any, **tail: Any) -> Run:
         """As in Gather, which takes over if arrays are not aligned to packs."""
         g, at = self.g, self.device.address
-        if out is None or out.size == 0:
-            return nothing
         fed = at(work) if self._packs() else at(weight)
         if at(x) % BYTES or fed % BYTES:
             return Gather(self.device, g, self.last, self.transposed).connect(x, weight, out, work, **tail)
@@ -66,11 +65,9 @@ class TensorGather(Gather):
             return run
         size = g.f * (g.c // g.groups) * g.taps
         u = ctypes.c_uint32
-        values = [pointer(at(weight)), pointer(fed), u(n.made), u(n.summed), u(g.taps)]
-        values += [ctypes.c_int(self.transposed), ctypes.c_int64(size)]
-        function = self.device.function(tiles.packed_weight(str(g.dtype)), "packed_weight")
-        blocks = min(-(-size // tiles.THREADS), 16 * tiles.MULTIPROCESSORS)
-        packs = self.device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+        values = weight, pointer(fed), u(n.made), u(n.summed), u(g.taps), int(self.transposed)
+        text, grid = tiles.packed_weight(str(g.dtype)), tiles.blocks(size)
+        packs = launch(self.device, text, "packed_weight", grid, tiles.THREADS, *values, ctypes.c_int64(size))
         return InOrder([packs, run])
 
     def _packs(self) -> bool:
@@ -95,7 +92,7 @@ class TensorCorrelate(Correlate):
     def connect(self, data: Any, d_out: Any, out: Any, work: Any) -> Run:
         """As in Correlate, which takes over if arrays are not aligned to packs."""
         at = self.device.address
-        if out is not None and any(at(x) % BYTES for x in (data, d_out)):
+        if any(at(x) % BYTES for x in (data, d_out)):
             return self._plain().connect(data, d_out, out, work)
         return super().connect(data, d_out, out, work)
 

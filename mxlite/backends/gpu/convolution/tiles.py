@@ -6,7 +6,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..compiler.source import KernelSource, NAMES, shared
+from ..compiler.kinds import wide
+from ..compiler.source import KernelSource, NAMES, shared, typedefs
 
 THREADS = 256
 MULTIPROCESSORS = 132
@@ -57,6 +58,11 @@ TENSOR = (
 )
 
 
+def blocks(elements: int) -> int:
+    """Number of blocks for a thread for each element, as far as possible."""
+    return min(-(-elements // THREADS), 16 * MULTIPROCESSORS)
+
+
 def chosen(dtype: str, rows: int, columns: int, times: int, tensor: bool = False) -> Tile:
     """The tile for `times` products of rows x columns results."""
     tiles = TENSOR if tensor else DOUBLE if dtype == "float64" else TILES
@@ -104,11 +110,6 @@ def sums(dtype: str) -> KernelSource:
     return KernelSource(_head(dtype) + "".join(text), contract=True)
 
 
-def computed(dtype: str) -> str:
-    """The accumulator type for `dtype`."""
-    return "double" if dtype == "float64" else "float"
-
-
 def _form(tile: Tile, along_k: bool, packs: str) -> str:
     """The multiplier, as a C++ type."""
     along = "true" if along_k else "false"
@@ -119,8 +120,7 @@ def _form(tile: Tile, along_k: bool, packs: str) -> str:
 
 
 def _head(dtype: str) -> str:
-    types = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
-    return shared("types", "index", "convolution") + types
+    return shared("types", "index", "convolution") + typedefs(T=NAMES[dtype], C=wide(dtype))
 
 
 def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> KernelSource:

@@ -15,15 +15,15 @@ from math import prod
 from typing import Any, ClassVar
 
 from ....ops.nn.conv_kernels import Geometry
+from ..handwritten.each import launch
 from ..kernels.arithmetic.elementwise import divisor
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..runtime.device import Device, InOrder, pointer, Run
 from . import tiles
 from .numbers import fits, MOST, Numbers, numbers, Side, sides
 
 PACK = 4
 LIMIT = 32 << 20  # bytes of slices' sums, unless one slice alone takes more
 LEAST_POSITIONS, MOST_POSITIONS = 256, 16384  # of a slice: fewer cost launches, more cost accuracy
-_null = ctypes.c_void_p(0)
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,6 @@ class Gather:
     def connect(self, x: Any, weight: Any, out: Any, work: Any, **tail: Any) -> Run:
         """The call: out = x convolved (or transposed) with weight; `tail`: see `launched`."""
         g, at = self.g, self.device.address
-        if out is None or out.size == 0:
-            return nothing
         n = self.numbers()
         c, taps = g.c // g.groups, g.taps
         n.w_made, n.w_summed = (taps, c * taps) if self.transposed else (c * taps, taps)
@@ -93,17 +91,10 @@ class Gather:
         addresses = [at(a) for a in (out, addend) if a is not None]
         whole = all(a % (PACK * g.dtype.itemsize) == 0 for a in addresses)
         n.wide = self._sides()[1].last and n.made % PACK == 0 and whole
-        source = tiles.gather(str(g.dtype), self.tile(), self.last, pack)
-        values = [
-            n,
-            pointer(x),
-            pointer(weight),
-            *(_null if a is None else pointer(at(a)) for a in (bias, addend)),
-            pointer(at(out)),
-        ]
+        text = tiles.gather(str(g.dtype), self.tile(), self.last, pack)
         blocks = n.row_tiles * n.column_tiles * n.phases * g.groups
-        function = device.function(source, "gather")
-        return device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+        values = n, pointer(x), pointer(weight), bias, addend, out
+        return launch(device, text, "gather", blocks, tiles.THREADS, *values)
 
     def fits(self) -> bool:
         """True if the kernel can count its blocks and rows."""
@@ -157,8 +148,6 @@ class Correlate:
     def connect(self, data: Any, d_out: Any, out: Any, work: Any) -> Run:
         """The call: out = d_weight."""
         g, device = self.g, self.device
-        if out is None or out.size == 0:
-            return nothing
         read, made = sides(g, self.last)
         n, tile, slices = numbers(g, read, made), self._tile(), self._slices()
         n.positions = self._positions()
@@ -170,12 +159,10 @@ class Correlate:
         whole = self.last and n.summed % PACK == 0 and at(data) % nbytes == 0
         whole = whole and n.made % PACK == 0 and at(d_out) % nbytes == 0
         pack = PACK if whole else 1
-        source = tiles.correlate(str(g.dtype), tile, not self.last, pack, pack)
+        text = tiles.correlate(str(g.dtype), tile, not self.last, pack, pack)
         parts = at(work) if self._in_parts() else at(out)
-        values = [n, *map(pointer, (at(data), at(d_out), parts))]
         blocks = n.row_tiles * n.column_tiles * g.groups * slices
-        function = device.function(source, "correlate")
-        run = device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+        run = launch(device, text, "correlate", blocks, tiles.THREADS, n, data, d_out, pointer(parts))
         if not self._in_parts():
             return run
         return InOrder([run, added(device, str(g.dtype), parts, out, slices)])
@@ -243,24 +230,14 @@ class ChannelSums:
     def connect(self, y: Any, out: Any, work: Any) -> Run:
         """The call: out[c] = sum of y at channel c."""
         device, s = self.device, self.side
-        if out is None or out.size == 0:
-            return nothing
         positions, slices, lanes = self._positions(), self._slices(), self._lanes()
         plane = max(1, prod(s.size))
-        numbers = [s.sample, s.channel, s.position]
-        values = [
-            pointer(device.address(y)),
-            pointer(device.address(work)),
-            *map(ctypes.c_int64, numbers),
-            ctypes.c_int(s.channels),
-            ctypes.c_int64(positions),
-            ctypes.c_int64(-(-positions // slices)),
-            ctypes.c_int(lanes),
-            *map(ctypes.c_uint32, (plane, *divisor(plane))),
-        ]
-        function = device.function(tiles.sums(str(self.dtype)), "channel_parts")
-        grid = (-(-s.channels // lanes), slices, 1)
-        run = device.launch(function, grid, (tiles.THREADS, 1, 1), 0, Arguments(values))
+        strides = map(ctypes.c_int64, (s.sample, s.channel, s.position))
+        share = ctypes.c_int64(positions), ctypes.c_int64(-(-positions // slices))
+        division = map(ctypes.c_uint32, (plane, *divisor(plane)))
+        values = y, work, *strides, s.channels, *share, lanes, *division
+        text, grid = tiles.sums(str(self.dtype)), (-(-s.channels // lanes), slices)
+        run = launch(device, text, "channel_parts", grid, tiles.THREADS, *values)
         return InOrder([run, added(device, str(self.dtype), device.address(work), out, slices)])
 
     def _positions(self) -> int:
@@ -278,12 +255,5 @@ class ChannelSums:
 
 def added(device: Device, dtype: str, parts: int, out: Any, slices: int) -> Run:
     """The call: out = the sum of `slices` arrays like it, contiguous at address `parts`."""
-    values = [
-        pointer(parts),
-        pointer(device.address(out)),
-        ctypes.c_int64(out.size),
-        ctypes.c_int(slices),
-    ]
-    blocks = min(-(-out.size // tiles.THREADS), 16 * tiles.MULTIPROCESSORS)
-    function = device.function(tiles.sums(dtype), "added_sums")
-    return device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+    values = pointer(parts), out, ctypes.c_int64(out.size), slices
+    return launch(device, tiles.sums(dtype), "added_sums", tiles.blocks(out.size), tiles.THREADS, *values)

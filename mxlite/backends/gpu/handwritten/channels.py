@@ -6,6 +6,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+from .layout import power_of_two
+
 THREADS = 256
 PARTS = 1024  # blocks that sums are split over: eight for each multiprocessor of the largest GPUs
 AT_ONCE_ROUNDS = 32  # packs of a thread, up to which one block has all of a channel
@@ -66,7 +68,3 @@ def split_at_once(shape: tuple[int, int, int], pack: int) -> Split | None:
         return None
     channels = -(-columns // across) if last else c
     return Split(shape, pack, (across, down), (max(1, i), max(1, p)), (1, 1), channels)
-
-
-def power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()

@@ -15,9 +15,9 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ..compiler.kinds import FLOATS
 from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, Run
+from ..runtime.device import Device, one_after_other, Run
+from .each import launch, THREADS
 
-THREADS = 256
 CHUNK = 2 * THREADS  # packs of a block: two loads are under way
 CAPACITY = 64  # arrays of a launch: 32 bytes each in its arguments
 MOST_BLOCKS = 2**31 - 1
@@ -57,11 +57,10 @@ def cast_all(device: Device, pairs: Sequence[tuple[Any, Any]]) -> Run:
         most = 1 if len(listed) == 1 else CAPACITY
         while listed:
             table, blocks, count = _table(device, listed, most)
-            function = device.function(source_of(given, made, most), "casts")
-            arguments = Arguments([table, ctypes.c_int(count)])
-            runs.append(device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, arguments))
+            text = source_of(given, made, most)
+            runs.append(launch(device, text, "casts", blocks, THREADS, table, count))
             listed = listed[count:]
-    return nothing if not runs else runs[0] if len(runs) == 1 else InOrder(runs)
+    return one_after_other(runs)
 
 
 def _table(device: Device, pairs: Sequence[tuple[Any, Any]], most: int) -> tuple[Any, int, int]:

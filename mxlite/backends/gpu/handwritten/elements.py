@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, nothing, pointer, Run
+from ..compiler.source import assembled, kernel, KernelSource, NAMES
+from ..runtime.device import Device, nothing, Run
 from .dense_casts import cast_all, conversion, is_dense
+from .each import spread, THREADS
 
-THREADS = 256
 MOST_AXES = 8
 _WORDS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64"}
-
-
-def blocks(device: Device, elements: int) -> int:
-    """Number of blocks of THREADS that keep the device busy with so many elements."""
-    return max(1, min(-(-elements // THREADS), device.multiprocessors * 16))
 
 
 def fill(device: Device, target: Any, value: float) -> Run:
@@ -30,19 +25,16 @@ def fill(device: Device, target: Any, value: float) -> Run:
         element = np.full(1, value).astype(target.dtype)
     bits = int.from_bytes(element.tobytes(), "little")
     width = target.dtype.itemsize
-    function = device.function(_fill_source(width), "fill")
-    values = [pointer(device.address(target)), ctypes.c_uint64(bits), ctypes.c_int64(target.size)]
-    return device.launch(function, (blocks(device, target.size), 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+    values = ctypes.c_uint64(bits), ctypes.c_int64(target.size)
+    return spread(device, _fill_source(width), "fill", target.size, target, *values)
 
 
 @functools.cache
 def _fill_source(width: int) -> KernelSource:
     word = _WORDS[width]
     body = [f"MX_EACH(at, size) out[at] = ({word})bits;"]
-    return KernelSource(
-        shared("types", "index")
-        + kernel("fill", [f"{word} *out", "uint64 bits", "int64 size"], body, THREADS)
-    )
+    parameters = [f"{word} *out", "uint64 bits", "int64 size"]
+    return assembled("types", "index", kernel("fill", parameters, body, THREADS))
 
 
 def convert(device: Device, target: Any, source: Any) -> Run:
@@ -56,11 +48,9 @@ def convert(device: Device, target: Any, source: Any) -> Run:
     if is_dense(target, source):
         return cast_all(device, [(target, source)])
     lengths, to, steps = _steps(target, source)
-    function = device.function(_convert_source(str(source.dtype)), "convert")
-    values: list[Any] = [pointer(device.address(source)), pointer(device.address(target))]
-    values += [ctypes.c_int(list(NAMES).index(str(target.dtype))), ctypes.c_int64(target.size)]
-    values += [ctypes.c_int64(n) for n in (*lengths, *to, *steps)]
-    return device.launch(function, (blocks(device, target.size), 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+    text, made = _convert_source(str(source.dtype)), list(NAMES).index(str(target.dtype))
+    numbers = map(ctypes.c_int64, (target.size, *lengths, *to, *steps))
+    return spread(device, text, "convert", target.size, source, target, made, *numbers)
 
 
 def _steps(target: Any, source: Any) -> tuple[list[int], list[int], list[int]]:
@@ -108,4 +98,4 @@ def _convert_source(given: str) -> KernelSource:
         element = conversion(given, made, "in[from_]")
         body.append(f"    case {number}: (({NAMES[made]} *)out)[to_] = {element}; break;")
     body += ["    }", "}"]
-    return KernelSource(shared("types", "index") + kernel("convert", parameters, body, THREADS))
+    return assembled("types", "index", kernel("convert", parameters, body, THREADS))

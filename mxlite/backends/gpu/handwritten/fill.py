@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ..compiler.source import KernelSource, shared
-from ..runtime.device import Arguments, Device, nothing, pointer, Run
-
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16
+from ..compiler.source import assembled
+from ..runtime.device import Device, nothing, Run
+from .each import spread
 
 _TEXT = """
 // `pattern` is the bytes of 8 / size elements; `words` of 8 bytes lie on their size, `tail` bytes follow.
@@ -25,8 +23,7 @@ extern "C" __global__ void __launch_bounds__(256) fill_bytes(uint8 *out, uint64 
 """
 
 
-def source() -> KernelSource:
-    return KernelSource(shared("types", "index") + _TEXT)
+SOURCE = assembled("types", "index", _TEXT)
 
 
 def filled(device: Device, array: Any, element: bytes) -> Run:
@@ -34,18 +31,11 @@ def filled(device: Device, array: Any, element: bytes) -> Run:
     nbytes = array.size * array.dtype.itemsize
     if nbytes == 0:
         return nothing
-    address = device.address(array)
     pattern = ctypes.c_uint64(int.from_bytes(element * (8 // len(element)), "little"))
-    if address % 8 == 0:
+    if device.address(array) % 8 == 0:
         words, tail = divmod(nbytes, 8)
-        name, count = "fill", words
-        values = [pointer(address), pattern, ctypes.c_int64(words), ctypes.c_int(tail)]
-    else:
-        name, count = "fill_bytes", nbytes
-        values = [pointer(address), pattern, ctypes.c_int64(nbytes)]
-    blocks = max(1, min(-(-count // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR))
-    function = device.function(source(), name)
-    return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+        return spread(device, SOURCE, "fill", max(1, words), array, pattern, ctypes.c_int64(words), tail)
+    return spread(device, SOURCE, "fill_bytes", nbytes, array, pattern, ctypes.c_int64(nbytes))
 
 
 def zeros(device: Device, array: Any) -> Run:

@@ -7,8 +7,6 @@ reduces those: the order of a sum is the same on every device, wherever arrays l
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -16,30 +14,17 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import DType
+from ...base import ChosenKernel, Request
 from ...elementwise.program import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
-from ..compiler.source import KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, Run
+from ..compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ..rows import answer
+from ..runtime.device import Device, InOrder, nothing, Run
+from .each import launch
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
-(
-    SAME,
-    SQUARE,
-    SIZE,
-    KNOWN_OR_0,
-    KNOWN_OR_1,
-    TRUTH,
-    ABOVE,
-    POWER,
-    SPREAD,
-    PRODUCT,
-    QUOTIENT,
-    BY_DIVISOR,
-    WHERE_GE,
-    WHERE_GT,
-    WHERE_LE,
-    WHERE_LT,
-) = range(16)
+SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT = range(10)
+QUOTIENT, BY_DIVISOR, WHERE_GE, WHERE_GT, WHERE_LE, WHERE_LT = range(10, 16)
 """Operands of a reduction: an array, an array and a number for each result, two arrays, three."""
 
 ADD, MULTIPLY, LARGEST, SMALLEST = range(4)
@@ -55,33 +40,15 @@ BLOCKS = 1024  # enough work for any device
 LEAST_STRETCH = 1024  # packs of a segment
 
 
-class Operand(ctypes.Structure):
-    """An array: its address, and its strides along kept and reduced axes in elements."""
-
-    _fields_ = (("at", ctypes.c_void_p), ("kept", ctypes.c_int64 * 3), ("folded", ctypes.c_int64 * 3))
+Operand: Any = structure("fold", "Operand")
+Parameters: Any = structure("fold", "Fold", Divisor=Divisor, Operand=Operand)
 
 
-class Parameters(ctypes.Structure):
-    """The structure `Fold` of fold.cuh."""
-
-    _fields_ = (
-        *((n, Operand) for n in "xyz"),
-        ("shift", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        ("number", ctypes.c_double),
-        *((n, ctypes.c_uint32) for n in "outputs length stretch group".split()),
-        *((n, Divisor) for n in "kept1 kept2 folded1 folded2".split()),
-        *((n, ctypes.c_int) for n in "kind map combine finish vector simple".split()),
-    )
-
-
-@functools.lru_cache(maxsize=64)
 def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
-    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
-    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
     whole = "" if floating(dtype) else "#define WHOLE\n"
-    return KernelSource(shared("types") + types + whole + shared("math", "index", "whole", "group", "fold"))
+    return assembled("types", types, whole, "math", "index", "whole", "group", "fold")
 
 
 def width_of(dtype: DType) -> int:
@@ -102,19 +69,10 @@ class Fold:
     """
 
     def __init__(
-        self,
-        device: Device,
-        dtype: DType,
-        shape: Shape,
-        target: Shape,
-        map: int = SAME,
-        combine: int = ADD,
-        finish: int = PLAIN,
-        number: float = 0.0,
-        others: Sequence[Shape] = (),
-        shifted: bool = False,
+        self, device: Device, dtype: DType, shape: Shape, target: Shape, map: int = SAME, combine: int = ADD,
+        finish: int = PLAIN, number: float = 0.0, others: Sequence[Shape] = (), shifted: bool = False,
         split: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.device, self.dtype, self.shifted = device, dtype, shifted
         self.outputs = prod(target)
         self.fits = known(dtype)
@@ -181,18 +139,8 @@ class Fold:
         self._threads(stretch)
         made, kind_of_sum = self.made, sum_type(self.dtype)
         shape = (self.splits, self.outputs)
-        self.second = Fold(
-            self.device,
-            kind_of_sum,
-            shape,
-            (1, self.outputs),
-            SAME,
-            made.combine,
-            made.finish,
-            made.number,
-            shifted=self.shifted,
-            split=False,
-        )
+        how = SAME, made.combine, made.finish, made.number, (), self.shifted, False
+        self.second = Fold(self.device, kind_of_sum, shape, (1, self.outputs), *how)
         made.finish = PLAIN
         self.workspace = prod(shape) * kind_of_sum.itemsize
 
@@ -216,7 +164,16 @@ class Fold:
             made.out, made.kind = device.address(part), kind(kind_of_sum)
             second = [self.second.call(part, out, work, shift=shift)]
         name = f"fold_{'lines' if self.lines else 'columns'}_{'wide' if self.pack > 1 else 'single'}"
-        grid = (self.layout.grid[0], self.splits, 1)
-        function = device.function(source(self.dtype), name)
-        first = device.launch(function, grid, self.layout.block, 0, Arguments([made]))
+        grid = self.layout.grid[0], self.splits
+        first = launch(device, source(self.dtype), name, grid, self.layout.block, made)
         return InOrder([first, *second]) if second else first
+
+
+def folded(r: Request, fold: Fold, name: str) -> ChosenKernel | None:
+    """The kernel that reduces the first input to the one output; None if `fold` has none."""
+
+    def connect(a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
+        (out,) = outputs.values()
+        return fold.call(data, out, work)
+
+    return answer(r, connect, fold.workspace, name) if fold.fits else None

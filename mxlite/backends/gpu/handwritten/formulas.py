@@ -53,14 +53,8 @@ FLOAT: Mapping[str, str] = {
 }
 """Formulas for floats, by the operator's name."""
 
-_COMPARED = {
-    "equal": "==",
-    "not_equal": "!=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "lesser": "<",
-    "lesser_equal": "<=",
-}
+_NAMES = "equal not_equal greater greater_equal lesser lesser_equal"
+_COMPARED = dict(zip(_NAMES.split(), "== != > >= < <=".split()))
 _PLAIN = {
     "add": "x + y",
     "sub": "x - y",
@@ -139,9 +133,6 @@ GRADIENTS: Mapping[str, Mapping[str, str]] = {
     },
     "broadcast_mod": {"d_lhs": "d", "d_rhs": "-(mx_floor_divide(x, y) * d)"},
     "fmod": {"d_lhs": "d", "d_rhs": "-(mx_trunc(x / y) * d)"},
-    "broadcast_power": {
-        "d_lhs": "mx_pow(x, y - C(1)) * y * d",
-        "d_rhs": "mx_log(x) * z * d",
-    },
+    "broadcast_power": {"d_lhs": "mx_pow(x, y - C(1)) * y * d", "d_rhs": "mx_log(x) * z * d"},
 }
 """Formulas of gradients, by the forward operator's name and the output."""

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..compiler.source import kernel, KernelSource, shared
-from ..runtime.device import Arguments, Device, nothing, pointer, Run
+from ..compiler.source import assembled, kernel, KernelSource, typedefs
+from ..runtime.device import Device, nothing, pointer, Run
+from .each import launch, THREADS
 from .layout import divisor
 from .trace import Move, Sheet
 
-THREADS = 256
 ROUNDS = 4  # units of a thread, where there are enough for all
 TILE = 32
 FEW = 8  # elements of an axis below which a tile is mostly empty
@@ -80,13 +80,12 @@ def single_source(unit: int, outer: int, wide: bool, fill: bool) -> KernelSource
     else:
         body.append(f"    out[{terms['out']}] = in[{terms['in']}];")
     body.append("}")
-    return KernelSource(shared("types", "index") + kernel("single", parameters, body, THREADS))
+    return assembled("types", "index", kernel("single", parameters, body, THREADS))
 
 
-@functools.lru_cache(maxsize=16)
 def tiles_source(unit: int) -> KernelSource:
     """The kernel "tiles" for elements of `unit` bytes; see cuda/tiles.cuh."""
-    return KernelSource(shared("types") + f"typedef {UNITS[unit]} T;\n" + shared("tiles"))
+    return assembled("types", typedefs(T=UNITS[unit]), "tiles")
 
 
 def moved(device: Device, move: Move, arrays: Any) -> Run:
@@ -155,22 +154,21 @@ def _launch(device: Device, out: int, given: Any, axes: Sequence[Axis], unit: in
         else:
             values += [ctypes.c_uint32(x) for x in (n, *divisor(n))]
     values += [ctypes.c_int64(x) for _, t, s in axes[:-1] for x in (t, s)]
-    blocks = min(-(-units // THREADS), max(-(-units // (THREADS * ROUNDS)), 16 * device.multiprocessors))
-    function = device.function(single_source(unit, outer, wide, fill), "single")
-    return device.launch(function, (min(blocks, MOST), 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+    text = single_source(unit, outer, wide, fill)
+    return launch(device, text, "single", min(blocks_of(device, units), MOST), THREADS, *values)
+
+
+def blocks_of(device: Device, units: int) -> int:
+    """Number of blocks with ROUNDS units for a thread, but enough to keep the device busy."""
+    return min(-(-units // THREADS), max(-(-units // (THREADS * ROUNDS)), 16 * device.multiprocessors))
 
 
 def _in_tiles(device: Device, out: int, given: int, axes: Sequence[Axis], turned: int, item: int) -> Run:
     rows, columns = axes[turned], axes[-1]
     rest = [a for i, a in enumerate(axes[:-1]) if i != turned]
     tiles = [-(-n // TILE) for n, _, _ in (rows, columns)]
-    values: list[Any] = [pointer(out), pointer(given)]
-    for n, t, s in (rows, columns):
-        values += [ctypes.c_int64(x) for x in (n, t, s)]
-    values += [ctypes.c_int64(x) for x in tiles]
-    for n, t, s in ([(1, 0, 0)] * 4 + rest)[-4:]:
-        values += [ctypes.c_int64(x) for x in (n, t, s)]
+    axes_of_tiles = ([(1, 0, 0)] * 4 + rest)[-4:]
     count = prod(tiles) * prod(n for n, _, _ in rest)
-    function = device.function(tiles_source(item), "tiles")
-    values.append(ctypes.c_int64(count))
-    return device.launch(function, (min(count, MOST), 1, 1), (TILE, 8, 1), 0, Arguments(values))
+    numbers = [*rows, *columns, *tiles, *(x for axis in axes_of_tiles for x in axis), count]
+    values = pointer(out), pointer(given), *map(ctypes.c_int64, numbers)
+    return launch(device, tiles_source(item), "tiles", min(count, MOST), (TILE, 8), *values)

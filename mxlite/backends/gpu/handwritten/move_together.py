@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..compiler.source import kernel, KernelSource, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, Run
+from ..runtime.device import Device, InOrder, nothing, Run
+from .each import launch, THREADS
 from .layout import Divisor
-from .move import axes_of, MOST, moved, ROUNDS, THREADS, UNITS
+from .move import axes_of, blocks_of, MOST, moved, UNITS
 from .trace import Move
 
 MOST_PARTS = 32  # in the parameters of a launch: 48 bytes each
@@ -160,6 +161,5 @@ def _launch(device: Device, unit: int, parts: Sequence[MovePart]) -> Run:
         made.out_step, made.given_step = p.out_step // unit, p.given_step // unit
         made.width = Divisor(p.nbytes // unit)
     most = max(p.rows * p.nbytes // unit for p in parts)
-    blocks = min(-(-most // THREADS), max(-(-most // (THREADS * ROUNDS)), 16 * device.multiprocessors))
-    function = device.function(parts_source(unit), "parts")
-    return device.launch(function, (blocks, len(parts), 1), (THREADS, 1, 1), 0, Arguments([table]))
+    grid = blocks_of(device, most), len(parts)
+    return launch(device, parts_source(unit), "parts", grid, THREADS, table)

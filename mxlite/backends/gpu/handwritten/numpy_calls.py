@@ -20,13 +20,13 @@ import numpy as np
 
 from ....graph.opdef import DType
 from ....ops.rnn.rnn_cells import CELLS
+from ..compiler.kinds import wide
 from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..matrix import column_sum, gemm
 from ..runtime.array import Addresses
-from ..runtime.device import Arguments, Device, InOrder, pointer, Run
-from .elements import blocks
+from ..runtime.device import Device, InOrder, pointer, Run
+from .each import spread, THREADS
 
-THREADS = 256
 MOST_AXES = 3
 
 _OPERATIONS = {
@@ -65,7 +65,6 @@ def ghost_at(address: int, shape: tuple[int, ...], dtype: DType) -> Any:
 @functools.lru_cache(maxsize=64)
 def source(out: str, x: str, y: str) -> KernelSource:
     """The kernel "apply", out = operation(x, y) where `where` is true, for elements of these types."""
-    compute = "double" if "float64" in (out, x, y) else "float"
     parameters = [f"{NAMES[out]} *out", f"const {NAMES[x]} *first", f"const {NAMES[y]} *second"]
     parameters += ["const bool *where", "double number0", "double number1", "int operation"]
     parameters += [f"int64 n{axis}" for axis in range(MOST_AXES)]
@@ -76,7 +75,7 @@ def source(out: str, x: str, y: str) -> KernelSource:
 
     cases = [f"        case {i}: z = {text}; break;" for i, text in enumerate(_OPERATIONS.values())]
     body = [
-        f"typedef {compute} C;",
+        f"typedef {wide(out, x, y)} C;",
         "MX_EACH(at, n0 * n1 * n2) {",
         "    int64 i2 = at % n2, i1 = at / n2 % n1, i0 = at / n2 / n1;",
         f"    if (where && !where[{at('w')}]) continue;",
@@ -121,9 +120,7 @@ class Calls:
         self.count += bool(elements)
         if not self.launches or not elements:
             return
-        function = self.device.function(text, name)
-        grid = blocks(self.device, elements)
-        self.runs.append(self.device.launch(function, (grid, 1, 1), (THREADS, 1, 1), 0, Arguments(values)))
+        self.runs.append(spread(self.device, text, name, elements, *values))
 
     def _apply(
         self, name: str, x: Any, y: Any = None, *, out: Any, where: Any = None, casting: str = ""
@@ -244,16 +241,11 @@ class _Add:
 @functools.lru_cache(maxsize=4)
 def _strided_sum(kind: str) -> KernelSource:
     """A kernel in which a thread adds up a column, from the first row to the last."""
-    parameters = [
-        f"const {NAMES[kind]} *x",
-        f"{NAMES[kind]} *out",
-        "int64 rows",
-        "int64 columns",
-        "int64 pitch",
-    ]
+    t = NAMES[kind]
+    parameters = [f"const {t} *x", f"{t} *out", "int64 rows", "int64 columns", "int64 pitch"]
     body = [
         "MX_EACH(j, columns) {",
-        f"    {NAMES[kind]} sum = 0;",
+        f"    {t} sum = 0;",
         "    for (int64 i = 0; i < rows; ++i) sum += x[i * pitch + j];",
         "    out[j] = sum;",
         "}",

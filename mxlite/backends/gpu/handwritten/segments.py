@@ -9,15 +9,15 @@ kernel. The source is read once, the target written once, after it was filled wi
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
 
 from ....core.dtype import as_dtype
 from ....graph.opdef import DType
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiler.kinds import computed_in, floating, kind
-from ..compiler.source import KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ..runtime.device import Device, InOrder, nothing, pointer, Run
+from .each import launch, THREADS
 from .fill import zeros
 from .fold import sum_type, width_of
 from .layout import Divisor, MOST, power_of_two
@@ -25,46 +25,22 @@ from .layout import Divisor, MOST, power_of_two
 TILE = 2048  # of sort.cuh
 DIGIT_BITS = 8
 CHUNK = 32  # indices whose rows are added up by one block
-THREADS = 256
 MOST_BLOCKS = 65535  # along the second axis of a grid
 
 _BYTE = as_dtype("uint8")  # unit of scratch for unsigned 32-bit numbers
 
 
-class Sort(ctypes.Structure):
-    """The structure of this name in sort.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "indices keys places keys_out places_out counts".split()),
-        ("length", ctypes.c_int64),
-        *((n, ctypes.c_uint32) for n in "n tiles".split()),
-        *((n, ctypes.c_int) for n in "shift kind wrap".split()),
-    )
+Sort: Any = structure("sort", "Sort")
+Segments: Any = structure("segments", "Segments", Divisor=Divisor)
 
 
-class Segments(ctypes.Structure):
-    """The structure of this name in segments.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "keys places source target first last".split()),
-        ("length", ctypes.c_int64),
-        *((n, ctypes.c_uint32) for n in "n width chunk".split()),
-        ("inner", Divisor),
-        *((n, ctypes.c_int) for n in "add vector".split()),
-    )
+SORT = assembled("types", "index", "whole", "sort")
 
 
-@functools.cache
-def sort_source() -> KernelSource:
-    return KernelSource(shared("types", "index", "whole", "sort"))
-
-
-@functools.lru_cache(maxsize=16)
 def source(dtype: DType) -> KernelSource:
     """The kernels that add up rows of one dtype."""
-    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
-    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
-    return KernelSource(shared("types") + types + shared("math", "group", "index", "segments"))
+    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    return assembled("types", types, "math", "group", "index", "segments")
 
 
 class SortedIndices:
@@ -85,19 +61,17 @@ class SortedIndices:
         keys, places, other_keys, other_places, counts = map(device.address, carve(work, self._pieces))
         given, wanted = (other_keys, other_places), (keys, places)
         runs: list[Run] = []
-        function = functools.partial(device.function, sort_source())
         for turn in range(self.passes):
             made = Sort(keys=given[0], places=given[1], keys_out=wanted[0], places_out=wanted[1])
             made.counts, made.length, made.n, made.tiles = counts, self.length, self.n, self.tiles
             made.shift, made.wrap = DIGIT_BITS * turn, self.wrap
             if turn == 0:
                 made.indices, made.kind = device.address(indices), kind(indices.dtype)
-            grid, block, arguments = (self.tiles, 1, 1), (256, 1, 1), Arguments([made])
             if self.tiles > 1:
-                runs.append(device.launch(function("sort_count"), grid, block, 0, arguments))
-                scanned = Arguments([pointer(counts), ctypes.c_uint32(256 * self.tiles)])
-                runs.append(device.launch(function("sort_scan"), (1, 1, 1), (1024, 1, 1), 0, scanned))
-            runs.append(device.launch(function("sort_move"), grid, block, 0, arguments))
+                runs.append(launch(device, SORT, "sort_count", self.tiles, 256, made))
+                scanned = pointer(counts), ctypes.c_uint32(256 * self.tiles)
+                runs.append(launch(device, SORT, "sort_scan", 1, 1024, *scanned))
+            runs.append(launch(device, SORT, "sort_move", self.tiles, 256, made))
             given, wanted = wanted, given
         return InOrder(runs), *given
 
@@ -138,10 +112,9 @@ class SegmentSums:
         made.inner, made.add = Divisor(self.inner), add
         size = self.pack * self.dtype.itemsize
         made.vector = all(a % size == 0 for a in (made.source, made.target))
-        grid = (self.chunks, -(-self.width // self.threads), 1)
+        grid = self.chunks, -(-self.width // self.threads)
         kind_of = "wide" if self.pack > 1 else "single"
         runs: list[Run] = [sort] if add else [zeros(device, target), sort]
         for name in ("add_chunk", "add_across")[: 2 if self.chunks > 1 else 1]:
-            function = device.function(source(self.dtype), f"{name}_{kind_of}")
-            runs.append(device.launch(function, grid, (self.threads, 1, 1), 0, Arguments([made])))
+            runs.append(launch(device, source(self.dtype), f"{name}_{kind_of}", grid, self.threads, made))
         return InOrder(runs)

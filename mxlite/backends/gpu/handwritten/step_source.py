@@ -15,7 +15,8 @@ from typing import Any
 from ...elementwise.update import Form, Traced
 from ..compiler.source import KernelSource, NAMES, shared
 from ..kernels.arithmetic.elementwise import step_lines
-from .weights import PACK, text, THREADS
+from .each import THREADS
+from .weights import PACK, text
 
 
 @functools.lru_cache(maxsize=1024)

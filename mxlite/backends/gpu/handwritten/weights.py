@@ -15,9 +15,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..runtime.device import Arguments, Device, InOrder, nothing, Run
+from ..compiler.source import KernelSource
+from ..runtime.device import Device, one_after_other, Run
+from .each import launch, THREADS
 
-THREADS = 256
 PACK = 4
 CHUNK = 2 * THREADS * PACK  # elements of a block, at least
 ARGUMENT_BYTES = 4096  # of a launch
@@ -112,17 +113,15 @@ def tables(weights: Sequence[Weight], capacity: int) -> list[tuple[Any, int, int
 
 
 def launches(
-    device: Device, function: Any, weights: Sequence[Weight], capacity: int, more: Sequence[Any]
+    device: Device, text: KernelSource, name: str, weights: Sequence[Weight], capacity: int, *more: Any
 ) -> Run:
     """A launch of the kernel on all weights: its arguments are the table, the weights in it, and `more`."""
     runs = [
-        device.launch(
-            function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([table, ctypes.c_int(count), *more])
-        )
+        launch(device, text, name, blocks, THREADS, table, count, *more)
         for table, count, blocks in tables(weights, capacity)
         if blocks
     ]
-    return nothing if not runs else runs[0] if len(runs) == 1 else InOrder(runs)
+    return one_after_other(runs)
 
 
 def is_packed(addresses: Sequence[int], sizes: Sequence[int]) -> bool:

@@ -20,8 +20,10 @@ from typing import Any
 from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....ops.nn.attention_kernels import AttentionPlan
-from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..compiler.kinds import FLOATS, wide
+from ..compiler.source import kernel, KernelSource, NAMES, shared, structure
+from ..handwritten.each import launch
+from ..runtime.device import Device, InOrder, nothing, pointer, Run
 
 TILE = {"float": 64, "double": 32}
 BLOCKS = {64: 2, 128: 1}  # of a multiprocessor, at least, by columns of a tile
@@ -29,17 +31,7 @@ MOST = 2**31 - 1
 DELTA_THREADS = 256
 
 
-class Sizes(ctypes.Structure):
-    """The struct of this name in attention.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_int) for n in "batch groups shared queries keys width values".split()),
-        *((n, ctypes.c_int) for n in "causal mask_kind packs heads rows columns".split()),
-        ("stream", ctypes.c_uint32),
-        *((n, ctypes.c_int64) for n in "mask_b mask_h mask_q mask_k".split()),
-        ("scale", ctypes.c_double),
-        ("p", ctypes.c_double),
-    )
+Sizes: Any = structure("attention", "Sizes")
 
 
 @functools.lru_cache(maxsize=64)
@@ -53,7 +45,7 @@ def source(part: str, dtype: str, length: str, columns: int, drops: bool) -> Ker
         one = kernel("attention_zero", ["uint8 *made", "int64 count"], body, DELTA_THREADS)
         return KernelSource(shared("types", "index") + one)
     t = NAMES[dtype]
-    c = "double" if dtype == "float64" else "float"
+    c = wide(dtype)
     n, kind = TILE[c], NAMES[length]
     threads = n * n // 16
     given = [f"const {t} *{x}" for x in ("query", "key", "value")]
@@ -108,7 +100,7 @@ class Attention:
         made = cls(device, plan, names[0], mask, mask_type, length_type, a.p)
         z = plan
         tiles = max(z.queries, z.keys) // 32 + 1
-        if names[0] not in ("float16", "bfloat16", "float32", "float64") or length_type not in NAMES:
+        if names[0] not in FLOATS or length_type not in NAMES:
             return None
         if mask_type not in ("", "bool", names[0]):
             return None
@@ -156,42 +148,37 @@ class Attention:
         return 128 if width > 64 and self.item == 4 else 64
 
     def state(self, rng: Any, train: bool) -> Any:
-        return pointer(self.device.address(rng.state) if self._drops(train) else 0)
+        return rng.state if self._drops(train) else None
 
     def forward(self, arrays: dict[str, Any], rng: Any, train: bool) -> Run:
         """arrays: by name; `out` or `log_sum` may be None."""
         z, device = self.plan, self.device
         if (arrays["out"] is None and arrays["log_sum"] is None) or not z.batch * z.shared * z.queries:
             return nothing
-        at = {n: 0 if x is None else device.address(x) for n, x in arrays.items()}
-        sizes = self.sizes(rng, train, (at["query"], at["key"], at["value"]))
+        given = [arrays[n] for n in ("query", "key", "value")]
+        sizes = self.sizes(rng, train, tuple(map(device.address, given)))
         columns = self.columns(z.values)
         blocks = -(-z.queries // self.tile) * z.batch * z.groups * z.shared
         chunks = max(1, -(-z.values // columns)) if arrays["out"] is not None else 1
-        pointers = [pointer(at[n]) for n in ("query", "key", "value", "mask", "length")]
-        values = [sizes, *pointers, self.state(rng, train), pointer(at["out"]), pointer(at["log_sum"])]
+        values = [sizes, *given, arrays["mask"], arrays["length"], self.state(rng, train)]
         text = source("forward", self.dtype, self.length_type, columns, self._drops(train))
-        function = device.function(text, "attention")
-        threads = self.tile**2 // 16
-        return device.launch(function, (blocks, chunks, 1), (threads, 1, 1), 0, Arguments(values))
+        grid, threads = (blocks, chunks), self.tile**2 // 16
+        return launch(device, text, "attention", grid, threads, *values, arrays["out"], arrays["log_sum"])
 
-    def _zero(self, address: int, nbytes: int) -> Run:
-        function = self.device.function(source("zero", "", "", 0, False), "attention_zero")
-        grid = (min(-(-nbytes // DELTA_THREADS), 2**16), 1, 1)
-        values = [pointer(address), ctypes.c_int64(nbytes)]
-        if not nbytes:
+    def _zero(self, x: Any) -> Run:
+        if not x.size:
             return nothing
-        return self.device.launch(function, grid, (DELTA_THREADS, 1, 1), 0, Arguments(values))
+        text, blocks = source("zero", "", "", 0, False), min(-(-x.size // DELTA_THREADS), 2**16)
+        return launch(self.device, text, "attention_zero", blocks, DELTA_THREADS, x, ctypes.c_int64(x.size))
 
     def backward(self, arrays: dict[str, Any], work: int, rng: Any, train: bool) -> Run:
         """arrays: by name; gradients that are not wanted are None. work: `delta_bytes`."""
         z, device = self.plan, self.device
-        at = {n: 0 if x is None else device.address(x) for n, x in arrays.items()}
-        sizes = self.sizes(rng, train, tuple(at[n] for n in ("query", "key", "value", "d_out")))
-        threads = (self.tile**2 // 16, 1, 1)
-        heads = z.groups * z.shared
-        inputs = [pointer(at[n]) for n in ("d_out", "query", "key", "value", "mask", "length", "log_sum")]
-        inputs += [pointer(work), self.state(rng, train)]
+        rows = [device.address(arrays[n]) for n in ("query", "key", "value", "d_out")]
+        sizes = self.sizes(rng, train, tuple(rows))
+        threads, heads = self.tile**2 // 16, z.groups * z.shared
+        names = ("d_out", "query", "key", "value", "mask", "length", "log_sum")
+        inputs = [*map(arrays.get, names), pointer(work), self.state(rng, train)]
         runs: list[Run] = []
         by_query = z.batch * heads * -(-z.queries // self.tile)
         by_key = z.batch * z.groups * -(-z.keys // self.tile)
@@ -201,20 +188,17 @@ class Attention:
                 continue
             columns = self.columns(width)
             text = source("gradient", self.dtype, self.length_type, columns, self._drops(train))
-            values = [sizes, ctypes.c_int(of), *inputs, pointer(at[name])]
-            function = device.function(text, "attention_gradient")
-            grid = (blocks, -(-width // columns), 1)
-            runs.append(device.launch(function, grid, threads, 0, Arguments(values)))
+            grid, values = (blocks, -(-width // columns)), (sizes, of, *inputs, arrays[name])
+            runs.append(launch(device, text, "attention_gradient", grid, threads, *values))
         if arrays["d_mask"] is not None and self.mask_type == "bool":
-            runs.append(self._zero(at["d_mask"], arrays["d_mask"].size))
+            runs.append(self._zero(arrays["d_mask"]))
         elif arrays["d_mask"] is not None and arrays["d_mask"].size:
             assert self.mask is not None
             *lead, q, k = (1,) * (4 - len(self.mask)) + self.mask
             blocks = prod(lead) * -(-q // self.tile) * -(-k // self.tile)
             text = source("mask", self.dtype, self.length_type, 64, self._drops(train))
-            function = device.function(text, "attention_mask_gradient")
-            values = [sizes, *inputs, pointer(at["d_mask"])]
-            runs.append(device.launch(function, (blocks, 1, 1), threads, 0, Arguments(values)))
+            values = sizes, *inputs, arrays["d_mask"]
+            runs.append(launch(device, text, "attention_mask_gradient", blocks, threads, *values))
         return InOrder([self.delta(arrays, work), *runs] if runs else [])
 
     def delta(self, arrays: dict[str, Any], work: int) -> Run:
@@ -224,8 +208,6 @@ class Attention:
         if not rows:
             return nothing
         text = source("gradient", self.dtype, self.length_type, 64, False)
-        values: list[Any] = [pointer(device.address(arrays[n])) for n in ("d_out", "out")]
-        values += [pointer(work), ctypes.c_int64(rows), ctypes.c_int(z.values)]
-        grid = (min(-(-rows // (DELTA_THREADS // 32)), 2**16), 1, 1)
-        function = device.function(text, "attention_delta")
-        return device.launch(function, grid, (DELTA_THREADS, 1, 1), 0, Arguments(values))
+        values = arrays["d_out"], arrays["out"], pointer(work), ctypes.c_int64(rows), z.values
+        blocks = min(-(-rows // (DELTA_THREADS // 32)), 2**16)
+        return launch(device, text, "attention_delta", blocks, DELTA_THREADS, *values)

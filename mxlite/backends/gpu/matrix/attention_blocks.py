@@ -21,10 +21,11 @@ from typing import Any
 
 from ....core import config
 from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..runtime.device import Arguments, InOrder, nothing, pointer, Run
-from ..vendor.scratch import padded
+from ..handwritten.each import launch
+from ..runtime.device import InOrder, nothing, pointer, Run
+from ..runtime.scratch import padded
 from .attention import Attention, DELTA_THREADS
-from .gemm import kernel_name, Product, product, workspace
+from .gemm import kernel_name, Pair, Product, product, workspace
 
 MOST_SCRATCH = 64 << 20  # bytes of scores and values derived from them, unless one head takes more
 MOST_OF_A_HEAD = 128 << 20
@@ -101,15 +102,7 @@ class Blocks:
         z, dtype = self.whole.plan, self.whole.dtype
         m, n, e, v, pitch = self.rows, z.keys, z.width, z.values, self.pitch
 
-        def made(
-            rows: int,
-            columns: int,
-            terms: int,
-            a: tuple[int, int],
-            b: tuple[int, int],
-            c: tuple[int, int],
-            **more: Any,
-        ) -> Product:
+        def made(rows: int, columns: int, terms: int, a: Pair, b: Pair, c: Pair, **more: Any) -> Product:
             """a, b, c: (pitch, elements of one matrix)."""
             return Product(
                 rows, columns, terms, dtype, lda=a[0], ldb=b[0], ldc=c[0], batch=(1, count),
@@ -184,21 +177,21 @@ class Blocks:
 
             make = functools.partial(self._product, products, here)
             rows = count * self.rows
-            head = [sizes, ctypes.c_int64(first * self.rows), ctypes.c_int64(rows), ctypes.c_int(self.pitch)]
-            masks = [pointer(at["mask"]), pointer(at["length"]), state]
+            head = [sizes, ctypes.c_int64(first * self.rows), ctypes.c_int64(rows), self.pitch]
+            masks = [arrays["mask"], arrays["length"], state]
             runs.append(make("scores", "query", "key"))
+            scores = pointer(at["scores"])
             if self.backward:
                 runs.append(make("d_weights", "d_out", "value"))
-                values = [*head, *(pointer(at[n]) for n in ("scores", "d_weights")), *masks]
+                values = [*head, scores, pointer(at["d_weights"]), *masks]
                 values += [pointer(at[n]) for n in ("log_sum", "delta", "weights", "d_scores")]
                 name = "attention_weights_again"
             else:
                 weights = pointer(at["weights"] if arrays["out"] is not None else 0)
-                values = [*head, pointer(at["scores"]), *masks, weights, pointer(at["log_sum"])]
+                values = [*head, scores, *masks, weights, arrays["log_sum"]]
                 name = "attention_weights"
-            grid = (min(-(-rows // (DELTA_THREADS // 32)), 2**16), 1, 1)
-            function = device.function(text, name)
-            runs.append(device.launch(function, grid, (DELTA_THREADS, 1, 1), 0, Arguments(values)))
+            blocks = min(-(-rows // (DELTA_THREADS // 32)), 2**16)
+            runs.append(launch(device, text, name, blocks, DELTA_THREADS, *values))
             if not self.backward:
                 if arrays["out"] is not None:
                     runs.append(make("out", "weights", "value"))

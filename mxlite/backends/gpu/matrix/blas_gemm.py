@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 from ....core import config
-from ..runtime.device import InOrder, Run
+from ..runtime.device import one_after_other, Run
 from ..vendor.cublaslt import Choice, choices, CublasError, CublasLtCall, Library, Multiplication, SIZES
 from . import tiled_gemm
 
@@ -195,4 +195,4 @@ def connect(device: Any, plan: GemmPlan, where: Addresses, work: int, room: int)
         runs.append(CublasLtCall(device, lib, handle, form, choice, addresses, work))
     if plan.finish is not None:
         runs.append(tiled_gemm.finish(device, plan.finish, c, bias, known))
-    return runs[0] if len(runs) == 1 else InOrder(runs)
+    return one_after_other(runs)

@@ -6,11 +6,12 @@ second launch adds them up in order. Slabs depend on the shape alone.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
+from ..compiler.kinds import FLOATS, wide
 from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..handwritten.each import launch
+from ..runtime.device import Device, InOrder, nothing, pointer, Run
 
 COLUMNS, LANES = 32, 8  # of a block: threads along a row, and rows at a time
 SLAB = 512  # rows that a block adds up, at least
@@ -30,7 +31,7 @@ def workspace(rows: int, columns: int, dtype: str) -> int:
 
 
 def fits(rows: int, columns: int, dtype: str) -> bool:
-    return dtype in ("float16", "bfloat16", "float32", "float64") and max(rows, columns) < 2**31 - 2**20
+    return dtype in FLOATS and max(rows, columns) < 2**31 - 2**20
 
 
 @functools.lru_cache(maxsize=32)
@@ -65,16 +66,13 @@ def column_sum(device: Device, x: int, rows: int, columns: int, dtype: str, out:
     if not columns:
         return nothing
     slabs = _slabs(rows, columns)
-    name, compute = NAMES[dtype], "double" if dtype == "float64" else "float"
-    block, blocks = (COLUMNS, LANES, 1), -(-columns // COLUMNS)
+    name, compute = NAMES[dtype], wide(dtype)
+    block, blocks = (COLUMNS, LANES), -(-columns // COLUMNS)
 
-    def launch(given: str, made: str, x: int, out: int, rows: int, slabs: int) -> Run:
-        numbers = [ctypes.c_int(n) for n in (rows, columns, slabs)]
-        function = device.function(source(given, made, compute), "column_sum")
-        return device.launch(
-            function, (blocks, slabs, 1), block, 0, Arguments([pointer(x), pointer(out), *numbers])
-        )
+    def stage(given: str, made: str, x: int, out: int, rows: int, slabs: int) -> Run:
+        values = pointer(x), pointer(out), rows, columns, slabs
+        return launch(device, source(given, made, compute), "column_sum", (blocks, slabs), block, *values)
 
     if slabs == 1:
-        return launch(name, name, x, out, rows, 1)
-    return InOrder([launch(name, compute, x, work, rows, slabs), launch(compute, name, work, out, slabs, 1)])
+        return stage(name, name, x, out, rows, 1)
+    return InOrder([stage(name, compute, x, work, rows, slabs), stage(compute, name, work, out, slabs, 1)])

@@ -30,6 +30,8 @@ from .blas_gemm import Addresses, GemmPlan
 
 _log = logging.getLogger("mxlite")
 
+Pair = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class Product:
@@ -277,14 +279,7 @@ class _Stage:
         return float("inf") if run is None else float(self.device.time(run))
 
 
-def _extent(
-    shape: tuple[int, int],
-    pitch: int,
-    strides: tuple[int, int],
-    batch: tuple[int, int],
-    more: int,
-    summed: int,
-) -> int:
+def _extent(shape: Pair, pitch: int, strides: Pair, batch: Pair, more: int, summed: int) -> int:
     """Elements from the first to the last of all matrices."""
     (rows, columns), (outer, inner) = shape, batch
     steps = ((rows, pitch), (outer, strides[0]), (inner, strides[1]), (summed, more))

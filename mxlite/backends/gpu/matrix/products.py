@@ -11,11 +11,11 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
-from ....graph.opdef import Op, Signature
+from ....graph.opdef import Signature
 from ...base import ChosenKernel, connected, Request
 from ..runtime.device import Device, InOrder, Run
 from ..runtime.rates import precision_of
-from ..vendor.scratch import begin, room
+from ..runtime.scratch import begin, room
 from .gemm import fits, kernel_name, launches, Product, product, row_sums, row_sums_workspace, workspace
 
 
@@ -141,22 +141,12 @@ def products(
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
 
 
-def gradient_of(op: type[Op]) -> type[Op]:
-    """The operator's gradient, which is an operator too."""
-    assert op.grad_op is not None
-    return op.grad_op
-
-
 def rows_along(shape: Sequence[int], axis: int = -2, turn: bool = False) -> Side:
     """Matrices in an array of at least two axes: rows along `axis`, columns along the last."""
     at = axis % len(shape)
     inner = prod(shape[at + 1 : -1])
     pitch = inner * shape[-1]
     side = Side(
-        shape[at],
-        shape[-1],
-        pitch,
-        batch=(prod(shape[:at]), inner),
-        strides=(shape[at] * pitch, shape[-1]),
+        shape[at], shape[-1], pitch, batch=(prod(shape[:at]), inner), strides=(shape[at] * pitch, shape[-1])
     )
     return side.other if turn else side

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import NamedTuple, TYPE_CHECKING
+from typing import Any, NamedTuple, TYPE_CHECKING
 
+from ....core.dtype import as_dtype
 from ..compiler.source import kernel, KernelSource, NAMES, shared
-from ..runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..handwritten.each import launch
+from ..runtime.device import Device, InOrder, nothing, pointer, Run
 
 if TYPE_CHECKING:
     from .blas_gemm import Addresses
@@ -31,16 +33,7 @@ COMPUTE = {
 }
 """The type in which products are accumulated; integers wrap around as numpy's do."""
 
-SIZE = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "int8": 1,
-    "uint8": 1,
-    "int32": 4,
-    "int64": 8,
-}
+SIZE = {dtype: as_dtype(dtype).itemsize for dtype in COMPUTE}
 ACTIVATIONS = {"": "Plain", "relu": "Rectified", "gelu": "Gelu", "gelu_tanh": "GeluTanh"}
 SLOPES = {"": "One", "relu": "RectifiedSlope", "gelu": "GeluSlope", "gelu_tanh": "GeluTanhSlope"}
 BIASES = {"": 0, "columns": 1, "rows": 2}
@@ -235,13 +228,16 @@ def finish_source(made: str, activation: str, slope: str = "") -> KernelSource:
 
 def finish(device: Device, p: Product, c: int, bias: int, known: int) -> Run:
     """Bias, activation and slope of `p`, in place in the product at `c`."""
-    i, u, q = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64
+    u, q = ctypes.c_uint32, ctypes.c_int64
     count = p.batch[0] * p.batch[1] * p.m * p.n
-    values = [pointer(c), pointer(bias), pointer(known), i(BIASES[p.bias]), i(p.m), i(p.n), u(p.batch[1])]
-    values += [q(x) for x in (*p.strides_c, p.pitch_c, count)]
-    grid = (min(-(-count // SUM_THREADS), BLOCKS * 8), 1, 1)
-    function = device.function(finish_source(p.made, p.activation, p.slope), "gemm_finish")
-    return device.launch(function, grid, (SUM_THREADS, 1, 1), 0, Arguments(values))
+    values = *map(pointer, (c, bias, known)), BIASES[p.bias], p.m, p.n, u(p.batch[1])
+    sizes = map(q, (*p.strides_c, p.pitch_c, count))
+    text = finish_source(p.made, p.activation, p.slope)
+    return launch(device, text, "gemm_finish", _blocks(count), SUM_THREADS, *values, *sizes)
+
+
+def _blocks(count: int) -> int:
+    return min(-(-count // SUM_THREADS), BLOCKS * 8)
 
 
 def packs(p: Product, t: Tiling, a: int, b: int, c: int) -> int:
@@ -263,26 +259,21 @@ def connect(device: Device, p: Product, where: Addresses, work: int) -> Run:
     t = tiling(p)
     text = source(p.dtype, p.made, t.rows, t.columns, t.each, t.step, p.activation, p.slope)
     steps = p.summed * -(-p.k // t.step)
-    i, u, q, d = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
-    finish = [*map(pointer, (c, added or c, bias, known)), q(p.pitch_c), i(BIASES[p.bias])]
-    finish += [d(p.alpha), d(p.beta)]
-    batch = [i(p.m), i(p.n), u(p.batch[1]), q(p.strides_c[0]), q(p.strides_c[1])]
-    values = [pointer(a), pointer(b), pointer(work), *batch, *finish, i(p.k), q(p.pitch_a), q(p.pitch_b)]
-    values += [i(not p.trans_a), i(p.trans_b), i(packs(p, t, a, b, c))]
-    values += [q(s) for s in (*p.strides_a, *p.strides_b, p.more_a, p.more_b)]
-    values += [u(t.parts), i(steps)]
+    u, q = ctypes.c_uint32, ctypes.c_int64
+    finish: tuple[Any, ...] = *map(pointer, (c, added or c, bias, known)), q(p.pitch_c), BIASES[p.bias]
+    finish += float(p.alpha), float(p.beta)
+    batch = p.m, p.n, u(p.batch[1]), q(p.strides_c[0]), q(p.strides_c[1])
+    values: tuple[Any, ...] = *map(pointer, (a, b, work)), *batch, *finish, p.k, q(p.pitch_a), q(p.pitch_b)
+    values += int(not p.trans_a), int(p.trans_b), packs(p, t, a, b, c)
+    values += *map(q, (*p.strides_a, *p.strides_b, p.more_a, p.more_b)), u(t.parts), steps
     samples = p.batch[0] * p.batch[1]
     blocks = -(-p.m // t.rows) * -(-p.n // t.columns) * samples * t.parts
-    first = device.launch(
-        device.function(text, "gemm"), (blocks, 1, 1), (t.threads, 1, 1), 0, Arguments(values)
-    )
+    first = launch(device, text, "gemm", blocks, t.threads, *values)
     if t.parts == 1:
         return first
     count = samples * p.m * p.n
-    values = [pointer(work), *batch, *finish, u(t.parts), q(count)]
-    grid = (min(-(-count // SUM_THREADS), BLOCKS * 8), 1, 1)
-    second = device.launch(device.function(text, "gemm_sum"), grid, (SUM_THREADS, 1, 1), 0, Arguments(values))
-    return InOrder([first, second])
+    values = pointer(work), *batch, *finish, u(t.parts), q(count)
+    return InOrder([first, launch(device, text, "gemm_sum", _blocks(count), SUM_THREADS, *values)])
 
 
 def _whole(address: int, item: int, pack: int, *strides: int) -> bool:

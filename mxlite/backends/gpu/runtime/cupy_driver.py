@@ -26,48 +26,26 @@ from .driver import DriverError
 OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels support and are tested on
 
 _LASTING = frozenset(
-    {
-        "cudaErrorIllegalAddress",
-        "cudaErrorLaunchFailure",
-        "cudaErrorLaunchTimeout",
-        "cudaErrorHardwareStackError",
-        "cudaErrorIllegalInstruction",
-        "cudaErrorMisalignedAddress",
-        "cudaErrorInvalidAddressSpace",
-        "cudaErrorInvalidPc",
-        "cudaErrorAssert",
-        "cudaErrorECCUncorrectable",
-        "cudaErrorContained",
-        "cudaErrorTensorMemoryLeak",
-        "cudaErrorMpsClientTerminated",
-        "cudaErrorExternalDevice",
-        "CUDA_ERROR_ILLEGAL_ADDRESS",
-        "CUDA_ERROR_LAUNCH_FAILED",
-        "CUDA_ERROR_LAUNCH_TIMEOUT",
-        "CUDA_ERROR_HARDWARE_STACK_ERROR",
-        "CUDA_ERROR_ILLEGAL_INSTRUCTION",
-        "CUDA_ERROR_MISALIGNED_ADDRESS",
-        "CUDA_ERROR_INVALID_ADDRESS_SPACE",
-        "CUDA_ERROR_INVALID_PC",
-        "CUDA_ERROR_ASSERT",
-        "CUDA_ERROR_ECC_UNCORRECTABLE",
-        "CUDA_ERROR_CONTAINED",
-        "CUDA_ERROR_TENSOR_MEMORY_LEAK",
-        "CUDA_ERROR_MPS_CLIENT_TERMINATED",
-        "CUDA_ERROR_EXTERNAL_DEVICE",
-    }
+    """
+    cudaErrorIllegalAddress cudaErrorLaunchFailure cudaErrorLaunchTimeout cudaErrorHardwareStackError
+    cudaErrorIllegalInstruction cudaErrorMisalignedAddress cudaErrorInvalidAddressSpace cudaErrorInvalidPc
+    cudaErrorAssert cudaErrorECCUncorrectable cudaErrorContained cudaErrorTensorMemoryLeak
+    cudaErrorMpsClientTerminated cudaErrorExternalDevice CUDA_ERROR_ILLEGAL_ADDRESS
+    CUDA_ERROR_LAUNCH_FAILED CUDA_ERROR_LAUNCH_TIMEOUT CUDA_ERROR_HARDWARE_STACK_ERROR
+    CUDA_ERROR_ILLEGAL_INSTRUCTION CUDA_ERROR_MISALIGNED_ADDRESS CUDA_ERROR_INVALID_ADDRESS_SPACE
+    CUDA_ERROR_INVALID_PC CUDA_ERROR_ASSERT CUDA_ERROR_ECC_UNCORRECTABLE CUDA_ERROR_CONTAINED
+    CUDA_ERROR_TENSOR_MEMORY_LEAK CUDA_ERROR_MPS_CLIENT_TERMINATED CUDA_ERROR_EXTERNAL_DEVICE
+    """.split()
 )
 """Errors after which the device refuses everything until the process ends (`cudaError_t`)."""
 
 _MEMORY = frozenset({"cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"})
 
 _NOT_FOR_THIS = frozenset(
-    {
-        "CUDA_ERROR_NO_BINARY_FOR_GPU",
-        "CUDA_ERROR_INVALID_IMAGE",
-        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-        "CUDA_ERROR_INVALID_SOURCE",
-    }
+    """
+    CUDA_ERROR_NO_BINARY_FOR_GPU CUDA_ERROR_INVALID_IMAGE CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+    CUDA_ERROR_INVALID_SOURCE
+    """.split()
 )
 """Errors for machine code that the driver does not accept."""
 

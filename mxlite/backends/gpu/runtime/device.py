@@ -85,6 +85,11 @@ class InOrder:
             run()
 
 
+def one_after_other(runs: Sequence[Run]) -> Run:
+    """Several calls as one; a single one is itself."""
+    return nothing if not runs else runs[0] if len(runs) == 1 else InOrder(runs)
+
+
 def blocks_capture(run: Run) -> str | None:
     """Reason why a stream cannot be captured while `run` is called; None if it can."""
     return getattr(run, "blocks_capture", None)

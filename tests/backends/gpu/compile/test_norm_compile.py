@@ -72,7 +72,7 @@ def test_copies_and_fills(architecture):
     compiled(dense_casts.source_of("int64", "bfloat16", dense_casts.CAPACITY), architecture)
     for unit in (2, 4):
         tight(move.tiles_source(unit), architecture, 64)
-    tight(fill.source(), architecture, 64)
+    tight(fill.SOURCE, architecture, 64)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

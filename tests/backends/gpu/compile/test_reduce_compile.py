@@ -69,7 +69,7 @@ def test_sums_by_index_and_losses(architecture, dtype):
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_sort_and_lookups(architecture):
-    for source in (segments.sort_source(), lookups.source(), lookups._range_source(), choices.source()):
+    for source in (segments.SORT, lookups.SOURCE, lookups.RANGES, choices.SOURCE):
         spills_nothing(compiled(source, architecture), 64)
 
 

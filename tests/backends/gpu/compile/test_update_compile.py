@@ -78,7 +78,7 @@ def test_what_is_asked_of_gradients(architecture):
             assert all(f.spilled_bytes == 0 for f in compiled(source, architecture).values())
     for nbytes in (1, 2, 4, 8):
         compiled(gradients.zeros_source(nbytes, 16), architecture)
-    compiled(gradients.gate_source(), architecture)
+    compiled(gradients.GATE, architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -17,12 +17,12 @@ from mxlite.backends.gpu.graphs.graph_numbers import dial_of, RandomState
 from mxlite.backends.gpu.graphs.graph_streams import COMPUTE, FETCH, Order, order_of, STORE
 from mxlite.backends.gpu.runtime.cuda_device import CudaDevice
 from mxlite.backends.gpu.runtime.driver import DriverError
-from mxlite.backends.gpu.runtime.recorder import marked, RecordingDriver
 from mxlite.backends.gpu.vendor.cublaslt import CublasError
 from mxlite.backends.gpu.vendor.cudnn import CudnnError
 from mxlite.core import DeviceError, PlanError
 from mxlite.executor.run.graph_program import passes_of, program_order, realised_order
 from mxlite.memplan import check, HostLink, make_plan
+from tests.backends.gpu.recorder import marked, RecordingDriver
 from tests.emulators.emulated_driver import EmulatedDriver
 from tests.memplan.problems import random_problem
 

@@ -12,7 +12,6 @@ import pytest
 import mxlite as mx
 from mxlite import models
 from mxlite.backends.gpu import gpu_backend
-from mxlite.backends.gpu.runtime.recorder import HARMLESS
 from mxlite.core import OperatorError, OutOfMemoryError
 from mxlite.engine import get_engine
 from mxlite.executor.plan import remedies
@@ -30,6 +29,7 @@ from tests.backends.gpu.gpu_programs import (
     steps,
     watch,
 )
+from tests.backends.gpu.recorder import HARMLESS
 from tests.emulators.emulated_device import compiler
 from tests.emulators.emulated_driver import pieces
 from tests.networks.small_networks import mlp, random_network

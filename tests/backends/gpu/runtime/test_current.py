@@ -9,9 +9,9 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.gpu import drivers_of, gpu_backend
-from mxlite.backends.gpu.runtime.recorder import RecordingDriver
 from mxlite.engine import use_engine
 from tests.backends.gpu.gpu_programs import bound, fused_steps
+from tests.backends.gpu.recorder import RecordingDriver
 from tests.emulators.emulated_device import compiler
 from tests.emulators.emulated_driver import EmulatedDriver, talking, talks_to
 from tests.emulators.fake_cupy import fake_cupy

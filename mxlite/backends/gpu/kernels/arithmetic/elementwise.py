@@ -10,58 +10,47 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
-from ....base import ChosenKernel, connected, Request
-from ....elementwise.expression import Expression
+from .....graph.opdef import DType
+from ....base import ChosenKernel, Request
+from ....elementwise.expression import Expression, ExpressionValue, Writer
 from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
 from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
-from ...compiler.source import kernel, KernelSource, NAMES, shared
+from ...compiler.kinds import floating, FLOATS, known, wide
+from ...compiler.source import assembled, kernel, KernelSource, NAMES
+from ...handwritten.each import spread, THREADS
 from ...handwritten.layout import divisor, stretches
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...rows import answer, table
+from ...runtime.device import Device, nothing, one_after_other, pointer, Run
 
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16  # enough that every multiprocessor is full; a thread does the rest in turn
 PACK = 4  # elements of a pack: 16 bytes of float32
 MOST_AXES = 6
 MOST_PACKS = 2**31 - 1  # the limit of exact division by multiplication
 
-KNOWN = frozenset(NAMES)
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+Formula = Callable[..., ExpressionValue]
 
+KNOWN = frozenset(NAMES)
+
+_COMPARED = dict(zip("eq ne gt ge lt le".split(), "== != > >= < <=".split()))
 _STEPS = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
+    **{name: f"{{}} {sign} {{}}" for name, sign in zip("add sub mul div".split(), "+-*/")},
+    **{name: f"{{}} {sign} {{}}" for name, sign in _COMPARED.items()},
     "neg": "-{}",
     "max": "mx_max({}, {})",
     "min": "mx_min({}, {})",
     "rsqrt": "C(1) / mx_sqrt({})",
     "select": "{} ? {} : {}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "gt": "{} > {}",
-    "ge": "{} >= {}",
-    "lt": "{} < {}",
-    "le": "{} <= {}",
     "to_float16": "mx_through_float16({})",
     "to_bfloat16": "mx_through_bfloat16({})",
-    **{
-        n: f"mx_{n}({{}})"
-        for n in (
-            "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf normal bell sign floor ceil trunc"
-        ).split()
-    },
+    **{n: f"mx_{n}({{}})" for n in "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf".split()},
+    **{n: f"mx_{n}({{}})" for n in "normal bell sign floor ceil trunc".split()},
 }
 """The text of each step of an expression; see `expression.NUMPY`."""
-
-_TRUTH = frozenset({"eq", "ne", "gt", "ge", "lt", "le"})
 
 
 @functools.lru_cache(maxsize=4096)
@@ -78,8 +67,7 @@ def source(
     `outer` axes come before the last. Parameters: inputs, outputs, constants, packs, packs of a row
     (divisor), then lengths of the outer axes but the first (divisors) and the outer strides of every input.
     """
-    wide = any(d == "float64" for d, _ in inputs)
-    compute = "double" if wide else "float"
+    compute = wide(*(d for d, _ in inputs))
     parameters = [f"const {NAMES[d]} *in{i}" for i, (d, _) in enumerate(inputs)]
     parameters += [f"{NAMES[d]} *out{i}" for i, d in enumerate(outputs)]
     parameters += [f"double constant{i}" for i in range(expression.num_constants)]
@@ -122,7 +110,7 @@ def source(
         f"    *(Pack<{NAMES[d]}, {pack}> *)(out{i} + at * {pack}) = q{i};" for i, d in enumerate(outputs)
     ]
     body.append("}")
-    return KernelSource(shared("types", "math", "index") + kernel("elementwise", parameters, body, THREADS))
+    return assembled("types", "math", "index", kernel("elementwise", parameters, body, THREADS))
 
 
 def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[str]:
@@ -142,7 +130,7 @@ def step_lines(expression: Expression) -> list[str]:
         if name == "number":
             lines.append(f"C v{at} = (C){_number(operands[0])};")
         else:
-            kind = "bool" if name in _TRUTH else "C"
+            kind = "bool" if name in _COMPARED else "C"
             lines.append(f"{kind} v{at} = {_STEPS[name].format(*(f'v{x}' for x in operands))};")
     return lines
 
@@ -159,15 +147,9 @@ class Loop:
     """The kernel of one expression, for shapes and types; `call` connects it to arrays."""
 
     def __init__(
-        self,
-        device: Device,
-        expression: Expression,
-        constants: Sequence[float],
-        views: Sequence[Shape],
-        dtypes: Sequence[DType],
-        shape: Shape,
-        made: Sequence[DType],
-    ) -> None:
+        self, device: Device, expression: Expression, constants: Sequence[float], views: Sequence[Shape],
+        dtypes: Sequence[DType], shape: Shape, made: Sequence[DType],
+    ) -> None:  # fmt: skip
         """`views` and `dtypes` are those of the inputs, `shape` and `made` those of the outputs."""
         self.device, self.expression, self.constants = device, expression, constants
         self.lengths, self.strides = collapsed(shape, views)
@@ -188,7 +170,7 @@ class Loop:
         for start, count in stretches(first, each, MOST_PACKS):
             moved = [a + start * s * n for a, s, n in zip(addresses, steps, self.items)]
             runs.append(self._launch(moved, count * each))
-        return runs[0] if len(runs) == 1 else InOrder(runs)
+        return one_after_other(runs)
 
     @property
     def fits(self) -> bool:
@@ -201,18 +183,14 @@ class Loop:
         device, outer = self.device, len(self.lengths) - 1
         pack = self._pack(addresses)
         packs, row = size // pack, self.lengths[-1] // pack
-        values: list[Any] = [pointer(a) for a in addresses]
-        values += [ctypes.c_double(c) for c in self.constants]
-        values.append(ctypes.c_int64(packs))
+        values: list[Any] = [*map(pointer, addresses), *map(float, self.constants), ctypes.c_int64(packs)]
         if outer:
             for n in (row, *self.lengths[1:-1]):
                 values += [ctypes.c_uint32(x) for x in (n, *divisor(n))]
             values += [ctypes.c_int64(s) for strides in self.strides for s in strides[:-1]]
         kinds = tuple((d, s[-1] != 0) for d, s in zip(self.dtypes, self.strides))
         text = source(self.expression, kinds, self.made, outer, pack)
-        blocks = min(-(-packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-        function = device.function(text, "elementwise")
-        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+        return spread(device, text, "elementwise", packs, *values)
 
     def _pack(self, addresses: Sequence[int]) -> int:
         """Number of elements read at once: a row is whole packs, and each pack is aligned to its size."""
@@ -225,42 +203,61 @@ class Loop:
         return 1
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def loop(
+    device: Device, f: Formula, views: Sequence[Shape], dtypes: Sequence[DType], shape: Shape, made: DType
+) -> Loop | None:
+    """`f(w, *values)` for every element of `shape`; None if there is no kernel for it."""
+    w = Writer()
+    expression, constants = w.expression([f(w, *(w.input() for _ in views))])
+    # An input that the formula leaves out is still passed.
+    made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
+    return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
 
-    def single(r: Request) -> ChosenKernel | None:
-        p = program(r, KNOWN, FLOATS)
-        if p is None:
-            return None
-        kinds = kinds_of(r)
-        assert kinds is not None
-        names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
-        places = [names.index(n) for n in p.inputs]
-        loops = _Loops(device, p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
-        if not loops.fits:
-            return None
 
-        def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Run:
-            return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
+def looped(
+    r: Request, made: Loop | None, name: str, places: Sequence[int] | None = None
+) -> ChosenKernel | None:
+    """The kernel by which `made` computes the one output, of the inputs at `places`; None: of all."""
 
-        return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+    def connect(a: Any, *inputs: Any, **rest: Any) -> Run:
+        (out,) = (rest[n] for n in r.op.signature.makes)
+        assert made is not None
+        return made.call(*(inputs if places is None else [inputs[i] for i in places]), out)
 
-    def fused(r: Request) -> ChosenKernel | None:
-        a = r.attrs
-        if not can_store(r.dtypes, a.dtypes, KNOWN, FLOATS):
-            return None
-        p = Program(a.expression, a.constants, (), a.views, (), a.shape)
-        loops = _Loops(device, p, r.dtypes, a.dtypes)
-        if not loops.fits:
-            return None
+    return None if made is None else answer(r, connect, 0, name)
 
-        def connect(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
-            return loops.call(args, outs)
 
-        return connected(connect, 0, f"cuda {len(a.expression.steps)} steps", like=r.op.forward)
+def _single(device: Device, r: Request) -> ChosenKernel | None:
+    p = program(r, KNOWN, FLOATS)
+    if p is None:
+        return None
+    kinds = kinds_of(r)
+    assert kinds is not None
+    names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
+    places = [names.index(n) for n in p.inputs]
+    loops = _Loops(device, p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
+    if not loops.fits:
+        return None
 
-    table: dict[type[Op], list[Any]] = {op: [single] for op in RULES}
-    return table | {FusedElementwise: [fused], FusedElementwiseGradient: [fused]}
+    def connect(a: Any, *inputs: Any, **outputs: Any) -> Run:
+        return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
+
+    return answer(r, connect, 0, "cuda elementwise")
+
+
+def _fused(device: Device, r: Request) -> ChosenKernel | None:
+    a = r.attrs
+    if not can_store(r.dtypes, a.dtypes, KNOWN, FLOATS):
+        return None
+    p = Program(a.expression, a.constants, (), a.views, (), a.shape)
+    loops = _Loops(device, p, r.dtypes, a.dtypes)
+    if not loops.fits:
+        return None
+
+    def connect(a: Any, *args: Any, outs: Any) -> Run:
+        return loops.call(args, outs)
+
+    return answer(r, connect, 0, f"cuda {len(a.expression.steps)} steps")
 
 
 class _Loops:
@@ -281,3 +278,9 @@ class _Loops:
             made = [self.outputs[i] for i in wanted]
             self._some[wanted] = Loop(self.device, e, p.constants, p.views, self.inputs, p.shape, made)
         return self._some[wanted].call(*inputs, *(outputs[i] for i in wanted))
+
+
+rows = table(
+    *((op, _single, None) for op in RULES),
+    *((op, _fused, None) for op in (FusedElementwise, FusedElementwiseGradient)),
+)

@@ -10,27 +10,30 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import Op
 from .....ops import find_op
 from .....ops.blocks import weak
 from .....ops.index.index import element_mask
 from .....ops.scratch import accumulator
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.program import broadcasts, collapsed, kinds_of
 from ....elementwise.rules import view_of
-from ...compiler.kinds import floating, kind, known
-from ...compiler.source import kernel, KernelSource, shared
+from ...compiler.kinds import floating, kind, known, wide
+from ...compiler.source import assembled, fields_of, kernel, KernelSource, typedefs
 from ...handwritten.each import each, THREADS
 from ...handwritten.fold import Fold
 from ...handwritten.formulas import FLOAT, GRADIENTS, WHOLE
 from ...handwritten.layout import Divisor, MOST
-from ...runtime.device import Device, InOrder, nothing, Run
+from ...rows import answer, gradient_of, table
+from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import padded
 
 MOST_AXES, MOST_INPUTS = 6, 4
 
@@ -86,24 +89,15 @@ def source(compute: str) -> KernelSource:
         "    put(f.out, f.kind, at, r);",
         "}",
     ]
-    types = f"typedef {compute} C;\n#define WHOLE {int(compute == 'int64')}\n"
-    files = shared("types", "math", "index", "whole", "functions")
-    return KernelSource(files + types + _HEAD + kernel("formula", ["int64 n", "Formula f"], body, THREADS))
+    types = typedefs(C=compute) + f"#define WHOLE {int(compute == 'int64')}\n" + _HEAD
+    made = kernel("formula", ["int64 n", "Formula f"], body, THREADS)
+    return assembled("types", "math", "index", "whole", "functions", types, made)
 
 
 class _Formula(ctypes.Structure):
     """The structure Formula above."""
 
-    _fields_ = (
-        ("inputs_at", ctypes.c_void_p * MOST_INPUTS),
-        ("out", ctypes.c_void_p),
-        ("strides", ctypes.c_int64 * MOST_AXES * MOST_INPUTS),
-        ("whole", ctypes.c_int64),
-        ("number", ctypes.c_double),
-        ("lengths", Divisor * MOST_AXES),
-        ("kinds", ctypes.c_int * MOST_INPUTS),
-        *((n, ctypes.c_int) for n in "kind operation inputs axes".split()),
-    )
+    _fields_ = fields_of(_HEAD, "Formula", Divisor=Divisor)
 
 
 class Apply:
@@ -139,7 +133,7 @@ class Apply:
     def call(self, inputs: Sequence[Any], out: Any) -> Run:
         device, made = self.device, _Formula.from_buffer_copy(self.made)
         for place, x in zip(self.places, inputs):
-            made.inputs_at[place], made.kinds[place] = device.address(x), kind(x.dtype)
+            getattr(made, "in")[place], made.kinds[place] = device.address(x), kind(x.dtype)
         made.out, made.kind = device.address(out), kind(out.dtype)
         return each(device, source(self.compute), "formula", self.size, made)
 
@@ -158,94 +152,83 @@ def _number(r: Request, op: type[Op]) -> float | None:
     return float(np.asarray(a.scalar).astype(dtype)) if dtype.itemsize == 2 else float(a.scalar)
 
 
-def _compute(dtypes: Sequence[DType]) -> str:
-    return "double" if any(str(d) == "float64" for d in dtypes) else "float"
-
-
 def _view(op: type[Op], r: Request, name: str, shape: Shape, whole: Shape) -> Shape:
     if op is element_mask and name == "rhs":
         return (*shape, *(1,) * (len(whole) - len(shape)))
     return view_of(op, r.attrs, name, shape, whole)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _forward(device: Device, r: Request, whole: bool) -> ChosenKernel | None:
+    op, number = r.op, _number(r, r.op)
+    texts: Mapping[str, str] = WHOLE if whole else FLOAT
+    made = op.infer_type(r.attrs, *r.dtypes)[1][0]
+    values = r.dtypes[1:] if op.op_name == "where" else r.dtypes
+    kinds_fit = all(d.kind in "iub" for d in values) if whole else floating(*values)
+    if number is None or made is None or not known(*r.dtypes, made) or not kinds_fit:
+        return None
+    text = texts[op.op_name]
+    if made.kind == "b":
+        text = {"~x": WHOLE["logical_not"]}.get(text, text)
+    (shape,) = r.outputs
+    names = op.input_names(r.attrs)
+    views = [_view(op, r, n, s, shape) for n, s in zip(names, r.inputs)]
+    apply = Apply(
+        device, text, "int64" if whole else wide(*r.dtypes), views, shape, number, range(len(views))
+    )
+    if not apply.fits:
+        return None
 
-    def forward(r: Request, whole: bool) -> ChosenKernel | None:
-        op, number = r.op, _number(r, r.op)
-        texts: Mapping[str, str] = WHOLE if whole else FLOAT
-        made = op.infer_type(r.attrs, *r.dtypes)[1][0]
-        values = r.dtypes[1:] if op.op_name == "where" else r.dtypes
-        kinds_fit = all(d.kind in "iub" for d in values) if whole else floating(*values)
-        if number is None or made is None or not known(*r.dtypes, made) or not kinds_fit:
+    def connect(a: Any, *inputs: Any, out: Any, **services: Any) -> Run:
+        return apply.call(inputs, out)
+
+    return answer(r, connect, 0, "cuda formula")
+
+
+def _backward(device: Device, r: Request) -> ChosenKernel | None:
+    op, kinds = r.op.forward_op, kinds_of(r)
+    assert op is not None
+    number = _number(r, op)
+    if number is None or kinds is None or not floating(*r.dtypes) or not prod(r.outputs[0]):
+        return None
+    (whole,), needs = r.outputs, r.op.signature.needs
+    views = [_view(op, r, n, kinds[n][0], whole) for n in needs]
+    places = [3 if n == "d_out" else i for i, n in enumerate(needs, -1)]
+    acc = accumulator(r.dtype)
+    parts: dict[str, tuple[Apply, Fold | None]] = {}
+    for name, text in GRADIENTS[op.op_name].items():
+        if not r.is_used(name):
+            continue
+        apply = Apply(device, text, wide(*r.dtypes), views, whole, number, places)
+        target = kinds[name][0]
+        fold = None
+        if prod(target) != prod(whole):
+            aligned = (1,) * (len(whole) - len(target)) + tuple(target)
+            fold = Fold(device, acc, whole, aligned)
+        if not apply.fits or (fold is not None and not fold.fits):
             return None
-        text = texts[op.op_name]
-        if made.kind == "b":
-            text = {"~x": WHOLE["logical_not"]}.get(text, text)
-        (shape,) = r.outputs
-        names = op.input_names(r.attrs)
-        views = [_view(op, r, n, s, shape) for n, s in zip(names, r.inputs)]
-        apply = Apply(
-            device, text, "int64" if whole else _compute(r.dtypes), views, shape, number, range(len(views))
-        )
-        if not apply.fits:
-            return None
+        parts[name] = apply, fold
+    held = padded(prod(whole) * acc.itemsize)
+    folds = [f.workspace for _, f in parts.values() if f is not None]
 
-        def connect(xp: Any, a: Any, *inputs: Any, out: Any, **services: Any) -> Run:
-            return nothing if out is None else apply.call(inputs, out)
-
-        return connected(connect, 0, "cuda formula", like=op.forward)
-
-    def backward(r: Request) -> ChosenKernel | None:
-        op, kinds = r.op.forward_op, kinds_of(r)
-        assert op is not None
-        number = _number(r, op)
-        if number is None or kinds is None or not floating(*r.dtypes) or not prod(r.outputs[0]):
-            return None
-        (whole,), needs = r.outputs, r.op.signature.needs
-        views = [_view(op, r, n, kinds[n][0], whole) for n in needs]
-        places = [3 if n == "d_out" else i for i, n in enumerate(needs, -1)]
-        acc = accumulator(r.dtype)
-        parts: dict[str, tuple[Apply, Fold | None]] = {}
-        for name, text in GRADIENTS[op.op_name].items():
-            if not r.is_used(name):
+    def connect(a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
+        runs = []
+        # An output that may overwrite an input is computed last.
+        for name, (apply, fold) in sorted(parts.items(), key=lambda p: p[1][1] is None):
+            into = made[name]
+            if into is None:
                 continue
-            apply = Apply(device, text, _compute(r.dtypes), views, whole, number, places)
-            target = kinds[name][0]
-            fold = None
-            if prod(target) != prod(whole):
-                aligned = (1,) * (len(whole) - len(target)) + tuple(target)
-                fold = Fold(device, acc, whole, aligned)
-            if not apply.fits or (fold is not None and not fold.fits):
-                return None
-            parts[name] = apply, fold
-        held = -(-prod(whole) * acc.itemsize // 256) * 256
-        folds = [f.workspace for _, f in parts.values() if f is not None]
+            if fold is None:
+                runs.append(apply.call(inputs, into))
+            else:
+                box = work[: prod(whole) * acc.itemsize].view(acc).reshape(whole)
+                runs += [apply.call(inputs, box), fold.call(box, into, work[held:])]
+        return InOrder(runs)
 
-        def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
-            runs = []
-            # An output that may overwrite an input is computed last.
-            for name, (apply, fold) in sorted(parts.items(), key=lambda p: p[1][1] is None):
-                into = made[name]
-                if into is None:
-                    continue
-                if fold is None:
-                    runs.append(apply.call(inputs, into))
-                else:
-                    box = work[: prod(whole) * acc.itemsize].view(acc).reshape(whole)
-                    runs += [apply.call(inputs, box), fold.call(box, into, work[held:])]
-            return InOrder(runs)
+    return answer(r, connect, held + max(folds) if folds else 0, "cuda formula gradient")
 
-        return connected(
-            connect, held + max(folds) if folds else 0, "cuda formula gradient", like=r.op.forward
-        )
 
-    table: dict[type[Op], list[Any]] = {}
-    for names, whole in ((FLOAT, False), (WHOLE, True)):
-        for name in names:
-            table.setdefault(find_op(name), []).append(lambda r, whole=whole: forward(r, whole))
-    for name in GRADIENTS:
-        op = find_op(name).grad_op
-        assert op is not None, name
-        table[op] = [backward]
-    return table
+rows = table(
+    *((find_op(n), partial(_forward, whole=False), None) for n in FLOAT),
+    *((find_op(n), partial(_forward, whole=True), None) for n in WHOLE),
+    *((gradient_of(find_op(n)), _backward, None) for n in GRADIENTS),
+)

@@ -5,17 +5,20 @@ Each element is read and written once. The loss scale is read from device memory
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from typing import Any
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.elementwise.cast import amp_multicast, Shore
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
+from ...compiler.kinds import floating
 from ...handwritten.dense_casts import cast_all
 from ...handwritten.elements import fill
+from ...rows import answer, At, gradient_of, row, table, where
 from ...runtime.device import Device, InOrder, Run
-from .elementwise import FLOATS, Loop
+from .casts import casts
+from .elementwise import Loop
 
 
 def _shore_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -24,38 +27,25 @@ def _shore_gradient(device: Device, r: Request) -> ChosenKernel | None:
     w = Writer()
     expression, _ = w.expression([w.input() * w.input()])
     _, (given,) = Shore.infer_type(r.attrs, *r.dtypes)
-    if not {given.name, made.name} <= FLOATS:
+    if not floating(given, made):
         return None
     shape = r.inputs[0]
     loop = Loop(device, expression, (), (shape, (1,)), (given, r.dtypes[1]), shape, (made,))
 
-    def connect(xp: Any, a: Any, d_out: Any, scale: Any, *, d_data: Any) -> Run:
+    def connect(a: Any, d_out: Any, scale: Any, *, d_data: Any) -> Run:
         return loop.call(d_out, scale[1:2] if a.enters else scale[:1], d_data)
 
-    return connected(connect, 0, "cuda scaled cast")
+    return answer(r, connect, 0, "cuda scaled cast")
 
 
-def _multicast(device: Device, r: Request) -> ChosenKernel:
-    def connect(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
-        return cast_all(device, [(y, x) for x, y in zip(args, outs) if y is not None])
-
-    return connected(connect, 0, "cuda casts", like=r.op.forward)
-
-
-def _multicast_gradient(device: Device, r: Request) -> ChosenKernel:
-    def connect(xp: Any, a: Any, d_outs: Any, *, d_args: Any) -> Run:
-        pairs = [(x, y) for x, y in zip(d_outs, d_args) if y is not None]
-        zeros = [fill(device, y, 0) for x, y in pairs if x is None]
-        return InOrder([*zeros, cast_all(device, [(y, x) for x, y in pairs if x is not None])])
-
-    return connected(connect, 0, "cuda casts", like=r.op.forward)
+@row(where(lambda r: True), "cuda casts")
+def _multicast_gradient(at: At, a: Any, d_outs: Any, *, d_args: Any) -> Run:
+    pairs = [(x, y) for x, y in zip(d_outs, d_args) if y is not None]
+    zeros = [fill(at.device, y, 0) for x, y in pairs if x is None]
+    return InOrder([*zeros, cast_all(at.device, [(y, x) for x, y in pairs if x is not None])])
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    made: dict[Any, Any] = {
-        Shore.grad_op: _shore_gradient,
-        amp_multicast: _multicast,
-        amp_multicast.grad_op: _multicast_gradient,
-    }
-    return {op: [functools.partial(row, device)] for op, row in made.items()}
+rows = table(
+    (gradient_of(Shore), _shore_gradient, None),
+    (amp_multicast, partial(casts, name="cuda casts"), _multicast_gradient),
+)

@@ -6,43 +6,32 @@ the whole shape is elementwise. If nothing is broadcast, `movement` has a row.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops import find_op
 from .....ops.scratch import carve, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
 from ....elementwise.program import kinds_of
 from ....elementwise.rules import write
 from ...compiler.kinds import floating
-from ...handwritten.fold import (
-    ADD,
-    BY_DIVISOR,
-    Fold,
-    NEGATED,
-    PLAIN,
-    PRODUCT,
-    QUOTIENT,
-    SAME,
-    WHERE_GE,
-    WHERE_GT,
-    WHERE_LE,
-    WHERE_LT,
-)
-from ...runtime.device import Device, InOrder, nothing, Run
+from ...handwritten import fold as folds
+from ...handwritten.fold import ADD, Fold, folded, NEGATED, PLAIN, PRODUCT, SAME
+from ...rows import answer, gradient_of, table
+from ...runtime.device import Device, InOrder, Run
 from .elementwise import Loop, MOST_AXES, MOST_PACKS
 
 _GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tuple[str, ...]]]] = {
     "broadcast_add": ((SAME, PLAIN, ()), (SAME, PLAIN, ())),
     "broadcast_sub": ((SAME, PLAIN, ()), (SAME, NEGATED, ())),
     "broadcast_mul": ((PRODUCT, PLAIN, ("rhs",)), (PRODUCT, PLAIN, ("lhs",))),
-    "broadcast_div": ((QUOTIENT, PLAIN, ("rhs",)), (BY_DIVISOR, NEGATED, ("lhs", "rhs"))),
-    "broadcast_maximum": ((WHERE_GE, PLAIN, ("lhs", "rhs")), (WHERE_LT, PLAIN, ("lhs", "rhs"))),
-    "broadcast_minimum": ((WHERE_LE, PLAIN, ("lhs", "rhs")), (WHERE_GT, PLAIN, ("lhs", "rhs"))),
+    "broadcast_div": ((folds.QUOTIENT, PLAIN, ("rhs",)), (folds.BY_DIVISOR, NEGATED, ("lhs", "rhs"))),
+    "broadcast_maximum": ((folds.WHERE_GE, PLAIN, ("lhs", "rhs")), (folds.WHERE_LT, PLAIN, ("lhs", "rhs"))),
+    "broadcast_minimum": ((folds.WHERE_LE, PLAIN, ("lhs", "rhs")), (folds.WHERE_GT, PLAIN, ("lhs", "rhs"))),
 }
 """Gradients of lhs and rhs from `d_out` and the operands: kind of reduction, its finish, and operands."""
 
@@ -53,17 +42,16 @@ def _aligned(shape: Shape, rank: int) -> Shape:
 
 def _sum_to(device: Device, r: Request, whole: Shape, target: Shape) -> ChosenKernel | None:
     """Kernel that sums the one input, of shape `whole`, to the one output."""
-    if not floating(r.dtype):
-        return None
     fold = Fold(device, r.dtype, whole, _aligned(target, len(whole)))
-    if not fold.fits:
-        return None
+    return folded(r, fold, "cuda sum") if floating(r.dtype) else None
 
-    def connect(xp: Any, a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
-        (out,) = outputs.values()
-        return nothing if out is None else fold.call(data, out, work)
 
-    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
+def _to_input(device: Device, r: Request) -> ChosenKernel | None:
+    return _sum_to(device, r, r.outputs[0], r.inputs[0])
+
+
+def _to_output(device: Device, r: Request) -> ChosenKernel | None:
+    return _sum_to(device, r, r.inputs[0], r.outputs[0])
 
 
 def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
@@ -95,7 +83,7 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     nbytes = [p.workspace for p in parts.values() if isinstance(p, Fold)]
     pieces = [((max(nbytes, default=0),), as_dtype("uint8"))]
 
-    def connect(xp: Any, a: Any, *inputs: Any, d_lhs: Any, d_rhs: Any, work: Any) -> Run:
+    def connect(a: Any, *inputs: Any, d_lhs: Any, d_rhs: Any, work: Any) -> Run:
         have = dict(zip(needs, inputs))
         runs = []
         (scratch,) = carve(work, pieces)
@@ -112,19 +100,13 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
                 runs.append(part.call(*inputs, into))
         return InOrder(runs)
 
-    return connected(connect, scratch_bytes(pieces), "cuda elementwise sums", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda elementwise sums")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
-    for name in _GRADIENTS:
-        op = find_op(name).grad_op
-        assert op is not None
-        table[op] = [lambda r, name=name: _gradient(device, r, name)]
-    for name in ("broadcast_to", "broadcast_axis", "broadcast_like"):
-        op = find_op(name).grad_op
-        assert op is not None
-        table[op] = [lambda r: _sum_to(device, r, r.outputs[0], r.inputs[0])]
-    table[find_op("_sum_like")] = [lambda r: _sum_to(device, r, r.inputs[0], r.outputs[0])]
-    return table
+_SPREADING = ("broadcast_to", "broadcast_axis", "broadcast_like")
+
+rows = table(
+    *((gradient_of(find_op(n)), partial(_gradient, name=n), None) for n in _GRADIENTS),
+    *((gradient_of(find_op(n)), _to_input, None) for n in _SPREADING),
+    (find_op("_sum_like"), _to_output, None),
+)

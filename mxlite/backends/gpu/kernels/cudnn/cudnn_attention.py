@@ -20,11 +20,12 @@ from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from .....ops.nn.attention import scaled_dot_product_attention
 from .....ops.scratch import carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
+from ...rows import answer, gradient_of
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.rates import precision_of
+from ...runtime.scratch import begin, room
 from ...vendor.cudnn import CudnnError, CudnnPlan, dense, Maker, Session, session, Tensor
-from ...vendor.scratch import begin, room
 
 _log = logging.getLogger("mxlite")
 
@@ -39,48 +40,30 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     if cudnn is None:
         return {}
 
-    def forward(r: Request) -> ChosenKernel | None:
-        if not _fits(r) or not r.is_used("out"):
+    def row(r: Request) -> ChosenKernel | None:
+        back = r.op.forward_op is not None
+        if not _fits(r) or not r.is_used("d_out" if back else "out"):
             return None
-        shapes = _shapes(r)
-        with_sums = r.is_used("log_sum")
-        plan = forward_plan(cudnn, r.attrs, shapes, str(r.dtype), with_sums)
+        shapes, dtype = _shapes(r), str(r.dtype)
+        if back:
+            plan = _within_limit(cudnn, r.attrs, shapes, dtype)
+        else:
+            plan = forward_plan(cudnn, r.attrs, shapes, dtype, r.is_used("log_sum"))
         if plan is None or not _is_run(device, plan, shapes, r):
             return None
+        always = ("d_query", "d_key", "d_value") if back else ("out", "log_sum")
+        names = ("d_out", "query", "key", "value", "mask", "length", "out", "log_sum") if back else NAMES[:3]
+        own = {n: shapes[n] for n in always}
 
-        def connect(
-            xp: Any, a: Any, *inputs: Any, out: Any, log_sum: Any, work: Any, rng: Any, train: bool
-        ) -> Run:
-            made = {"out": out, "log_sum": log_sum}
-            return _call(device, plan, dict(zip(NAMES, inputs)) | made, {n: shapes[n] for n in made}, r, work)
-
-        spare = scratch_bytes(_pieces({n: shapes[n] for n in ("out", "log_sum")}, r))
-        always, precision = ("out", "log_sum"), precision_of(r.dtype)
-        nbytes = spare + room(plan.workspace)
-        return connected(connect, nbytes, plan.name, like=r.op.forward, always=always, precision=precision)
-
-    def backward(r: Request) -> ChosenKernel | None:
-        if not _fits(r) or not r.is_used("d_out"):
-            return None
-        shapes = _shapes(r)
-        plan = _within_limit(cudnn, r.attrs, shapes, str(r.dtype))
-        if plan is None or not _is_run(device, plan, shapes, r):
-            return None
-        gradients = ("d_query", "d_key", "d_value")
-        names = ("d_out", "query", "key", "value", "mask", "length", "out", "log_sum")
-
-        def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+        def connect(a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
             given = {n: x for n, x in zip(names, inputs) if n in NAMES}
-            made = {n: rest[n] for n in gradients}
-            return _call(device, plan, given | made, {n: shapes[n] for n in made}, r, work)
+            return _call(device, plan, given | {n: rest[n] for n in always}, own, r, work)
 
-        spare = scratch_bytes(_pieces({n: shapes[n] for n in gradients}, r))
-        nbytes, precision = spare + room(plan.workspace), precision_of(r.dtype)
-        return connected(connect, nbytes, plan.name, like=r.op.forward, always=gradients, precision=precision)
+        nbytes = scratch_bytes(_pieces(own, r)) + room(plan.workspace)
+        return answer(r, connect, nbytes, plan.name, always=always, precision=precision_of(r.dtype))
 
     op = scaled_dot_product_attention
-    assert op.grad_op is not None
-    return {op: [forward], op.grad_op: [backward]}
+    return {op: [row], gradient_of(op): [row]}
 
 
 def _fits(r: Request) -> bool:

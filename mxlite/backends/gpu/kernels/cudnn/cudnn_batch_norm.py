@@ -12,7 +12,7 @@ rectifier without a sum, for which cuDNN needs room for all of d_out once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -26,8 +26,8 @@ from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...runtime import autotune
 from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import begin, room
 from ...vendor.cudnn import CudnnPlan, DTYPES, Maker, Session, session, Tensor
-from ...vendor.scratch import begin, room
 from ..norm import batch_norm
 from ..norm.batch_norm import Kernels
 
@@ -35,19 +35,7 @@ ALIGN = 16  # bytes: of addresses
 LIMIT = 1 << 20  # bytes of cuDNN's own scratch
 MOST = 4 << 30  # bytes of arrays to measure with
 WIDE = ("data", "addend", "out", "d_out", "d_data", "d_addend")
-NAMES = (
-    *WIDE,
-    "gamma",
-    "beta",
-    "mean",
-    "var",
-    "d_gamma",
-    "d_beta",
-    "old_mean",
-    "old_var",
-    "new_mean",
-    "new_var",
-)
+NAMES = (*WIDE, *"gamma beta mean var d_gamma d_beta old_mean old_var new_mean new_var".split())
 """Names of the arrays, numbered from 1. The last four are averages that cuDNN insists on updating."""
 
 
@@ -233,42 +221,29 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         found = Norm(device, cudnn, case, Kernels(device, r.attrs, case.shape, str(case.dtype)))
         return found if found.is_faster() and case.plan(cudnn) is not None else None
 
-    def forward(r: Request) -> ChosenKernel | None:
-        n = norm(r, False)
-        if n is None:
+    def row(r: Request) -> ChosenKernel | None:
+        back = r.op.forward_op is not None
+        n = norm(r, back)
+        plan = None if n is None else n.case.plan(cudnn)
+        if n is None or plan is None:
             return None
-
-        names = r.op.input_names(r.attrs)
-
-        def connect(xp: Any, a: Any, *given: Any, work: Any, train: bool, **made: Any) -> Run:
-            arrays, moving = _arrays(names, given, made)
-            return n.by_cudnn(arrays, work) or n.by_own(arrays, work, moving)
-
-        return _chosen(n, connect, r.op, ("out", "mean", "var"))
-
-    def backward(r: Request) -> ChosenKernel | None:
-        n = norm(r, True)
-        if n is None:
-            return None
-
-        names = r.op.signature.needs
+        names = r.op.signature.needs if back else r.op.input_names(r.attrs)
 
         def connect(xp: Any, a: Any, *given: Any, work: Any, train: bool, **made: Any) -> Run:
             arrays, moving = _arrays(names, given, made)
             run = n.by_cudnn(arrays, work)
             if run is None:
                 return n.by_own(arrays, work, moving)
+            if not back:
+                return run
             gradients = dict.fromkeys(("d_data", "d_gamma", "d_beta", "d_addend"))
             return InOrder([run, n.by_own({**arrays, **gradients}, work, moving)])
 
-        return _chosen(n, connect, r.op, n.case.makes)
+        always = n.case.makes if back else ("out", "mean", "var")
+        return connected(connect, n.workspace, plan.name, like=r.op.forward, mutates=back, always=always)
 
-    table: dict[type[Op], list[Any]] = {}
-    for op in (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct):
-        table[op] = [forward]
-        if op.grad_op is not None:
-            table[op.grad_op] = [backward]
-    return table
+    norms = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct)
+    return {op: [row] for of in norms for op in (of, of.grad_op) if op is not None}
 
 
 def _arrays(
@@ -278,10 +253,3 @@ def _arrays(
     arrays = {**dict(zip(names, given)), **made}
     moving = arrays.pop("moving_mean"), arrays.pop("moving_var")
     return {**arrays, "old_mean": moving[0], "old_var": moving[1]}, moving
-
-
-def _chosen(n: Norm, connect: Callable[..., Run], op: type[Op], always: tuple[str, ...]) -> ChosenKernel:
-    plan = n.case.plan(n.cudnn)
-    assert plan is not None
-    mutates = op.forward_op is not None
-    return connected(connect, n.workspace, plan.name, like=op.forward, mutates=mutates, always=always)

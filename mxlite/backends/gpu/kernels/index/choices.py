@@ -6,47 +6,31 @@ gradient or a one-hot array is written once.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.blocks import weak
 from .....ops.index.index import one_hot, OnehotEncode
 from .....ops.index.pick import fill_element_0index, pick, PickAdd
 from .....ops.index.take import batch_take
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import KernelSource, shared
+from ...compiler.source import assembled, structure
+from ...handwritten.each import addresses, spread
 from ...handwritten.layout import Divisor, MOST
-from ...runtime.device import Arguments, Device, InOrder, nothing, Run
-from ..reduce.reductions import loop
-
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16
+from ...rows import answer, row, table
+from ...runtime.device import Device, InOrder, Run
+from ..arithmetic.elementwise import loop
 
 CLIP, WRAP, NONE = range(3)
+SOURCE = assembled("types", "index", "whole", "choose")
 
 
-class Choose(ctypes.Structure):
-    """The structure of this name in choose.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data chosen indices out".split()),
-        *((n, ctypes.c_uint64) for n in "on off".split()),
-        ("n", ctypes.c_int64),
-        *((n, Divisor) for n in "inner length".split()),
-        *((n, ctypes.c_int) for n in "kind mode".split()),
-    )
-
-
-@functools.cache
-def source() -> KernelSource:
-    return KernelSource(shared("types", "index", "whole", "choose"))
+Choose: Any = structure("choose", "Choose", Divisor=Divisor)
 
 
 class Choice:
@@ -60,7 +44,7 @@ class Choice:
 
     def pick(self, data: Any, indices: Any, out: Any) -> Run:
         """out = the selected elements of `data`."""
-        return self._run("picked", indices, out, data=self.device.address(data))
+        return self._run("picked", indices, out, data)
 
     def replace(
         self, indices: Any, out: Any, data: Any = None, chosen: Any = None, on: bytes = b"", off: bytes = b""
@@ -68,27 +52,14 @@ class Choice:
         """out = `chosen` at the selected elements, `data` elsewhere; the bytes `on`, `off` where these are
         None.
         """
-        address = self.device.address
-        return self._run(
-            "replaced",
-            indices,
-            out,
-            data=None if data is None else address(data),
-            chosen=None if chosen is None else address(chosen),
-            on=int.from_bytes(on, "little"),
-            off=int.from_bytes(off, "little"),
-        )
+        numbers = {"on": int.from_bytes(on, "little"), "off": int.from_bytes(off, "little")}
+        return self._run("replaced", indices, out, data, chosen, **numbers)
 
-    def _run(self, name: str, indices: Any, out: Any, **parameters: Any) -> Run:
-        if not out.size:
-            return nothing
-        device = self.device
-        made = Choose(n=out.size, kind=kind(indices.dtype), mode=self.mode, **parameters)
-        made.indices, made.out = device.address(indices), device.address(out)
+    def _run(self, name: str, indices: Any, out: Any, data: Any, chosen: Any = None, **numbers: int) -> Run:
+        arrays = addresses(self.device, data=data, chosen=chosen, indices=indices, out=out)
+        made = Choose(n=out.size, kind=kind(indices.dtype), mode=self.mode, **arrays, **numbers)
         made.inner, made.length = Divisor(self.inner), Divisor(self.length)
-        blocks = min(-(-out.size // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-        function = device.function(source(), f"{name}_{out.dtype.itemsize}")
-        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+        return spread(self.device, SOURCE, f"{name}_{out.dtype.itemsize}", out.size, made)
 
 
 def _choice(device: Device, r: Request) -> Choice | None:
@@ -98,52 +69,28 @@ def _choice(device: Device, r: Request) -> Choice | None:
     return made if made.fits and known(*r.dtypes) else None
 
 
-def _pick(device: Device, r: Request) -> ChosenKernel | None:
-    choice = _choice(device, r)
-    if choice is None:
-        return None
-
-    def connect(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> Run:
-        return nothing if out is None else choice.pick(data, index, out)
-
-    return connected(connect, 0, "cuda pick", like=r.op.forward)
+@row(_choice, "cuda pick")
+def _pick(choice: Choice, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> Run:
+    return choice.pick(data, index, out)
 
 
-def _pick_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    choice = _choice(device, r)
-    if choice is None:
-        return None
-
-    def connect(xp: Any, a: Any, d_out: Any, index: Any, **made: Any) -> Run:
-        out = made["d_data"] if r.op is pick.grad_op else made["d_a"]
-        return nothing if out is None else choice.replace(index, out, chosen=d_out)
-
-    return connected(connect, 0, "cuda pick gradient", like=r.op.forward)
+@row(_choice, "cuda pick gradient")
+def _pick_gradient(choice: Choice, a: Any, d_out: Any, index: Any, **made: Any) -> Run:
+    out = made["d_data"] if "d_data" in made else made["d_a"]
+    return choice.replace(index, out, chosen=d_out)
 
 
-def _fill(device: Device, r: Request) -> ChosenKernel | None:
-    choice = _choice(device, r)
-    if choice is None:
-        return None
-
-    def connect(xp: Any, a: Any, lhs: Any, mhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
-        return nothing if out is None else choice.replace(rhs, out, data=lhs, chosen=mhs)
-
-    return connected(connect, 0, "cuda pick", like=r.op.forward)
+@row(_choice, "cuda pick")
+def _fill(choice: Choice, a: Any, lhs: Any, mhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
+    return choice.replace(rhs, out, data=lhs, chosen=mhs)
 
 
-def _fill_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    choice = _choice(device, r)
-    if choice is None:
-        return None
-
-    def connect(xp: Any, a: Any, d_out: Any, rhs: Any, *, d_lhs: Any, d_mhs: Any, work: Any) -> Run:
-        runs = [] if d_mhs is None else [choice.pick(d_out, rhs, d_mhs)]  # d_lhs may lie on d_out
-        if d_lhs is not None:
-            runs.append(choice.replace(rhs, d_lhs, data=d_out))
-        return InOrder(runs)
-
-    return connected(connect, 0, "cuda pick gradient", like=r.op.forward)
+@row(_choice, "cuda pick gradient")
+def _fill_gradient(choice: Choice, a: Any, d_out: Any, rhs: Any, *, d_lhs: Any, d_mhs: Any, work: Any) -> Run:
+    runs = [] if d_mhs is None else [choice.pick(d_out, rhs, d_mhs)]  # d_lhs may lie on d_out
+    if d_lhs is not None:
+        runs.append(choice.replace(rhs, d_lhs, data=d_out))
+    return InOrder(runs)
 
 
 def _add(device: Device, r: Request) -> ChosenKernel | None:
@@ -153,25 +100,17 @@ def _add(device: Device, r: Request) -> ChosenKernel | None:
     if choice is None or total is None or r.dtypes[2] != dtype:
         return None
 
-    def connect(xp: Any, a: Any, data: Any, index: Any, updates: Any, *, out: Any, work: Any) -> Run:
-        if out is None:
-            return nothing
+    def connect(a: Any, data: Any, index: Any, updates: Any, *, out: Any, work: Any) -> Run:
         box = work[: n[0] * dtype.itemsize].view(dtype).reshape(updates.shape)
         added = total.call(box, updates, box)
         return InOrder([choice.pick(data, index, box), added, choice.replace(index, out, data, box)])
 
-    return connected(connect, n[0] * dtype.itemsize, "cuda pick", like=r.op.forward)
+    return answer(r, connect, n[0] * dtype.itemsize, "cuda pick")
 
 
-def _add_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    choice = _choice(device, r)
-    if choice is None:
-        return None
-
-    def connect(xp: Any, a: Any, d_out: Any, index: Any, *, d_updates: Any, work: Any) -> Run:
-        return nothing if d_updates is None else choice.pick(d_out, index, d_updates)
-
-    return connected(connect, 0, "cuda pick gradient", like=r.op.forward)
+@row(_choice, "cuda pick gradient")
+def _add_gradient(choice: Choice, a: Any, d_out: Any, index: Any, *, d_updates: Any, work: Any) -> Run:
+    return choice.pick(d_out, index, d_updates)
 
 
 def _bytes(value: float, dtype: DType) -> bytes:
@@ -190,22 +129,17 @@ def _one_hot(device: Device, r: Request) -> ChosenKernel | None:
         return None
     on, off = (_bytes(x, made) for x in values)
 
-    def connect(xp: Any, a: Any, indices: Any, rhs: Any = None, *, out: Any) -> Run:
-        return nothing if out is None else choice.replace(indices, out, on=on, off=off)
+    def connect(a: Any, indices: Any, rhs: Any = None, *, out: Any) -> Run:
+        return choice.replace(indices, out, on=on, off=off)
 
-    return connected(connect, 0, "cuda one-hot", like=r.op.forward)
+    return answer(r, connect, 0, "cuda one-hot")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
-    for op, forward, backward in (
-        (pick, _pick, _pick_gradient),
-        (batch_take, _pick, _pick_gradient),
-        (PickAdd, _add, _add_gradient),
-        (fill_element_0index, _fill, _fill_gradient),
-    ):
-        assert op.grad_op is not None
-        table[op] = [lambda r, row=forward: row(device, r)]
-        table[op.grad_op] = [lambda r, row=backward: row(device, r)]
-    return table | {op: [lambda r: _one_hot(device, r)] for op in (one_hot, OnehotEncode)}
+rows = table(
+    (pick, _pick, _pick_gradient),
+    (batch_take, _pick, _pick_gradient),
+    (PickAdd, _add, _add_gradient),
+    (fill_element_0index, _fill, _fill_gradient),
+    (one_hot, _one_hot, None),
+    (OnehotEncode, _one_hot, None),
+)

@@ -8,46 +8,34 @@ clips.
 from __future__ import annotations
 
 import ctypes
-import functools
 from math import prod
 from typing import Any
 
 from .....core.errors import PlaceError
 from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.index.embedding import ContribSparseEmbedding, Embedding
 from .....ops.index.take import index_add, take
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import KernelSource, shared
+from ...compiler.source import assembled, structure
+from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.layout import Divisor, MOST, stretches
 from ...handwritten.segments import SegmentSums
+from ...rows import answer, row, table
 from ...runtime.checks import Checked, extremes
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
-from ..reduce.reductions import loop
+from ...runtime.device import Device, InOrder, nothing, one_after_other, pointer, Run
+from ..arithmetic.elementwise import loop
 
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16
 FEW = 8192  # indices that one block checks
 MOST_PARTS = 1024  # blocks that check more
 PART_BYTES = 16
 
-
-class Lookup(ctypes.Structure):
-    """The structure of this name in lookup.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "table indices out".split()),
-        ("units", ctypes.c_int64),
-        *((n, Divisor) for n in "inner count".split()),
-        *((n, ctypes.c_int64) for n in "length outer".split()),
-        *((n, ctypes.c_int) for n in "kind wrap".split()),
-    )
+SOURCE = assembled("types", "index", "whole", "lookup")
+RANGES = assembled("types", "index", "whole", "check_range")
 
 
-@functools.cache
-def source() -> KernelSource:
-    return KernelSource(shared("types", "index", "whole", "lookup"))
+Lookup: Any = structure("lookup", "Lookup", Divisor=Divisor)
 
 
 class Rows:
@@ -71,18 +59,15 @@ class Rows:
             made = Lookup(device.address(table), device.address(indices) + first * indices.dtype.itemsize)
             made.out = device.address(out) + first * self.nbytes
             runs.append(self._call(made, count, indices.dtype))
-        return runs[0] if len(runs) == 1 else InOrder(runs)
+        return one_after_other(runs)
 
     def _call(self, made: Lookup, n: int, indices: DType) -> Run:
-        device = self.device
         unit = next(u for u in (16, 8, 4, 2, 1) if self.nbytes % u == made.table % u == made.out % u == 0)
         inner = self.nbytes // unit
         made.units, made.inner, made.count = self.outer * n * inner, Divisor(inner), Divisor(n)
         made.length, made.outer = self.length, self.outer
         made.kind, made.wrap = kind(indices), self.wrap
-        blocks = min(-(-made.units // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-        function = device.function(source(), f"look_up_{unit}")
-        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+        return spread(self.device, SOURCE, f"look_up_{unit}", made.units, made)
 
 
 def _thirds(a: Any, shape: Shape) -> tuple[int, int, int]:
@@ -90,28 +75,26 @@ def _thirds(a: Any, shape: Shape) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def _embedding(device: Device, r: Request) -> ChosenKernel | None:
+def _embedded(device: Device, r: Request) -> Rows | None:
     n, (length, inner) = prod(r.inputs[0]), r.inputs[1]
     table = Rows(device, r.dtypes[1], 1, n, length, inner, False)
-    if not table.fits or not known(*r.dtypes):
-        return None
-
-    def connect(xp: Any, a: Any, data: Any, weight: Any, *, out: Any, work: Any) -> Run:
-        return nothing if out is None else table.call(weight, data, out)
-
-    return connected(connect, 0, "cuda lookup", like=r.op.forward)
+    return table if table.fits and known(*r.dtypes) else None
 
 
-def _embedding_gradient(device: Device, r: Request) -> ChosenKernel | None:
+@row(_embedded, "cuda lookup")
+def _embedding(table: Rows, a: Any, data: Any, weight: Any, *, out: Any, work: Any) -> Run:
+    return table.call(weight, data, out)
+
+
+def _embedding_sums(device: Device, r: Request) -> SegmentSums | None:
     n, (length, inner) = prod(r.inputs[0]), r.inputs[1]
     sums = SegmentSums(device, r.dtypes[1], 1, n, length, inner)
-    if not sums.fits or not known(r.dtypes[0]):
-        return None
+    return sums if sums.fits and known(r.dtypes[0]) else None
 
-    def connect(xp: Any, a: Any, d_out: Any, data: Any, *, d_weight: Any, work: Any) -> Run:
-        return nothing if d_weight is None else sums.call(data, d_out, d_weight, work)
 
-    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+@row(_embedding_sums, "cuda sorted sums", lambda s: s.workspace)
+def _embedding_gradient(sums: SegmentSums, a: Any, d_out: Any, data: Any, *, d_weight: Any, work: Any) -> Run:
+    return sums.call(data, d_out, d_weight, work)
 
 
 def _take(device: Device, r: Request) -> ChosenKernel | None:
@@ -122,14 +105,12 @@ def _take(device: Device, r: Request) -> ChosenKernel | None:
         return None
 
     def connect(
-        xp: Any, attrs: Any, a: Any, indices: Any, *, out: Any = None, d_updates: Any = None, work: Any
+        attrs: Any, a: Any, indices: Any, *, out: Any = None, d_updates: Any = None, work: Any
     ) -> Run:
         into = out if r.op is take else d_updates
-        if into is None:
-            return nothing
         return _checked(device, r, length, indices, work, [table.call(a, indices, into)])
 
-    return connected(connect, _check_bytes(r), "cuda lookup", like=r.op.forward)
+    return answer(r, connect, _check_bytes(r), "cuda lookup", checks=True)
 
 
 def _sums(device: Device, r: Request) -> SegmentSums | None:
@@ -139,15 +120,9 @@ def _sums(device: Device, r: Request) -> SegmentSums | None:
     return sums if sums.fits and known(r.dtypes[1]) else None
 
 
-def _take_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    sums = _sums(device, r)
-    if sums is None:
-        return None
-
-    def connect(xp: Any, attrs: Any, d_out: Any, indices: Any, *, d_a: Any, work: Any) -> Run:
-        return nothing if d_a is None else sums.call(indices, d_out, d_a, work)
-
-    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+@row(_sums, "cuda sorted sums", lambda s: s.workspace)
+def _take_gradient(sums: SegmentSums, attrs: Any, d_out: Any, indices: Any, *, d_a: Any, work: Any) -> Run:
+    return sums.call(indices, d_out, d_a, work)
 
 
 def _index_add(device: Device, r: Request) -> ChosenKernel | None:
@@ -157,16 +132,14 @@ def _index_add(device: Device, r: Request) -> ChosenKernel | None:
     if sums is None or copy is None:
         return None
 
-    def connect(xp: Any, a: Any, data: Any, indices: Any, updates: Any, *, out: Any, work: Any) -> Run:
-        if out is None:
-            return nothing
+    def connect(a: Any, data: Any, indices: Any, updates: Any, *, out: Any, work: Any) -> Run:
         runs = [sums.call(indices, updates, out, work, add=True)]
         if device.address(data) != device.address(out):
             runs.insert(0, copy.call(data, out))
         return _checked(device, r, length, indices, work, runs)
 
     nbytes = max(sums.workspace, _check_bytes(r))
-    return connected(connect, nbytes, "cuda sorted sums", like=r.op.forward)
+    return answer(r, connect, nbytes, "cuda sorted sums", checks=True)
 
 
 def _parts(n: int) -> int:
@@ -191,42 +164,20 @@ def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, r
         return f"{name}: indices must be in [0, {length}), got {least} to {most}."
 
     check, n, parts = device.check(name, describe, PlaceError), indices.size, _parts(indices.size)
-    given, slot = pointer(device.address(indices)), pointer(check.address)
-    size, sort, limits = (
-        ctypes.c_int64(n),
-        ctypes.c_int(kind(indices.dtype)),
-        [ctypes.c_int64(0), ctypes.c_int64(length)],
-    )
-
-    def launch(name: str, blocks: int, threads: int, *values: Any) -> Run:
-        function = device.function(_range_source(), name)
-        return device.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, Arguments(values))
-
+    slot, size = pointer(check.address), ctypes.c_int64(n)
+    limits, sort = (ctypes.c_int64(0), ctypes.c_int64(length)), kind(indices.dtype)
     if parts == 1:
         threads = min(1024, -(-n // 32) * 32)
-        look = launch("check_range", 1, threads, given, slot, size, *limits, sort)
+        look = launch(device, RANGES, "check_range", 1, threads, indices, slot, size, *limits, sort)
         return InOrder([Checked(look, check), *runs])
-    room = pointer(device.address(work))
-    first = launch("range_parts", parts, THREADS, given, room, size, sort)
-    look = launch("check_parts", 1, THREADS, room, slot, ctypes.c_int(parts), *limits)
+    first = launch(device, RANGES, "range_parts", parts, THREADS, indices, work, size, sort)
+    look = launch(device, RANGES, "check_parts", 1, THREADS, work, slot, parts, *limits)
     return InOrder([first, Checked(look, check), *runs])
 
 
-@functools.cache
-def _range_source() -> KernelSource:
-    return KernelSource(shared("types", "index", "whole", "check_range"))
-
-
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
-    for op, forward, backward in (
-        (Embedding, _embedding, _embedding_gradient),
-        (ContribSparseEmbedding, _embedding, _embedding_gradient),
-        (take, _take, _take_gradient),
-        (index_add, _index_add, _take),
-    ):
-        assert op.grad_op is not None
-        table[op] = [lambda r, row=forward: row(device, r)]
-        table[op.grad_op] = [lambda r, row=backward: row(device, r)]
-    return table
+rows = table(
+    (Embedding, _embedding, _embedding_gradient),
+    (ContribSparseEmbedding, _embedding, _embedding_gradient),
+    (take, _take, _take_gradient),
+    (index_add, _index_add, _take),
+)

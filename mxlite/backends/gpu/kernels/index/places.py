@@ -9,7 +9,6 @@ host, which raises.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -22,34 +21,33 @@ from .....ops.index.elements import scatter_elements, take_along_axis
 from .....ops.index.gather import gather_nd, scatter_nd, scatter_nd_update, ScatterSetNd
 from .....ops.index.index import ravel_multi_index, unravel_index
 from .....ops.index.take import ContribIndexCopy
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import kernel, KernelSource, shared
+from ...compiler.source import assembled, kernel, structure
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
 from ...handwritten.move import copied, UNITS
 from ...handwritten.segments import SegmentSums
-from ...runtime.device import Device, InOrder, nothing, Run
+from ...rows import answer, are_few, At, row, table, where
+from ...runtime.device import Device, InOrder, Run
 
 MOST_AXES = 8
 _INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
 
 
-class _Axes(ctypes.Structure):
-    """The structure Axes of places.cuh."""
-
-    _fields_ = tuple((n, ctypes.c_int64 * MOST_AXES) for n in ("length", "stride"))
-
-    def __init__(self, lengths: Sequence[int], strides: Sequence[int] = ()) -> None:
-        super().__init__()
-        self.length[: len(lengths)] = lengths
-        self.stride[: len(strides)] = strides
+_Axes: Any = structure("places", "Axes")
 
 
-@functools.cache
-def source() -> KernelSource:
-    """The kernels of places.cuh, those that move elements by size in bytes."""
+def _axes(lengths: Sequence[int], strides: Sequence[int] = ()) -> Any:
+    made = _Axes()
+    made.length[: len(lengths)] = lengths
+    made.stride[: len(strides)] = strides
+    return made
+
+
+def _text() -> str:
+    """The kernels of places.cuh that move elements, by size in bytes."""
     text = ""
     for size in (2, 4, 8):
         unit = UNITS[size]
@@ -61,13 +59,12 @@ def source() -> KernelSource:
             ("rows_spoilt", [places, out]),
         ):
             names = ", ".join(p.split()[-1].lstrip("*") for p in parameters)
-            text += kernel(
-                f"{name}_{size}",
-                ["int64 n", *parameters, *end],
-                [f"{name}(n, {names}, inner, nan);"],
-                THREADS,
-            )
-    return KernelSource(shared("types", "index", "whole", "places") + text)
+            body = [f"{name}(n, {names}, inner, nan);"]
+            text += kernel(f"{name}_{size}", ["int64 n", *parameters, *end], body, THREADS)
+    return text
+
+
+SOURCE = assembled("types", "index", "whole", "places", _text())
 
 
 class Places:
@@ -98,7 +95,7 @@ class Places:
     def read(self, data: Any, out: Any, work: Any) -> Run:
         """out = the selected rows of `data`."""
         name = f"rows_at_{self.item}"
-        return each(self.device, source(), name, out.size, data, work, out, *self.end)
+        return each(self.device, SOURCE, name, out.size, data, work, out, *self.end)
 
     def write(self, data: Any, updates: Any, out: Any, work: Any) -> Run:
         """out = `data` with the selected rows replaced by those of `updates`; None stands for zeros."""
@@ -107,8 +104,8 @@ class Places:
         return InOrder(
             [
                 filled(self.device, winner, b"\xff"),
-                each(self.device, source(), "winners", self.n, work, winner),
-                each(self.device, source(), f"rows_won_{self.item}", out.size, *arrays, *self.end),
+                each(self.device, SOURCE, "winners", self.n, work, winner),
+                each(self.device, SOURCE, f"rows_won_{self.item}", out.size, *arrays, *self.end),
             ]
         )
 
@@ -122,7 +119,7 @@ class Places:
         rest = work[self.nbytes : self.nbytes + self.sums.workspace]
         runs.append(self.sums.call(places, updates, out, rest, add=data is not None))
         name = f"rows_spoilt_{self.item}"
-        return InOrder([*runs, each(device, source(), name, self.n * self.inner, work, out, *self.end)])
+        return InOrder([*runs, each(device, SOURCE, name, self.n * self.inner, work, out, *self.end)])
 
 
 class _Named(Places):
@@ -135,11 +132,11 @@ class _Named(Places):
         super().__init__(device, dtype, n, prod(shape[:depth]), prod(shape[depth:]))
         self.depth, self.negative = depth, negative
         self.fits = self.fits and depth <= MOST_AXES
-        self.axes = _Axes(shape[:depth] if self.fits else ())
+        self.axes = _axes(shape[:depth] if self.fits else ())
 
     def find(self, indices: Any, work: Any) -> Run:
         numbers = kind(indices.dtype), self.depth, int(self.negative)
-        return each(self.device, source(), "places_of_rows", self.n, work, indices, *numbers, self.axes)
+        return each(self.device, SOURCE, "places_of_rows", self.n, work, indices, *numbers, self.axes)
 
 
 class _Along(Places):
@@ -151,11 +148,11 @@ class _Along(Places):
         self.along = shape[self.axis]
         self.fits = self.fits and self.rank <= MOST_AXES
         if self.fits:
-            self.axes = _Axes(indices, [prod(shape[i + 1 :]) for i in range(self.rank)])
+            self.axes = _axes(indices, [prod(shape[i + 1 :]) for i in range(self.rank)])
 
     def find(self, indices: Any, work: Any) -> Run:
         numbers = kind(indices.dtype), self.rank, self.axis, self.along
-        return each(self.device, source(), "places_along", self.n, work, indices, *numbers, self.axes)
+        return each(self.device, SOURCE, "places_along", self.n, work, indices, *numbers, self.axes)
 
 
 def _places(device: Device, r: Request) -> _Named | _Along | None:
@@ -177,103 +174,6 @@ def _places(device: Device, r: Request) -> _Named | _Along | None:
     return made if made.fits and known(index) else None
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-
-    def gather(r: Request) -> ChosenKernel | None:
-        p = _places(device, r)
-        if p is None:
-            return None
-
-        def connect(xp: Any, a: Any, data: Any, indices: Any, *, out: Any, work: Any) -> Run:
-            return nothing if out is None else InOrder([p.find(indices, work), p.read(data, out, work)])
-
-        return connected(connect, p.nbytes, "cuda gather", like=r.op.forward)
-
-    def gather_gradient(r: Request) -> ChosenKernel | None:
-        p = _places(device, r)
-        if p is None or not p.adds:
-            return None
-
-        def connect(xp: Any, a: Any, d_out: Any, indices: Any, *, d_data: Any, work: Any) -> Run:
-            if d_data is None:
-                return nothing
-            return InOrder([p.find(indices, work), p.add(None, d_out, d_data, work)])
-
-        return connected(connect, p.sums_nbytes, "cuda sorted sums", like=r.op.forward)
-
-    def scatter(r: Request) -> ChosenKernel | None:
-        p = _places(device, r)
-        how = getattr(r.attrs, "reduction", "none")
-        if p is None or how not in ("none", "add") or (how == "add" and not p.adds):
-            return None
-
-        def connect(xp: Any, a: Any, *inputs: Any, out: Any, work: Any) -> Run:
-            if out is None:
-                return nothing
-            data, indices, updates = _in_order(r.op, inputs)
-            way = p.add if how == "add" else p.write
-            return InOrder([p.find(indices, work), way(data, updates, out, work)])
-
-        nbytes = p.sums_nbytes if how == "add" else p.winners_nbytes
-        return connected(connect, nbytes, "cuda scatter", like=r.op.forward)
-
-    def scatter_gradient(r: Request) -> ChosenKernel | None:
-        p = _places(device, r)
-        how = getattr(r.attrs, "reduction", "none")
-        if p is None or how not in ("none", "add"):
-            return None
-        named = ("d_data", "d_updates")
-        if r.op is scatter_nd.grad_op:
-            named = ("", "d_data")
-        elif r.op is ScatterSetNd.grad_op:
-            named = ("d_lhs", "d_rhs")
-        elif r.op is ContribIndexCopy.grad_op:
-            named = ("d_old_tensor", "d_new_tensor")
-        order = {n: i for i, n in enumerate(r.op.signature.needs)}
-
-        def connect(xp: Any, a: Any, *inputs: Any, work: Any, **made: Any) -> Run:
-            d_out = inputs[order["d_out"]]
-            indices = inputs[order["indices" if "indices" in order else "index_vector"]]
-            d_data, d_updates = (made.get(n) for n in named)
-            runs = [p.find(indices, work)]
-            if d_updates is not None:
-                runs.append(p.read(d_out, d_updates, work))
-            if d_data is not None and how == "none":
-                runs.append(p.write(d_out, None, d_data, work))
-            elif d_data is not None and device.address(d_data) != device.address(d_out):
-                runs.append(copied(device, d_out, d_data))
-            return InOrder(runs)
-
-        return connected(connect, p.winners_nbytes, "cuda scatter gradient", like=r.op.forward)
-
-    def numbered(r: Request, name: str) -> ChosenKernel | None:
-        rank = len(r.attrs.shape)
-        if rank > MOST_AXES or not known(*r.dtypes) or any(prod(s) > MOST for s in (*r.inputs, *r.outputs)):
-            return None
-        n = prod(r.outputs[0] if name == "ravelled" else r.inputs[0])
-        axes = _Axes(r.attrs.shape)
-
-        def connect(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
-            if out is None:
-                return nothing
-            return each(device, source(), name, n, data, out, kind(data.dtype), rank, axes)
-
-        return connected(connect, 0, "cuda places", like=r.op.forward)
-
-    table: dict[type[Op], list[Any]] = {
-        ravel_multi_index: [lambda r: numbered(r, "ravelled")],
-        unravel_index: [lambda r: numbered(r, "unravelled")],
-    }
-    for op in (gather_nd, take_along_axis):
-        assert op.grad_op is not None
-        table |= {op: [gather], op.grad_op: [gather_gradient]}
-    for into in (scatter_nd, scatter_nd_update, scatter_elements, ScatterSetNd, ContribIndexCopy):
-        assert into.grad_op is not None
-        table |= {into: [scatter], into.grad_op: [scatter_gradient]}
-    return table
-
-
 def _in_order(op: type[Op], inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     """(data or None, indices, updates)."""
     if op is scatter_nd:
@@ -281,3 +181,77 @@ def _in_order(op: type[Op], inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     if op is ScatterSetNd:
         return inputs[0], inputs[2], inputs[1]
     return inputs[0], inputs[1], inputs[2]
+
+
+@row(_places, "cuda gather", lambda p: p.nbytes)
+def _gather(p: _Named | _Along, a: Any, data: Any, indices: Any, *, out: Any, work: Any) -> Run:
+    return InOrder([p.find(indices, work), p.read(data, out, work)])
+
+
+def _sums(device: Device, r: Request) -> _Named | _Along | None:
+    p = _places(device, r)
+    return p if p is not None and p.adds else None
+
+
+@row(_sums, "cuda sorted sums", lambda p: p.sums_nbytes)
+def _gather_gradient(p: _Named | _Along, a: Any, d_out: Any, indices: Any, *, d_data: Any, work: Any) -> Run:
+    return InOrder([p.find(indices, work), p.add(None, d_out, d_data, work)])
+
+
+def _scatter(device: Device, r: Request) -> ChosenKernel | None:
+    p = _places(device, r)
+    how = getattr(r.attrs, "reduction", "none")
+    if p is None or how not in ("none", "add") or (how == "add" and not p.adds):
+        return None
+
+    def connect(a: Any, *inputs: Any, out: Any, work: Any) -> Run:
+        data, indices, updates = _in_order(r.op, inputs)
+        way = p.add if how == "add" else p.write
+        return InOrder([p.find(indices, work), way(data, updates, out, work)])
+
+    nbytes = p.sums_nbytes if how == "add" else p.winners_nbytes
+    return answer(r, connect, nbytes, "cuda scatter")
+
+
+def _scatter_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    p = _places(device, r)
+    how = getattr(r.attrs, "reduction", "none")
+    if p is None or how not in ("none", "add"):
+        return None
+    named = {
+        scatter_nd.grad_op: ("", "d_data"),
+        ScatterSetNd.grad_op: ("d_lhs", "d_rhs"),
+        ContribIndexCopy.grad_op: ("d_old_tensor", "d_new_tensor"),
+    }.get(r.op, ("d_data", "d_updates"))
+    order = {n: i for i, n in enumerate(r.op.signature.needs)}
+
+    def connect(a: Any, *inputs: Any, work: Any, **made: Any) -> Run:
+        d_out = inputs[order["d_out"]]
+        indices = inputs[order["indices" if "indices" in order else "index_vector"]]
+        d_data, d_updates = (made.get(n) for n in named)
+        runs = [p.find(indices, work)]
+        if d_updates is not None:
+            runs.append(p.read(d_out, d_updates, work))
+        if d_data is not None and how == "none":
+            runs.append(p.write(d_out, None, d_data, work))
+        elif d_data is not None and device.address(d_data) != device.address(d_out):
+            runs.append(copied(device, d_out, d_data))
+        return InOrder(runs)
+
+    return answer(r, connect, p.winners_nbytes, "cuda scatter gradient")
+
+
+@row(where(lambda r: len(r.attrs.shape) <= MOST_AXES and known(*r.dtypes) and are_few(r)), "cuda places")
+def _numbered(at: At, a: Any, data: Any, *, out: Any) -> Run:
+    name, n = ("ravelled", out.size) if at.r.op is ravel_multi_index else ("unravelled", prod(at.r.inputs[0]))
+    numbers = kind(data.dtype), len(a.shape), _axes(a.shape)
+    return each(at.device, SOURCE, name, n, data, out, *numbers)
+
+
+_SCATTERING = (scatter_nd, scatter_nd_update, scatter_elements, ScatterSetNd, ContribIndexCopy)
+
+rows = table(
+    *((op, _numbered, None) for op in (ravel_multi_index, unravel_index)),
+    *((op, _gather, _gather_gradient) for op in (gather_nd, take_along_axis)),
+    *((op, _scatter, _scatter_gradient) for op in _SCATTERING),
+)

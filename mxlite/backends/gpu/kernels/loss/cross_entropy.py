@@ -11,15 +11,17 @@ from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.loss.cross_entropy import cross_entropy, nll_loss, softmax_cross_entropy
 from .....ops.scratch import accumulator, carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
+from ...handwritten.each import addresses, blocks, launch
 from ...handwritten.fill import zeros
 from ...handwritten.layout import Divisor
+from ...rows import answer, table
 from ...runtime.checks import Checked, first_wrong
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...runtime.device import Device, InOrder, Run
 from ..nn.softmax import Cube, cube, fits, Forward, forward_run, LOSS, LOSS_GRADIENT, source
 
 STRETCH = 16384  # rows of a part, at least
@@ -44,7 +46,7 @@ class _Loss:
         self.lines = cube(r.inputs[0], 1)
         self.n = self.lines[0] * self.lines[2]
         op = r.op.forward_op or r.op
-        self.name = op.op_name
+        self.name, self.needs = op.op_name, r.op.signature.needs
         self.checked = op is not softmax_cross_entropy
         self.picked = op is nll_loss  # from data that are logarithms
         self.reduction = r.attrs.reduction if self.checked else "sum"
@@ -59,44 +61,30 @@ class _Loss:
         return scratch_bytes(_pieces(self.lines, self.dtype))
 
     def _parameters(self, label: Any, weight: Any) -> dict[str, Any]:
-        address = self.device.address
-        return {
-            "label": address(label),
-            "label_kind": kind(label.dtype),
-            "checked": self.checked,
-            "ignored": self.ignored,
-            "weight": None if weight is None else address(weight),
-        }
+        fixed = {"label_kind": kind(label.dtype), "checked": self.checked, "ignored": self.ignored}
+        return fixed | addresses(self.device, label=label, weight=weight)
 
     def _totals(self, totals: Any, losses: Any, parameters: dict[str, Any]) -> Run:
         """Partial sums of losses, and of the divisor of a mean."""
-        device, parts = self.device, _parts(self.n)
-        made = Forward(lines=self.n, length=self.lines[1], **parameters)
-        made.losses = None if losses is None else device.address(losses)
-        values = [made, pointer(device.address(totals)), ctypes.c_int64(-(-self.n // parts))]
-        function = self._function("class_totals")
-        return device.launch(function, (parts, 1, 1), (256, 1, 1), 0, Arguments(values))
+        parts, own = _parts(self.n), addresses(self.device, losses=losses)
+        made = Forward(lines=self.n, length=self.lines[1], **parameters, **own)
+        return self._launch("class_totals", parts, 256, made, totals, ctypes.c_int64(-(-self.n // parts)))
 
     def _lines(self, data: Any, out: Any, parameters: dict[str, Any]) -> Run:
         """A number for each row of `data`, or its gradient."""
         device = self.device
         if not self.picked:
             return forward_run(device, self.lines, data, out, (self.dtype, self.dtype), **parameters)
-        made = Forward(lines=self.n, length=self.lines[1], inner=Divisor(self.lines[2]), **parameters)
-        made.data = None if data is None else device.address(data)
-        made.out = None if out is None else device.address(out)
-        blocks = min(-(-self.n // 256), device.multiprocessors * 16)
-        run = device.launch(self._function("class_picked"), (blocks, 1, 1), (256, 1, 1), 0, Arguments([made]))
+        own = addresses(device, data=data, out=out)
+        made = Forward(lines=self.n, length=self.lines[1], inner=Divisor(self.lines[2]), **own, **parameters)
+        run = self._launch("class_picked", blocks(device, self.n), 256, made)
         return run if out is None else InOrder([zeros(device, out), run])
 
-    def _function(self, name: str) -> Any:
-        return self.device.function(source("softmax", str(self.dtype), str(self.dtype)), name)
+    def _launch(self, name: str, grid: int, threads: int, *values: Any) -> Run:
+        text = source("softmax", str(self.dtype), str(self.dtype))
+        return launch(self.device, text, name, grid, threads, *values)
 
-    def forward(
-        self, xp: Any, a: Any, data: Any, label: Any, weight: Any = None, *, out: Any, work: Any
-    ) -> Run:
-        if out is None:
-            return nothing
+    def forward(self, a: Any, data: Any, label: Any, weight: Any = None, *, out: Any, work: Any) -> Run:
         device, parameters = self.device, self._parameters(label, weight)
         totals, losses = carve(work, _pieces(self.lines, self.dtype))
         made = {**parameters, "mode": LOSS, "losses": device.address(losses)}
@@ -105,78 +93,35 @@ class _Loss:
             runs: list[Run] = [Checked(self._lines(data, None, {**made, "wrong": check.address}), check)]
         else:
             runs = [self._lines(data, None, made)]
-        into = pointer(device.address(out))
         if self.reduction == "none":
-            values = [pointer(device.address(losses)), ctypes.c_int64(self.n), into]
-            grid = (-(-self.n // 256), 1, 1)
-            runs.append(
-                device.launch(self._function("class_losses"), grid, (256, 1, 1), 0, Arguments(values))
-            )
-            return InOrder(runs)
+            values = losses, ctypes.c_int64(self.n), out
+            return InOrder([*runs, self._launch("class_losses", -(-self.n // 256), 256, *values)])
         runs.append(self._totals(totals, losses, parameters))
-        mean = ctypes.c_int(self.reduction == "mean")
-        values = [pointer(device.address(totals)), ctypes.c_int(_parts(self.n)), mean, into]
-        runs.append(device.launch(self._function("class_mean"), (1, 1, 1), (32, 1, 1), 0, Arguments(values)))
-        return InOrder(runs)
+        numbers = _parts(self.n), int(self.reduction == "mean")
+        return InOrder([*runs, self._launch("class_mean", 1, 32, totals, *numbers, out)])
 
-    def backward(
-        self,
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        label: Any,
-        weight: Any = None,
-        *,
-        d_data: Any,
-        work: Any,
-    ) -> Run:
-        """The gradient's call; `data` is None if the loss does not read it."""
-        if d_data is None:
-            return nothing
-        device, parameters = self.device, self._parameters(label, weight)
+    def backward(self, a: Any, *inputs: Any, d_data: Any, work: Any) -> Run:
+        """The gradient's call; some losses do not read data, or have no weight."""
+        have = dict(zip(self.needs, inputs))
+        device, parameters = self.device, self._parameters(have["label"], have.get("weight"))
         totals, _ = carve(work, _pieces(self.lines, self.dtype))
         runs = []
-        made = {**parameters, "mode": LOSS_GRADIENT, "head": device.address(d_out)}
+        made = {**parameters, "mode": LOSS_GRADIENT, "head": device.address(have["d_out"])}
         made["each"] = self.reduction == "none"
         if self.reduction == "mean":
             runs.append(self._totals(totals, None, parameters))
             made |= {"counts": device.address(totals), "parts": _parts(self.n)}
-        runs.append(self._lines(data, d_data, made))
+        runs.append(self._lines(have.get("data"), d_data, made))
         return InOrder(runs)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(device: Device, r: Request) -> ChosenKernel | None:
+    loss = _Loss(device, r)
+    if not loss.fits:
+        return None
+    back = r.op.forward_op is not None
+    connect, name = (loss.backward, " gradient") if back else (loss.forward, "")
+    return answer(r, connect, loss.nbytes(), f"cuda cross-entropy{name}")
 
-    def forward(r: Request) -> ChosenKernel | None:
-        loss = _Loss(device, r)
-        if not loss.fits:
-            return None
 
-        def like(xp: Any, a: Any, data: Any, label: Any, weight: Any, *, out: Any, work: Any) -> None: ...
-
-        return connected(loss.forward, loss.nbytes(), "cuda cross-entropy", like=like)
-
-    def backward(r: Request) -> ChosenKernel | None:
-        loss = _Loss(device, r)
-        if not loss.fits:
-            return None
-
-        def picked(
-            xp: Any, a: Any, d_out: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any
-        ) -> Run:
-            return loss.backward(xp, a, d_out, None, label, weight, d_data=d_data, work=work)
-
-        def like(xp: Any, a: Any, d_out: Any, label: Any, weight: Any, *, d_data: Any, work: Any) -> None: ...
-
-        name, nbytes = "cuda cross-entropy gradient", loss.nbytes()
-        if loss.picked:
-            return connected(picked, nbytes, name, like=like)
-        return connected(loss.backward, nbytes, name, like=r.op.forward)
-
-    table: dict[type[Op], list[Any]] = {}
-    for op in (softmax_cross_entropy, cross_entropy, nll_loss):
-        assert op.grad_op is not None
-        table |= {op: [forward], op.grad_op: [backward]}
-    return table
+rows = table(*((op, _row, _row) for op in (softmax_cross_entropy, cross_entropy, nll_loss)))

@@ -7,14 +7,14 @@ are computed first, in a kernel of their own.
 from __future__ import annotations
 
 import ctypes
-import functools
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from .....core.dtype import as_dtype
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.loss.loss import (
     LinearRegressionOutput,
     LogisticRegressionOutput,
@@ -25,18 +25,18 @@ from .....ops.loss.loss import (
 )
 from .....ops.loss.svm_output import SVMOutput
 from .....ops.scratch import carve, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ...compiler.kinds import computed_in, floating, kind, known
-from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...rows import answer, At, gradient_of, Row, row, table, where
+from ...runtime.device import Device, InOrder, one_after_other, Run
+from ..arithmetic.elementwise import loop, looped
 from ..nn.softmax import Cube, output_cube
-from ..reduce.reductions import loop
 
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16
 STRETCH = 16384  # labels that a block counts, at least
 MOST_PARTS = 64
 
@@ -45,24 +45,13 @@ SOFTMAX_OUTPUT, HINGE, SQUARED_HINGE = range(3)
 _BYTE = as_dtype("uint8")
 
 
-class ClassGradient(ctypes.Structure):
-    """The structure of this name in class_gradient.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "out head d_data label counts".split()),
-        ("packs", ctypes.c_int64),
-        *((n, ctypes.c_double) for n in "scale spread own margin ignored".split()),
-        *((n, Divisor) for n in "last length".split()),
-        *((n, ctypes.c_int) for n in "rule label_kind use_ignore across parts vector".split()),
-    )
+ClassGradient: Any = structure("class_gradient", "ClassGradient", Divisor=Divisor)
 
 
-@functools.lru_cache(maxsize=16)
 def source(dtype: DType) -> KernelSource:
     """The kernels for arrays of one dtype."""
-    types = f"typedef {NAMES[str(dtype)]} T;\ntypedef {computed_in(dtype)} C;\n"
-    types += f"enum {{ WIDTH = {width_of(dtype)} }};\n"
-    return KernelSource(shared("types") + types + shared("math", "index", "whole", "group", "class_gradient"))
+    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    return assembled("types", types, "math", "index", "whole", "group", "class_gradient")
 
 
 def class_gradient(
@@ -79,7 +68,7 @@ def class_gradient(
             for name, x in arrays.items()
         }
         runs.append(_stretch(device, (count, k, p), out.dtype, label.dtype, places | parameters))
-    return runs[0] if len(runs) == 1 else InOrder(runs)
+    return one_after_other(runs)
 
 
 def _stretch(device: Device, lines: Cube, dtype: DType, label: DType, values: dict[str, Any]) -> Run:
@@ -94,9 +83,9 @@ def _stretch(device: Device, lines: Cube, dtype: DType, label: DType, values: di
     made.vector = all(a % (pack * dtype.itemsize) == 0 for a in (made.out, made.head, made.d_data) if a)
     if p == 1:
         made.length = Divisor(1)
-    blocks = min(-(-made.packs // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-    function = device.function(source(dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}")
-    return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+    return spread(
+        device, source(dtype), f"class_gradient_{'wide' if pack > 1 else 'single'}", made.packs, made
+    )
 
 
 def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -117,32 +106,19 @@ def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
     ignored = (
         float(np.asarray(a.ignore_label).astype(r.dtypes[1])) if floating(r.dtypes[1]) else a.ignore_label
     )
-    parameters = {
-        "rule": SOFTMAX_OUTPUT,
-        "scale": scale,
-        "spread": spread,
-        "own": 1 - a.smooth_alpha - spread,
-        "ignored": ignored,
-        "use_ignore": a.use_ignore,
-        "parts": parts,
-    }
+    parameters = {"rule": SOFTMAX_OUTPUT, "scale": scale, "spread": spread, "parts": parts}
+    parameters |= {"own": 1 - a.smooth_alpha - spread, "ignored": ignored, "use_ignore": a.use_ignore}
 
-    def connect(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any = None) -> Run:
+        gradient = partial(class_gradient, device, lines, out, label, d_data, d_out, **parameters)
         if not parts:
-            return class_gradient(device, lines, out, label, d_data, d_out, **parameters)
-        counts = device.address(work)
-        values = [pointer(device.address(label)), ctypes.c_int(kind(label.dtype)), ctypes.c_double(ignored)]
-        values += [ctypes.c_int64(size), ctypes.c_int64(-(-size // parts)), pointer(counts)]
-        function = device.function(source(r.dtype), "count_labels")
-        count = device.launch(function, (parts, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
-        run = class_gradient(device, lines, out, label, d_data, d_out, counts=counts, **parameters)
-        return InOrder([count, run])
+            return gradient()
+        sizes = ctypes.c_int64(size), ctypes.c_int64(-(-size // parts))
+        values = label, kind(label.dtype), float(ignored), *sizes, work
+        count = launch(device, source(r.dtype), "count_labels", parts, THREADS, *values)
+        return InOrder([count, gradient(counts=device.address(work))])
 
-    def like(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> None: ...
-
-    return connected(connect, 4 * parts, "cuda class gradient", like=like)
+    return answer(r, connect, 4 * parts, "cuda class gradient")
 
 
 def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -150,9 +126,7 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     n, scale = (prod(r.inputs[0]),), r.attrs.grad_scale
     data, label = r.dtypes
 
-    def slope(
-        w: Writer, y: ExpressionValue, t: ExpressionValue, d: ExpressionValue | None = None
-    ) -> ExpressionValue:
+    def slope(w: Writer, y: Any, t: Any, d: Any = None) -> ExpressionValue:
         made = (y - t) * w.constant(scale)
         return made if d is None else made * d
 
@@ -161,31 +135,17 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     if plain is None or headed is None:
         return None
 
-    def connect(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> Run:
         return plain.call(out, label, d_data) if d_out is None else headed.call(out, label, d_out, d_data)
 
-    return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+    return answer(r, connect, 0, "cuda elementwise")
 
 
-def _svm_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    a, shape = r.attrs, r.inputs[0]
-    if not 0 < prod(shape) <= MOST or not known(*r.dtypes):
-        return None
-    lines = (prod(shape[:-1]), shape[-1], 1)
-    parameters = {
-        "rule": HINGE if a.use_linear else SQUARED_HINGE,
-        "scale": a.regularization_coefficient,
-        "margin": a.margin,
-    }
-
-    def connect(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
-        if d_data is None:
-            return nothing
-        return class_gradient(device, lines, out, label, d_data, None, **parameters)
-
-    return connected(connect, 0, "cuda class gradient", like=r.op.forward)
+@row(where(lambda r: 0 < prod(r.inputs[0]) <= MOST and known(*r.dtypes)), "cuda class gradient")
+def _svm_gradient(at: At, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
+    rule, lines = HINGE if a.use_linear else SQUARED_HINGE, (prod(out.shape[:-1]), out.shape[-1], 1)
+    how = {"rule": rule, "scale": a.regularization_coefficient, "margin": a.margin}
+    return class_gradient(at.device, lines, out, label, d_data, None, **how)
 
 
 def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKernel | None:
@@ -196,15 +156,7 @@ def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKerne
     forward = r.op.forward_op or r.op
     dtypes = dict(zip((*forward.inputs, "out"), (*r.dtypes, r.dtype)))
     made = loop(device, f, [(size,)] * len(names), [dtypes[n] for n in names], (size,), r.dtype)
-    if made is None:
-        return None
-    places = [r.op.signature.needs.index(n) for n in names]
-
-    def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Run:
-        (out,) = outputs.values()
-        return nothing if out is None else made.call(*(inputs[i] for i in places), out)
-
-    return connected(connect, 0, "cuda elementwise", like=r.op.forward)
+    return looped(r, made, "cuda elementwise", [r.op.signature.needs.index(n) for n in names])
 
 
 def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -218,58 +170,45 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
         return _elementwise(device, r, lambda w: w.constant(scale))
     wide = sum_type(r.dtype)
     fold = Fold(device, r.dtype, (n,), (1,), ABOVE, ADD, PLAIN, a.valid_thresh)
-    spread = loop(
+    spread_out = loop(
         device, lambda w, c: w.constant(a.grad_scale) / w("max", c, 1.0), [(1,)], [wide], (n,), r.dtype
     )
-    if not fold.fits or spread is None:
+    if not fold.fits or spread_out is None:
         return None
     pieces = [((1,), wide), ((fold.workspace,), _BYTE)]
 
-    def connect(xp: Any, a: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, data: Any, *, d_data: Any, work: Any) -> Run:
         count, rest = carve(work, pieces)
-        return InOrder([fold.call(data, count, rest), spread.call(count, d_data)])
+        return InOrder([fold.call(data, count, rest), spread_out.call(count, d_data)])
 
-    def like(xp: Any, a: Any, data: Any, *, d_data: Any, work: Any) -> None: ...
-
-    return connected(connect, scratch_bytes(pieces), "cuda loss gradient", like=like)
+    return answer(r, connect, scratch_bytes(pieces), "cuda loss gradient")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
+def _formula(f: Any, *names: str) -> Row:
+    """A row for ``f(w, attributes, elements of one sample, *values)`` of the inputs `names`."""
 
-    def add(op: type[Op] | None, f: Any, *names: str) -> None:
-        """A row for a formula `f(w, attributes, elements of one sample, *values)`."""
-        assert op is not None
+    def answered(device: Device, r: Request) -> ChosenKernel | None:
+        each = max(1, prod(r.inputs[0][1:]))
+        return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
 
-        def row(r: Request) -> ChosenKernel | None:
-            each = max(1, prod(r.inputs[0][1:]))
-            return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
+    return answered
 
-        table[op] = [row]
 
-    def difference(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
-        return (y - t) * w.constant(a.grad_scale / each)
+_same = _formula(lambda w, a, each, x: x, "data")
+_logistic = _formula(lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
+_difference = _formula(lambda w, a, each, y, t: (y - t) * w.constant(a.grad_scale / each), "out", "label")
+_sign = _formula(
+    lambda w, a, each, y, t: (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each),
+    "out",
+    "label",
+)
 
-    def sign(w: Writer, a: Any, each: int, y: ExpressionValue, t: ExpressionValue) -> ExpressionValue:
-        return (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each)
-
-    add(LinearRegressionOutput.grad_op, difference, "out", "label")
-    add(LogisticRegressionOutput.grad_op, difference, "out", "label")
-    add(MAERegressionOutput.grad_op, sign, "out", "label")
-    identities: tuple[type[Op], ...] = (LinearRegressionOutput, MAERegressionOutput, SVMOutput, MakeLoss)
-    for op in identities:
-        add(op, lambda w, a, each, x: x, "data")
-    add(LogisticRegressionOutput, lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
-    add(make_loss.grad_op, lambda w, a, each: w.number(1.0))
-    gradients: dict[type[Op], Any] = {
-        SoftmaxOutput: _softmax_output_gradient,
-        SVMOutput: _svm_gradient,
-        MakeLoss: _make_loss_gradient,
-    }
-    for op, gradient in gradients.items():
-        assert op.grad_op is not None
-        table[op.grad_op] = [lambda r, row=gradient: row(device, r)]
-    return table
+rows = table(
+    (LinearRegressionOutput, _same, _difference),
+    (LogisticRegressionOutput, _logistic, _difference),
+    (MAERegressionOutput, _same, _sign),
+    (SVMOutput, _same, _svm_gradient),
+    (MakeLoss, _same, _make_loss_gradient),
+    (gradient_of(SoftmaxOutput), _softmax_output_gradient, None),
+    (gradient_of(make_loss), _formula(lambda w, a, each: w.number(1.0)), None),
+)

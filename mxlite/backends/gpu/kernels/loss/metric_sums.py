@@ -6,110 +6,76 @@ on their number alone: the same bits every time.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from math import prod
 from typing import Any
 
 from .....graph.opdef import Op
-from .....ops.reduce.metric_sums import (
-    MetricChosen,
-    MetricDifference,
-    MetricHits,
-    MetricTop,
-    MetricTotal,
-)
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import FLOATS, kind, known
-from ...compiler.source import KernelSource, NAMES, shared
-from ...runtime.device import Arguments, Device, InOrder, Run
+from .....ops.reduce.metric_sums import MetricChosen, MetricDifference, MetricHits, MetricTop, MetricTotal
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import FLOATS, kind, known, wide
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ...handwritten.each import addresses, launch, THREADS
+from ...rows import answer, table
+from ...runtime.device import Device, InOrder, Run
 
-THREADS = 256
 WARP = 32
 FEW = 8 * THREADS  # rows of a block that has a thread for each
 MOST_BLOCKS = 1024
 
 _SCORES: dict[type[Op], str] = {MetricHits: "hits", MetricTop: "ranks"}
-_WHOLE: dict[type[Op], str] = {
-    MetricChosen: "chosen",
-    MetricTotal: "total",
-    MetricDifference: "differences",
-}
+_WHOLE: dict[type[Op], str] = {MetricChosen: "chosen", MetricTotal: "total", MetricDifference: "differences"}
 _MEANS = ("absolute", "square", "root")
 
 
-class Metric(ctypes.Structure):
-    """The structure of this name in metric_sums.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "label pred sums taken parts".split()),
-        *((n, ctypes.c_int64) for n in "rows classes inner".split()),
-        *((n, ctypes.c_double) for n in "floor eps ignore divisor".split()),
-        *((n, ctypes.c_int) for n in "kind ignores clips top of blocks".split()),
-    )
+Metric: Any = structure("metric_sums", "Metric")
 
 
-@functools.lru_cache(maxsize=8)
 def source(dtype: str) -> KernelSource:
     """All kernels for predictions of this type; see cuda/metric_sums.cuh."""
-    types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
-    return KernelSource(shared("types", "index", "whole") + types + shared("metric_sums"))
+    return assembled("types", "index", "whole", typedefs(T=NAMES[dtype], A=wide(dtype)), "metric_sums")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(device: Device, r: Request) -> ChosenKernel | None:
+    *_, shape = r.inputs
+    dtype, a = str(r.dtypes[-1]), r.attrs
+    if dtype not in FLOATS or not known(*r.dtypes):
+        return None
+    given = Metric(rows=prod(shape), classes=1, inner=1, divisor=1.0)
+    name = _WHOLE.get(r.op, "alike")
+    if r.op in _SCORES and (r.op is MetricTop or r.inputs[2] != shape):
+        axis = a.axis % len(shape) if r.op is MetricHits else 1
+        name = _SCORES[r.op]
+        given.classes, given.inner = shape[axis], max(1, prod(shape[axis + 1 :]))
+    elif r.op is MetricChosen:
+        given.classes = shape[-1]
+    given.rows = given.rows // given.classes if given.classes else prod(r.inputs[2])
+    if r.op is MetricChosen:
+        given.floor, given.eps = a.floor, a.eps
+        given.ignores, given.ignore = a.ignore is not None, a.ignore or 0.0
+        given.clips = a.clip
+    elif r.op is MetricTop:
+        given.top = a.top_k
+    elif r.op is MetricDifference:
+        given.of, given.divisor = _MEANS.index(a.of), given.rows or float("nan")
+    by_warps = name in _SCORES.values() and given.classes >= WARP
+    if name in _SCORES.values() and not by_warps:
+        name = f"few_{name}"
+    each = max(1, FEW // WARP) if by_warps else FEW
+    given.blocks = max(1, min(-(-given.rows // each), MOST_BLOCKS))
 
-    def row(r: Request) -> ChosenKernel | None:
-        *_, shape = r.inputs
-        dtype, a = str(r.dtypes[-1]), r.attrs
-        if dtype not in FLOATS or not known(*r.dtypes):
-            return None
-        given = Metric(rows=prod(shape), classes=1, inner=1, divisor=1.0)
-        name = _WHOLE.get(r.op, "alike")
-        if r.op in _SCORES and (r.op is MetricTop or r.inputs[2] != shape):
-            axis = a.axis % len(shape) if r.op is MetricHits else 1
-            name = _SCORES[r.op]
-            given.classes, given.inner = shape[axis], max(1, prod(shape[axis + 1 :]))
-        elif r.op is MetricChosen:
-            given.classes = shape[-1]
-        given.rows = given.rows // given.classes if given.classes else prod(r.inputs[2])
-        if r.op is MetricChosen:
-            given.floor, given.eps = a.floor, a.eps
-            given.ignores, given.ignore = a.ignore is not None, a.ignore or 0.0
-            given.clips = a.clip
-        elif r.op is MetricTop:
-            given.top = a.top_k
-        elif r.op is MetricDifference:
-            given.of, given.divisor = _MEANS.index(a.of), given.rows or float("nan")
-        by_warps = name in _SCORES.values() and given.classes >= WARP
-        if name in _SCORES.values() and not by_warps:
-            name = f"few_{name}"
-        each = max(1, FEW // WARP) if by_warps else FEW
-        given.blocks = max(1, min(-(-given.rows // each), MOST_BLOCKS))
+    several = given.blocks > 1
 
-        def connect(xp: Any, a: Any, sums: Any, taken: Any, *arrays: Any, work: Any) -> Run:
-            made = Metric.from_buffer_copy(given)
-            made.pred, made.kind = device.address(arrays[-1]), kind(arrays[0].dtype)
-            made.label = device.address(arrays[0])
-            made.sums, made.taken = device.address(sums), device.address(taken)
-            if made.blocks == 1:
-                return _launch(device, dtype, name, 1, made)
-            made.parts = device.address(work)
-            runs = [_launch(device, dtype, n, b, made) for n, b in ((name, made.blocks), ("add_up", 1))]
-            return InOrder(runs)
+    def connect(a: Any, sums: Any, taken: Any, *arrays: Any, work: Any = None) -> Run:
+        made = Metric.from_buffer_copy(given)
+        own = addresses(device, label=arrays[0], pred=arrays[-1], sums=sums, taken=taken)
+        for field, address in (own | addresses(device, parts=work if several else None)).items():
+            setattr(made, field, address)
+        made.kind = kind(arrays[0].dtype)
+        listed = ((name, made.blocks), ("add_up", 1))[: 1 + several]
+        return InOrder([launch(device, source(dtype), n, blocks, THREADS, made) for n, blocks in listed])
 
-        def like(xp: Any, a: Any, sums: Any, taken: Any, label: Any, pred: Any, *, work: Any) -> None: ...
-
-        def like_total(xp: Any, a: Any, sums: Any, taken: Any, pred: Any, *, work: Any) -> None: ...
-
-        shown = like_total if r.op is MetricTotal else like
-        several = given.blocks > 1
-        nbytes = 16 * given.blocks if several else 0
-        return connected(connect, nbytes, "cuda metric", like=shown, mutates=True, launches=1 + several)
-
-    return {op: [row] for op in (*_SCORES, *_WHOLE)}
+    nbytes = 16 * given.blocks if several else 0
+    return answer(r, connect, nbytes, "cuda metric", mutates=True, launches=1 + several)
 
 
-def _launch(device: Device, dtype: str, name: str, blocks: int, made: Metric) -> Run:
-    function = device.function(source(dtype), name)
-    return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+rows = table(*((op, _row, None) for op in (*_SCORES, *_WHOLE)))

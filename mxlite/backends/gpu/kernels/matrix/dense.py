@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.nn.dense import FullyConnected
 from ....base import ChosenKernel, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
 from ....fused.dense_activation import DenseActivation, DenseSlope
 from ...matrix import column_sum
-from ...matrix.products import gradient_of, products, Side, Term
+from ...matrix.products import products, Side, Term
+from ...rows import table
 from ...runtime.device import Device, Run
 
 
@@ -22,65 +22,65 @@ def _sides(r: Request) -> tuple[Side, Side, Side]:
     return Side.dense(n, k), Side.dense(m, k), Side.dense(n, m)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _forward(device: Device, r: Request) -> ChosenKernel | None:
+    data, weight, out = _sides(r)
+    bias = "" if r.attrs.no_bias else "bias"
+    applied = r.attrs.activation if r.op is DenseActivation else ""
+    term = Term("data", "weight", "out", (data, weight.other, out), bias, activation=applied)
+    return products(device, r, [term])
 
-    def forward(r: Request) -> ChosenKernel | None:
-        data, weight, out = _sides(r)
-        bias = "" if r.attrs.no_bias else "bias"
-        applied = r.attrs.activation if r.op is DenseActivation else ""
-        term = Term("data", "weight", "out", (data, weight.other, out), bias, activation=applied)
-        return products(device, r, [term])
 
-    def slope(r: Request) -> ChosenKernel | None:
-        (m, k), n = r.inputs[1], prod(r.inputs[0][:-1])
-        sides = (Side.dense(n, m), Side.dense(m, k), Side.dense(n, k))
-        return products(
-            device, r, [Term("d_out", "weight", "out", sides, slope=r.attrs.activation, known="known")]
-        )
+def _slope(device: Device, r: Request) -> ChosenKernel | None:
+    (m, k), n = r.inputs[1], prod(r.inputs[0][:-1])
+    sides = (Side.dense(n, m), Side.dense(m, k), Side.dense(n, k))
+    return products(
+        device, r, [Term("d_out", "weight", "out", sides, slope=r.attrs.activation, known="known")]
+    )
 
-    def backward(r: Request) -> ChosenKernel | None:
-        data, weight, out = _sides(r)
-        n, m, dtype = out.rows, out.columns, str(r.dtype)
-        terms = [
-            Term("d_out", "weight", "d_data", (out, weight, data)),
-            Term("d_out", "data", "d_weight", (out.other, data, weight)),
-        ]
-        if r.attrs.no_bias or not r.is_used("d_bias"):
-            return products(device, r, terms)
-        if r.is_used("d_weight") and n:
-            terms[1] = terms[1]._replace(sums="d_bias")
-            return products(device, r, terms)
-        if not column_sum.fits(n, m, dtype):
-            return None
 
-        def sums(a: Any, arrays: Mapping[str, Any], work: int) -> Sequence[Run]:
-            if arrays["d_bias"] is None:
-                return []
-            d_out, d_bias = device.address(arrays["d_out"]), device.address(arrays["d_bias"])
-            return [column_sum.column_sum(device, d_out, n, m, dtype, d_bias, work)]
+def _backward(device: Device, r: Request) -> ChosenKernel | None:
+    data, weight, out = _sides(r)
+    n, m, dtype = out.rows, out.columns, str(r.dtype)
+    terms = [
+        Term("d_out", "weight", "d_data", (out, weight, data)),
+        Term("d_out", "data", "d_weight", (out.other, data, weight)),
+    ]
+    if r.attrs.no_bias or not r.is_used("d_bias"):
+        return products(device, r, terms)
+    if r.is_used("d_weight") and n:
+        terms[1] = terms[1]._replace(sums="d_bias")
+        return products(device, r, terms)
+    if not column_sum.fits(n, m, dtype):
+        return None
 
-        return products(device, r, terms, sums, column_sum.workspace(n, m, dtype))
+    def sums(a: Any, arrays: Mapping[str, Any], work: int) -> Sequence[Run]:
+        if arrays["d_bias"] is None:
+            return []
+        d_out, d_bias = device.address(arrays["d_out"]), device.address(arrays["d_bias"])
+        return [column_sum.column_sum(device, d_out, n, m, dtype, d_bias, work)]
 
-    def added(r: Request) -> ChosenKernel | None:
-        if r.attrs.op is not FullyConnected:
-            return None
-        (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)
-        n = prod(d_out[:-1])
-        out, x, w = Side.dense(n, m), Side.dense(n, k), Side.dense(m, k)
-        if r.attrs.of == "data":
-            term = Term("d_out", "weight", "out", (out, w, x), beta=1.0, added="addend")
-        elif n:
-            term = Term("d_out", "data", "out", (out.other, x, w), beta=1.0, added="addend")
-            term = term._replace(sums="d_bias" if r.is_used("d_bias") else "")
-        else:
-            return None
-        return products(device, r, [term], in_place={"out": ("addend",)})
+    return products(device, r, terms, sums, column_sum.workspace(n, m, dtype))
 
-    return {
-        FullyConnected: [forward],
-        gradient_of(FullyConnected): [backward],
-        DenseActivation: [forward],
-        DenseSlope: [slope],
-        AccumulatedGradient: [added],
-    }
+
+def _added(device: Device, r: Request) -> ChosenKernel | None:
+    if r.attrs.op is not FullyConnected:
+        return None
+    (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)
+    n = prod(d_out[:-1])
+    out, x, w = Side.dense(n, m), Side.dense(n, k), Side.dense(m, k)
+    if r.attrs.of == "data":
+        term = Term("d_out", "weight", "out", (out, w, x), beta=1.0, added="addend")
+    elif n:
+        term = Term("d_out", "data", "out", (out.other, x, w), beta=1.0, added="addend")
+        term = term._replace(sums="d_bias" if r.is_used("d_bias") else "")
+    else:
+        return None
+    return products(device, r, [term], in_place={"out": ("addend",)})
+
+
+rows = table(
+    (FullyConnected, _forward, _backward),
+    (DenseActivation, _forward, None),
+    (DenseSlope, _slope, None),
+    (AccumulatedGradient, _added, None),
+)

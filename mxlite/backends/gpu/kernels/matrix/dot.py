@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.linalg.linalg import batch_dot, dot, DotToLhs, DotToRhs
 from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
 from ....base import ChosenKernel, Request
 from ....elementwise.expression import Writer
-from ...matrix.products import gradient_of, products, rows_along, Side, Term
+from ...matrix.products import products, rows_along, Side, Term
+from ...rows import Row, table
 from ...runtime.device import Device, Run
 from ..arithmetic.elementwise import Loop
 
@@ -50,59 +50,56 @@ def _back(sides: Sides, x: str, y: str, alpha: float) -> list[Term]:
     ]
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _forward(device: Device, r: Request, sides: Callable[[Request], Sides], x: str, y: str) -> Any:
+    return products(device, r, [Term(x, y, "out", sides(r), alpha=getattr(r.attrs, "alpha", 1.0))])
 
-    def forward(sides: Callable[[Request], Sides], x: str, y: str) -> Any:
-        def row(r: Request) -> ChosenKernel | None:
-            return products(device, r, [Term(x, y, "out", sides(r), alpha=getattr(r.attrs, "alpha", 1.0))])
 
-        return row
+def _backward(device: Device, r: Request, sides: Callable[[Request], Sides], x: str, y: str) -> Any:
+    return products(device, r, _back(sides(r), x, y, getattr(r.attrs, "alpha", 1.0)))
 
-    def backward(sides: Callable[[Request], Sides], x: str, y: str) -> Any:
-        def row(r: Request) -> ChosenKernel | None:
-            return products(device, r, _back(sides(r), x, y, getattr(r.attrs, "alpha", 1.0)))
 
-        return row
+def _both(*how: Any) -> tuple[Row, Row]:
+    """Rows of a product and of its gradient; `how`: its sides, and the names of its factors."""
+    return lambda device, r: _forward(device, r, *how), lambda device, r: _backward(device, r, *how)
 
-    def to_side(r: Request) -> ChosenKernel | None:
-        """One factor's gradient, an operator of its own: `data` is the other factor, `like` the shape."""
-        _, other, like = r.inputs
-        lhs = r.op is DotToLhs
-        left, right, out = _of_dot(*((like, other) if lhs else (other, like)), r.attrs)
-        if lhs:
-            return products(device, r, [Term("data", "other", "out", (out, right.other, left))])
-        return products(device, r, [Term("other", "data", "out", (left.other, out, right))])
 
-    def scaled(r: Request, given: str, made: str) -> Any:
-        """Calls that write beta times an array."""
-        w = Writer()
-        expression, constants = w.expression([w.input() * w.constant(float(r.attrs.beta))])
-        shape, dtype = (prod(r.outputs[0]),), r.dtype
-        loop = Loop(device, expression, constants, [shape], [dtype], shape, [dtype])
+def _to_side(device: Device, r: Request) -> ChosenKernel | None:
+    """One factor's gradient, an operator of its own: `data` is the other factor, `like` the shape."""
+    _, other, like = r.inputs
+    lhs = r.op is DotToLhs
+    left, right, out = _of_dot(*((like, other) if lhs else (other, like)), r.attrs)
+    if lhs:
+        return products(device, r, [Term("data", "other", "out", (out, right.other, left))])
+    return products(device, r, [Term("other", "data", "out", (left.other, out, right))])
 
-        def calls(a: Any, arrays: Mapping[str, Any], work: int) -> Sequence[Run]:
-            return [] if arrays[made] is None else [loop.call(arrays[given], arrays[made])]
 
-        return calls
+def _scaled(device: Device, r: Request, given: str, made: str) -> Any:
+    """Calls that write beta times an array."""
+    w = Writer()
+    expression, constants = w.expression([w.input() * w.constant(float(r.attrs.beta))])
+    shape, dtype = (prod(r.outputs[0]),), r.dtype
+    loop = Loop(device, expression, constants, [shape], [dtype], shape, [dtype])
 
-    def gemm(r: Request) -> ChosenKernel | None:
-        term = Term("A", "B", "out", _matrices(r), alpha=r.attrs.alpha, beta=1.0)
-        return products(device, r, [term], scaled(r, "C", "out"))
+    def calls(a: Any, arrays: Mapping[str, Any], work: int) -> Sequence[Run]:
+        return [] if arrays[made] is None else [loop.call(arrays[given], arrays[made])]
 
-    def gemm_gradient(r: Request) -> ChosenKernel | None:
-        terms = _back(_matrices(r), "A", "B", r.attrs.alpha)
-        return products(device, r, terms, scaled(r, "d_out", "d_C"))
+    return calls
 
-    return {
-        dot: [forward(_dot, "lhs", "rhs")],
-        gradient_of(dot): [backward(_dot, "lhs", "rhs")],
-        DotToLhs: [to_side],
-        DotToRhs: [to_side],
-        batch_dot: [forward(_matrices, "lhs", "rhs")],
-        gradient_of(batch_dot): [backward(_matrices, "lhs", "rhs")],
-        LinalgGemm2: [forward(_matrices, "A", "B")],
-        gradient_of(LinalgGemm2): [backward(_matrices, "A", "B")],
-        LinalgGemm: [gemm],
-        gradient_of(LinalgGemm): [gemm_gradient],
-    }
+
+def _gemm(device: Device, r: Request) -> ChosenKernel | None:
+    term = Term("A", "B", "out", _matrices(r), alpha=r.attrs.alpha, beta=1.0)
+    return products(device, r, [term], _scaled(device, r, "C", "out"))
+
+
+def _gemm_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    terms = _back(_matrices(r), "A", "B", r.attrs.alpha)
+    return products(device, r, terms, _scaled(device, r, "d_out", "d_C"))
+
+
+rows = table(
+    (dot, *_both(_dot, "lhs", "rhs")),
+    *((op, _to_side, None) for op in (DotToLhs, DotToRhs)),
+    (batch_dot, *_both(_matrices, "lhs", "rhs")),
+    (LinalgGemm2, *_both(_matrices, "A", "B")),
+    (LinalgGemm, _gemm, _gemm_gradient),
+)

@@ -6,9 +6,7 @@ Parts that no gradient reaches are set to 0 by a product without terms.
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.nn.interleaved import (
     ContribInterleavedMatmulEncdecQk,
     ContribInterleavedMatmulEncdecValatt,
@@ -16,7 +14,8 @@ from .....ops.nn.interleaved import (
     ContribInterleavedMatmulSelfattValatt,
 )
 from ....base import ChosenKernel, Request
-from ...matrix.products import gradient_of, products, Side, Term
+from ...matrix.products import products, Side, Term
+from ...rows import Row, table
 from ...runtime.device import Device
 
 
@@ -41,69 +40,65 @@ def _shapes(r: Request) -> dict[str, tuple[int, ...]]:
     return dict(zip(op.inputs, r.inputs))
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _scores(query: str, key: str, query_parts: int, key_parts: int) -> tuple[Row, Row]:
+    """out = query @ key.T / sqrt(D) and its gradient.
 
-    def scores(query: str, key: str, query_parts: int, key_parts: int) -> tuple[Any, Any]:
-        """out = query @ key.T / sqrt(D) and its gradient.
+    The query is the first part of its array, the key the last but one of its own.
+    """
+    at = key_parts - 2
 
-        The query is the first part of its array, the key the last but one of its own.
-        """
-        at = key_parts - 2
+    def sides(r: Request) -> tuple[Side, Side, list[Side], Side, float]:
+        shapes, heads = _shapes(r), r.attrs.heads
+        q, parts = _parts(shapes[query], heads, query_parts)[0], _parts(shapes[key], heads, key_parts)
+        out = Side.dense(q.rows, parts[at].rows, q.batch[1])
+        return q, parts[at], parts, out, 1 / sqrt(max(1, q.columns))
 
-        def sides(r: Request) -> tuple[Side, Side, list[Side], Side, float]:
-            shapes, heads = _shapes(r), r.attrs.heads
-            q, parts = _parts(shapes[query], heads, query_parts)[0], _parts(shapes[key], heads, key_parts)
-            out = Side.dense(q.rows, parts[at].rows, q.batch[1])
-            return q, parts[at], parts, out, 1 / sqrt(max(1, q.columns))
+    def forward(device: Device, r: Request) -> ChosenKernel | None:
+        q, k, _, out, scale = sides(r)
+        return products(device, r, [Term(query, key, "out", (q, k.other, out), alpha=scale)])
 
-        def forward(r: Request) -> ChosenKernel | None:
-            q, k, _, out, scale = sides(r)
-            return products(device, r, [Term(query, key, "out", (q, k.other, out), alpha=scale)])
+    def backward(device: Device, r: Request) -> ChosenKernel | None:
+        q, k, parts, out, scale = sides(r)
+        terms = [
+            Term("d_out", key, f"d_{query}", (out, k, q), alpha=scale),
+            Term("d_out", query, f"d_{key}", (out.other, q, k), alpha=scale),
+            _zero(parts[-1], f"d_{key}"),
+        ]
+        return products(device, r, terms)
 
-        def backward(r: Request) -> ChosenKernel | None:
-            q, k, parts, out, scale = sides(r)
-            terms = [
-                Term("d_out", key, f"d_{query}", (out, k, q), alpha=scale),
-                Term("d_out", query, f"d_{key}", (out.other, q, k), alpha=scale),
-                _zero(parts[-1], f"d_{key}"),
-            ]
-            return products(device, r, terms)
+    return forward, backward
 
-        return forward, backward
 
-    def values(name: str, parts: int) -> tuple[Any, Any]:
-        """out = attention @ value and its gradient; the value is the last part of its array."""
+def _values(name: str, parts: int) -> tuple[Row, Row]:
+    """out = attention @ value and its gradient; the value is the last part of its array."""
 
-        def sides(r: Request) -> tuple[list[Side], Side, Side]:
-            shapes, heads = _shapes(r), r.attrs.heads
-            each, n, s = shapes["attention"]
-            attention = Side.dense(n, s, each)
-            (out,) = _parts(r.outputs[0], heads, 1)
-            return _parts(shapes[name], heads, parts), attention, out
+    def sides(r: Request) -> tuple[list[Side], Side, Side]:
+        shapes, heads = _shapes(r), r.attrs.heads
+        each, n, s = shapes["attention"]
+        attention = Side.dense(n, s, each)
+        (out,) = _parts(r.outputs[0], heads, 1)
+        return _parts(shapes[name], heads, parts), attention, out
 
-        def forward(r: Request) -> ChosenKernel | None:
-            every, attention, out = sides(r)
-            return products(device, r, [Term("attention", name, "out", (attention, every[-1], out))])
+    def forward(device: Device, r: Request) -> ChosenKernel | None:
+        every, attention, out = sides(r)
+        return products(device, r, [Term("attention", name, "out", (attention, every[-1], out))])
 
-        def backward(r: Request) -> ChosenKernel | None:
-            every, attention, out = sides(r)
-            value = every[-1]
-            terms = [
-                Term("d_out", name, "d_attention", (out, value.other, attention)),
-                Term("attention", "d_out", f"d_{name}", (attention.other, out, value)),
-                *(_zero(side, f"d_{name}") for side in every[:-1]),
-            ]
-            return products(device, r, terms)
+    def backward(device: Device, r: Request) -> ChosenKernel | None:
+        every, attention, out = sides(r)
+        value = every[-1]
+        terms = [
+            Term("d_out", name, "d_attention", (out, value.other, attention)),
+            Term("attention", "d_out", f"d_{name}", (attention.other, out, value)),
+            *(_zero(side, f"d_{name}") for side in every[:-1]),
+        ]
+        return products(device, r, terms)
 
-        return forward, backward
+    return forward, backward
 
-    made: dict[type[Op], list[Any]] = {}
-    for op, (forward, backward) in (
-        (ContribInterleavedMatmulSelfattQk, scores("queries_keys_values", "queries_keys_values", 3, 3)),
-        (ContribInterleavedMatmulEncdecQk, scores("queries", "keys_values", 1, 2)),
-        (ContribInterleavedMatmulSelfattValatt, values("queries_keys_values", 3)),
-        (ContribInterleavedMatmulEncdecValatt, values("keys_values", 2)),
-    ):
-        made[op], made[gradient_of(op)] = [forward], [backward]
-    return made
+
+rows = table(
+    (ContribInterleavedMatmulSelfattQk, *_scores("queries_keys_values", "queries_keys_values", 3, 3)),
+    (ContribInterleavedMatmulEncdecQk, *_scores("queries", "keys_values", 1, 2)),
+    (ContribInterleavedMatmulSelfattValatt, *_values("queries_keys_values", 3)),
+    (ContribInterleavedMatmulEncdecValatt, *_values("keys_values", 2)),
+)

@@ -6,21 +6,17 @@ the order of their terms. Matrices of more than 512 rows are left to the host's 
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from typing import Any
 
-from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.linalg import factorizations, matrices
-from ....base import ChosenKernel, connected, Request
-from ...compiler.source import KernelSource, shared
-from ...handwritten.each import each
-from ...handwritten.layout import MOST
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ....base import ChosenKernel, Request
+from ...compiler.source import assembled, KernelSource, structure, typedefs
+from ...handwritten.each import each, launch
+from ...rows import answer, are_few, Row, table
+from ...runtime.device import Device, InOrder, nothing, Run
+from ...runtime.scratch import Scratch
 
 WHOLE, LOWER, UPPER, MIRRORED = range(4)
 LARGEST = 512  # rows and columns of a matrix
@@ -28,21 +24,12 @@ Build = Callable[["Steps", Any, dict[str, Any]], list[Run]]
 """(steps, attributes, arrays and scratch by name) -> launches."""
 
 
-class _Matrices(ctypes.Structure):
-    """The structure of this name in linalg.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "x y out".split()),
-        ("alpha", ctypes.c_double),
-        *((n, ctypes.c_int) for n in "rows columns inner turn_x turn_y part_x part_y part_out add".split()),
-    )
+_Matrices: Any = structure("linalg", "Matrices")
 
 
-@functools.lru_cache(maxsize=2)
 def source(wide: bool) -> KernelSource:
     """The kernels of linalg.cuh for float64, or for float32."""
-    types = f"typedef {'double' if wide else 'float'} A;\n"
-    return KernelSource(shared("types", "math", "index") + types + shared("linalg"))
+    return assembled("types", "math", "index", typedefs(A="double" if wide else "float"), "linalg")
 
 
 class Steps:
@@ -69,16 +56,7 @@ class Steps:
 
     def blocks(self, name: str, *values: Any) -> Run:
         """A launch with a block of threads for each matrix."""
-        device = self.device
-        if not self.count:
-            return nothing
-        given = [
-            ctypes.c_int(v) if isinstance(v, int) else pointer(0 if v is None else device.address(v))
-            for v in values
-        ]
-        return device.launch(
-            device.function(self.text, name), (self.count, 1, 1), (256, 1, 1), 0, Arguments(given)
-        )
+        return launch(self.device, self.text, name, self.count, 256, *values) if self.count else nothing
 
     def elements(self, name: str, n: int, *values: Any) -> Run:
         return each(self.device, self.text, name, n, *values)
@@ -266,37 +244,28 @@ _OPERATORS: dict[str, tuple[Build, int, Build, int]] = {
 """Launches forward and backward, each with its number of scratch arrays, as large as the largest array."""
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(build: Build, arrays: int) -> Row:
+    def answered(device: Device, r: Request) -> ChosenKernel | None:
+        large = any(max(s[-2:], default=0) > LARGEST for s in r.inputs) and build not in _VECTORS
+        if large or str(r.dtype) not in ("float32", "float64") or not are_few(r):
+            return None
+        nbytes = max(prod(s) for s in (*r.inputs, *r.outputs)) * r.dtype.itemsize
+        scratch = Scratch(**dict.fromkeys(("first", "second")[:arrays], nbytes))
+        steps, needs = Steps(device, r), r.op.signature.needs
 
-    def row(build: Build, arrays: int) -> Any:
-        def answer(r: Request) -> ChosenKernel | None:
-            shapes: list[Shape] = [*r.inputs, *r.outputs]
-            large = any(max(s[-2:], default=0) > LARGEST for s in r.inputs) and build not in _VECTORS
-            if large or str(r.dtype) not in ("float32", "float64") or any(prod(s) > MOST for s in shapes):
-                return None
-            largest = max(prod(s) for s in shapes)
-            step = -(-largest * r.dtype.itemsize // 256) * 256
-            steps, needs = Steps(device, r), r.op.signature.needs
+        def connect(a: Any, *inputs: Any, work: Any = None, **made: Any) -> Run:
+            have = dict(zip(needs, inputs)) | made
+            have |= {n: x.view(r.dtype) for n, x in scratch.parts(work).items()}
+            return InOrder(build(steps, a, have))
 
-            def connect(xp: Any, a: Any, *inputs: Any, work: Any, **made: Any) -> Run:
-                if not largest or all(x is None for x in made.values()):
-                    return nothing
-                have = dict(zip(needs, inputs)) | made
-                for i, name in zip(range(arrays), ("first", "second")):
-                    n = max(prod(s) for s in shapes)
-                    have[name] = work[i * step : i * step + n * r.dtype.itemsize].view(r.dtype)
-                return InOrder(build(steps, a, have))
+        return answer(r, connect, scratch.nbytes, "cuda linalg")
 
-            chosen = connected(connect, arrays * step, "cuda linalg", like=r.op.forward)
-            asks = chosen.signature
-            return replace(chosen, signature=replace(asks, services=asks.services | {"work"}))
+    return answered
 
-        return answer
 
-    table: dict[type[Op], list[Any]] = {}
-    for name, (forward, arrays, backward, more) in _OPERATORS.items():
-        op = getattr(factorizations, name, None) or getattr(matrices, name)
-        table[op] = [row(forward, arrays)]
-        table[op.grad_op] = [row(backward, more)]
-    return table
+rows = table(
+    *(
+        (getattr(factorizations, n, None) or getattr(matrices, n), _row(forward, own), _row(backward, more))
+        for n, (forward, own, backward, more) in _OPERATORS.items()
+    )
+)

@@ -1,7 +1,7 @@
 """Convolution, transposed convolution and their gradients, with channels first or last.
 
 Everything in the family is one of three computations: the output from data and weight, the data (gradient)
-from weight and output, the weight (gradient) from data and output. `FORMS` says for each operator which of
+from weight and output, the weight (gradient) from data and output. `_FORMS` says for each operator which of
 these its outputs are, and from which arrays.
 """
 
@@ -23,75 +23,46 @@ from .....ops.nn.conv_gradients import (
 from .....ops.nn.conv_kernels import Geometry
 from .....ops.nn.deconv import Deconvolution, geometry_of
 from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
+from ...compiler.kinds import floating
 from ...convolution.apart import Apart
 from ...convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from ...convolution.choice import chosen
 from ...convolution.numbers import sides
 from ...convolution.windowed import ChannelSums
+from ...rows import answer, Row, table
 from ...runtime.device import Device, InOrder, Run
 from ...runtime.rates import precision_of
-from ...vendor.scratch import aligned, room
+from ...runtime.scratch import aligned, room
 
 BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
 """Output's name -> which of the three it is, and the names of its two input arrays; one for BIAS."""
 
-_PAIRS: tuple[tuple[type[Op], Callable[..., Geometry], int, Form, Form], ...] = (
-    (
-        Convolution,
-        geometry,
-        0,
-        {"out": (OUT, "data", "weight")},
-        {
-            "d_data": (DATA, "d_out", "weight"),
-            "d_weight": (WEIGHT, "data", "d_out"),
-            "d_bias": (BIAS, "d_out"),
-        },
-    ),
-    (
-        Deconvolution,
-        geometry_of,
-        0,
-        {"out": (DATA, "data", "weight")},
-        {
-            "d_data": (OUT, "d_out", "weight"),
-            "d_weight": (WEIGHT, "d_out", "data"),
-            "d_bias": (BIAS, "d_out"),
-        },
-    ),
-    (
-        ConvolutionDataGradient,
-        geometry,
-        2,
-        {"out": (DATA, "grad", "weight")},
-        {"d_grad": (OUT, "d_out", "weight"), "d_weight": (WEIGHT, "d_out", "grad")},
-    ),
-    (
-        ConvolutionWeightGradient,
-        geometry,
-        1,
-        {"out": (WEIGHT, "data", "grad")},
-        {"d_grad": (OUT, "data", "d_out"), "d_data": (DATA, "grad", "d_out")},
-    ),
-    (
-        DeconvolutionDataGradient,
-        geometry_of,
-        2,
-        {"out": (OUT, "grad", "weight")},
-        {"d_grad": (DATA, "d_out", "weight"), "d_weight": (WEIGHT, "grad", "d_out")},
-    ),
-    (
-        DeconvolutionWeightGradient,
-        geometry_of,
-        1,
-        {"out": (WEIGHT, "grad", "data")},
-        {"d_grad": (DATA, "data", "d_out"), "d_data": (OUT, "grad", "d_out")},
-    ),
-)
+_FORMS: tuple[tuple[type[Op], type[Op], int, Form, Form], ...] = (
+    (Convolution, Deconvolution, 0, {"out": (OUT, "data", "weight")}, {
+        "d_data": (DATA, "d_out", "weight"), "d_weight": (WEIGHT, "data", "d_out"), "d_bias": (BIAS, "d_out"),
+    }),
+    (ConvolutionDataGradient, DeconvolutionDataGradient, 2, {"out": (DATA, "grad", "weight")}, {
+        "d_grad": (OUT, "d_out", "weight"), "d_weight": (WEIGHT, "d_out", "grad"),
+    }),
+    (ConvolutionWeightGradient, DeconvolutionWeightGradient, 1, {"out": (WEIGHT, "data", "grad")}, {
+        "d_grad": (OUT, "data", "d_out"), "d_data": (DATA, "grad", "d_out"),
+    }),
+)  # fmt: skip
+"""An operator, its transposed one, the place of the input like data, and the forms forward and backward."""
+
 _LAST = {Convolution: ConvolutionChannelsLast, Deconvolution: DeconvolutionChannelsLast}
-_KNOWN = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def _transposed(form: Form) -> Form:
+    """The form of the transposed operator, whose data is what the output is here."""
+    turned = {OUT: DATA, DATA: OUT}
+    return {
+        name: (turned.get(kind, kind), *(arrays[::-1] if kind == WEIGHT else arrays))
+        for name, (kind, *arrays) in form.items()
+    }
 
 
 class Case:
@@ -113,61 +84,46 @@ class Case:
         return Tail(bool(bias), bool(addend), getattr(r.attrs, "relu", False))
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _way(device: Device, case: Case, name: str, kind: str) -> Any:
+    g = case.g
+    if kind == BIAS:
+        return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
+    return chosen(device, kind, g, case.last, case.tail(name))
 
-    def way(case: Case, name: str, kind: str) -> Any:
-        g = case.g
-        if kind == BIAS:
-            return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
-        return chosen(device, kind, g, case.last, case.tail(name))
 
-    def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
-        def answer(r: Request) -> ChosenKernel | None:
-            if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN or getattr(r.attrs, "scale", False):
-                return None
-            case = Case(r, of, place, form, last)
-            ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
-            if not ways or any(w is None or not w.fits() for w in ways.values()):
-                return None
-            return _kernel(device, case, ways)
-
-        return answer
-
-    def added(r: Request) -> ChosenKernel | None:
-        found = gradients.get(r.attrs.op)
-        if found is None or r.attrs.of != "data" or len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+def _row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Row:
+    def answered(device: Device, r: Request) -> ChosenKernel | None:
+        if len(set(r.dtypes)) != 1 or not floating(r.dtype) or getattr(r.attrs, "scale", False):
             return None
-        of, (kind, *_), last = found
-        like = r.inputs[2]
-        g = of(r.attrs.attrs, first(like) if last else like, r.dtype)
-        way = chosen(device, kind, g, last, Tail(addend=True))
-        if way is None:
+        case = Case(r, of, place, form, last)
+        ways = {n: _way(device, case, n, kind) for n, (kind, *_) in case.form.items()}
+        if not ways or any(w is None or not w.fits() for w in ways.values()):
             return None
+        return _kernel(device, case, ways)
 
-        def connect(xp: Any, a: Any, d_out: Any, weight: Any, addend: Any, *, out: Any, work: Any) -> Run:
-            run: Run = way.connect(d_out, weight, out, aligned(device, work), addend=addend)
-            return run
+    return answered
 
-        in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
-        precision, nbytes = precision_of(r.dtype), room(way.nbytes)
-        return connected(
-            connect, nbytes, way.name, in_place=in_place, precision=precision, launches=way.launches
-        )
 
-    gradients: dict[type[Op], tuple[Callable[..., Geometry], tuple[str, ...], bool]] = {}
-    table: dict[type[Op], list[Any]] = {}
-    for op, of, place, forward, backward in _PAIRS:
-        for kind, last in ((op, False), (_LAST.get(op), True)):
-            if kind is not None:
-                table[kind] = [row(of, place, forward, last)]
-                assert kind.grad_op is not None
-                table[kind.grad_op] = [row(of, place, backward, last)]
-                if backward.get("d_data", ())[1:] == ("d_out", "weight"):
-                    gradients[kind] = of, backward["d_data"], last
-    table[ConvolutionEpilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
-    table[AccumulatedGradient] = [added]
-    return table
+def _added(device: Device, r: Request) -> ChosenKernel | None:
+    found = _GRADIENTS.get(r.attrs.op)
+    if found is None or r.attrs.of != "data" or len(set(r.dtypes)) != 1 or not floating(r.dtype):
+        return None
+    of, kind, last = found
+    like = r.inputs[2]
+    g = of(r.attrs.attrs, first(like) if last else like, r.dtype)
+    way = chosen(device, kind, g, last, Tail(addend=True))
+    if way is None:
+        return None
+
+    def connect(
+        a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
+    ) -> Run:
+        run: Run = way.connect(d_out, weight, out, aligned(device, work), addend=addend)
+        return run
+
+    in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
+    precision, nbytes = precision_of(r.dtype), room(way.nbytes)
+    return answer(r, connect, nbytes, way.name, in_place=in_place, precision=precision, launches=way.launches)
 
 
 def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
@@ -175,11 +131,11 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
     r = case.r
     names = r.op.signature.needs
 
-    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+    def connect(a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
         have, scratch = dict(zip(names, inputs)), aligned(device, work)
         runs: list[Run] = []
         for name, way in ways.items():
-            if rest[name] is None:
+            if rest[name] is None or not rest[name].size:
                 continue
             arrays = [have[n] for n in case.form[name][1:]]
             more = {}
@@ -192,4 +148,28 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
     nbytes = room(max(w.nbytes for w in ways.values()))
     called = ", ".join(dict.fromkeys(w.name for w in ways.values()))
     launches, precision = sum(w.launches for w in ways.values()), precision_of(r.dtype)
-    return connected(connect, nbytes, called, like=r.op.forward, precision=precision, launches=launches)
+    return answer(r, connect, nbytes, called, precision=precision, launches=launches)
+
+
+_OPERATORS: list[tuple[type[Op], Callable[..., Geometry], int, Form, Form]] = [
+    *((op, geometry, place, forward, backward) for op, _, place, forward, backward in _FORMS),
+    *((op, geometry_of, n, _transposed(form), _transposed(back)) for _, op, n, form, back in _FORMS),
+]
+_EVERY = [
+    (kind, last, of, place, forward, backward)
+    for op, of, place, forward, backward in _OPERATORS
+    for kind, last in ((op, False), (_LAST.get(op), True))
+    if kind is not None
+]
+_GRADIENTS = {
+    op: (of, backward["d_data"][0], last)
+    for op, last, of, _, _, backward in _EVERY
+    if backward.get("d_data", ())[1:] == ("d_out", "weight")
+}
+"""Operators with a gradient of data to which a kernel can add: geometry, which of the three it is, layout."""
+
+rows = table(
+    *((op, _row(of, n, form, last), _row(of, n, back, last)) for op, last, of, n, form, back in _EVERY),
+    (ConvolutionEpilogue, _row(geometry, 0, _FORMS[0][3], True), None),
+    (AccumulatedGradient, _added, None),
+)

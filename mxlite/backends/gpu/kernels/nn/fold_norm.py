@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.norm.fold_norm import FoldNorm
 from .....ops.scratch import accumulator
-from ....base import ChosenKernel, connected, Request
-from ...compiler.source import KernelSource, NAMES, shared
-from ...handwritten.elements import blocks
-from ...runtime.device import Arguments, Device, nothing, pointer, Run
-
-THREADS = 256
-FLOATS = ("float32", "float64", "float16", "bfloat16")
+from ....base import Request
+from ...compiler.kinds import floating
+from ...handwritten.each import spread, typed
+from ...rows import At, row, table, where
+from ...runtime.device import Run
 
 _TEXT = """
 // out = weight * scale of its row, shift = (bias - mean) * scale + beta, scale = gamma / sqrt(var + eps).
@@ -41,41 +37,20 @@ extern "C" __global__ void __launch_bounds__(256) fold_norm(
 """
 
 
-@functools.cache
-def source(dtype: str) -> KernelSource:
-    """The kernel "fold_norm" for a weight of `dtype`."""
-    wide = "double" if dtype == "float64" else "float"
-    types = f"typedef {NAMES[dtype]} T;\ntypedef {wide} A;\n"
-    return KernelSource(shared("types", "index", "math") + types + _TEXT)
+def _fits(r: Request) -> bool:
+    return floating(r.dtypes[0]) and all(d == accumulator(r.dtypes[0]) for d in r.dtypes[1:5])
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+@row(where(_fits), "cuda fold norm")
+def _row(
+    at: At, a: Any, weight: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, bias: Any = None,
+    *, out: Any, shift: Any, work: Any,
+) -> Run:  # fmt: skip
+    given = (weight, None if a.fix_gamma else gamma, beta, moving_mean, moving_var, bias)
+    count, *rest = weight.shape
+    sizes = ctypes.c_int64(count), ctypes.c_int64(prod(rest)), a.eps
+    text = typed(str(weight.dtype), _TEXT)
+    return spread(at.device, text, "fold_norm", max(weight.size, count), *given, *sizes, out, shift)
 
-    def row(r: Request) -> ChosenKernel | None:
-        weight, acc = r.dtypes[0], accumulator(r.dtypes[0])
-        if str(weight) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
-            return None
-        (count, *rest), size = r.inputs[0], prod(r.inputs[0])
 
-        def connect(
-            xp: Any, a: Any, weight: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any,
-            bias: Any = None, *, out: Any, shift: Any, work: Any,
-        ) -> Run:  # fmt: skip
-            if count == 0 or (out is None and shift is None):
-                return nothing
-
-            def at(x: Any) -> ctypes.c_void_p:
-                return pointer(0 if x is None else device.address(x))
-
-            given = (weight, None if a.fix_gamma else gamma, beta, moving_mean, moving_var, bias)
-            values: list[Any] = [at(x) for x in given]
-            values += [ctypes.c_int64(count), ctypes.c_int64(prod(rest)), ctypes.c_double(a.eps)]
-            values += [at(out), at(shift)]
-            function = device.function(source(str(weight.dtype)), "fold_norm")
-            grid = (blocks(device, max(size, count)), 1, 1)
-            return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments(values))
-
-        return connected(connect, 0, "cuda fold norm", like=r.op.forward)
-
-    return {FoldNorm: [row]}
+rows = table((FoldNorm, _row, None))

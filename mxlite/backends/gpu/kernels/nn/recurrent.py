@@ -6,21 +6,20 @@ step, and the work between them one more; a dropout mask between layers is one f
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import Op
 from .....ops import RNN
 from .....ops.rnn.rnn_wide import RnnWide
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import FLOATS
 from ...handwritten.numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
 from ...matrix.recurrent_cells import FUSED_CELLS
+from ...rows import answer, table
 from ...runtime.device import Device, Run
 from ...runtime.rates import precision_of
-from ...vendor.scratch import begin, padded, room
-from ..arithmetic.elementwise import FLOATS
+from ...runtime.scratch import begin, padded, room
 
 _FAR = 1 << 40  # an address for arrays that are not allocated yet
 _BYTE = np.dtype("uint8")
@@ -40,9 +39,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
         return None
     more, count = found
 
-    def connect(
-        xp: Any, a: Any, *args: Any, work: Any, rng: Any = None, train: bool = False, **made: Any
-    ) -> Run:
+    def connect(a: Any, *args: Any, work: Any, rng: Any = None, train: bool = False, **made: Any) -> Run:
         base = begin(device, work)
         calls = Calls(device, base + own)
         calls.cells = FUSED_CELLS
@@ -55,9 +52,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
 
     # Two-byte floats are multiplied as float32.
     precision = precision_of("float32") if r.dtype.itemsize <= 4 else ""
-    return connected(
-        connect, room(own + more), "cuda recurrent", like=op.forward, precision=precision, launches=count
-    )
+    return answer(r, connect, room(own + more), "cuda recurrent", precision=precision, launches=count)
 
 
 def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
@@ -84,8 +79,4 @@ def _products(device: Device, r: Request, own: int) -> tuple[int, int] | None:
     return calls.workspace, calls.count
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    row = functools.partial(_row, device)
-    assert RNN.grad_op is not None and RnnWide.grad_op is not None
-    return {op: [row] for op in (RNN, RNN.grad_op, RnnWide, RnnWide.grad_op)}
+rows = table((RNN, _row, _row), (RnnWide, _row, _row))

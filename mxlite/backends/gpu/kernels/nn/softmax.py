@@ -7,9 +7,7 @@ that are not whole packs.) Rows along an inner axis are read twice, neighbours b
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -18,49 +16,29 @@ from .....graph.opdef import DType, Op
 from .....ops.loss.loss import SoftmaxOutput
 from .....ops.loss.softmax import log_softmax, softmax, SoftmaxActivation, softmin
 from .....ops.norm.views import along
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import computed_in, floating, kind, known
-from ...compiler.source import KernelSource, NAMES, shared
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import computed_in, floating, kind, known, wide
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ...handwritten.each import launch
 from ...handwritten.layout import columns, Divisor, MOST, rows as rows_of
-from ...runtime.device import Arguments, Device, nothing, Run
+from ...rows import answer, table
+from ...runtime.device import Device, Run
 
 Cube = tuple[int, int, int]
 """(outer, length, inner) of rows along an axis."""
 
 SOFTMAX, LOG_SOFTMAX, LOSS, LOSS_GRADIENT = range(4)
 
-_P, _I, _U, _L, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
+
+Forward: Any = structure("softmax", "Softmax", Divisor=Divisor)
+Gradient: Any = structure("softmax_gradient", "SoftmaxGradient", Divisor=Divisor)
 
 
-class Forward(ctypes.Structure):
-    """The parameters of the kernels of softmax.cuh."""
-
-    _fields_ = (
-        *((n, _P) for n in "data out limit label weight head counts losses wrong".split()),
-        *(("lines", _L), ("ignored", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
-        *((n, _I) for n in "mode vector limit_kind label_kind checked each parts".split()),
-    )
-
-
-class Gradient(ctypes.Structure):
-    """The parameters of the kernels of softmax_gradient.cuh."""
-
-    _fields_ = (
-        *((n, _P) for n in "d_out out d_data limit".split()),
-        *(("lines", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
-        *((n, _I) for n in "logarithm vector limit_kind".split()),
-    )
-
-
-@functools.lru_cache(maxsize=64)
 def source(file: str, data: str, out: str) -> KernelSource:
     """The kernels of a file for these types of the data and the result."""
-    wide = _width(data, out)
-    types = (
-        f"typedef {NAMES[data]} X;\ntypedef {NAMES[out]} Y;\n"
-        f"typedef {'double' if 'float64' in (data, out) else 'float'} C;\nenum {{ WIDTH = {wide} }};\n"
-    )
-    return KernelSource(shared("types") + types + shared("math", "index", "whole", "checks", "group", file))
+    types = typedefs(X=NAMES[data], Y=NAMES[out], C=wide(data, out))
+    types += f"enum {{ WIDTH = {_width(data, out)} }};\n"
+    return assembled("types", types, "math", "index", "whole", "checks", "group", file)
 
 
 def _width(*dtypes: str) -> int:
@@ -78,17 +56,11 @@ def fits(lines: Cube, *dtypes: DType) -> bool:
     return floating(*dtypes) and outer * inner <= MOST and length <= MOST
 
 
-def launch(
-    device: Device,
-    file: str,
-    names: tuple[str, str, str],
-    made: Any,
-    lines: Cube,
-    dtypes: tuple[DType, DType],
-    addresses: tuple[int, ...],
+def rows_run(
+    device: Device, file: str, made: Any, lines: Cube, dtypes: tuple[DType, DType], addresses: Sequence[int],
     most_threads: int = 1024,
-) -> Run:
-    """The kernel of `names` (wide, single, columns) that suits the rows; its choice is filled in into `made`.
+) -> Run:  # fmt: skip
+    """The kernel of the file that suits the rows; its choice is filled in into `made`.
 
     `addresses` are those that are read and written in packs.
     """
@@ -96,16 +68,17 @@ def launch(
     made.lines, made.length, made.inner = outer * inner, length, Divisor(inner)
     text = source(file, *map(str, dtypes))
     if inner > 1:
-        layout, name = columns(outer * inner, length), names[2]
+        layout, form = columns(outer * inner, length), "columns"
     else:
         width = _width(*map(str, dtypes))
         pack = width if length % width == 0 else 1
         held = 64 // (pack * (8 if computed_in(*dtypes) == "double" else 4)) if pack > 1 else 8
-        layout, name = rows_of(outer, length // pack, held, most_threads), names[0 if pack > 1 else 1]
+        layout = rows_of(outer, length // pack, held, most_threads)
+        form = "wide" if pack > 1 else "single"
         made.group = layout.group
         made.vector = all(a % (pack * max(d.itemsize for d in dtypes)) == 0 for a in addresses)
-    function = device.function(text, name)
-    return device.launch(function, layout.grid, layout.block, 0, Arguments([made]))
+    name = file.removeprefix("softmax_")
+    return launch(device, text, f"{name}_{form}", layout.grid, layout.block, made)
 
 
 def forward_run(
@@ -117,51 +90,67 @@ def forward_run(
     if out is not None:
         made.out = device.address(out)
         places.append(made.out)
-    names = ("softmax_wide", "softmax_single", "softmax_columns")
-    return launch(device, "softmax", names, made, lines, dtypes, tuple(places))
+    return rows_run(device, "softmax", made, lines, dtypes, places)
+
+
+def _types(r: Request, lines: Cube) -> tuple[DType, DType] | None:
+    """Types of the data and the result; None if there is no kernel for them."""
+    (out_type,) = (r.op.forward_op or r.op).infer_type(r.attrs, *r.dtypes)[1]
+    assert out_type is not None
+    return (r.dtype, out_type) if fits(lines, r.dtype, out_type) and known(*r.dtypes) else None
 
 
 def _forward(device: Device, r: Request, lines: Cube, scale: float, mode: int) -> ChosenKernel | None:
-    (out_type,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
-    assert out_type is not None
-    dtypes = (r.dtype, out_type)
-    if not fits(lines, *dtypes) or not known(*r.dtypes):
+    dtypes = _types(r, lines)
+    if dtypes is None:
         return None
 
-    def connect(xp: Any, a: Any, data: Any, second: Any = None, *, out: Any, work: Any) -> Run:
-        if out is None or not out.size:
-            return nothing
+    def connect(a: Any, data: Any, second: Any = None, *, out: Any, work: Any) -> Run:
         more = {}
-        if second is not None and r.op in _LIMITED:
+        if second is not None and r.op in _SIGNS:
             more = {"limit": device.address(second), "limit_kind": kind(second.dtype)}
         return forward_run(device, lines, data, out, dtypes, scale=scale, mode=mode, **more)
 
-    return connected(connect, 0, "cuda softmax", like=r.op.forward)
+    return answer(r, connect, 0, "cuda softmax")
 
 
 def _gradient(device: Device, r: Request, lines: Cube, scale: float, logarithm: bool) -> ChosenKernel | None:
-    forward = r.op.forward_op
-    assert forward is not None
-    (out_type,) = forward.infer_type(r.attrs, *r.dtypes)[1]
-    assert out_type is not None
-    dtypes = (r.dtype, out_type)
-    if not fits(lines, *dtypes) or not known(*r.dtypes):
+    dtypes = _types(r, lines)
+    if dtypes is None:
         return None
 
-    def connect(xp: Any, a: Any, d_out: Any, out: Any, length: Any = None, *, d_data: Any, work: Any) -> Run:
-        if d_data is None or not d_data.size:
-            return nothing
+    def connect(a: Any, d_out: Any, out: Any, length: Any = None, *, d_data: Any, work: Any) -> Run:
         places = tuple(device.address(x) for x in (d_out, out, d_data))
         made = Gradient(*places, scale=scale, logarithm=logarithm)
         if length is not None:
             made.limit, made.limit_kind = device.address(length), kind(length.dtype)
-        names = ("gradient_wide", "gradient_single", "gradient_columns")
-        return launch(device, "softmax_gradient", names, made, lines, dtypes, places, 512)
+        return rows_run(device, "softmax_gradient", made, lines, dtypes, places, 512)
 
-    return connected(connect, 0, "cuda softmax gradient", like=r.op.forward)
+    return answer(r, connect, 0, "cuda softmax gradient")
 
 
-_LIMITED = frozenset({softmax, softmin, log_softmax})
+_SIGNS: dict[type[Op], float] = {softmax: 1.0, softmin: -1.0, log_softmax: 1.0}
+"""Operators with an axis, a temperature and lengths of rows, and the sign of their data."""
+
+
+def _softmax(device: Device, r: Request) -> ChosenKernel | None:
+    scale, lines = _SIGNS[r.op] / (r.attrs.temperature or 1), cube(r.inputs[0], r.attrs.axis)
+    return _forward(device, r, lines, scale, LOG_SOFTMAX if r.op is log_softmax else SOFTMAX)
+
+
+def _softmax_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    op: Any = r.op.forward_op
+    scale, lines = _SIGNS[op] / (r.attrs.temperature or 1), cube(r.inputs[0], r.attrs.axis)
+    return _gradient(device, r, lines, scale, op is log_softmax)
+
+
+def _plain(device: Device, r: Request) -> ChosenKernel | None:
+    lines = output_cube if r.op is SoftmaxOutput else _mode_cube
+    return _forward(device, r, lines(r.attrs, r.inputs[0]), 1.0, SOFTMAX)
+
+
+def _plain_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    return _gradient(device, r, _mode_cube(r.attrs, r.inputs[0]), 1.0, False)
 
 
 def _mode_cube(a: Any, shape: Shape) -> Cube:
@@ -175,33 +164,8 @@ def output_cube(a: Any, shape: Shape) -> Cube:
     return shape[0], prod(shape[1:]), 1
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-
-    def pair(op: type[Op], sign: float, log: bool) -> dict[type[Op], list[Any]]:
-        def forward(r: Request) -> ChosenKernel | None:
-            scale = sign / (r.attrs.temperature or 1)
-            lines = cube(r.inputs[0], r.attrs.axis)
-            return _forward(device, r, lines, scale, LOG_SOFTMAX if log else SOFTMAX)
-
-        def backward(r: Request) -> ChosenKernel | None:
-            scale = sign / (r.attrs.temperature or 1)
-            return _gradient(device, r, cube(r.inputs[0], r.attrs.axis), scale, log)
-
-        assert op.grad_op is not None
-        return {op: [forward], op.grad_op: [backward]}
-
-    def old(op: type[Op], lines: Callable[[Any, Shape], Cube]) -> list[Any]:
-        return [lambda r: _forward(device, r, lines(r.attrs, r.inputs[0]), 1.0, SOFTMAX)]
-
-    assert SoftmaxActivation.grad_op is not None
-    return {
-        **pair(softmax, 1.0, False),
-        **pair(softmin, -1.0, False),
-        **pair(log_softmax, 1.0, True),
-        SoftmaxActivation: old(SoftmaxActivation, _mode_cube),
-        SoftmaxActivation.grad_op: [
-            lambda r: _gradient(device, r, _mode_cube(r.attrs, r.inputs[0]), 1.0, False)
-        ],
-        SoftmaxOutput: old(SoftmaxOutput, output_cube),
-    }
+rows = table(
+    *((op, _softmax, _softmax_gradient) for op in _SIGNS),
+    (SoftmaxActivation, _plain, _plain_gradient),
+    (SoftmaxOutput, _plain, None),
+)

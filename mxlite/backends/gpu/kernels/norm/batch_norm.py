@@ -12,8 +12,8 @@ The parts follow from the shape alone, and so do the bits.
 from __future__ import annotations
 
 import ctypes
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -29,29 +29,26 @@ from .....ops.norm.norm_arrays import NormVectors
 from .....ops.norm.norm_remat import NormRemat
 from .....ops.norm.norm_statistics import NormStatistics
 from .....ops.scratch import accumulator
-from ....base import ChosenKernel, connected, Request
-from ...compiler.source import KernelSource, NAMES, shared
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import floating, wide
+from ...compiler.source import assembled, KernelSource, NAMES, typedefs
 from ...handwritten.channels import PARTS, Split, split, split_at_once
+from ...handwritten.each import launch
 from ...handwritten.fill import zeros
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...rows import answer, table
+from ...runtime.device import Device, InOrder, nothing, pointer, Run
 
-FLOATS = ("float32", "float64", "float16", "bfloat16")
 MOST_BLOCKS = 65535  # of the second axis of a grid
 ROWS = 32  # of threads of the blocks that combine parts; as in cuda/channels.cuh
 MASK_NONE, MASK_LINE, MASK_OUT = range(3)
 
 
-@functools.lru_cache(maxsize=256)
 def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> KernelSource:
     """Kernels for data of `dtype`; see cuda/channels.cuh."""
-    types = (
-        f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
-        f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
-    )
+    types = typedefs(T=NAMES[dtype], A=wide(dtype))
+    types += f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     kernels = "batch_norm_gradient" if gradient else "batch_norm_forward"
-    return KernelSource(
-        shared("types", "math") + types + shared("elements", "channels", "batch_norm", kernels)
-    )
+    return assembled("types", "math", types, "elements", "channels", "batch_norm", kernels)
 
 
 class Kernels:
@@ -69,8 +66,8 @@ class Kernels:
             self.pack //= 2
         self.pack_bytes = self.pack * item
         self.relu = bool(getattr(a, "relu", False))
-        self.below = ctypes.c_double(getattr(a, "slope", 0.0) if self.relu else 1.0)
-        self.behind = ctypes.c_int(behind)
+        below = float(getattr(a, "slope", 0.0) if self.relu else 1.0)
+        self.eps, self.after = float(a.eps), (below, behind)
 
     @cached_property
     def at_once(self) -> Split | None:
@@ -96,65 +93,44 @@ class Kernels:
         return 2 * self.wide * self.shape[1] * (self.sums.num_parts + 1)
 
     def forward(
-        self,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        moving: Sequence[Any],
-        addend: Any,
-        made: Sequence[Any],
-        work: Any,
+        self, data: Any, gamma: Any, beta: Any, moving: Any, addend: Any, made: Sequence[Any], work: Any
     ) -> Run:
         """The call that writes `made`: out, mean and var; `moving`: statistics to use, if not the batch's."""
         out, mean, var = made
-        device, a, eps = self.device, self.a, ctypes.c_double(self.a.eps)
         launch = self._launcher((data, addend, out), gradient=False)
-        x, plus, y = (self._pointer(v) for v in (data, addend, out))
-        gain = self._pointer(None if a.fix_gamma else gamma)
-        rest = [x, plus, gain, self._pointer(beta)]
-        outs = [y, self._pointer(mean), self._pointer(var)]
-        after, sizes = [self.below, self.behind], self.writes.numbers
+        rest = [data, addend, None if self.a.fix_gamma else gamma, beta]
         if moving:
-            sources = [self._pointer(v) for v in moving]
-            return launch(
-                "normalized", self.writes, [*rest, *sources, *sizes, eps, ctypes.c_int(1), *after, *outs]
-            )
+            numbers = *self.writes.numbers, self.eps, 1, *self.after
+            return launch("normalized", self.writes, *rest, *moving, *numbers, *made)
         if self.at_once is not None:
-            values = [*rest, *self.at_once.numbers, eps, *after, *outs]
-            return launch("normalized_at_once", self.at_once, values)
-        s, base, row = self.sums, device.address(work), self.wide * self.shape[1]
+            numbers = *self.at_once.numbers, self.eps, *self.after
+            return launch("normalized_at_once", self.at_once, *rest, *numbers, *made)
+        s, base, row = self.sums, self.device.address(work), self.wide * self.shape[1]
         parts = s.num_parts
         means, squares = pointer(base), pointer(base + parts * row)
         sources = [
-            self._pointer(mean) if mean is not None else pointer(base + 2 * parts * row),
-            self._pointer(var) if var is not None else pointer(base + (2 * parts + 1) * row),
+            pointer(base + 2 * parts * row) if mean is None else mean,
+            pointer(base + (2 * parts + 1) * row) if var is None else var,
         ]
+        count = ctypes.c_int64(parts)
         runs = [
-            launch("moments", s, [x, *s.numbers, means, squares]),
-            launch("statistics", None, [means, squares, *s.numbers, ctypes.c_int64(parts), eps, *sources]),
+            launch("moments", s, data, *s.numbers, means, squares),
+            launch("statistics", None, means, squares, *s.numbers, count, self.eps, *sources),
         ]
         if out is not None:
-            values = [*rest, *sources, *sizes, eps, ctypes.c_int(0), *after, y, pointer(0), pointer(0)]
-            runs.append(launch("normalized", self.writes, values))
+            numbers = *self.writes.numbers, self.eps, 0, *self.after
+            runs.append(launch("normalized", self.writes, *rest, *sources, *numbers, out, None, None))
         return InOrder(runs)
 
     def again(self, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any, out: Any) -> Run:
         """The call that recomputes `forward`'s `out`, from the mean and 1 / std that it found."""
         arrays = (data, addend, None if self.a.fix_gamma else gamma, beta, mean, var)
-        values = [*map(self._pointer, arrays), *self.writes.numbers, ctypes.c_double(self.a.eps)]
-        values += [ctypes.c_int(0), self.below, self.behind, self._pointer(out), pointer(0), pointer(0)]
-        return self._launcher((data, addend, out), gradient=False)("normalized", self.writes, values)
+        numbers = *self.writes.numbers, self.eps, 0, *self.after
+        launch = self._launcher((data, addend, out), gradient=False)
+        return launch("normalized", self.writes, *arrays, *numbers, out, None, None)
 
     def backward(
-        self,
-        d_out: Any,
-        data: Any,
-        out: Any,
-        vectors: Sequence[Any],
-        moving: Sequence[Any],
-        made: Sequence[Any],
-        work: Any,
-        train: bool,
+        self, d_out: Any, data: Any, out: Any, vectors: Any, moving: Any, made: Any, work: Any, train: bool
     ) -> Run:
         """The call that writes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
 
@@ -170,148 +146,140 @@ class Kernels:
             d_data = d_gamma = d_beta = d_addend = None
         launch = self._launcher((d_out, data, out, d_data, d_addend), gradient=True)
         mask = MASK_NONE if not self.relu else MASK_LINE if out is None else MASK_OUT
-        ins: list[Any] = [
-            self._pointer(x) for x in (d_out, data, out, None if a.fix_gamma else gamma, beta, mean, var)
-        ]
-        ins += [ctypes.c_int(mask), self.below]
-        columns: list[Any] = [
-            self._pointer(x) for x in (d_gamma, d_beta, *(moving if moves else (None, None)))
-        ]
-        columns += [ctypes.c_double(a.eps), ctypes.c_double(a.momentum)]
-        columns += [ctypes.c_int(a.fix_gamma), ctypes.c_int(moves)]
-        targets = [self._pointer(d_data), self._pointer(d_addend)]
+        ins = [d_out, data, out, None if a.fix_gamma else gamma, beta, mean, var, mask, self.after[0]]
+        columns = [d_gamma, d_beta, *(moving if moves else (None, None)), self.eps, float(a.momentum)]
+        columns += [int(a.fix_gamma), int(moves)]
+        targets = [d_data, d_addend]
         s, base = self.sums, device.address(work)
         of_d, of_xd = pointer(base), pointer(base + s.num_parts * self.wide * self.shape[1])
         through = moves and d_data is not None
         summed = through or d_gamma is not None or d_beta is not None
         writes = d_data is not None or d_addend is not None
         if self.at_once is not None and d_out is not None and summed:
-            values = [*ins, *self.at_once.numbers, ctypes.c_int(moves), *columns, *targets]
-            return launch("gradient_at_once", self.at_once, values)
+            numbers = *self.at_once.numbers, int(moves)
+            return launch("gradient_at_once", self.at_once, *ins, *numbers, *columns, *targets)
         if summed:
-            runs.append(launch("part_sums", s, [*ins, *s.numbers, of_d, of_xd]))
+            runs.append(launch("part_sums", s, *ins, *s.numbers, of_d, of_xd))
         if summed or moves:
             parts = ctypes.c_int64(s.num_parts if summed else 0)
-            runs.append(launch("columns", None, [*ins, *s.numbers, parts, of_d, of_xd, *columns]))
+            runs.append(launch("columns", None, *ins, *s.numbers, parts, of_d, of_xd, *columns))
         if writes:
-            sums = [of_d, of_xd] if through else [pointer(0), pointer(0)]
-            runs.append(launch("gradient", self.writes, [*ins, *self.writes.numbers, *sums, *targets]))
+            sums = [of_d, of_xd] if through else [None, None]
+            runs.append(launch("gradient", self.writes, *ins, *self.writes.numbers, *sums, *targets))
         return InOrder(runs)
 
-    def _pointer(self, x: Any) -> ctypes.c_void_p:
-        return pointer(0 if x is None else self.device.address(x))
-
     def _launcher(self, arrays: Sequence[Any], gradient: bool) -> Any:
-        """launch(kernel's name, its split or None for one of columns, values), for `arrays` read in packs."""
+        """launch(kernel's name, split or None for one of columns, *values), for `arrays` read in packs."""
         aligned = all(x is None or self.device.address(x) % self.pack_bytes == 0 for x in arrays)
         text = source(self.dtype, self.shape[2] == 1, self.pack, aligned, gradient)
 
-        def launch(name: str, s: Split | None, values: Sequence[Any]) -> Run:
-            grid = (-(-self.shape[1] // 32), 1, 1) if s is None else (s.num_parts, s.channels, 1)
-            block = (32, ROWS, 1) if s is None else (*s.threads, 1)
-            return self.device.launch(self.device.function(text, name), grid, block, 0, Arguments(values))
+        def launched(name: str, s: Split | None, *values: Any) -> Run:
+            grid = (-(-self.shape[1] // 32),) if s is None else (s.num_parts, s.channels)
+            return launch(self.device, text, name, grid, (32, ROWS) if s is None else s.threads, *values)
 
-        return launch
+        return launched
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _kernels(device: Device, r: Request) -> Kernels | None:
+    data, acc = r.dtypes[0], accumulator(r.dtypes[0])
+    if not floating(data) or any(d != acc for d in r.dtypes[1:5]):
+        return None
+    if (r.op.forward_op or r.op) is ContribSyncBatchNorm and r.attrs.output_mean_var:
+        return None  # its variance output has another form
+    behind = r.op is NormActSum or getattr(r.attrs, "plus", "") == "behind"
+    found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
+    return found if found.fits else None
 
-    def kernels(r: Request) -> Kernels | None:
-        data, acc = r.dtypes[0], accumulator(r.dtypes[0])
-        if str(data) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
-            return None
-        if (r.op.forward_op or r.op) is ContribSyncBatchNorm and r.attrs.output_mean_var:
-            return None  # its variance output has another form
-        behind = r.op is NormActSum or getattr(r.attrs, "plus", "") == "behind"
-        found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
-        return found if found.fits else None
 
-    def forward(r: Request) -> ChosenKernel | None:
-        k = kernels(r)
-        if k is None:
-            return None
+def _by_batch(r: Request) -> bool:
+    """True if the statistics are those of the batch."""
+    return r.train and not r.attrs.use_global_stats
 
-        @grouped
-        def connect(
-            xp: Any, a: Any, data: Any, v: NormVectors, addend: Any = None, *, out: Any, mean: Any, var: Any,
-            work: Any, train: bool,
-        ) -> Run:  # fmt: skip
-            if data.size == 0 and data.shape[a.axis] == 0:
-                return nothing
-            moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
-            return k.forward(data, v.gamma, v.beta, moving, addend, (out, mean, var), work)
 
-        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
-        twice = ("data",) if by_batch else ()
-        name, launches = f"cuda {_name(r.op)}", 3 if by_batch else 1
-        return connected(connect, k.workspace, name, like=r.op.forward, twice=twice, launches=launches)
+def _linked(device: Device, k: Kernels) -> Callable[..., Run]:
+    """The calls that normalize, or write the statistics alone."""
 
-    def backward(r: Request) -> ChosenKernel | None:
-        k = kernels(r)
-        if k is None:
-            return None
+    @grouped
+    def connect(
+        xp: Any, a: Any, data: Any, v: NormVectors, addend: Any = None, *, out: Any = None, mean: Any,
+        var: Any, work: Any, train: bool, factor: Any = None, shift: Any = None,
+    ) -> Run:  # fmt: skip
+        if data.size == 0 and data.shape[a.axis] == 0:
+            return nothing
+        moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
+        return k.forward(data, v.gamma, v.beta, moving, addend, (out, mean, var), work)
 
-        def connect(
-            xp: Any, a: Any, d_out: Any, data: Any, *rest: Any, d_data: Any, d_gamma: Any, d_beta: Any,
-            work: Any, train: bool, d_addend: Any = None,
-        ) -> Run:  # fmt: skip
-            if data.size == 0 and data.shape[a.axis] == 0:
-                return nothing
-            have = dict(zip(r.op.signature.needs[2:], rest, strict=True))
-            return k.backward(
-                d_out, data, have.get("out"),
-                (have["gamma"], have.get("beta"), have["mean"], have["var"]),
-                (have["moving_mean"], have["moving_var"]),
-                (d_data, d_gamma, d_beta, d_addend), work, train,
-            )  # fmt: skip
+    return partial(connect, device.xp)
 
-        name, like = f"cuda {_name(r.op)}", r.op.forward
-        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
-        twice = ("d_out", "data", "out") if by_batch else ()
-        launches = 1 if k.at_once is not None else 3 if by_batch else 2
-        return connected(connect, k.workspace, name, like=like, mutates=True, twice=twice, launches=launches)
 
-    def statistics(r: Request) -> ChosenKernel | None:
-        k = kernels(r)
-        # A norm in one launch needs no split statistics.
-        if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
-            return None
+def _forward(device: Device, r: Request) -> ChosenKernel | None:
+    k = _kernels(device, r)
+    if k is None:
+        return None
+    several = _by_batch(r) and k.at_once is None
+    how: dict[str, Any] = {"twice": ("data",) if several else (), "launches": 3 if several else 1}
+    return answer(r, _linked(device, k), k.workspace, f"cuda {_name(r.op)}", **how)
 
-        @grouped
-        def connect(
-            xp: Any, a: Any, data: Any, v: NormVectors, *, factor: Any, shift: Any, mean: Any, var: Any,
-            work: Any, train: bool,
-        ) -> Run:  # fmt: skip
-            moving = () if train and not a.use_global_stats else (v.moving_mean, v.moving_var)
-            return k.forward(data, v.gamma, v.beta, moving, None, (None, mean, var), work)
 
-        return connected(connect, k.workspace, "cuda norm statistics", like=r.op.forward, launches=2)
+def _backward(device: Device, r: Request) -> ChosenKernel | None:
+    k = _kernels(device, r)
+    if k is None:
+        return None
 
-    def again(r: Request) -> ChosenKernel | None:
-        k = None if is_lined(r.attrs.plus) else kernels(r)
-        if k is None:
-            return None
+    def connect(
+        a: Any, d_out: Any, data: Any, *rest: Any, d_data: Any, d_gamma: Any, d_beta: Any,
+        work: Any, train: bool, d_addend: Any = None,
+    ) -> Run:  # fmt: skip
+        if data.size == 0 and data.shape[a.axis] == 0:
+            return nothing
+        have = dict(zip(r.op.signature.needs[2:], rest, strict=True))
+        return k.backward(
+            d_out, data, have.get("out"),
+            (have["gamma"], have.get("beta"), have["mean"], have["var"]),
+            (have["moving_mean"], have["moving_var"]),
+            (d_data, d_gamma, d_beta, d_addend), work, train,
+        )  # fmt: skip
 
-        def connect(
-            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None,
-            addend_factor: Any = None, addend_shift: Any = None, *, out: Any, work: Any,
-        ) -> Run:  # fmt: skip
-            return nothing if data.size == 0 else k.again(data, gamma, beta, mean, var, addend, out)
+    by_batch = _by_batch(r) and k.at_once is None and r.is_used("d_data")
+    twice = ("d_out", "data", "out") if by_batch else ()
+    launches = 1 if k.at_once is not None else 3 if by_batch else 2
+    name = f"cuda {_name(r.op)}"
+    return answer(r, connect, k.workspace, name, mutates=True, twice=twice, launches=launches)
 
-        return connected(connect, 0, "cuda norm again", like=r.op.forward)
 
-    table: dict[type[Op], list[Any]] = {
-        NormRemat: [again], NormActSum: [forward], NormStatistics: [statistics],
-    }  # fmt: skip
-    for op in (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct):
-        table[op] = [forward]
-        if op.grad_op is not None:
-            table[op.grad_op] = [backward]
-    return table
+def _statistics(device: Device, r: Request) -> ChosenKernel | None:
+    k = _kernels(device, r)
+    # A norm in one launch needs no split statistics.
+    if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
+        return None
+    return answer(r, _linked(device, k), k.workspace, "cuda norm statistics", launches=2)
+
+
+def _again(device: Device, r: Request) -> ChosenKernel | None:
+    k = None if is_lined(r.attrs.plus) else _kernels(device, r)
+    if k is None:
+        return None
+
+    def connect(
+        a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None,
+        addend_factor: Any = None, addend_shift: Any = None, *, out: Any, work: Any,
+    ) -> Run:  # fmt: skip
+        return nothing if data.size == 0 else k.again(data, gamma, beta, mean, var, addend, out)
+
+    return answer(r, connect, 0, "cuda norm again")
 
 
 def _name(op: type[Op]) -> str:
     of = op.forward_op or op
     words = {NormAct: "norm, sum, rectifier", NormActSum: "norm, rectifier, sum"}.get(of, "batch norm")
     return words if of is op else f"{words} gradient"
+
+
+_BATCH_NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct)
+
+rows = table(
+    (NormRemat, _again, None),
+    (NormActSum, _forward, None),
+    (NormStatistics, _statistics, None),
+    *((op, _forward, _backward) for op in _BATCH_NORMS),
+)

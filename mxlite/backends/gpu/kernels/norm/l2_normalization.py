@@ -7,14 +7,14 @@ from typing import Any
 
 from .....core.dtype import as_dtype
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.norm.l2_normalization import L2Normalization
 from .....ops.scratch import carve, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ...handwritten.fold import ADD, Fold, PRODUCT, SQUARE, sum_type
-from ...runtime.device import Device, InOrder, nothing, Run
-from ..reduce.reductions import loop
+from ...rows import answer, table
+from ...runtime.device import Device, InOrder, Run
+from ..arithmetic.elementwise import loop
 
 
 def _kept(a: Any, shape: Shape) -> tuple[Shape, Shape]:
@@ -50,13 +50,11 @@ def _forward(device: Device, r: Request) -> ChosenKernel | None:
     if not norm.fits or made is None:
         return None
 
-    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-        if out is None:
-            return nothing
+    def connect(a: Any, data: Any, *, out: Any, work: Any) -> Run:
         squares, _, rest = carve(work, norm.pieces)
         return InOrder([norm.squares.call(data, squares, rest), made.call(data, squares, out)])
 
-    return connected(connect, scratch_bytes(norm.pieces), "cuda L2 norm", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(norm.pieces), "cuda L2 norm")
 
 
 def _backward(device: Device, r: Request) -> ChosenKernel | None:
@@ -73,9 +71,7 @@ def _backward(device: Device, r: Request) -> ChosenKernel | None:
     if not norm.fits or made is None:
         return None
 
-    def connect(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> Run:
         squares, products, rest = carve(work, norm.pieces)
         return InOrder(
             [
@@ -85,13 +81,7 @@ def _backward(device: Device, r: Request) -> ChosenKernel | None:
             ]
         )
 
-    return connected(connect, scratch_bytes(norm.pieces), "cuda L2 norm gradient", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(norm.pieces), "cuda L2 norm gradient")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    assert L2Normalization.grad_op is not None
-    return {
-        L2Normalization: [lambda r: _forward(device, r)],
-        L2Normalization.grad_op: [lambda r: _backward(device, r)],
-    }
+rows = table((L2Normalization, _forward, _backward))

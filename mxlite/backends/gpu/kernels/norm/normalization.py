@@ -9,68 +9,58 @@ several neighbours, in a pass of their own. Along an axis other than the last, a
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from .....core.cached import cached_property
+from .....core.dtype import as_dtype
 from .....graph.opdef import Op
 from .....ops.norm import group_norm, layer_norm
 from .....ops.norm.group_norm import GroupNorm, InstanceNorm
 from .....ops.norm.layer_norm import LayerNorm, RMSNorm
 from .....ops.norm.normalize import Rule
-from ....base import ChosenKernel, connected, Request
-from ...compiler.source import KernelSource, NAMES, shared
-from ...handwritten.channels import PARTS, power_of_two, Split, split
+from ....base import Request
+from ...compiler.kinds import floating, wide
+from ...compiler.source import assembled, KernelSource, NAMES, shared, typedefs
+from ...handwritten.channels import PARTS, Split, split
+from ...handwritten.each import launch, THREADS
 from ...handwritten.fill import zeros
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
+from ...handwritten.layout import power_of_two
+from ...rows import row, table
+from ...runtime.device import Device, InOrder, nothing, pointer, Run
 
-THREADS = 256
-ROW_BLOCKS = (
-    264  # blocks that share the rows where columns are added up: two per multiprocessor of the largest GPUs
-)
+ROW_BLOCKS = 264  # that share the rows where columns are added up: two per multiprocessor of the largest GPUs
 BLOCKS = 1 << 16
-FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 LONGEST = 2**31 - 1  # of a row, counted in 32 bits
 
 
-def _types(dtype: str, affine: str) -> str:
-    wide = "double" if dtype == "float64" else "float"
-    return f"typedef {NAMES[dtype]} T;\ntypedef {NAMES[affine]} G;\ntypedef {wide} A;\n"
+def _types(dtype: str, affine: str, **numbers: int) -> str:
+    defined = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
+    return typedefs(T=NAMES[dtype], G=NAMES[affine], A=wide(dtype)) + defined
 
 
-@functools.lru_cache(maxsize=256)
 def rows_source(
     dtype: str, affine: str, pack: int, aligned: bool, held: int, columns: bool, gradient: bool
 ) -> KernelSource:
     """The kernel "normalize" or "gradient" of rows; see cuda/rows.cuh."""
-    types = _types(dtype, affine) + (
-        f"#define V {pack}\n#define ALIGNED {int(aligned)}\n"
-        f"#define HELD {held}\n#define COLUMNS {int(columns)}\n"
-    )
+    types = _types(dtype, affine, V=pack, ALIGNED=int(aligned), HELD=held, COLUMNS=int(columns))
     rows = shared("rows")
     if gradient:
         rows = rows[: rows.index("// out, mean and spread, each")] + shared("rows_gradient")
-    return KernelSource(shared("types", "math") + types + shared("elements") + rows)
+    return assembled("types", "math", types, "elements", rows)
 
 
-@functools.lru_cache(maxsize=64)
 def columns_source(dtype: str, affine: str) -> KernelSource:
     """The kernels "normalize" and "gradient" of columns; see cuda/norm_columns.cuh."""
-    return KernelSource(shared("types", "index", "math") + _types(dtype, affine) + shared("norm_columns"))
+    return assembled("types", "index", "math", _types(dtype, affine), "norm_columns")
 
 
-@functools.lru_cache(maxsize=64)
 def affine_source(dtype: str, affine: str, last: bool, pack: int, aligned: bool) -> KernelSource:
     """The kernels "part_sums" and "affine_total"; see cuda/affine.cuh."""
-    types = _types(dtype, affine) + (
-        f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
-    )
-    return KernelSource(
-        shared("types", "math") + types + shared("elements", "channels", "affine", "affine_total")
-    )
+    types = _types(dtype, affine, LAST=int(last), V=pack, ALIGNED=int(aligned))
+    return assembled("types", "math", types, "elements", "channels", "affine", "affine_total")
 
 
 @dataclass(frozen=True)
@@ -85,11 +75,13 @@ class Threads:
 class Normalization:
     """The launches of one rule, for one shape and type."""
 
+    needs: tuple[str, ...] = ()  # names of the inputs
+
     def __init__(self, device: Device, rule: Rule, dtype: str, affine: str, has_gamma: bool) -> None:
         self.device, self.rule, self.dtype, self.affine = device, rule, dtype, affine
         n, g, c, s, p = rule.view
         self.rows, self.length, self.inner = n * g, c * s, p
-        self.item = FLOATS[dtype]
+        self.item = as_dtype(dtype).itemsize
         self.wide = max(4, self.item)
         self.pack = self._pack(self.length) if p == 1 else 1
         self.front, self.back = self._threads(4), self._threads(max(1, min(4, 16 // self.pack)))
@@ -136,17 +128,13 @@ class Normalization:
         """The call for out, mean and spread, those that are not None."""
         if self.rows * self.inner == 0 or (out is None and mean is None and spread is None):
             return nothing
-        values = [
-            *self._pointers(data, gamma, beta),
-            *self._rule_numbers(),
-            *self._pointers(out, mean, spread),
-        ]
+        values = [data, gamma, beta, *self._rule_numbers(), out, mean, spread]
         if self.inner > 1:
-            return self._launch_columns("normalize", values)
+            return self._launch_columns("normalize", *values)
         t, aligned = self.front, self._aligned(self.pack, data, out)
         text = rows_source(self.dtype, self.affine, self.pack, aligned, t.held, False, False)
         blocks = min(-(-self.rows // t.down), BLOCKS)
-        return self._launch(text, "normalize", (blocks, 1, 1), (t.across, t.down, 1), values)
+        return launch(self.device, text, "normalize", blocks, (t.across, t.down), *values)
 
     def backward(
         self, d_out: Any, heads: Sequence[Any], data: Any, gamma: Any, made: Sequence[Any], work: Any
@@ -167,16 +155,15 @@ class Normalization:
         sums = [address + 2 * count, address + 2 * count + self.parts * self.gammas * self.wide]
 
         def each_row(into: Any, keep: bool, add: bool) -> Run:
-            values = [*self._pointers(d_out, *heads, data, gamma), *self._rule_numbers()]
+            values = [d_out, *heads, data, gamma, *self._rule_numbers()]
             kept = [pointer(x if keep else 0) for x in stats]
             if self.inner > 1:
-                return self._launch_columns("gradient", [*values, *self._pointers(into), *kept])
-            values += [ctypes.c_int64(self.step), *self._pointers(into), *kept]
-            values += [pointer(x if add else 0) for x in sums]
+                return self._launch_columns("gradient", *values, into, *kept)
+            values += [ctypes.c_int64(self.step), into, *kept, *(pointer(x if add else 0) for x in sums)]
             t, aligned = self.back, self._aligned(self.pack, d_out, data, into)
             text = rows_source(self.dtype, self.affine, self.pack, aligned, t.held, add, True)
-            grid, block = (-(-self.rows // self.step), 1, 1), (t.across, t.down, 1)
-            return self._launch(text, "gradient", grid, block, values)
+            grid, block = -(-self.rows // self.step), (t.across, t.down)
+            return launch(self.device, text, "gradient", grid, block, *values)
 
         if not affine:
             return InOrder([*runs, each_row(d_data, False, False)])
@@ -189,24 +176,15 @@ class Normalization:
         else:  # the statistics first: d_data may overwrite what the sums read
             runs.append(each_row(None, True, False))
             view = [ctypes.c_int64(x) for x in (self.rule.view[1], self.rule.channels, self.inner)]
-            values = [
-                *self._pointers(d_out, data),
-                *map(pointer, stats),
-                *view,
-                *s.numbers,
-                *map(pointer, sums),
-            ]
-            runs.append(
-                self._launch(text, "part_sums", (s.num_parts, s.channels, 1), (*s.threads, 1), values)
-            )
+            values = [d_out, data, *map(pointer, stats), *view, *s.numbers, *map(pointer, sums)]
+            grid = s.num_parts, s.channels
+            runs.append(launch(self.device, text, "part_sums", grid, s.threads, *values))
             if d_data is not None:
                 runs.append(each_row(d_data, False, False))
-        values = [*map(pointer, sums), ctypes.c_int64(self.gammas), ctypes.c_int64(self.parts)]
-        values += self._pointers(*columns)
-        across = 32 if self.parts > 8 else 256
-        grid, block = (-(-self.gammas // across), 1, 1), (across, 256 // across if self.parts > 8 else 1, 1)
-        runs.append(self._launch(text, "affine_total", grid, block, values))
-        return InOrder(runs)
+        values = [*map(pointer, sums), ctypes.c_int64(self.gammas), ctypes.c_int64(self.parts), *columns]
+        across, down = (32, 8) if self.parts > 8 else (256, 1)
+        blocks = -(-self.gammas // across)
+        return InOrder([*runs, launch(self.device, text, "affine_total", blocks, (across, down), *values)])
 
     def _rule_numbers(self) -> list[Any]:
         """Arguments RULE of rows.cuh, SHAPE of norm_columns.cuh."""
@@ -216,22 +194,15 @@ class Normalization:
         counts = [self.rows * p, self.length, *((p,) if p > 1 else ()), rule.channels]
         counts += [*(() if p > 1 else (positions,)), g]
         numbers = [ctypes.c_int64(x) for x in counts]
-        return [*numbers, ctypes.c_double(rule.eps), ctypes.c_double(rule.count), ctypes.c_int(rule.centre)]
-
-    def _pointers(self, *arrays: Any) -> list[ctypes.c_void_p]:
-        return [pointer(0 if x is None else self.device.address(x)) for x in arrays]
+        return [*numbers, float(rule.eps), float(rule.count), int(rule.centre)]
 
     def _aligned(self, pack: int, *arrays: Any) -> bool:
         return all(x is None or self.device.address(x) % (pack * self.item) == 0 for x in arrays)
 
-    def _launch_columns(self, name: str, values: Sequence[Any]) -> Run:
-        columns = self.rows * self.inner
-        blocks = min(-(-columns // THREADS), BLOCKS)
+    def _launch_columns(self, name: str, *values: Any) -> Run:
+        blocks = min(-(-self.rows * self.inner // THREADS), BLOCKS)
         text = columns_source(self.dtype, self.affine)
-        return self._launch(text, name, (blocks, 1, 1), (THREADS, 1, 1), values)
-
-    def _launch(self, text: KernelSource, name: str, grid: Any, block: Any, values: Sequence[Any]) -> Run:
-        return self.device.launch(self.device.function(text, name), grid, block, 0, Arguments(values))
+        return launch(self.device, text, name, blocks, THREADS, *values)
 
 
 RULES: dict[type[Op], Callable[[Request], Rule]] = {
@@ -242,43 +213,26 @@ RULES: dict[type[Op], Callable[[Request], Rule]] = {
 }
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _kernel(device: Device, r: Request) -> Normalization | None:
+    of = r.op.forward_op or r.op
+    affine = r.dtypes[1] if len(r.dtypes) > 1 else r.dtypes[0]
+    if not floating(r.dtypes[0], affine):
+        return None
+    k = Normalization(device, RULES[of](r), str(r.dtypes[0]), str(affine), len(r.inputs) > 1)
+    k.needs = r.op.signature.needs
+    return k if k.fits else None
 
-    def kernel(r: Request) -> Normalization | None:
-        of = r.op.forward_op or r.op
-        affine = str(r.dtypes[1] if len(r.dtypes) > 1 else r.dtypes[0])
-        if str(r.dtypes[0]) not in FLOATS or affine not in FLOATS:
-            return None
-        k = Normalization(device, RULES[of](r), str(r.dtypes[0]), affine, len(r.inputs) > 1)
-        return k if k.fits else None
 
-    def forward(r: Request) -> ChosenKernel | None:
-        k = kernel(r)
-        if k is None:
-            return None
+@row(_kernel, "cuda {op}")
+def _forward(k: Normalization, a: Any, data: Any, gamma: Any = None, beta: Any = None, **rest: Any) -> Run:
+    return k.forward(data, gamma, beta, rest["out"], rest.get("mean"), rest.get("std"))
 
-        def connect(xp: Any, a: Any, data: Any, gamma: Any = None, beta: Any = None, **rest: Any) -> Run:
-            return k.forward(data, gamma, beta, rest["out"], rest.get("mean"), rest.get("std"))
 
-        return connected(connect, 0, f"cuda {r.op.op_name}", like=r.op.forward)
+@row(_kernel, "cuda {op} gradient", lambda k: k.workspace)
+def _backward(k: Normalization, a: Any, *inputs: Any, work: Any = None, d_data: Any, **rest: Any) -> Run:
+    have = dict(zip(k.needs, inputs, strict=True))
+    made, heads = (d_data, rest.get("d_gamma"), rest.get("d_beta")), (have.get("d_mean"), have.get("d_std"))
+    return k.backward(have["d_out"], heads, have["data"], have.get("gamma"), made, work)
 
-    def backward(r: Request) -> ChosenKernel | None:
-        k = kernel(r)
-        if k is None:
-            return None
 
-        def connect(xp: Any, a: Any, *inputs: Any, work: Any, d_data: Any, **rest: Any) -> Run:
-            have = dict(zip(r.op.signature.needs, inputs, strict=True))
-            heads = have.get("d_mean"), have.get("d_std")
-            made = d_data, rest.get("d_gamma"), rest.get("d_beta")
-            return k.backward(have["d_out"], heads, have["data"], have.get("gamma"), made, work)
-
-        of = r.op.forward_op or r.op
-        return connected(connect, k.workspace, f"cuda {of.op_name} gradient", like=r.op.forward)
-
-    table: dict[type[Op], list[Any]] = {}
-    for op in RULES:
-        assert op.grad_op is not None
-        table[op], table[op.grad_op] = [forward], [backward]
-    return table
+rows = table(*((op, _forward, _backward) for op in RULES))

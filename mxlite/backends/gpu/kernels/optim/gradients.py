@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import all_finite, multi_all_finite, multi_sum_sq, reset_arrays, ScaledUpdate
-from ....base import ChosenKernel, connected, Request
-from ...compiler.source import kernel, KernelSource, NAMES, shared
-from ...handwritten.weights import capacity_for, is_packed, launches, PACK, tables, text, THREADS, Weight
-from ...runtime.device import Arguments, Device, InOrder, pointer, Run
-from ..arithmetic.elementwise import FLOATS
+from ...compiler.kinds import floating, wide
+from ...compiler.source import assembled, kernel, KernelSource, NAMES
+from ...handwritten.each import launch, THREADS
+from ...handwritten.weights import capacity_for, is_packed, launches, PACK, tables, text, Weight
+from ...rows import At, row, table, where
+from ...runtime.device import Device, InOrder, pointer, Run
 from .lamb import chunk_of
 
 _OWN = [
@@ -51,17 +52,14 @@ def _loops(dtype: str, body: str) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def finite_source(dtype: str, capacity: int) -> KernelSource:
     """The kernels "set_one", of `out`, and "all_finite", which sets it to 0 if it finds inf or nan."""
-    wide = "double" if dtype == "float64" else "float"
+    c = wide(dtype)
     # inf - inf and nan - nan are nan
     body = [*_OWN, "bool good = true;"]
-    body += _loops(dtype, f"{wide} x = to<{wide}>(p.at[e]); good = good && x - x == 0;")
+    body += _loops(dtype, f"{c} x = to<{c}>(p.at[e]); good = good && x - x == 0;")
     body += ["if (!good) *out = 0;"]
-    return KernelSource(
-        shared("types", "math", "index")
-        + text(1, capacity)
-        + kernel("set_one", ["float *out"], ["*out = 1;"], 1)
-        + kernel("all_finite", [*_TABLE, "float *out"], body, THREADS)
-    )
+    one = kernel("set_one", ["float *out"], ["*out = 1;"], 1)
+    every = kernel("all_finite", [*_TABLE, "float *out"], body, THREADS)
+    return assembled("types", "math", "index", text(1, capacity), one, every)
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,12 +77,9 @@ def squares_source(dtype: str, capacity: int) -> KernelSource:
         "if (threadIdx.x == 0) *(float *)w.at[1] = (float)sum;",
     ]
     parameters = [*_TABLE, "double *sums"]
-    head = (
-        shared("types", "math", "index") + text(2, capacity) + f"#define THREADS {THREADS}\n" + shared("lamb")
-    )
-    return KernelSource(
-        head + kernel("squares", parameters, body, THREADS) + kernel("total", parameters, total, THREADS)
-    )
+    kernels = kernel("squares", parameters, body, THREADS), kernel("total", parameters, total, THREADS)
+    threads = f"#define THREADS {THREADS}\n"
+    return assembled("types", "math", "index", text(2, capacity), threads, "lamb", *kernels)
 
 
 @functools.lru_cache(maxsize=64)
@@ -93,22 +88,20 @@ def zeros_source(nbytes: int, capacity: int) -> KernelSource:
     name = {1: "bool", 2: "float16", 4: "float32", 8: "float64"}[nbytes]
     zero = "p.at[e].bits = 0;" if nbytes == 2 else "p.at[e] = 0;"
     body = [*_OWN, *_loops(name, zero)]
-    return KernelSource(
-        shared("types", "math", "index") + text(1, capacity) + kernel("zeros", _TABLE, body, THREADS)
-    )
+    return assembled("types", "math", "index", text(1, capacity), kernel("zeros", _TABLE, body, THREADS))
 
 
-@functools.lru_cache(maxsize=1)
-def gate_source() -> KernelSource:
+def _gate_text() -> str:
     """The kernel "scaled_update" of one block; see ops/optim/scaled_update.py."""
-    parameters = [
-        "const float *finite",
-        "const double *hyper",
-        "float *scale",
+    parameters = ["const float *finite", "const double *hyper", "float *scale"]
+    parameters += [
         "double *history",
         "double *out",
+        "int64 size",
+        "int dynamic",
+        "double window",
+        "double largest",
     ]
-    parameters += ["int64 size", "int dynamic", "double window", "double largest"]
     body = [
         "bool good = *finite != 0;",
         f"for (int64 i = threadIdx.x; out && i < size; i += {THREADS}) out[i] = good ? hyper[i] : 0.0 / 0.0;",
@@ -125,7 +118,10 @@ def gate_source() -> KernelSource:
         "scale[0] = (float)value;",
         "scale[1] = (float)(1 / value);",
     ]
-    return KernelSource(shared("types", "math", "index") + kernel("scaled_update", parameters, body, THREADS))
+    return kernel("scaled_update", parameters, body, THREADS)
+
+
+GATE = assembled("types", "math", "index", _gate_text())
 
 
 def _grouped(
@@ -142,82 +138,68 @@ def _grouped(
     return found
 
 
-def _finite(device: Device, r: Request) -> ChosenKernel | None:
-    if not {d.name for d in r.dtypes} <= FLOATS:
-        return None
-
-    def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any = None) -> Run:
-        target = pointer(device.address(out))
-        runs: list[Run] = []
-        for dtype, weights in _grouped(device, args, False).items():
-            capacity = capacity_for(1, len(weights), [target])
-            source = finite_source(dtype.name, capacity)
-            if not runs:
-                one = device.function(source, "set_one")
-                runs.append(device.launch(one, (1, 1, 1), (1, 1, 1), 0, Arguments([target])))
-            runs.append(launches(device, device.function(source, "all_finite"), weights, capacity, [target]))
-        return InOrder(runs)
-
-    return connected(connect, 0, "cuda all_finite", like=r.op.forward)
+_floating = where(lambda r: floating(*r.dtypes))
 
 
-def _squares(device: Device, r: Request) -> ChosenKernel | None:
-    if not {d.name for d in r.dtypes} <= FLOATS:
-        return None
-    parts = sum(-(-n // chunk_of(n)) for n in (int(np.prod(s, dtype=np.int64)) for s in r.inputs))
-
-    def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
-        first = device.address(out)
-        runs: list[Run] = []
-        sums = pointer(device.address(work))
-        for dtype, weights in _grouped(device, args, True, [first + 4 * i for i in range(len(args))]).items():
-            capacity = capacity_for(2, len(weights), [sums])
-            source = squares_source(dtype.name, capacity)
-            for table, count, blocks in tables(weights, capacity):
-                values = Arguments([table, ctypes.c_int(count), sums])
-                for name, grid in (("squares", blocks), ("total", count)):
-                    if grid:
-                        function = device.function(source, name)
-                        runs.append(device.launch(function, (grid, 1, 1), (THREADS, 1, 1), 0, values))
-        return InOrder(runs)
-
-    return connected(connect, 8 * parts, "cuda multi_sum_sq", like=r.op.forward)
+@row(_floating, "cuda all_finite")
+def _finite(at: At, a: Any, *args: Any, out: Any, work: Any = None) -> Run:
+    device, target = at.device, pointer(at.device.address(out))
+    runs: list[Run] = []
+    for dtype, weights in _grouped(device, args, False).items():
+        capacity = capacity_for(1, len(weights), [target])
+        source = finite_source(dtype.name, capacity)
+        if not runs:
+            runs.append(launch(device, source, "set_one", 1, 1, target))
+        runs.append(launches(device, source, "all_finite", weights, capacity, target))
+    return InOrder(runs)
 
 
-def _zeros(device: Device, r: Request) -> ChosenKernel | None:
-    def connect(xp: Any, a: Any, *args: Any) -> Run:
-        by_size: dict[int, list[Weight]] = {}
-        for dtype, weights in _grouped(device, args, False).items():
-            by_size.setdefault(dtype.itemsize, []).extend(weights)
-        runs = []
-        for nbytes, weights in by_size.items():
-            capacity = capacity_for(1, len(weights))
-            function = device.function(zeros_source(nbytes, capacity), "zeros")
-            runs.append(launches(device, function, weights, capacity, []))
-        return InOrder(runs)
-
-    return connected(connect, 0, "cuda reset_arrays", like=r.op.forward, mutates=True)
+def _parts(at: At) -> int:
+    """Number of partial sums."""
+    return sum(-(-n // chunk_of(n)) for n in (int(np.prod(s, dtype=np.int64)) for s in at.r.inputs))
 
 
-def _gate(device: Device, r: Request) -> ChosenKernel | None:
-    def connect(xp: Any, a: Any, finite: Any, hyper: Any, scale: Any, history: Any, *, out: Any) -> Run:
-        arrays = (finite, hyper, scale, history)
-        values: list[Any] = [pointer(device.address(x)) for x in arrays]
-        values += [pointer(0 if out is None else device.address(out)), ctypes.c_int64(hyper.size)]
-        values += [ctypes.c_int(a.dynamic), ctypes.c_double(a.window), ctypes.c_double(a.largest)]
-        function = device.function(gate_source(), "scaled_update")
-        return device.launch(function, (1, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+@row(_floating, "cuda multi_sum_sq", lambda at: 8 * _parts(at))
+def _squares(at: At, a: Any, *args: Any, out: Any, work: Any) -> Run:
+    device, first = at.device, at.device.address(out)
+    runs: list[Run] = []
+    sums = pointer(device.address(work))
+    for dtype, weights in _grouped(device, args, True, [first + 4 * i for i in range(len(args))]).items():
+        capacity = capacity_for(2, len(weights), [sums])
+        source = squares_source(dtype.name, capacity)
+        for weights_of, count, blocks in tables(weights, capacity):
+            for name, grid in (("squares", blocks), ("total", count)):
+                if grid:
+                    runs.append(launch(device, source, name, grid, THREADS, weights_of, count, sums))
+    return InOrder(runs)
 
-    return connected(connect, 0, "cuda scaled_update", mutates=True)
+
+_any = where(lambda r: True)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    made = {
-        all_finite: _finite,
-        multi_all_finite: _finite,
-        multi_sum_sq: _squares,
-        reset_arrays: _zeros,
-        ScaledUpdate: _gate,
-    }
-    return {op: [functools.partial(row, device)] for op, row in made.items()}
+@row(_any, "cuda reset_arrays", mutates=True)
+def _zeros(at: At, a: Any, *args: Any) -> Run:
+    by_size: dict[int, list[Weight]] = {}
+    for dtype, weights in _grouped(at.device, args, False).items():
+        by_size.setdefault(dtype.itemsize, []).extend(weights)
+    runs = []
+    for nbytes, weights in by_size.items():
+        capacity = capacity_for(1, len(weights))
+        runs.append(launches(at.device, zeros_source(nbytes, capacity), "zeros", weights, capacity))
+    return InOrder(runs)
+
+
+@row(_any, "cuda scaled_update", mutates=True)
+def _gate(at: At, a: Any, finite: Any, hyper: Any, scale: Any, history: Any, *, out: Any) -> Run:
+    numbers = ctypes.c_int64(hyper.size), int(a.dynamic), float(a.window), float(a.largest)
+    arrays = finite, hyper, scale, history, out
+    return launch(at.device, GATE, "scaled_update", 1, THREADS, *arrays, *numbers)
+
+
+rows = table(
+    (all_finite, _finite, None),
+    (multi_all_finite, _finite, None),
+    (multi_sum_sq, _squares, None),
+    (reset_arrays, _zeros, None),
+    (ScaledUpdate, _gate, None),
+)

@@ -17,9 +17,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import (
-    ALL,
     lamb_update,
     lamb_update_phase1,
     lamb_update_phase2,
@@ -27,15 +26,16 @@ from .....ops import (
     mp_lamb_update_phase2,
 )
 from .....ops.optim.lamb_updates import direction
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.update import trace, Traced, traced
-from ....fused.update_group import FusedUpdates
-from ...compiler.source import kernel, KernelSource, NAMES, shared
+from ...compiler.kinds import FLOATS
+from ...compiler.source import assembled, kernel, KernelSource, NAMES, shared
+from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.step_source import element, factors, num_numbers, numbers, shape_of
-from ...handwritten.weights import capacity_for, CHUNK, tables, text, THREADS, Weight
-from ...runtime.device import Arguments, Device, InOrder, nothing, pointer, Run
-from ..arithmetic.elementwise import BLOCKS_PER_MULTIPROCESSOR, FLOATS
-from .update import group_row, row, UpdateStep
+from ...handwritten.weights import capacity_for, CHUNK, tables, text, Weight
+from ...rows import answer, table
+from ...runtime.device import Device, InOrder, nothing, pointer, Run
+from .update import rows_by, UpdateStep
 
 MOST_PARTS = 1024  # blocks of a layer
 
@@ -170,13 +170,11 @@ class Layers:
         first, second = (tuple(map(shape_of, pair)) for pair in (self.first, self.second))
         made = source(first, second, self.dtypes, self.master, capacity)
         runs: list[Run] = []
-        for table, count, blocks in tables(weights, capacity):
+        for of_weights, count, blocks in tables(weights, capacity):
             if blocks == 0:
                 continue
-            arguments = Arguments([table, ctypes.c_int(count), *more])
             for name in ("lamb_norms", "lamb_step"):
-                function = device.function(made, name)
-                runs.append(device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, arguments))
+                runs.append(launch(device, made, name, blocks, THREADS, of_weights, count, *more))
         return InOrder(runs) if runs else nothing
 
     @staticmethod
@@ -209,14 +207,8 @@ def phase2_source(dtypes: tuple[str, ...], compute: str) -> KernelSource:
     """
     weight, g, r1, r2, out = (NAMES[d] for d in dtypes)
     parameters = [f"const {weight} *weight", f"const {g} *g", f"const {r1} *r1", f"const {r2} *r2"]
-    parameters += [
-        f"{weight} *wide",
-        f"{out} *out",
-        "int64 size",
-        "double lr",
-        "double lower",
-        "double upper",
-    ]
+    parameters += [f"{weight} *wide", f"{out} *out", "int64 size"]
+    parameters += ["double lr", "double lower", "double upper"]
     body = [
         f"typedef {NAMES[compute]} C;",
         "C factor = (C)(lr * layer_ratio(to<double>(*r1), to<double>(*r2), lower, upper));",
@@ -226,8 +218,8 @@ def phase2_source(dtypes: tuple[str, ...], compute: str) -> KernelSource:
         f"    if (out) out[i] = from<{out}>(made);",
         "}",
     ]
-    head = shared("types", "math", "index") + f"#define THREADS {THREADS}\n" + shared("lamb")
-    return KernelSource(head + kernel("phase2", parameters, body, THREADS))
+    threads, made = f"#define THREADS {THREADS}\n", kernel("phase2", parameters, body, THREADS)
+    return assembled("types", "math", "index", threads, "lamb", made)
 
 
 def _phase1(device: Device, r: Request) -> ChosenKernel | None:
@@ -237,11 +229,11 @@ def _phase1(device: Device, r: Request) -> ChosenKernel | None:
         return None
     step = UpdateStep(device, lamb_update_phase1, r.attrs, (copy, grad, mean, var), False, "float64")
 
-    def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
+    def connect(a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
         _, grad, mean, var, copy = arrays
         return step.run([step.weight((copy, grad, mean, var), out, rates=(1.0, float(a.wd), float(a.t)))])
 
-    return connected(connect, 0, "cuda lamb_update_phase1", like=r.op.forward, mutates=True)
+    return answer(r, connect, 0, "cuda lamb_update_phase1", mutates=True)
 
 
 def _phase2(device: Device, r: Request) -> ChosenKernel | None:
@@ -253,31 +245,18 @@ def _phase2(device: Device, r: Request) -> ChosenKernel | None:
         return None
     text = phase2_source(kinds, weight.name)
 
-    def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
+    def connect(a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
         read = arrays[4] if master else arrays[0]
-        if read.size == 0:
-            return nothing
-        values: list[Any] = [pointer(device.address(x)) for x in (read, *arrays[1:4])]
-        values += [
-            pointer(device.address(read) if master else 0),
-            pointer(0 if out is None else device.address(out)),
-        ]
-        values += [ctypes.c_int64(read.size), *map(ctypes.c_double, (a.lr, a.lower_bound, a.upper_bound))]
-        blocks = min(-(-read.size // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-        function = device.function(text, "phase2")
-        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments(values))
+        arrays = read, *arrays[1:4], read if master else None, out
+        numbers = map(float, (a.lr, a.lower_bound, a.upper_bound))
+        return spread(device, text, "phase2", read.size, *arrays, ctypes.c_int64(read.size), *numbers)
 
-    return connected(connect, 0, "cuda lamb_update_phase2", like=r.op.forward, mutates=True)
+    return answer(r, connect, 0, "cuda lamb_update_phase2", mutates=True)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    made: dict[type[Op], list[Any]] = {
-        op: [row(device, op, _layers)] for op in ALL if getattr(op, "step_of", None) is lamb_update
-    }
-    return made | {
-        FusedUpdates: [functools.partial(group_row, device, _layers, lambda step: step is lamb_update)],
-        mp_lamb_update_phase1: [functools.partial(_phase1, device)],
-        lamb_update_phase2: [functools.partial(_phase2, device)],
-        mp_lamb_update_phase2: [functools.partial(_phase2, device)],
-    }
+rows = table(
+    *rows_by(_layers, lambda step: step is lamb_update),
+    (mp_lamb_update_phase1, _phase1, None),
+    (lamb_update_phase2, _phase2, None),
+    (mp_lamb_update_phase2, _phase2, None),
+)

@@ -12,22 +12,23 @@ the host's by at most one rounding of double.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import ALL
-from ....base import ChosenKernel, connected, Request, Row
+from ....base import ChosenKernel, Request
 from ....elementwise.update import trace
 from ....fused.update_group import FusedUpdates
+from ...compiler.kinds import FLOATS
 from ...handwritten.step_source import numbers, shape_of, source
 from ...handwritten.weights import capacity_for, is_packed, launches, Weight
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
-from ..arithmetic.elementwise import FLOATS
 
 
 class UpdateStep:
@@ -57,8 +58,7 @@ class UpdateStep:
         capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
         shape = [shape_of(t) for t in self.both]
         made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
-        function = self.device.function(made, "update")
-        return Updates(self, weights, launches(self.device, function, weights, capacity, more))
+        return Updates(self, weights, launches(self.device, made, "update", weights, capacity, *more))
 
     @staticmethod
     def workspace(sizes: Sequence[int]) -> int:
@@ -94,46 +94,34 @@ Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
 """Factory of a `UpdateStep`, or of a class that works like it, with its arguments."""
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    own: list[Any] = [op for op in ALL if getattr(op, "form", None) in _FORMS]
-    made: dict[type[Op], list[Any]] = {
-        op: [row(device, op, UpdateStep)] for op in own if _is_elementwise(op.step_of)
-    }
-    return made | {FusedUpdates: [functools.partial(group_row, device, UpdateStep, _is_elementwise)]}
-
-
 def _is_elementwise(step: Any) -> bool:
     """True if the formula is the whole step."""
     return "whole" not in vars(step)
 
 
-def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Request) -> ChosenKernel | None:
+def group_row(device: Device, r: Request, maker: Maker, fits: Callable[[Any], bool]) -> ChosenKernel | None:
     """Updates of several weights of a program; `fits` says if `maker` is for their step."""
     a = r.attrs
     kinds, base, master = r.dtypes[: a.each], a.op.step_of, a.op.has_master
-    if not fits(base) or not storable(kinds, master):
-        return None
-    step = maker(device, base, a.attrs, kinds, master, "float64")
-    if step is None:
-        return None
+    step = _step(device, maker, base, a.attrs, kinds, master) if fits(base) else None
+    return None if step is None else _by_rows(device, r, step, f"cuda {len(a.rows)} x {base.op_name}")
 
-    def connect(xp: Any, a: Any, *args: Any, work: Any = None) -> Run:
+
+def _by_rows(device: Device, r: Request, step: Any, name: str) -> ChosenKernel:
+    """Kernel for weights whose rates are rows of `hyper`, the last input."""
+    rows = getattr(r.attrs, "rows", None) or (r.attrs.row,)
+    each = (len(r.inputs) - 1) // len(rows)
+
+    def connect(a: Any, *args: Any, work: Any = None) -> Run:
         weights = []
-        for i, row in enumerate(a.rows):
-            own = args[i * a.each : (i + 1) * a.each]
+        for i, row in enumerate(rows):
+            own = args[i * each : (i + 1) * each]
             weights.append(step.weight(own, own[0], rates_at=row_of(device, args[-1], row)))
         made: Run = step.run(weights, work)
         return made
 
-    nbytes = step.workspace([prod(s) for s in r.inputs[: -1 : a.each]])
-    name = f"cuda {len(a.rows)} x {base.op_name}"
-    return connected(connect, nbytes, name, like=r.op.forward, mutates=True)
-
-
-def row(device: Device, op: Any, maker: Maker) -> Row:
-    """The row for a form of a step, with kernels by `maker`."""
-    return functools.partial(_FORMS[op.form], device, maker)
+    nbytes = step.workspace([prod(s) for s in r.inputs[:-1:each]])
+    return answer(r, connect, nbytes, name, mutates=True)
 
 
 def storable(dtypes: Sequence[DType], master: bool) -> bool:
@@ -143,47 +131,38 @@ def storable(dtypes: Sequence[DType], master: bool) -> bool:
     return {weight.name, grad.name} <= FLOATS and all(d == wide for d in states)
 
 
+def _step(device: Device, maker: Maker, base: Any, attrs: Any, kinds: tuple[DType, ...], master: bool) -> Any:
+    """The step for a weight of these types, with rates in float64; None if there is no kernel for it."""
+    return maker(device, base, attrs, kinds, master, "float64") if storable(kinds, master) else None
+
+
 def _name(r: Request) -> str:
     return f"cuda {r.op.step_of.op_name}"  # type: ignore[attr-defined]
 
 
-def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+def _single(device: Device, r: Request, maker: Maker) -> ChosenKernel | None:
     """Kernel for one weight, whose rates are attributes."""
     base, master = r.op.step_of, r.op.form == "mixed"  # type: ignore[attr-defined]
-    if not storable(r.dtypes, master):
-        return None
-    step = maker(device, base, r.attrs, r.dtypes, master, "float64")
+    step = _step(device, maker, base, r.attrs, r.dtypes, master)
     if step is None:
         return None
     found = [float(getattr(r.attrs, n)) for n in base.rates]
     rates = found[0], found[1], found[2] if len(found) > 2 else 1.0
 
-    def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
+    def connect(a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
         made: Run = step.run([step.weight(arrays, out, rates=rates)], work)
         return made
 
     nbytes = step.workspace([prod(r.inputs[0])])
-    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+    return answer(r, connect, nbytes, _name(r), mutates=True)
 
 
-def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+def _fused(device: Device, r: Request, maker: Maker) -> ChosenKernel | None:
     """Kernel for one weight, whose rates are a row of `hyper`."""
-    *kinds, _ = r.dtypes
-    base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
-    if not storable(kinds, master):
-        return None
-    step = maker(device, base, r.attrs, tuple(kinds), master, "float64")
-    if step is None:
-        return None
-
-    def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
-        *own, hyper = arrays
-        weight = step.weight(own, own[0], rates_at=row_of(device, hyper, a.row))
-        made: Run = step.run([weight], work)
-        return made
-
-    nbytes = step.workspace([prod(r.inputs[0])])
-    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+    kinds, op = r.dtypes[:-1], r.op
+    base, master = op.step_of, op.has_master  # type: ignore[attr-defined]
+    step = _step(device, maker, base, r.attrs, kinds, master)
+    return None if step is None else _by_rows(device, r, step, _name(r))
 
 
 def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
@@ -193,7 +172,7 @@ def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
     return first, first + 8, first + 8 * min(2, columns - 1)
 
 
-def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+def _many(device: Device, r: Request, maker: Maker) -> ChosenKernel | None:
     """Kernel for many weights, whose rates are attributes or, at the end, arrays."""
     op: Any = r.op
     a, each, count = r.attrs, len(op.step_of.inputs) + op.has_master, r.attrs.num_weights
@@ -211,7 +190,7 @@ def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
     sizes = {k: [prod(s) for s, other in zip(r.outputs, kinds) if other == k] for k in steps}
     scratch = {k: steps[k].workspace(sizes[k]) for k in steps}
 
-    def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
+    def connect(a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
         found: dict[Any, list[Weight]] = {k: [] for k in steps}
         for i, (kind, out) in enumerate(zip(kinds, outs)):
             rates: dict[str, Any]
@@ -227,9 +206,19 @@ def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
             at += scratch[kind]
         return InOrder(runs)
 
-    return connected(connect, sum(scratch.values()), _name(r), like=r.op.forward, mutates=True)
+    return answer(r, connect, sum(scratch.values()), _name(r), mutates=True)
 
 
 _FORMS: dict[str, Callable[..., ChosenKernel | None]] = {
     "plain": _single, "mixed": _single, "fused": _fused, "many": _many
 }  # fmt: skip
+
+
+def rows_by(maker: Maker, fits: Callable[[Any], bool]) -> list[tuple[Any, Any, None]]:
+    """Rows of all forms of the steps that `maker` is for."""
+    own: list[Any] = [op for op in ALL if getattr(op, "form", None) in _FORMS]
+    forms: list[Any] = [(op, partial(_FORMS[op.form], maker=maker), None) for op in own if fits(op.step_of)]
+    return [*forms, (FusedUpdates, partial(group_row, maker=maker, fits=fits), None)]
+
+
+rows = table(*rows_by(UpdateStep, _is_elementwise))

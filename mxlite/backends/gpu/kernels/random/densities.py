@@ -2,95 +2,64 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.random import random_pdf
-from ....base import ChosenKernel, connected, Request
 from ...compiler.kinds import floating, kind
-from ...compiler.source import KernelSource, shared
-from ...handwritten.each import each
+from ...compiler.source import assembled, structure
+from ...handwritten.each import addresses, each
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST
-from ...runtime.device import Device, InOrder, nothing, Run
+from ...rows import At, row, table, where
+from ...runtime.device import InOrder, Run
 
 LAWS = "uniform normal gamma exponential poisson negative_binomial generalized_negative_binomial".split()
 
 
-class _Density(ctypes.Structure):
-    """The structure Density of densities.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "sample first second d_out out d_first d_second".split()),
-        *((n, ctypes.c_int) for n in "each law is_log".split()),
-        ("kinds", ctypes.c_int * 3),
-    )
+_Density: Any = structure("densities", "Density")
 
 
-@functools.cache
-def source() -> KernelSource:
-    return KernelSource(shared("types", "math", "index", "whole", "functions", "densities"))
+SOURCE = assembled("types", "math", "index", "whole", "functions", "densities")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _structure(at: At, sample: Any, parameters: Any) -> Any:
+    device, r = at
+    law = (r.op.forward_op or r.op).op_name.removeprefix("_random_pdf_")
+    made = _Density(**addresses(device, sample=sample, **dict(zip(("first", "second"), parameters))))
+    made.each, made.law = sample.size // parameters[0].size, LAWS.index(law)
+    made.is_log = r.attrs.is_log
+    made.kinds[: 1 + len(parameters)] = [kind(x.dtype) for x in (sample, *parameters)]
+    return made
 
-    def structure(r: Request, law: str, sample: Any, parameters: Any) -> _Density:
-        made = _Density(device.address(sample), each=sample.size // parameters[0].size, law=LAWS.index(law))
-        made.is_log = r.attrs.is_log
-        for i, x in enumerate((sample, *parameters)):
-            made.kinds[i] = kind(x.dtype)
-        for name, x in zip(("first", "second"), parameters):
-            setattr(made, name, device.address(x))
-        return made
 
-    def fits(r: Request) -> bool:
-        return floating(*r.dtypes) and all(0 < prod(s) <= MOST for s in r.inputs)
+_at = where(lambda r: floating(*r.dtypes) and all(0 < prod(s) <= MOST for s in r.inputs))
 
-    def forward(r: Request, law: str) -> ChosenKernel | None:
-        if not fits(r):
-            return None
 
-        def connect(xp: Any, a: Any, sample: Any, *parameters: Any, out: Any) -> Run:
-            if out is None:
-                return nothing
-            made = structure(r, law, sample, parameters)
-            made.out = device.address(out)
-            return each(device, source(), "density", out.size, made)
+@row(_at, "cuda density")
+def _forward(at: At, a: Any, sample: Any, *parameters: Any, out: Any) -> Run:
+    made = _structure(at, sample, parameters)
+    made.out = at.device.address(out)
+    return each(at.device, SOURCE, "density", out.size, made)
 
-        return connected(connect, 0, "cuda density", like=r.op.forward)
 
-    def backward(r: Request, law: str) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        assert r.op.forward_op is not None
-        names = [f"d_{n}" for n in r.op.forward_op.inputs]
+@row(_at, "cuda density gradient")
+def _backward(at: At, a: Any, d_out: Any, sample: Any, *parameters: Any, work: Any, **made: Any) -> Run:
+    device, of = at.device, at.r.op.forward_op
+    assert of is not None
+    first, *others = (made[f"d_{n}"] for n in of.inputs)
+    if d_out is None:
+        return InOrder([zeros(device, x) for x in (first, *others) if x is not None])
+    s = _structure(at, sample, parameters)
+    s.d_out, runs = device.address(d_out), []
+    if first is not None:
+        s.out = device.address(first)
+        runs.append(each(device, SOURCE, "density", sample.size, s))
+    if any(x is not None for x in others):
+        for name, address in addresses(device, **dict(zip(("d_first", "d_second"), others))).items():
+            setattr(s, name, address)
+        runs.append(each(device, SOURCE, "density_gradient", parameters[0].size, s))
+    return InOrder(runs)
 
-        def connect(
-            xp: Any, a: Any, d_out: Any, sample: Any, *parameters: Any, work: Any, **made: Any
-        ) -> Run:
-            found = [made[n] for n in names]
-            if d_out is None:
-                return InOrder([zeros(device, x) for x in found if x is not None])
-            s = structure(r, law, sample, parameters)
-            s.d_out, runs = device.address(d_out), []
-            if found[0] is not None:
-                s.out = device.address(found[0])
-                runs.append(each(device, source(), "density", sample.size, s))
-            if any(x is not None for x in found[1:]):
-                for name, x in zip(("d_first", "d_second"), found[1:]):
-                    setattr(s, name, None if x is None else device.address(x))
-                runs.append(each(device, source(), "density_gradient", parameters[0].size, s))
-            return InOrder(runs)
 
-        return connected(connect, 0, "cuda density gradient", like=r.op.forward)
-
-    table: dict[type[Op], list[Any]] = {}
-    for law in LAWS:
-        op = getattr(random_pdf, f"_random_pdf_{law}")
-        table[op] = [lambda r, law=law: forward(r, law)]
-        table[op.grad_op] = [lambda r, law=law: backward(r, law)]
-    return table
+rows = table(*((getattr(random_pdf, f"_random_pdf_{law}"), _forward, _backward) for law in LAWS))

@@ -6,20 +6,18 @@ elements draw anew in a loop of their own, so that no element depends on another
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops import find_op
 from .....ops.random import sampling
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import KernelSource, shared
-from ...handwritten.each import each
-from ...runtime.device import Device, nothing, Run
+from ...compiler.source import assembled, structure
+from ...handwritten.each import addresses, each
+from ...rows import answer, table
+from ...runtime.device import Device, Run
 
 NUMBERS = 2**32  # elements at most: each has its own counter
 LAWS = (
@@ -34,56 +32,37 @@ _NUMBERS = {
 """Attributes that are the parameters of a distribution."""
 
 
-class _Draw(ctypes.Structure):
-    """The structure Draw of distributions.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "state first second out".split()),
-        ("numbers", ctypes.c_double * 2),
-        *((n, ctypes.c_uint32) for n in "stream each".split()),
-        ("kinds", ctypes.c_int * 2),
-        *((n, ctypes.c_int) for n in "kind law".split()),
-    )
+_Draw: Any = structure("distributions", "Draw")
 
 
-@functools.cache
-def source() -> KernelSource:
-    return KernelSource(shared("types", "index", "whole", "philox", "distributions"))
+SOURCE = assembled("types", "index", "whole", "philox", "distributions")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(device: Device, r: Request, law: str, names: tuple[str, ...] = ()) -> ChosenKernel | None:
+    """`names` are attributes; without any the inputs are the parameters."""
+    (made,), size = r.op.infer_type(r.attrs, *r.dtypes)[1], prod(r.outputs[0])
+    if made is None or not known(made, *r.dtypes) or size > NUMBERS:
+        return None
 
-    def row(r: Request, law: str, names: tuple[str, ...]) -> ChosenKernel | None:
-        """`names` are attributes; without any the inputs are the parameters."""
-        (made,), size = r.op.infer_type(r.attrs, *r.dtypes)[1], prod(r.outputs[0])
-        if made is None or not known(made, *r.dtypes) or size > NUMBERS:
-            return None
+    def connect(a: Any, *inputs: Any, out: Any, rng: Any, work: Any) -> Run:
+        parameters = dict(zip(("first", "second"), inputs)) if not names else {}
+        s = _Draw(**addresses(device, state=rng.state, out=out, **parameters))
+        s.stream, s.law, s.kind = rng.stream, LAWS.index(law), kind(out.dtype)
+        s.numbers[: len(names)] = [float(getattr(a, n)) for n in names]
+        s.each = 1 if names else out.size // inputs[0].size
+        s.kinds[: len(parameters)] = [kind(x.dtype) for x in parameters.values()]
+        return each(device, SOURCE, "draw", out.size, s)
 
-        def connect(xp: Any, a: Any, *inputs: Any, out: Any, rng: Any, work: Any) -> Run:
-            if out is None or not out.size:
-                return nothing
-            s = _Draw(device.address(rng.state), stream=rng.stream, law=LAWS.index(law))
-            s.out, s.kind, s.each = device.address(out), kind(out.dtype), 1
-            if names:
-                s.numbers[: len(names)] = [float(getattr(a, n)) for n in names]
-            else:
-                s.each = out.size // inputs[0].size
-                for field, i, x in zip(("first", "second"), (0, 1), inputs):
-                    setattr(s, field, device.address(x))
-                    s.kinds[i] = kind(x.dtype)
-            return each(device, source(), "draw", out.size, s)
+    return answer(r, connect, 0, f"cuda random {law}")
 
-        return connected(connect, 0, f"cuda random {law}", like=r.op.forward)
 
-    table: dict[type[Op], list[Any]] = {
-        sampling.bernoulli: [lambda r: row(r, "bernoulli", ())],
-    }
-    for law in LAWS:
-        sample: Mapping[str, Any] = vars(sampling)
-        if f"_sample_{law}" in sample:
-            table[sample[f"_sample_{law}"]] = [lambda r, law=law: row(r, law, ())]
-    for law, names in _NUMBERS.items():
-        for op in (find_op(f"_random_{law}"), find_op(f"_random_{law}_like")):
-            table[op] = [lambda r, law=law, names=names: row(r, law, names)]
-    return table
+_BY_ARRAY = {n: getattr(sampling, f"_sample_{n}", None) for n in LAWS} | {"bernoulli": sampling.bernoulli}
+
+rows = table(
+    *((op, partial(_row, law=law), None) for law, op in _BY_ARRAY.items() if op is not None),
+    *(
+        (find_op(f"_random_{law}{like}"), partial(_row, law=law, names=names), None)
+        for law, names in _NUMBERS.items()
+        for like in ("", "_like")
+    ),
+)

@@ -6,59 +6,28 @@ pass in which the reduced array is broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
-from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops import find_op
 from .....ops.reduce.measures import logsumexp, moments
 from .....ops.reduce.reduce import kept_shape, SpreadLike
 from .....ops.scratch import carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....elementwise.expression import ExpressionValue, Writer
 from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating, known
-from ...handwritten.fold import (
-    ADD,
-    DIVIDED,
-    FINITE,
-    Fold,
-    KNOWN_OR_0,
-    KNOWN_OR_1,
-    LARGEST,
-    LOGARITHM,
-    MULTIPLY,
-    PLAIN,
-    POWER,
-    ROOT,
-    SAME,
-    SIZE,
-    SPREAD,
-    SQUARE,
-    sum_type,
-    TRUE_OR_NOT,
-    TRUTH,
-)
+from ...handwritten import fold as folds
+from ...handwritten.fold import ADD, DIVIDED, Fold, folded, LARGEST, MULTIPLY, PLAIN, SAME, sum_type
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, nothing, Run
-from ..arithmetic.elementwise import Loop
-
-Formula = Callable[..., ExpressionValue]
+from ..arithmetic.elementwise import loop, looped
 
 _BYTE = as_dtype("uint8")
-
-
-def loop(
-    device: Device, f: Formula, views: Sequence[Shape], dtypes: Sequence[DType], shape: Shape, made: DType
-) -> Loop | None:
-    """`f(w, *values)` for every element of `shape`; None if there is no kernel for it."""
-    w = Writer()
-    expression, constants = w.expression([f(w, *(w.input() for _ in views))])
-    # An input that the formula leaves out is still passed.
-    made_loop = Loop(device, expression, constants, views, dtypes, shape, [made])
-    return made_loop if made_loop.fits and known(*dtypes) and floating(made) else None
 
 
 # -- forward
@@ -67,19 +36,19 @@ _FOLDS = {
     "sum": (SAME, ADD, PLAIN),
     "mean": (SAME, ADD, DIVIDED),
     "prod": (SAME, MULTIPLY, PLAIN),
-    "nansum": (KNOWN_OR_0, ADD, PLAIN),
-    "nanprod": (KNOWN_OR_1, MULTIPLY, PLAIN),
-    "any": (TRUTH, ADD, TRUE_OR_NOT),
-    "all": (TRUTH, MULTIPLY, TRUE_OR_NOT),
+    "nansum": (folds.KNOWN_OR_0, ADD, PLAIN),
+    "nanprod": (folds.KNOWN_OR_1, MULTIPLY, PLAIN),
+    "any": (folds.TRUTH, ADD, folds.TRUE_OR_NOT),
+    "all": (folds.TRUTH, MULTIPLY, folds.TRUE_OR_NOT),
 }
 
 
 def fold_of(device: Device, r: Request, name: str) -> Fold:
     """The reduction `name` of a request's input."""
     (shape,), a = r.inputs, r.attrs
-    map, combine, finish = (SQUARE, ADD, ROOT) if name == "norm" else _FOLDS[name]
+    map, combine, finish = (folds.SQUARE, ADD, folds.ROOT) if name == "norm" else _FOLDS[name]
     if name == "norm" and a.ord == 1:
-        map, finish = SIZE, PLAIN
+        map, finish = folds.SIZE, PLAIN
     target = kept_shape(a, shape)
     count = prod(shape) // prod(target) if prod(target) else 1
     if not count and not floating(r.dtype):
@@ -88,17 +57,10 @@ def fold_of(device: Device, r: Request, name: str) -> Fold:
 
 
 def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
-    fold = fold_of(device, r, name)
     (made,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
-    if not fold.fits or made is None or not known(made):
+    if made is None or not known(made):
         return None
-
-    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any = None) -> Run:
-        return nothing if out is None else fold.call(data, out, work)
-
-    def like(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None: ...
-
-    return connected(connect, fold.workspace, f"cuda {name}", like=like)
+    return folded(r, fold_of(device, r, name), f"cuda {name}")
 
 
 def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
@@ -108,32 +70,30 @@ def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:
 
 def _logsumexp(device: Device, r: Request) -> ChosenKernel | None:
     (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
-    most = Fold(device, r.dtype, shape, target, SAME, LARGEST, FINITE)
-    total = Fold(device, r.dtype, shape, target, POWER, ADD, LOGARITHM, shifted=True)
+    most = Fold(device, r.dtype, shape, target, SAME, LARGEST, folds.FINITE)
+    total = Fold(device, r.dtype, shape, target, folds.POWER, ADD, folds.LOGARITHM, shifted=True)
     if not (most.fits and total.fits):
         return None
     pieces = _pieces(prod(target), r.dtype, most, total)
 
-    def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-        if out is None or not out.size:
-            return nothing
+    def connect(a: Any, data: Any, *, out: Any, work: Any) -> Run:
         largest, rest = carve(work, pieces)
         return InOrder([most.call(data, largest, rest), total.call(data, out, rest, shift=largest)])
 
-    return connected(connect, scratch_bytes(pieces), "cuda logsumexp", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda logsumexp")
 
 
 def _moments(device: Device, r: Request) -> ChosenKernel | None:
     (shape,), target = r.inputs, kept_shape(r.attrs, r.inputs[0])
     n, count = prod(target), float(prod(shape) // prod(target) if prod(target) else 1)
     middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, count)
-    spread = Fold(device, r.dtype, shape, target, SPREAD, ADD, DIVIDED, count, shifted=True)
+    spread = Fold(device, r.dtype, shape, target, folds.SPREAD, ADD, DIVIDED, count, shifted=True)
     narrow = loop(device, lambda w, x: x, [(n,)], [sum_type(r.dtype)], (n,), r.dtype)
     if not (middle.fits and spread.fits and narrow):
         return None
     pieces = _pieces(n, r.dtype, middle, spread)
 
-    def connect(xp: Any, a: Any, data: Any, *, mean: Any, var: Any, work: Any) -> Run:
+    def connect(a: Any, data: Any, *, mean: Any, var: Any, work: Any) -> Run:
         if not n:
             return nothing
         centre, rest = carve(work, pieces)
@@ -144,7 +104,7 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
             runs.append(spread.call(data, var, rest, shift=centre))
         return InOrder(runs)
 
-    return connected(connect, scratch_bytes(pieces), "cuda moments", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda moments")
 
 
 # -- backward: formulas of the values that `backward` reads, in its order
@@ -179,21 +139,12 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     count = prod(shape) // prod(target)
     needs = r.op.signature.needs
     views = [shape if n == "data" else target for n in needs]
-    made = loop(
-        device,
-        lambda w, *values: _GRADIENTS[name](w, r.attrs, count, *values),
-        views,
-        [kinds[n][1] for n in needs],
-        shape,
-        r.dtype,
-    )
-    if made is None:
-        return None
+    kinds_of_needs = [kinds[n][1] for n in needs]
 
-    def connect(xp: Any, a: Any, *inputs: Any, d_data: Any, **services: Any) -> Run:
-        return nothing if d_data is None else made.call(*inputs, d_data)
+    def formula(w: Writer, *values: ExpressionValue) -> ExpressionValue:
+        return _GRADIENTS[name](w, r.attrs, count, *values)
 
-    return connected(connect, 0, f"cuda {name} gradient", like=r.op.forward)
+    return looped(r, loop(device, formula, views, kinds_of_needs, shape, r.dtype), f"cuda {name} gradient")
 
 
 def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -205,13 +156,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, float(count))
     pieces = _pieces(n, r.dtype, middle)
 
-    def of_var(
-        w: Writer,
-        d: ExpressionValue,
-        x: ExpressionValue,
-        m: ExpressionValue,
-        d_mean: ExpressionValue | None = None,
-    ) -> ExpressionValue:
+    def of_var(w: Writer, d: Any, x: Any, m: Any, d_mean: Any = None) -> ExpressionValue:
         slope = (x - m) * 2 * d
         return (slope if d_mean is None else slope + d_mean) / w.constant(count)
 
@@ -222,9 +167,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     if not middle.fits or only_mean is None or var is None or both is None:
         return None
 
-    def connect(xp: Any, a: Any, d_mean: Any, d_var: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-        if d_data is None:
-            return nothing
+    def connect(a: Any, d_mean: Any, d_var: Any, data: Any, *, d_data: Any, work: Any) -> Run:
         if d_var is None:
             return only_mean.call(d_mean, d_data)
         centre, rest = carve(work, pieces)
@@ -233,7 +176,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
             return InOrder([first, var.call(d_var, data, centre, d_data)])
         return InOrder([first, both.call(d_var, data, centre, d_mean, d_data)])
 
-    return connected(connect, scratch_bytes(pieces), "cuda moments gradient", like=r.op.forward)
+    return answer(r, connect, scratch_bytes(pieces), "cuda moments gradient")
 
 
 def _spread(device: Device, r: Request) -> ChosenKernel | None:
@@ -243,21 +186,11 @@ def _spread(device: Device, r: Request) -> ChosenKernel | None:
     if not prod(shape) or not floating(r.dtype):
         return None
     count = prod(shape) // prod(target) if r.attrs.mean else 1
-    made = loop(
-        device,
-        lambda w, d: d / w.constant(count) if count != 1 else d,
-        [target],
-        [r.dtype],
-        shape,
-        r.dtype,
-    )
-    if made is None:
-        return None
 
-    def connect(xp: Any, a: Any, data: Any, like: Any = None, *, out: Any) -> Run:
-        return nothing if out is None else made.call(data, out)
+    def formula(w: Writer, d: ExpressionValue) -> ExpressionValue:
+        return d / w.constant(count) if count != 1 else d
 
-    return connected(connect, 0, "cuda spread", like=r.op.forward)
+    return looped(r, loop(device, formula, [target], [r.dtype], shape, r.dtype), "cuda spread", (0,))
 
 
 def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -266,32 +199,17 @@ def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
     count = prod(shape) // prod(kept) if prod(kept) else 1
     finish = DIVIDED if r.attrs.mean else PLAIN
     fold = Fold(device, r.dtype, shape, kept, SAME, ADD, finish, float(count))
-    if not fold.fits or not floating(r.dtype):
-        return None
-
-    def connect(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> Run:
-        return nothing if d_data is None else fold.call(d_out, d_data, work)
-
-    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
+    return folded(r, fold, "cuda sum") if floating(r.dtype) else None
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    table: dict[type[Op], list[Any]] = {}
+def _both(name: str) -> tuple[Any, Any]:
+    """Rows of a reduction and, if it has one here, of its gradient."""
+    return partial(_reduction, name=name), partial(_gradient, name=name) if name in _GRADIENTS else None
 
-    def add(op: type[Op] | None, row: Callable[..., ChosenKernel | None], *more: Any) -> None:
-        assert op is not None
-        table[op] = [lambda r: row(device, r, *more)]
 
-    for name in (*_FOLDS, "norm"):
-        op = find_op(name)
-        add(op, _reduction, name)
-        if name in _GRADIENTS:
-            add(op.grad_op, _gradient, name)
-    add(logsumexp, _logsumexp)
-    add(logsumexp.grad_op, _gradient, "logsumexp")
-    add(moments, _moments)
-    add(moments.grad_op, _moments_gradient)
-    add(SpreadLike, _spread)
-    add(SpreadLike.grad_op, _spread_gradient)
-    return table
+rows = table(
+    *((find_op(n), *_both(n)) for n in (*_FOLDS, "norm")),
+    (logsumexp, _logsumexp, partial(_gradient, name="logsumexp")),
+    (moments, _moments, _moments_gradient),
+    (SpreadLike, _spread, _spread_gradient),
+)

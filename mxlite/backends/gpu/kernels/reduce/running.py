@@ -5,41 +5,30 @@ A row of the last axis has a block, which goes along it 1024 numbers at a time; 
 
 from __future__ import annotations
 
-import ctypes
-import functools
+from functools import partial
 from math import prod
 from typing import Any
 
-from .....graph.opdef import DType, Op
+from .....graph.opdef import DType
 from .....ops.reduce.cumulative import cumprod, cumsum
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import computed_in, floating, known
-from ...compiler.source import KernelSource, NAMES, shared
+from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
+from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.layout import Divisor, MOST
-from ...runtime.device import Arguments, Device, nothing, Run
+from ...rows import answer, table
+from ...runtime.device import Device, Run
 
-THREADS = 256
-BLOCKS_PER_MULTIPROCESSOR = 16
 SHORT = 32  # numbers of a row that one thread goes along
 
 
-class Scan(ctypes.Structure):
-    """The structure of this name in scan.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data out".split()),
-        *((n, ctypes.c_uint32) for n in "lines length".split()),
-        ("inner", Divisor),
-        *((n, ctypes.c_int) for n in "product exclusive reverse".split()),
-    )
+Scan: Any = structure("scan", "Scan", Divisor=Divisor)
 
 
-@functools.lru_cache(maxsize=64)
 def source(data: DType, out: DType) -> KernelSource:
     """The kernels for these types of the data and the result."""
-    types = f"typedef {NAMES[str(data)]} X;\ntypedef {NAMES[str(out)]} Y;\ntypedef {computed_in(out)} C;\n"
-    whole = "" if floating(out) else "#define WHOLE\n"
-    return KernelSource(shared("types") + types + whole + shared("index", "scan"))
+    types = typedefs(X=NAMES[str(data)], Y=NAMES[str(out)], C=computed_in(out))
+    return assembled("types", types, "" if floating(out) else "#define WHOLE\n", "index", "scan")
 
 
 def _scan(device: Device, r: Request, backwards: bool) -> ChosenKernel | None:
@@ -58,26 +47,19 @@ def _scan(device: Device, r: Request, backwards: bool) -> ChosenKernel | None:
     if not 0 < lines <= MOST or length > MOST:
         return None
     in_lines = inner == 1 and length > SHORT
-    blocks = min(-(-lines // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
 
-    def connect(xp: Any, attrs: Any, data: Any, **outputs: Any) -> Run:
+    def connect(attrs: Any, data: Any, **outputs: Any) -> Run:
         (out,) = outputs.values()
-        if out is None:
-            return nothing
         scan = Scan(device.address(data), device.address(out), lines, length, Divisor(inner))
         scan.product, scan.exclusive, scan.reverse = op is cumprod, a.exclusive, a.reverse != backwards
-        function = device.function(source(given, made), "scan_lines" if in_lines else "scan_columns")
-        grid = (lines if in_lines else blocks, 1, 1)
-        return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments([scan]))
+        text = source(given, made)
+        if in_lines:
+            return launch(device, text, "scan_lines", lines, THREADS, scan)
+        return spread(device, text, "scan_columns", lines, scan)
 
-    return connected(connect, 0, "cuda running total", like=r.op.forward)
+    return answer(r, connect, 0, "cuda running total")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    assert cumsum.grad_op is not None
-    return {
-        cumsum: [lambda r: _scan(device, r, False)],
-        cumprod: [lambda r: _scan(device, r, False)],
-        cumsum.grad_op: [lambda r: _scan(device, r, True)],
-    }
+_FORWARD, _BACKWARD = partial(_scan, backwards=False), partial(_scan, backwards=True)
+
+rows = table((cumsum, _FORWARD, _BACKWARD), (cumprod, _FORWARD, None))

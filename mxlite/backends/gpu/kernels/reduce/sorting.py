@@ -7,40 +7,30 @@ doubling, in which only the first k pairs are moved. Nothing depends on the orde
 from __future__ import annotations
 
 import ctypes
-import functools
 from math import prod
 from typing import Any
 
 from .....core.dtype import as_dtype
-from .....graph.opdef import Op
 from .....ops.index.order import Lines
 from .....ops.index.sorting import argsort, sort, topk
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import KernelSource, shared
-from ...handwritten.each import each
+from ...compiler.source import assembled, KernelSource, structure, typedefs
+from ...handwritten.each import each, launch
 from ...handwritten.fill import zeros
 from ...handwritten.layout import MOST, power_of_two
-from ...runtime.device import Arguments, Device, InOrder, nothing, Run
+from ...rows import answer, row, table
+from ...runtime.device import Device, InOrder, nothing, Run
 
 SLOTS = 1024  # pairs of a block, as in order.cuh
 
 
-class _Order(ctypes.Structure):
-    """The structure Order of order.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data keys merged_keys places merged_places".split()),
-        ("lines", ctypes.c_int64),
-        *((n, ctypes.c_uint32) for n in "length inner first tile tiles".split()),
-        *((n, ctypes.c_int) for n in "kind ascending".split()),
-    )
+_Order: Any = structure("order", "Order")
 
 
-@functools.lru_cache(maxsize=2)
 def source(key: str) -> KernelSource:
     """The kernels of order.cuh for keys of one type."""
-    return KernelSource(shared("types", "index", "whole") + f"typedef {key} K;\n" + shared("order"))
+    return assembled("types", "index", "whole", typedefs(K=key), "order")
 
 
 class Sorting:
@@ -83,9 +73,7 @@ class Sorting:
         made = self.structure(data)
         made.ascending = ascending
         made.keys, made.places = halves[0]
-        grid = (-(-slots // SLOTS), 1, 1)
-        tiles = device.function(self.text, "sort_tiles")
-        runs = [device.launch(tiles, grid, (512, 1, 1), 0, Arguments([made]))]
+        runs = [launch(device, self.text, "sort_tiles", -(-slots // SLOTS), 512, made)]
         run = self.tile
         while run < self.lines.length:
             made = _Order.from_buffer_copy(made)
@@ -112,67 +100,44 @@ class Sorting:
         return InOrder([*runs, each(self.device, self.text, "put_back", n, *given)])
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _sorting(device: Device, r: Request) -> Sorting | None:
+    k = r.attrs.k or None if (r.op.forward_op or r.op) is topk else None
+    made = Sorting(device, r, k)
+    if (r.op is argsort or r.op is topk) and not known(as_dtype(r.attrs.dtype)):
+        return None
+    return made if made.fits else None
 
-    def sorting(r: Request) -> Sorting | None:
-        k = r.attrs.k or None if (r.op.forward_op or r.op) is topk else None
-        made = Sorting(device, r, k)
-        return made if made.fits else None
 
-    def _sort(r: Request) -> ChosenKernel | None:
-        s = sorting(r)
-        if s is None:
-            return None
+@row(_sorting, "cuda sort", lambda s: s.nbytes)
+def _sort(s: Sorting, a: Any, data: Any, *, out: Any, places: Any, work: Any) -> Run:
+    return s.call(data, a.is_ascend, work, values=out, places=places)
 
-        def connect(xp: Any, a: Any, data: Any, *, out: Any, places: Any, work: Any) -> Run:
-            return s.call(data, a.is_ascend, work, values=out, places=places)
 
-        return connected(connect, s.nbytes, "cuda sort", like=r.op.forward)
+@row(_sorting, "cuda sort", lambda s: s.nbytes)
+def _argsort(s: Sorting, a: Any, data: Any, *, out: Any, work: Any) -> Run:
+    return s.call(data, a.is_ascend, work, positions=out)
 
-    def _argsort(r: Request) -> ChosenKernel | None:
-        s = sorting(r)
-        if s is None or not known(as_dtype(r.attrs.dtype)):
-            return None
 
-        def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-            return s.call(data, a.is_ascend, work, positions=out)
+@row(_sorting, "cuda sort", lambda s: s.nbytes)
+def _topk(s: Sorting, a: Any, data: Any, *, output0: Any, output1: Any, places: Any, work: Any) -> Run:
+    if a.ret_typ == "mask":
+        return s.call(data, a.is_ascend, work, mask=output0)
+    values, positions = (None, output0) if a.ret_typ == "indices" else (output0, output1)
+    return s.call(data, a.is_ascend, work, values=values, positions=positions, places=places)
 
-        return connected(connect, s.nbytes, "cuda sort", like=r.op.forward)
 
-    def _topk(r: Request) -> ChosenKernel | None:
-        s = sorting(r)
-        if s is None or not known(as_dtype(r.attrs.dtype)):
-            return None
+def _gradient(device: Device, r: Request) -> ChosenKernel | None:
+    s = _sorting(device, r)
+    if s is None:
+        return None
+    head = "d_out" if r.op is sort.grad_op else "d_output0"
 
-        def connect(xp: Any, a: Any, data: Any, *, output0: Any, output1: Any, places: Any, work: Any) -> Run:
-            if a.ret_typ == "mask":
-                return s.call(data, a.is_ascend, work, mask=output0)
-            values, positions = (None, output0) if a.ret_typ == "indices" else (output0, output1)
-            return s.call(data, a.is_ascend, work, values=values, positions=positions, places=places)
+    def connect(a: Any, *inputs: Any, d_data: Any) -> Run:
+        have = dict(zip(r.op.signature.needs, inputs))
+        d, places = have[head], have["places"]
+        return zeros(device, d_data) if d is None or places is None else s.put_back(d, places, d_data)
 
-        return connected(connect, s.nbytes, "cuda sort", like=r.op.forward)
+    return answer(r, connect, 0, "cuda sort gradient")
 
-    def gradient(r: Request) -> ChosenKernel | None:
-        s = sorting(r)
-        if s is None:
-            return None
-        head = "d_out" if r.op is sort.grad_op else "d_output0"
 
-        def connect(xp: Any, a: Any, *inputs: Any, d_data: Any) -> Run:
-            have = dict(zip(r.op.signature.needs, inputs))
-            d, places = have[head], have["places"]
-            if d_data is None:
-                return nothing
-            return zeros(device, d_data) if d is None or places is None else s.put_back(d, places, d_data)
-
-        return connected(connect, 0, "cuda sort gradient", like=r.op.forward)
-
-    assert sort.grad_op is not None and topk.grad_op is not None
-    return {
-        sort: [_sort],
-        argsort: [_argsort],
-        topk: [_topk],
-        sort.grad_op: [gradient],
-        topk.grad_op: [gradient],
-    }
+rows = table((sort, _sort, _gradient), (topk, _topk, _gradient), (argsort, _argsort, None))

@@ -2,60 +2,46 @@
 
 from __future__ import annotations
 
-import functools
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from .....graph.opdef import Op
 from .....ops.shape.like import ContribIndexArray, shape_array, size_array
-from ....base import ChosenKernel, connected, Request
-from ...compiler.source import kernel, KernelSource, shared
+from ...compiler.source import assembled, kernel
 from ...handwritten.each import each, THREADS
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
-from ...runtime.device import Device, InOrder, nothing, Run
+from ...rows import At, row, table, where
+from ...runtime.device import InOrder, Run
 
 
-@functools.cache
-def source() -> KernelSource:
+def _text() -> str:
     """The kernel "index_along": out[i] = i / stride % length for every `step`-th element from `first` on."""
     parameters = ["int64 n", "int64 *out", "int step", "int first", "int stride", "int length"]
     body = ["MX_EACH(at, n) out[at * step + first] = at / stride % length;"]
-    return KernelSource(shared("types", "index") + kernel("index_along", parameters, body, THREADS))
+    return kernel("index_along", parameters, body, THREADS)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+SOURCE = assembled("types", "index", _text())
 
-    def numbers(r: Request) -> ChosenKernel | None:
-        (shape,) = r.inputs
-        found = shape if r.op is shape_array else (prod(shape),)
 
-        def connect(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
-            if out is None:
-                return nothing
-            parts = [out[i : i + 1] for i in range(len(found))]
-            return InOrder([filled(device, x, np.int64(n).tobytes()) for x, n in zip(parts, found)])
+@row(where(lambda r: True), "cuda fill")
+def _numbers(at: At, a: Any, data: Any, *, out: Any) -> Run:
+    numbers = data.shape if at.r.op is shape_array else (data.size,)
+    parts = [out[i : i + 1] for i in range(len(numbers))]
+    return InOrder([filled(at.device, x, np.int64(n).tobytes()) for x, n in zip(parts, numbers)])
 
-        return connected(connect, 0, "cuda fill", like=r.op.forward)
 
-    def places(r: Request) -> ChosenKernel | None:
-        (shape,) = r.inputs
-        if prod(r.outputs[0]) > MOST:
-            return None
+@row(where(lambda r: prod(r.outputs[0]) <= MOST), "cuda places")
+def _places(at: At, a: Any, data: Any, *, out: Any) -> Run:
+    shape = data.shape
+    axes = range(len(shape)) if a.axes is None else [i % len(shape) for i in a.axes]
+    runs = []
+    for k, axis in enumerate(axes):
+        numbers = len(axes), k, prod(shape[axis + 1 :]), shape[axis]
+        runs.append(each(at.device, SOURCE, "index_along", data.size, out, *numbers))
+    return InOrder(runs)
 
-        def connect(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
-            if out is None or not out.size:
-                return nothing
-            axes = range(len(shape)) if a.axes is None else [i % len(shape) for i in a.axes]
-            runs = []
-            for k, axis in enumerate(axes):
-                numbers = len(axes), k, prod(shape[axis + 1 :]), shape[axis]
-                runs.append(each(device, source(), "index_along", prod(shape), out, *numbers))
-            return InOrder(runs)
 
-        return connected(connect, 0, "cuda places", like=r.op.forward)
-
-    return {shape_array: [numbers], size_array: [numbers], ContribIndexArray: [places]}
+rows = table((shape_array, _numbers, None), (size_array, _numbers, None), (ContribIndexArray, _places, None))

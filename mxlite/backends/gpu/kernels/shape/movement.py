@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from .....graph.opdef import Op, SERVICES, Signature
+from .....graph.opdef import SERVICES, Signature
 from .....ops import find_op
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ....call import bind_call
 from ...handwritten.move_together import all_moved
 from ...handwritten.trace import Move, Sheet, traced
+from ...rows import answer, table
 from ...runtime.device import Device, nothing, Run
 
 OPERATORS = """
@@ -32,45 +33,34 @@ OPERATORS = """
 """.split()
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(device: Device, r: Request) -> ChosenKernel | None:
+    moves = _moves(r)
+    if moves is None:
+        return None
+    moving = any(m.source is not None for m in moves)
 
-    def row(r: Request) -> ChosenKernel | None:
-        moves = _moves(r)
-        if moves is None:
-            return None
-        moving = any(m.source is not None for m in moves)
+    def connect(a: Any, *inputs: Any, **rest: Any) -> Run:
+        log: list[Move] = []
+        arrays: dict[int, Any] = {}
 
-        def connect(xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
-            log: list[Move] = []
-            arrays: dict[int, Any] = {}
+        def sheet(x: Any) -> Any:
+            if isinstance(x, tuple):
+                return tuple(sheet(y) for y in x)
+            if not hasattr(x, "dtype"):
+                return x
+            arrays[len(arrays)] = x
+            return Sheet.whole(len(arrays) - 1, x.shape, x.dtype, log)
 
-            def sheet(x: Any) -> Any:
-                if isinstance(x, tuple):
-                    return tuple(sheet(y) for y in x)
-                if not hasattr(x, "dtype"):
-                    return x
-                arrays[len(arrays)] = x
-                return Sheet.whole(len(arrays) - 1, x.shape, x.dtype, log)
+        made = {n: sheet(x) for n, x in rest.items() if n not in SERVICES}
+        if not arrays:
+            return nothing
+        made |= {n: x if n == "shapes" else None for n, x in rest.items() if n in SERVICES}
+        given = [sheet(x) for x in inputs]
+        found = traced(lambda xp: r.op.forward(xp, a, *given, **made), log)
+        assert found is not None  # it was possible for all outputs
+        return all_moved(device, found, arrays)
 
-            made = {n: sheet(x) for n, x in rest.items() if n not in SERVICES}
-            if not arrays:
-                return nothing
-            made |= {n: x if n == "shapes" else None for n, x in rest.items() if n in SERVICES}
-            given = [sheet(x) for x in inputs]
-            found = traced(lambda xp: r.op.forward(xp, a, *given, **made), log)
-            assert found is not None  # it was possible for all outputs
-            return all_moved(device, found, arrays)
-
-        return connected(connect, 0, "cuda copy" if moving else "cuda fill", like=r.op.forward)
-
-    table: dict[type[Op], list[Any]] = {}
-    for name in OPERATORS:
-        op = find_op(name)
-        table[op] = [row]
-        if op.grad_op is not None:
-            table[op.grad_op] = [row]
-    return table
+    return answer(r, connect, 0, "cuda copy" if moving else "cuda fill")
 
 
 def _moves(r: Request) -> list[Move] | None:
@@ -98,3 +88,8 @@ def _moves(r: Request) -> list[Move] | None:
         bind_call(kernel, xp, op, r.attrs, ins, made, shapes=(r.inputs, r.outputs))()
 
     return traced(run, log)
+
+
+_MOVING = [find_op(name) for name in OPERATORS]
+
+rows = table(*((op, _row, _row if op.grad_op is not None else None) for op in _MOVING))

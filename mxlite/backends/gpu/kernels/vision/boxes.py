@@ -6,304 +6,200 @@ sharing the remaining ones. Counting uses integers.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 
-from .....graph.ir import Shape
-from .....graph.opdef import DType, Op
 from .....ops.index.sorting import argsort
 from .....ops.scratch import accumulator
 from .....ops.vision.boxes import box_iou, box_nms
 from .....ops.vision.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxTarget
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating, kind
-from ...compiler.source import KernelSource, shared
-from ...handwritten.each import each
+from ....base import ChosenKernel, Request
+from ...compiler.kinds import kind
+from ...compiler.source import assembled, KernelSource, structure, typedefs
+from ...handwritten.each import addresses, launch, Launches, THREADS
 from ...handwritten.fill import filled, zeros
 from ...handwritten.layout import MOST
-from ...runtime.device import Arguments, Device, InOrder, nothing, Run
+from ...rows import answer, are_alike, row, table
+from ...runtime.device import Device, InOrder, nothing, Run
+from ...runtime.scratch import Scratch
 from ..reduce.sorting import Sorting
 
-THREADS = 256
 MOST_KINDS = 32
 _INT32 = np.dtype("int32")
 
 
-class _Kinds(ctypes.Structure):
-    """The structure of this name in boxes.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_double * MOST_KINDS) for n in ("across", "down")),
-        *((n, ctypes.c_double) for n in "step_y step_x offset_y offset_x".split()),
-        *((n, ctypes.c_int) for n in "count w clip".split()),
-    )
+_Kinds: Any = structure("boxes", "Kinds")
+_Boxes: Any = structure("boxes", "Boxes")
+_Targets: Any = structure("boxes", "Targets")
 
 
-class _Boxes(ctypes.Structure):
-    """The structure of this name in boxes.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "data moved anchor out index scores order boxes kinds alive".split()),
-        *((n, ctypes.c_double) for n in "threshold valid".split()),
-        ("variances", ctypes.c_double * 4),
-        *((n, ctypes.c_int) for n in "n width kind topk coordinates score id background by_class".split()),
-        *((n, ctypes.c_int) for n in "center out_center classes clip".split()),
-    )
-
-
-class _Targets(ctypes.Structure):
-    """The structure of this name in boxes.cuh."""
-
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in "anchor label cls_pred loc_target loc_mask cls_target".split()),
-        *((n, ctypes.c_void_p) for n in "iou background order which counts".split()),
-        *((n, ctypes.c_double) for n in "overlap ignore ratio mining".split()),
-        ("variances", ctypes.c_double * 4),
-        *((n, ctypes.c_int) for n in "n labels width classes minimum kind".split()),
-    )
-
-
-@functools.lru_cache(maxsize=2)
-def source(wide: bool) -> KernelSource:
+def source(double: bool) -> KernelSource:
     """The kernels of boxes.cuh that compute in double, or in float."""
-    types = f"typedef {'double' if wide else 'float'} A;\n"
-    return KernelSource(shared("types", "math", "index", "whole") + types + shared("boxes"))
+    types = typedefs(A="double" if double else "float")
+    return assembled("types", "math", "index", "whole", types, "boxes")
 
 
-class Scratch:
-    """Parts of the workspace by name, each aligned to 256 bytes."""
-
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = sizes
-        self.nbytes = sum(-(-n // 256) * 256 for n in sizes.values())
-
-    def parts(self, work: Any) -> dict[str, Any]:
-        found, begin = {}, 0
-        for name, nbytes in self.sizes.items():
-            found[name] = work[begin : begin + nbytes]
-            begin += -(-nbytes // 256) * 256
-        return found
+def _launches(device: Device, r: Request) -> Launches | None:
+    return Launches(device, source(str(r.dtype) == "float64")) if are_alike(r) else None
 
 
-def _sorting(device: Device, r: Request, shape: Shape, acc: DType) -> Sorting:
-    """The order of each row of scores, the largest first."""
-    return Sorting(device, replace(r, attrs=argsort.Attrs(axis=1), inputs=(shape,), dtype=acc))
+class Ordered:
+    """Boxes (samples, n) that are taken in the order of their scores, the largest first, with scratch of
+    `sizes` bytes and for the sort, if they `sort`.
+    """
+
+    def __init__(
+        self, device: Device, r: Request, samples: int, n: int, sizes: dict[str, int], sorts: bool = True
+    ) -> None:
+        self.launches, self.samples, self.n = _launches(device, r), samples, n
+        self.acc, self.minus_one = accumulator(r.dtype), np.full(1, -1, r.dtype).tobytes()
+        lines = replace(r, attrs=argsort.Attrs(axis=1), inputs=((samples, n),), dtype=self.acc)
+        self.order = Sorting(device, lines)
+        self.fits = self.launches is not None and (not samples * n or self.order.fits)
+        self.scratch = Scratch(**sizes, sort=self.order.nbytes if sorts else 0)
+
+    @classmethod
+    def suppressed(cls, device: Device, r: Request, samples: int, n: int) -> Ordered | None:
+        """Those of which near duplicates are left out: scratch holds their scores, kinds and flags, too."""
+        count, item = samples * n, accumulator(r.dtype).itemsize
+        sizes = {"scores": item * count, "order": 4 * count, "boxes": 4 * item * count}
+        made = cls(device, r, samples, n, sizes | {"kinds": item * count, "alive": count})
+        return made if made.fits else None
+
+    def structure(self, work: Any, **arrays: Any) -> tuple[Any, dict[str, Any]]:
+        """The argument of the kernels of `suppressed` boxes, and the parts of the scratch."""
+        parts = self.scratch.parts(work)
+        own = {name: x for name, x in parts.items() if name != "sort"}
+        return _Boxes(n=self.n, **addresses(self.order.device, **own, **arrays)), parts
+
+    def sort(self, scores: str, parts: dict[str, Any]) -> Run:
+        """The call that orders the scores in a part of the scratch."""
+        given = parts[scores].view(self.acc).reshape(self.samples, self.n)
+        return self.order.call(given, False, parts["sort"], places=parts["order"].view(_INT32))
+
+    def blocks(self, name: str, made: Any) -> Run:
+        """A launch with a block of threads for each sample."""
+        assert self.launches is not None
+        return launch(*self.launches, name, self.samples, THREADS, made)
+
+    def each(self, name: str, made: Any) -> Run:
+        """A launch with a thread for each box."""
+        assert self.launches is not None
+        return self.launches.each(name, self.samples * self.n, made)
 
 
-def _blocks(device: Device, text: KernelSource, name: str, samples: int, made: ctypes.Structure) -> Run:
-    """A launch with a block for each sample."""
-    return device.launch(device.function(text, name), (samples, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+@row(_launches, "cuda box overlaps")
+def _overlaps(kernels: Launches, a: Any, lhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
+    last = kind(out.dtype), prod(rhs.shape[:-1]), int(a.format == "center")
+    return kernels.each("box_overlaps", out.size, lhs, rhs, out, *last)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _priors(device: Device, r: Request) -> ChosenKernel | None:
+    a, (h, w), kernels = r.attrs, r.inputs[0][2:], _launches(device, r)
+    kinds = [(s, a.ratios[0]) for s in a.sizes] + [(a.sizes[0], x) for x in a.ratios[1:]]
+    if kernels is None or len(kinds) > MOST_KINDS or not h or not w:
+        return None
+    made = _Kinds(count=len(kinds), w=w, clip=a.clip)
+    for k, (size, ratio) in enumerate(kinds):
+        made.across[k], made.down[k] = size * h / w * sqrt(ratio) / 2, size / sqrt(ratio) / 2
+    made.step_y, made.step_x = (step if step > 0 else 1 / n for step, n in zip(a.steps, (h, w)))
+    made.offset_y, made.offset_x = a.offsets
 
-    def text_for(r: Request) -> KernelSource | None:
-        small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs))
-        if not small or not floating(*r.dtypes) or len(set(r.dtypes)) != 1:
-            return None
-        return source(str(r.dtype) == "float64")
+    def connect(a: Any, data: Any, *, out: Any) -> Run:
+        return kernels.each("prior_boxes", out.size, out, kind(out.dtype), made)
 
-    def overlaps(r: Request) -> ChosenKernel | None:
-        text, count = text_for(r), prod(r.inputs[1][:-1])
-        if text is None:
-            return None
-
-        def connect(xp: Any, a: Any, lhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
-            if out is None:
-                return nothing
-            last = kind(out.dtype), count, int(a.format == "center")
-            return each(device, text, "box_overlaps", out.size, lhs, rhs, out, *last)
-
-        return connected(connect, 0, "cuda box overlaps", like=r.op.forward)
-
-    def priors(r: Request) -> ChosenKernel | None:
-        a, (h, w), text = r.attrs, r.inputs[0][2:], text_for(r)
-        kinds = [(s, a.ratios[0]) for s in a.sizes] + [(a.sizes[0], x) for x in a.ratios[1:]]
-        if text is None or len(kinds) > MOST_KINDS or not h or not w:
-            return None
-        made = _Kinds(count=len(kinds), w=w, clip=a.clip)
-        for k, (size, ratio) in enumerate(kinds):
-            made.across[k], made.down[k] = size * h / w * sqrt(ratio) / 2, size / sqrt(ratio) / 2
-        made.step_y, made.step_x = (step if step > 0 else 1 / n for step, n in zip(a.steps, (h, w)))
-        made.offset_y, made.offset_x = a.offsets
-
-        def connect(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
-            return (
-                nothing
-                if out is None
-                else each(device, text, "prior_boxes", out.size, out, kind(out.dtype), made)
-            )
-
-        return connected(connect, 0, "cuda prior boxes", like=r.op.forward)
-
-    def nms(r: Request) -> ChosenKernel | None:
-        text = text_for(r)
-        (*outer, n, width), acc = r.inputs[0], accumulator(r.dtype)
-        samples = prod(outer)
-        order = _sorting(device, r, (samples, n), acc)
-        if text is None or (samples * n and not order.fits):
-            return None
-        scratch = Scratch(_sizes(samples, n, acc.itemsize) | {"sort": order.nbytes})
-        minus_one = np.full(1, -1, r.dtype).tobytes()
-
-        def connect(xp: Any, a: Any, data: Any, *, out: Any, index: Any, work: Any) -> Run:
-            runs = [filled(device, x, b) for x, b in ((out, minus_one), (index, b"\xff")) if x is not None]
-            if not runs or not data.size:
-                return InOrder(runs)
-            made, parts = _boxes(device, scratch, work)
-            made.data, made.kind, made.n, made.width = device.address(data), kind(data.dtype), n, width
-            made.out = None if out is None else device.address(out)
-            made.index = None if index is None else device.address(index)
-            made.threshold, made.valid, made.topk = a.overlap_thresh, a.valid_thresh, a.topk
-            made.coordinates, made.score, made.id = a.coord_start, a.score_index, a.id_index
-            made.background = a.background_id
-            made.by_class = a.id_index >= 0 and not a.force_suppress
-            made.center, made.out_center = a.in_format == "center", a.out_format == "center"
-            scores = parts["scores"].view(acc).reshape(samples, n)
-            positions = parts["order"].view(_INT32)
-            return InOrder(
-                [
-                    *runs,
-                    each(device, text, "nms_scores", samples * n, made),
-                    order.call(scores, False, parts["sort"], places=positions),
-                    _blocks(device, text, "nms", samples, made),
-                ]
-            )
-
-        return connected(connect, scratch.nbytes, "cuda box nms", like=r.op.forward)
-
-    def nms_gradient(r: Request) -> ChosenKernel | None:
-        text = text_for(r)
-        n, width = r.inputs[0][-2:]
-        if text is None:
-            return None
-
-        def connect(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
-            if d_data is None:
-                return nothing
-            arrays = d_out, index, d_data, kind(d_data.dtype), n, width
-            put = each(device, text, "nms_gradient", d_data.size, *arrays)
-            return InOrder([zeros(device, d_data), put])
-
-        return connected(connect, 0, "cuda box nms gradient", like=r.op.forward)
-
-    def detection(r: Request) -> ChosenKernel | None:
-        text, (samples, classes, n), acc = text_for(r), r.inputs[0], accumulator(r.dtype)
-        order = _sorting(device, r, (samples, n), acc)
-        if text is None or (samples * n and not order.fits):
-            return None
-        scratch = Scratch(_sizes(samples, n, acc.itemsize) | {"sort": order.nbytes})
-        minus_one = np.full(1, -1, r.dtype).tobytes()
-
-        def connect(xp: Any, a: Any, prob: Any, loc: Any, anchor: Any, *, out: Any, work: Any) -> Run:
-            if out is None:
-                return nothing
-            fill = filled(device, out, minus_one)
-            if not out.size or classes < 2:
-                return fill
-            made, parts = _boxes(device, scratch, work)
-            made.data, made.moved, made.anchor = (device.address(x) for x in (prob, loc, anchor))
-            made.out, made.kind, made.n, made.classes = device.address(out), kind(out.dtype), n, classes
-            made.threshold, made.valid, made.topk = a.nms_threshold, a.threshold, a.nms_topk
-            made.variances[:] = a.variances
-            made.by_class, made.clip = not a.force_suppress, a.clip
-            scores = parts["scores"].view(acc).reshape(samples, n)
-            return InOrder(
-                [
-                    fill,
-                    each(device, text, "detect_scores", samples * n, made),
-                    order.call(scores, False, parts["sort"], places=parts["order"].view(_INT32)),
-                    _blocks(device, text, "detect", samples, made),
-                ]
-            )
-
-        return connected(connect, scratch.nbytes, "cuda detection", like=r.op.forward)
-
-    def targets(r: Request) -> ChosenKernel | None:
-        text, n, (samples, labels, width) = text_for(r), r.inputs[0][1], r.inputs[1]
-        acc = accumulator(r.dtype)
-        order = _sorting(device, r, (samples, n), acc)
-        mines = r.attrs.negative_mining_ratio > 0
-        if text is None or (samples * n and not order.fits) or samples * labels * n > MOST:
-            return None
-        item, count = acc.itemsize, samples * n
-        scratch = Scratch(
-            {
-                "iou": item * labels * count,
-                "background": item * count,
-                "order": 4 * count,
-                "which": 4 * count,
-                "counts": 8 * samples,
-                "sort": order.nbytes if mines else 0,
-            }
-        )
-
-        def connect(
-            xp: Any,
-            a: Any,
-            anchor: Any,
-            label: Any,
-            cls_pred: Any,
-            *,
-            loc_target: Any,
-            loc_mask: Any,
-            cls_target: Any,
-            work: Any,
-        ) -> Run:
-            made = _Targets(*(device.address(x) if x.size else None for x in (anchor, label, cls_pred)))
-            for name, x in (("loc_target", loc_target), ("loc_mask", loc_mask), ("cls_target", cls_target)):
-                setattr(made, name, None if x is None else device.address(x))
-            parts = scratch.parts(work)
-            for name in ("iou", "background", "order", "which", "counts"):
-                setattr(made, name, device.address(parts[name]) if parts[name].size else None)
-            made.overlap, made.ignore = a.overlap_threshold, a.ignore_label
-            made.ratio, made.mining = a.negative_mining_ratio, a.negative_mining_thresh
-            made.variances[:], made.minimum = a.variances, a.minimum_negative_samples
-            made.n, made.labels, made.width, made.classes = n, labels, width, cls_pred.shape[1]
-            made.kind = kind(r.dtype)
-            if not count:
-                return nothing
-            runs = [_blocks(device, text, "match_boxes", samples, made)]
-            if mines:
-                scores = parts["background"].view(acc).reshape(samples, n)
-                runs.append(order.call(scores, False, parts["sort"], places=parts["order"].view(_INT32)))
-            runs.append(each(device, text, "mine_background", count, made))
-            return InOrder([*runs, each(device, text, "write_targets", count, made)])
-
-        return connected(connect, scratch.nbytes, "cuda box targets", like=r.op.forward)
-
-    assert box_nms.grad_op is not None
-    return {
-        box_iou: [overlaps],
-        box_nms: [nms],
-        box_nms.grad_op: [nms_gradient],
-        MultiBoxPrior: [priors],
-        MultiBoxDetection: [detection],
-        MultiBoxTarget: [targets],
-    }
+    return answer(r, connect, 0, "cuda prior boxes")
 
 
-def _sizes(samples: int, n: int, item: int) -> dict[str, int]:
-    """Bytes of scores, their order, and the reordered boxes, kinds and flags."""
-    count = samples * n
-    return {
-        "scores": item * count,
-        "order": 4 * count,
-        "boxes": 4 * item * count,
-        "kinds": item * count,
-        "alive": count,
-    }
+def _boxes(device: Device, r: Request) -> Ordered | None:
+    *outer, n, _ = r.inputs[0]
+    return Ordered.suppressed(device, r, prod(outer), n)
 
 
-def _boxes(device: Device, scratch: Scratch, work: Any) -> tuple[_Boxes, dict[str, Any]]:
-    made, parts = _Boxes(), scratch.parts(work)
-    for name in ("scores", "order", "boxes", "kinds", "alive"):
-        setattr(made, name, device.address(parts[name]))
-    return made, parts
+def _nbytes(boxes: Ordered) -> int:
+    return boxes.scratch.nbytes
+
+
+@row(_boxes, "cuda box nms", _nbytes)
+def _nms(boxes: Ordered, a: Any, data: Any, *, out: Any, index: Any, work: Any) -> Run:
+    device, wanted = boxes.order.device, ((out, boxes.minus_one), (index, b"\xff"))
+    runs = [filled(device, x, element) for x, element in wanted if x is not None]
+    if not runs or not data.size:
+        return InOrder(runs)
+    made, parts = boxes.structure(work, data=data, out=out, index=index)
+    made.kind, made.width = kind(data.dtype), data.shape[-1]
+    made.threshold, made.valid, made.topk = a.overlap_thresh, a.valid_thresh, a.topk
+    made.coordinates, made.score, made.id = a.coord_start, a.score_index, a.id_index
+    made.background = a.background_id
+    made.by_class = a.id_index >= 0 and not a.force_suppress
+    made.center, made.out_center = a.in_format == "center", a.out_format == "center"
+    scores = boxes.each("nms_scores", made)
+    return InOrder([*runs, scores, boxes.sort("scores", parts), boxes.blocks("nms", made)])
+
+
+@row(_launches, "cuda box nms gradient")
+def _nms_gradient(kernels: Launches, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
+    arrays = d_out, index, d_data, kind(d_data.dtype), *d_data.shape[-2:]
+    put = kernels.each("nms_gradient", d_data.size, *arrays)
+    return InOrder([zeros(kernels.device, d_data), put])
+
+
+def _detected(device: Device, r: Request) -> Ordered | None:
+    samples, _, n = r.inputs[0]
+    return Ordered.suppressed(device, r, samples, n)
+
+
+@row(_detected, "cuda detection", _nbytes)
+def _detection(boxes: Ordered, a: Any, prob: Any, loc: Any, anchor: Any, *, out: Any, work: Any) -> Run:
+    fill, classes = filled(boxes.order.device, out, boxes.minus_one), prob.shape[1]
+    if not out.size or classes < 2:
+        return fill
+    made, parts = boxes.structure(work, data=prob, moved=loc, anchor=anchor, out=out)
+    made.kind, made.classes = kind(out.dtype), classes
+    made.threshold, made.valid, made.topk = a.nms_threshold, a.threshold, a.nms_topk
+    made.variances[:] = a.variances
+    made.by_class, made.clip = not a.force_suppress, a.clip
+    scores = boxes.each("detect_scores", made)
+    return InOrder([fill, scores, boxes.sort("scores", parts), boxes.blocks("detect", made)])
+
+
+def _matched(device: Device, r: Request) -> Ordered | None:
+    n, (samples, labels, _) = r.inputs[0][1], r.inputs[1]
+    count, item = samples * n, accumulator(r.dtype).itemsize
+    sizes = {"iou": item * labels * count, "background": item * count, "order": 4 * count}
+    sizes |= {"which": 4 * count, "counts": 8 * samples}
+    made = Ordered(device, r, samples, n, sizes, r.attrs.negative_mining_ratio > 0)
+    return made if made.fits and labels * count <= MOST else None
+
+
+@row(_matched, "cuda box targets", _nbytes)
+def _targets(
+    boxes: Ordered, a: Any, anchor: Any, label: Any, cls_pred: Any, *, work: Any, **outs: Any
+) -> Run:
+    if not boxes.samples * boxes.n:
+        return nothing
+    parts = boxes.scratch.parts(work)
+    arrays = {"anchor": anchor, "label": label, "cls_pred": cls_pred} | parts
+    own = {n: x for n, x in arrays.items() if x.size and n != "sort"} | outs
+    made = _Targets(**addresses(boxes.order.device, **own))
+    made.overlap, made.ignore = a.overlap_threshold, a.ignore_label
+    made.ratio, made.mining = a.negative_mining_ratio, a.negative_mining_thresh
+    made.variances[:], made.minimum = a.variances, a.minimum_negative_samples
+    made.n, made.classes, made.kind = boxes.n, cls_pred.shape[1], kind(anchor.dtype)
+    made.labels, made.width = label.shape[1:]
+    runs = [boxes.blocks("match_boxes", made)]
+    if a.negative_mining_ratio > 0:
+        runs.append(boxes.sort("background", parts))
+    return InOrder([*runs, boxes.each("mine_background", made), boxes.each("write_targets", made)])
+
+
+rows = table(
+    (box_iou, _overlaps, None),
+    (box_nms, _nms, _nms_gradient),
+    (MultiBoxPrior, _priors, None),
+    (MultiBoxDetection, _detection, None),
+    (MultiBoxTarget, _targets, None),
+)

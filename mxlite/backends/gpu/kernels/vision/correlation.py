@@ -2,69 +2,47 @@
 
 from __future__ import annotations
 
-import ctypes
 from math import prod
 from typing import Any
 
-from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.nn.correlation import Correlation, correlation_places
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating
-from ...handwritten.each import each, typed
-from ...handwritten.layout import MOST
-from ...runtime.device import Device, InOrder, nothing, Run
+from ....base import Request
+from ...compiler.source import structure
+from ...handwritten.each import Launches, typed
+from ...rows import are_alike, row, table
+from ...runtime.device import Device, InOrder, Run
+
+Patches: Any = structure("correlation", "Patches")
+Made = tuple[Launches, Patches]
 
 
-class _Patches(ctypes.Structure):
-    """The structure Patches of correlation.cuh."""
-
-    _fields_ = tuple(
-        (n, ctypes.c_int)
-        for n in "channels h w out_h out_w reach kernel stride1 stride2 pad border multiply".split()
-    )
-
-    def __init__(self, a: Any, data: Shape) -> None:
-        p = correlation_places(a, data)
-        steps = a.stride1, a.stride2, a.pad_size
-        super().__init__(*data[1:], *p.out, p.reach, a.kernel_size, *steps, a.max_displacement, a.is_multiply)
+def _made(device: Device, r: Request) -> Made | None:
+    a, data = r.attrs, r.inputs[0]
+    if not are_alike(r) or not all(map(prod, (*r.inputs, *r.outputs))):
+        return None
+    p = correlation_places(a, data)
+    steps = a.kernel_size, a.stride1, a.stride2, a.pad_size, a.max_displacement, a.is_multiply
+    patches = Patches(*data[1:], *p.out, p.reach, *steps)
+    return Launches(device, typed(str(r.dtype), "correlation")), patches
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+@row(_made, "cuda correlation")
+def _forward(made: Made, a: Any, data1: Any, data2: Any, *, out: Any, work: Any) -> Run:
+    kernels, patches = made
+    return kernels.each("correlate", out.size, data1, data2, out, patches)
 
-    def fits(r: Request) -> bool:
-        small = all(0 < prod(s) <= MOST for s in (*r.inputs, *r.outputs))
-        return small and floating(*r.dtypes) and len(set(r.dtypes)) == 1
 
-    def forward(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        text, patches = typed(str(r.dtype), "correlation"), _Patches(r.attrs, r.inputs[0])
+@row(_made, "cuda correlation gradient")
+def _backward(
+    made: Made, a: Any, d_out: Any, data1: Any, data2: Any, *, d_data1: Any, d_data2: Any, work: Any
+) -> Run:
+    kernels, patches = made
+    runs = []
+    for turned, (own, other, into) in enumerate(((data1, data2, d_data1), (data2, data1, d_data2))):
+        if into is not None:
+            arrays = d_out, own, other, into
+            runs.append(kernels.each("correlate_gradient", into.size, *arrays, patches, turned))
+    return InOrder(runs)
 
-        def connect(xp: Any, a: Any, data1: Any, data2: Any, *, out: Any, work: Any) -> Run:
-            if out is None:
-                return nothing
-            return each(device, text, "correlate", out.size, data1, data2, out, patches)
 
-        return connected(connect, 0, "cuda correlation", like=r.op.forward)
-
-    def backward(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        text, patches = typed(str(r.dtype), "correlation"), _Patches(r.attrs, r.inputs[0])
-
-        def connect(
-            xp: Any, a: Any, d_out: Any, data1: Any, data2: Any, *, d_data1: Any, d_data2: Any, work: Any
-        ) -> Run:
-            runs = []
-            for turned, (own, other, into) in enumerate(((data1, data2, d_data1), (data2, data1, d_data2))):
-                if into is not None:
-                    arrays = d_out, own, other, into, patches, turned
-                    runs.append(each(device, text, "correlate_gradient", into.size, *arrays))
-            return InOrder(runs)
-
-        return connected(connect, 0, "cuda correlation gradient", like=r.op.forward)
-
-    assert Correlation.grad_op is not None
-    return {Correlation: [forward], Correlation.grad_op: [backward]}
+rows = table((Correlation, _forward, _backward))

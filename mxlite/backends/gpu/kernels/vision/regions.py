@@ -6,93 +6,63 @@ all channels.
 
 from __future__ import annotations
 
-import ctypes
-from math import prod
 from typing import Any
 
-from .....graph.ir import Shape
-from .....graph.opdef import Op
+from .....ops.scratch import accumulator
 from .....ops.vision.roi import ROIAlign, ROIPooling
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating
-from ...handwritten.each import each, typed
-from ...handwritten.layout import MOST
+from ....base import ChosenKernel, Request
+from ...compiler.source import structure
+from ...handwritten.each import Launches, typed
+from ...rows import answer, are_alike, row, table
 from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import Scratch
+
+Regions: Any = structure("regions", "Regions")
+Made = tuple[Launches, Regions]
 
 
-class _Regions(ctypes.Structure):
-    """The structure Regions of regions.cuh."""
-
-    _fields_ = (
-        ("scale", ctypes.c_double),
-        *((n, ctypes.c_int) for n in "count images channels h w ph pw samples aligned by_position".split()),
-    )
-
-    def __init__(self, a: Any, data: Shape, rois: Shape) -> None:
-        super().__init__(a.spatial_scale, rois[0], *data, *a.pooled_size)
-        self.samples = getattr(a, "sample_ratio", 0)
-        self.aligned = getattr(a, "aligned", False)
-        self.by_position = getattr(a, "position_sensitive", False)
+def _made(device: Device, r: Request) -> Made | None:
+    a, (data, rois) = r.attrs, r.inputs
+    if not are_alike(r):
+        return None
+    made = Regions(a.spatial_scale, rois[0], *data, *a.pooled_size)
+    made.samples, made.aligned = getattr(a, "sample_ratio", 0), getattr(a, "aligned", False)
+    made.by_position = getattr(a, "position_sensitive", False)
+    return Launches(device, typed(str(r.dtype), "regions")), made
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+@row(_made, "cuda roi pooling")
+def _pooling(made: Made, a: Any, data: Any, rois: Any, *, out: Any, index: Any, work: Any) -> Run:
+    kernels, regions = made
+    n = out.size if out is not None else index.size
+    return kernels.each("roi_max", n, data, rois, out, index, regions)
 
-    def fits(r: Request) -> bool:
-        small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs))
-        return small and floating(*r.dtypes) and len(set(r.dtypes)) == 1
 
-    def pooling(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        text, regions = typed(str(r.dtype), "regions"), _Regions(r.attrs, *r.inputs)
+@row(_made, "cuda roi pooling gradient")
+def _pooling_gradient(
+    made: Made, a: Any, d_out: Any, rois: Any, index: Any, *, d_data: Any, work: Any
+) -> Run:
+    kernels, regions = made
+    return kernels.each("roi_max_gradient", d_data.size, d_out, rois, index, d_data, regions)
 
-        def connect(xp: Any, a: Any, data: Any, rois: Any, *, out: Any, index: Any, work: Any) -> Run:
-            n = 0 if out is None and index is None else prod(r.outputs[0])
-            return each(device, text, "roi_max", n, data, rois, out, index, regions)
 
-        return connected(connect, 0, "cuda roi pooling", like=r.op.forward)
+def _align(device: Device, r: Request) -> ChosenKernel | None:
+    made = _made(device, r)
+    if made is None:
+        return None
+    (kernels, regions), back = made, r.op.forward_op is not None
+    (count, _), (h, w), (ph, pw) = r.inputs[1], r.inputs[0][2:], r.attrs.pooled_size
+    item = accumulator(r.dtype).itemsize
+    scratch = Scratch(down=count * ph * h * item, along=count * pw * w * item, ranges=count * (ph + pw) * 8)
 
-    def pooling_gradient(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        text, regions = typed(str(r.dtype), "regions"), _Regions(r.attrs, *r.inputs)
+    def connect(a: Any, first: Any, second: Any, *, work: Any, **outs: Any) -> Run:
+        (target,) = outs.values()
+        tables = list(scratch.parts(work).values())
+        weights = kernels.each("roi_weights", count * (ph + pw), second, *tables, regions)
+        name, used = ("roi_mean_gradient", tables[:2]) if back else ("roi_mean", tables)
+        return InOrder([weights, kernels.each(name, target.size, first, second, *used, target, regions)])
 
-        def connect(xp: Any, a: Any, d_out: Any, rois: Any, index: Any, *, d_data: Any, work: Any) -> Run:
-            n = 0 if d_data is None else d_data.size
-            return each(device, text, "roi_max_gradient", n, d_out, rois, index, d_data, regions)
+    return answer(r, connect, scratch.nbytes, "cuda roi align gradient" if back else "cuda roi align")
 
-        return connected(connect, 0, "cuda roi pooling gradient", like=r.op.forward)
 
-    def align(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        text, regions = typed(str(r.dtype), "regions"), _Regions(r.attrs, *r.inputs)
-        back = r.op.forward_op is not None
-        (count, _), (h, w), (ph, pw) = r.inputs[1], r.inputs[0][2:], r.attrs.pooled_size
-        item = 8 if str(r.dtype) == "float64" else 4
-        pieces = [-(-count * n // 256) * 256 for n in (ph * h * item, pw * w * item, (ph + pw) * 8)]
-
-        def connect(xp: Any, a: Any, first: Any, second: Any, *, work: Any, **made: Any) -> Run:
-            (target,) = made.values()
-            if target is None or not target.size:
-                return InOrder([])
-            begin, tables = 0, []
-            for nbytes in pieces:
-                tables.append(work[begin : begin + nbytes])
-                begin += nbytes
-            weights = each(device, text, "roi_weights", count * (ph + pw), second, *tables, regions)
-            name, tables = ("roi_mean_gradient", tables[:2]) if back else ("roi_mean", tables)
-            arrays = first, second, *tables, target
-            return InOrder([weights, each(device, text, name, target.size, *arrays, regions)])
-
-        name = "cuda roi align gradient" if back else "cuda roi align"
-        return connected(connect, sum(pieces), name, like=r.op.forward)
-
-    assert ROIPooling.grad_op is not None and ROIAlign.grad_op is not None
-    return {
-        ROIPooling: [pooling],
-        ROIPooling.grad_op: [pooling_gradient],
-        ROIAlign: [align],
-        ROIAlign.grad_op: [align],
-    }
+rows = table((ROIPooling, _pooling, _pooling_gradient), (ROIAlign, _align, _align))

@@ -7,13 +7,11 @@ written once; with more than two axes there are several passes.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.vision.resample import Axis, Resampling
 from .....ops.vision.resize import (
     AdaptiveAvgPooling2D,
@@ -23,28 +21,25 @@ from .....ops.vision.resize import (
     resize,
     ResizeDataGradient,
 )
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating
-from ...compiler.source import kernel, KernelSource, NAMES, shared
-from ...handwritten.each import each, THREADS
+from ...compiler.source import kernel, KernelSource, structure
+from ...handwritten.each import each, THREADS, typed
 from ...handwritten.layout import MOST
+from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
+from ...runtime.scratch import padded
 
 KINDS = ("nearest", "linear", "cubic", "mean")
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
-class _Axis(ctypes.Structure):
-    """The structure Axis of resample.cuh."""
+_Axis: Any = structure("resample", "Axis")
 
-    _fields_ = (
-        *((n, ctypes.c_double) for n in "ratio shift cubic".split()),
-        *((n, ctypes.c_int) for n in "size out kind rounding exclude".split()),
-    )
 
-    def __init__(self, x: Axis) -> None:
-        kinds = KINDS.index(x.kind), ROUNDINGS.index(x.rounding)
-        super().__init__(x.ratio, x.shift, x.cubic, x.size, x.out, *kinds, x.exclude)
+def _axis(x: Axis) -> Any:
+    kinds = KINDS.index(x.kind), ROUNDINGS.index(x.rounding)
+    return _Axis(x.ratio, x.shift, x.cubic, x.size, x.out, *kinds, x.exclude)
 
 
 _ONE = Axis(1, 1, "mean")  # an axis that changes nothing
@@ -53,22 +48,17 @@ _ONE = Axis(1, 1, "mean")  # an axis that changes nothing
 @functools.cache
 def source(dtype: str) -> KernelSource:
     """The kernels of resample.cuh, by what they read and write: t the type of arrays, a that of scratch."""
-    types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
     text = ""
     for x in "ta":
         for y in "ta":
             head = ["int64 n", f"const {x.upper()} *x", f"{y.upper()} *y"]
             ranges = ["const int *first", "const int *end"]
             tail = ["Axis a", "Axis b", "int inner"]
-            text += kernel(
-                f"resample_{x}{y}", head + tail, ["resampled(n, x, y, a, b, inner);"], THREADS
-            ) + kernel(
-                f"gather_{x}{y}",
-                head + ranges + tail,
-                ["gathered(n, x, y, first, end, a, b, inner);"],
-                THREADS,
-            )
-    return KernelSource(shared("types", "index", "math") + types + shared("resample") + text)
+            body = ["resampled(n, x, y, a, b, inner);"]
+            text += kernel(f"resample_{x}{y}", head + tail, body, THREADS)
+            body = ["gathered(n, x, y, first, end, a, b, inner);"]
+            text += kernel(f"gather_{x}{y}", head + ranges + tail, body, THREADS)
+    return typed(dtype, "resample", text)
 
 
 class Passes:
@@ -102,14 +92,11 @@ class Passes:
 
     @property
     def nbytes(self) -> int:
-        whole = self.between * self.acc
-        return 2 * -(-whole // 256) * 256 + 2 * 4 * self.ranges
+        return 2 * padded(self.between * self.acc) + 2 * 4 * self.ranges
 
     def connect(self, x: Any, y: Any, work: Any) -> Run:
-        if y is None or not y.size:
-            return InOrder([])
         text, device, runs = source(self.dtype), self.device, []
-        step = -(-self.between * self.acc // 256) * 256
+        step = padded(self.between * self.acc)
         boxes = [work[i * step : (i + 1) * step] for i in range(2)]
         table = work[2 * step : 2 * step + 8 * self.ranges]
         given: Any = x
@@ -117,7 +104,7 @@ class Passes:
             last = k == len(self.stages) - 1
             made = y if last else boxes[k % 2]
             kinds = ("t" if k == 0 else "a") + ("t" if last else "a")
-            axes = _Axis(a), _Axis(b)
+            axes = _axis(a), _axis(b)
             ranges: Sequence[Any] = ()
             if self.back:
                 ranges = table[: 4 * self.ranges], table[4 * self.ranges :]
@@ -128,38 +115,37 @@ class Passes:
         return InOrder(runs)
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
+def _row(device: Device, r: Request, of: Any, transposed: bool, back: bool) -> ChosenKernel | None:
+    """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backward."""
+    dtype = r.dtypes[0]
+    if not floating(dtype):
+        return None
+    data, out = (r.inputs[1], r.inputs[0]) if transposed else (r.inputs[0], r.outputs[0])
+    passes = Passes(device, of.resampling(r.attrs, data, out), str(dtype), back)
+    if not passes.fits:
+        return None
+    (made,) = r.op.output_names(r.attrs)
 
-    def row(of: Any, transposed: bool, back: bool) -> Any:
-        """`of` is the map, `transposed`: the operator is its gradient, `back`: it is run backward."""
+    def connect(a: Any, x: Any, *shapes_only: Any, work: Any, **rest: Any) -> Run:
+        return passes.connect(x, rest[made], work)
 
-        def answer(r: Request) -> ChosenKernel | None:
-            dtype = r.dtypes[0]
-            if not floating(dtype):
-                return None
-            data, out = (r.inputs[1], r.inputs[0]) if transposed else (r.inputs[0], r.outputs[0])
-            passes = Passes(device, of.resampling(r.attrs, data, out), str(dtype), back)
-            if not passes.fits:
-                return None
-            (made,) = r.op.output_names(r.attrs)
+    return answer(r, connect, passes.nbytes, "cuda resampling")
 
-            def connect(xp: Any, a: Any, x: Any, *shapes_only: Any, work: Any, **rest: Any) -> Run:
-                return passes.connect(x, rest[made], work)
 
-            return connected(connect, passes.nbytes, "cuda resampling", like=r.op.forward)
+def _directions(of: Any, transposed: bool) -> list[Any]:
+    return [
+        functools.partial(_row, of=of, transposed=transposed, back=b) for b in (transposed, not transposed)
+    ]
 
-        return answer
 
-    table: dict[type[Op], list[Any]] = {}
-    for of, other in (
-        (resize, ResizeDataGradient),
-        (BilinearResize2D, BilinearResize2DDataGradient),
-        (AdaptiveAvgPooling2D, AdaptiveAvgPooling2DDataGradient),
-    ):
-        assert of.grad_op is not None and other.grad_op is not None
-        table[of] = [row(of, False, False)]
-        table[of.grad_op] = [row(of, False, True)]
-        table[other] = [row(of, True, True)]
-        table[other.grad_op] = [row(of, True, False)]
-    return table
+rows = table(
+    *(
+        (op, *_directions(of, op is not of))
+        for of, gradient in (
+            (resize, ResizeDataGradient),
+            (BilinearResize2D, BilinearResize2DDataGradient),
+            (AdaptiveAvgPooling2D, AdaptiveAvgPooling2DDataGradient),
+        )
+        for op in (of, gradient)
+    )
+)

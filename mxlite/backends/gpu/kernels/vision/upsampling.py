@@ -2,119 +2,94 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
-from .....graph.opdef import Op
 from .....ops.nn.deconv import Deconvolution
 from .....ops.vision.upsampling import as_deconvolution, UpSampling
-from ....base import ChosenKernel, connected, Request
-from ...compiler.kinds import floating
+from ....base import ChosenKernel, Request
+from ...compiler.source import structure
 from ...handwritten.each import each, typed
-from ...handwritten.layout import MOST
+from ...rows import answer, are_alike, first_kernel, gradient_of, table
 from ...runtime.device import Device, InOrder, Run
 from ..nn.convolution import rows as convolutions
 
 MOST_IMAGES = 8
 
 
-class _Images(ctypes.Structure):
-    """The structure Images of images.cuh."""
-
-    _fields_ = (
-        ("at", ctypes.c_void_p * MOST_IMAGES),
-        *((n, ctypes.c_int * MOST_IMAGES) for n in ("rows", "columns")),
-        ("count", ctypes.c_int),
-    )
-
-    def __init__(self, device: Device, images: Sequence[Any], size: Sequence[int]) -> None:
-        super().__init__(count=len(images))
-        for i, x in enumerate(images):
-            self.at[i] = device.address(x)
-            self.rows[i], self.columns[i] = (n // m for n, m in zip(size, x.shape[2:]))
+_Images: Any = structure("images", "Images")
 
 
-def rows(device: Device) -> dict[type[Op], list[Any]]:
-    """Rows of the backend's table for one device."""
-    convolution = convolutions(device)
-    gradient = Deconvolution.grad_op
-    assert UpSampling.grad_op is not None and gradient is not None
+def _images(device: Device, images: Sequence[Any], size: Sequence[int]) -> Any:
+    made = _Images(count=len(images))
+    for i, x in enumerate(images):
+        made.at[i] = device.address(x)
+        made.rows[i], made.columns[i] = (n // m for n, m in zip(size, x.shape[2:]))
+    return made
 
-    def fits(r: Request) -> bool:
-        small = all(prod(s) <= MOST for s in (*r.inputs, *r.outputs)) and len(r.inputs) <= MOST_IMAGES
-        return small and floating(*r.dtypes) and len(set(r.dtypes)) == 1
 
-    def bilinear(r: Request, op: type[Op]) -> ChosenKernel | None:
-        """The kernel of the equivalent convolution: data and weight have the same names there."""
-        (row,) = convolution[op]
-        found: ChosenKernel | None = row(replace(r, op=op, attrs=as_deconvolution(r.attrs)))
-        return found
+def _fits(r: Request) -> bool:
+    return are_alike(r) and len(r.inputs) <= MOST_IMAGES
 
-    def forward(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        if r.attrs.sample_type == "bilinear":
-            inner = bilinear(r, Deconvolution)
-            if inner is None:
-                return None
 
-            def convolve(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
-                return inner.link(inner.run, xp, as_deconvolution(a), *args, out=out, work=work)
+def _bilinear(device: Device, r: Request) -> ChosenKernel | None:
+    """The kernel of the equivalent convolution: data and weight have the same names there."""
+    op = Deconvolution if r.op.forward_op is None else gradient_of(Deconvolution)
+    inner = first_kernel(convolutions, device, replace(r, op=op, attrs=as_deconvolution(r.attrs)))
+    if inner is None:
+        return None
 
-            return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
-        text = typed(str(r.dtype), "images")
+    def connect(a: Any, *given: Any, work: Any, out: Any = None, d_args: Any = None, **rest: Any) -> Run:
+        arrays, made = given, {"out": out}
+        if d_args is not None:
+            arrays, made = (given[0], *given[1]), dict(zip(("d_data", "d_weight", "d_bias"), (*d_args, None)))
+        return inner.link(inner.run, device.xp, as_deconvolution(a), *arrays, **made, work=work)
 
-        def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
-            if out is None or not out.size:
-                return InOrder([])
-            h, w = out.shape[2:]
-            parts = [args] if a.multi_input_mode == "sum" else [(x,) for x in args]
-            runs, start = [], 0
-            for part in parts:
-                plane, whole = part[0].shape[1] * h * w, prod(out.shape[1:])
-                images = _Images(device, part, (h, w))
-                n = len(out) * plane
-                runs.append(
-                    each(device, text, "repeat_pixels", n, out, images, h, w, max(1, plane), whole, start)
-                )
-                start += plane
-            return InOrder(runs)
+    return answer(r, connect, inner.workspace, inner.name)
 
-        return connected(connect, 0, "cuda upsampling", like=r.op.forward)
 
-    def backward(r: Request) -> ChosenKernel | None:
-        if not fits(r):
-            return None
-        if r.attrs.sample_type == "bilinear":
-            inner = bilinear(r, gradient)
-            if inner is None:
-                return None
+def _forward(device: Device, r: Request) -> ChosenKernel | None:
+    if not _fits(r) or r.attrs.sample_type == "bilinear":
+        return _bilinear(device, r) if _fits(r) else None
+    text = typed(str(r.dtype), "images")
 
-            def convolve(
-                xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any
-            ) -> Run:
-                made = dict(zip(("d_data", "d_weight"), d_args))
-                arrays = d_out, *args
-                return inner.link(inner.run, xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work)
+    def connect(a: Any, *args: Any, out: Any, work: Any) -> Run:
+        h, w = out.shape[2:]
+        parts = [args] if a.multi_input_mode == "sum" else [(x,) for x in args]
+        runs, start = [], 0
+        for part in parts:
+            plane, whole = part[0].shape[1] * h * w, prod(out.shape[1:])
+            images = _images(device, part, (h, w))
+            n = len(out) * plane
+            runs.append(
+                each(device, text, "repeat_pixels", n, out, images, h, w, max(1, plane), whole, start)
+            )
+            start += plane
+        return InOrder(runs)
 
-            return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
-        text = typed(str(r.dtype), "images")
+    return answer(r, connect, 0, "cuda upsampling")
 
-        def connect(xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
-            runs, start = [], 0
-            total, whole = a.multi_input_mode == "sum", prod(shapes[1][0][1:])
-            height, width = shapes[1][0][2:]
-            for d_x, (_, c, h, w) in zip(d_args, shapes[0]):
-                if d_x is not None and d_x.size:
-                    ratios = height // h, width // w
-                    numbers = (*ratios, h, w, c * h * w, whole, start)
-                    runs.append(each(device, text, "sum_pixels", d_x.size, d_out, d_x, *numbers))
-                start += 0 if total else c * height * width
-            return InOrder(runs)
 
-        return connected(connect, 0, "cuda upsampling gradient", like=r.op.forward)
+def _backward(device: Device, r: Request) -> ChosenKernel | None:
+    if not _fits(r) or r.attrs.sample_type == "bilinear":
+        return _bilinear(device, r) if _fits(r) else None
+    text = typed(str(r.dtype), "images")
 
-    return {UpSampling: [forward], UpSampling.grad_op: [backward]}
+    def connect(a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
+        runs, start = [], 0
+        total, whole = a.multi_input_mode == "sum", prod(shapes[1][0][1:])
+        height, width = shapes[1][0][2:]
+        for d_x, (_, c, h, w) in zip(d_args, shapes[0]):
+            if d_x is not None and d_x.size:
+                ratios = height // h, width // w
+                numbers = (*ratios, h, w, c * h * w, whole, start)
+                runs.append(each(device, text, "sum_pixels", d_x.size, d_out, d_x, *numbers))
+            start += 0 if total else c * height * width
+        return InOrder(runs)
+
+    return answer(r, connect, 0, "cuda upsampling gradient")
+
+
+rows = table((UpSampling, _forward, _backward))

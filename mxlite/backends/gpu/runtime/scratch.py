@@ -1,4 +1,4 @@
-"""Scratch for NVIDIA's libraries, aligned to 256 bytes wherever an arena has put it.
+"""Scratch in parts of 256 bytes, and aligned to so many for NVIDIA's libraries, wherever an arena has put it.
 
 cuBLASLt refuses scratch that is less aligned, and cuDNN's engines are known to work with what cudaMalloc
 returns. An arena's buffers are aligned to 64 bytes (`memplan.ALIGN`), so such a call requests some bytes
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.device import Device
+from .device import Device
 
 ALIGN = 256  # bytes
 
@@ -20,6 +20,22 @@ ALIGN = 256  # bytes
 def padded(nbytes: int) -> int:
     """`nbytes` rounded up, so that what follows them is aligned too."""
     return -(-nbytes // ALIGN) * ALIGN
+
+
+class Scratch:
+    """Parts of a workspace, of these sizes in bytes; each begins a multiple of 256 bytes after the first."""
+
+    def __init__(self, **sizes: int) -> None:
+        self.sizes = sizes
+        self.nbytes = sum(map(padded, sizes.values()))
+
+    def parts(self, work: Any) -> dict[str, Any]:
+        """The parts of `work`, in their order."""
+        found, begin = {}, 0
+        for name, nbytes in self.sizes.items():
+            found[name] = work[begin : begin + nbytes]
+            begin += padded(nbytes)
+        return found
 
 
 def room(nbytes: int) -> int:

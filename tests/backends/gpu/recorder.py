@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .device import blocks_capture, Run
-from .driver import Driver
+from mxlite.backends.gpu.runtime.device import blocks_capture, Run
+from mxlite.backends.gpu.runtime.driver import Driver
 
 WORK = ("launch", "copy", "fill")
 """Calls that put work on a stream; in a capture each is a node."""
