@@ -63,6 +63,7 @@ def _row(r: Request) -> ChosenKernel | None:
 _OPERATORS = [op for op in ALL if getattr(op, "compute", None) is not None]
 
 SERVES = (
+    "graph.gradient",
     "ops.elementwise",
     "ops.index",
     "ops.loss",
