@@ -71,3 +71,8 @@ class Nests:
     constants: tuple[float, ...]
     nests: list[PlacedNest] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
+
+    @property
+    def reduces(self) -> bool:
+        """True if there is a reduction."""
+        return not all(all(p.nest.kept) for p in self.nests)

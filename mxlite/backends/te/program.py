@@ -108,7 +108,7 @@ def _by_rule(
     ignored = op.shape_only_names(a)
     ins = {n: t.input(n, views[n]) for n in op.input_names(a) if r.is_used(n) and n not in ignored}
     wanted = [n for n in op.output_names(a) if r.is_used(n)]
-    if all(views[n] == whole for n in wanted) or any(len(v) > len(whole) for v in views.values()):
+    if any(len(v) > len(whole) for v in views.values()):
         return None
     made = write(t, op, a, ins, r.dtype)
     if made is None or any(n not in made for n in wanted):

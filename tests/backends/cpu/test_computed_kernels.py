@@ -194,3 +194,16 @@ def test_the_mean_of_very_many_float16_numbers_has_a_gradient(kinds):
         zeros = [np.zeros((2, 100_000), "float16")]
         got = fast_kernels.run(case, "float16", kinds, zeros, heads)["d_data"]
         np.testing.assert_allclose(got, 0.01, rtol=1e-3)
+
+
+@pytest.mark.parametrize("wanted", ["d_lhs", "d_rhs"])
+def test_one_of_the_gradients_of_a_broadcast_may_be_wanted_alone(wanted):
+    """Of a node that was bound for both, also the one that is no sum."""
+    call = Call.of(Case(ops.broadcast_mul, {}, [(1, 40), (30, 40)]), dtype="float32")
+    rng = np.random.default_rng(3)
+    shapes = {"d_out": (30, 40), "lhs": (1, 40), "rhs": (30, 40)}
+    given = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
+    with fast_kernels.only("compiled"):
+        both, _ = call.execute(call.op.grad_op, given)
+        one, _ = call.execute(call.op.grad_op, given, wanted=(wanted,))
+    np.testing.assert_array_equal(one[wanted], both[wanted])

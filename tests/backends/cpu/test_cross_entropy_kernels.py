@@ -27,7 +27,7 @@ def rows_of(op, kind="float32", label="float32", shape=(33, 70), low=-2):
 def test_losses_and_gradients_are_the_reference_s(kinds, op, kind, label):
     case = rows_of(op, kind, label)
     for backward in (False, True):
-        assert kernel_name(Call.of(case, dtype=kind), kinds, backward).startswith("compiled cross entropy")
+        assert "loop nest" in kernel_name(Call.of(case, dtype=kind), kinds, backward)
     arrays, heads = case.inputs(dtype=kind), heads_of(case, kind)
     got, want = (run(case, kind, k, arrays, heads) for k in (kinds, "reference"))
     assert {n: x.dtype for n, x in got.items()} == {n: x.dtype for n, x in want.items()}

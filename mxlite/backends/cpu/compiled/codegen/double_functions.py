@@ -88,8 +88,8 @@ def log1p(d: Doubles, x: Value) -> Value:
 
 
 def sin(d: Doubles, x: Value) -> Value:
-    """The sine; arguments are taken to be below 2^20 in size."""
-    n = d.intrinsic("rint", d.mul(x, d.const(1 / math.pi)))
+    """The sine, of -0.0 too; arguments are taken to be below 2^20 in size."""
+    n = d.add(d.intrinsic("rint", d.mul(x, d.const(1 / math.pi))), d.const(0.0))  # never -0.0
     return _turned(d, x, n, n)
 
 
@@ -105,6 +105,7 @@ def _turned(d: Doubles, x: Value, turns: Value, n: Value) -> Value:
     r = d.fma(turns, d.const(-_PI_LOW), r)
     square = d.mul(r, r)
     y = d.muladd(d.mul(d.mul(square, r), polynomial(d, square, _SIN)), d.const(1.0), r)
+    y = d.intrinsic("copysign", y, r)  # the sum of zeros has lost the sign of one
     odd = d.whole("shl", d.as_whole(d.add(n, d.const(_MAGIC))), d.every_whole(63))
     return d.as_double(d.whole("xor", d.as_whole(y), odd))
 

@@ -23,7 +23,7 @@ def _row(r: Request) -> ChosenKernel | None:
     if not usable():
         return None
     nests = nests_for(r, storable())
-    if nests is None:
+    if nests is None or (r.op in RULES and not nests.reduces):  # which are kernels of elements
         return None
     loops: dict[frozenset[str], Loops] = {}
 
