@@ -32,7 +32,6 @@ check:
 
 bench:
 	@scripts/bootstrap viz
-	@scripts/bootstrap compile
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python "$$file"; done
 
 torture:

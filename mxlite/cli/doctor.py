@@ -31,7 +31,6 @@ REQUIRED = ("numpy", "ml_dtypes", "tqdm")
 WHEELS = "onednn-cpu-gomp on Linux, onednn-cpu-vcomp on Windows, both for x86-64 processors"
 
 EXTRAS = {
-    "llvmlite": ("compile", "generated kernels, exact offsets"),
     "matplotlib": ("viz", "plan --image, frontier --svg, --png"),
     "graphviz": ("viz", "plot_network"),
     "onnx": ("onnx", "ONNX files"),
@@ -156,7 +155,7 @@ def _kernels() -> list[tuple[str, object]]:
         rows.append(("LLVM", compiler))
         usable |= set() if compiler.startswith("ERROR") else {"compiled"}
     else:
-        rows.append(("LLVM", "absent; pip install 'mxlite[compile]' brings it"))
+        rows.append(("LLVM", "absent; pip install 'llvmlite>=0.50' brings generated kernels"))
     tuned: dict[str, set[Any]] = {}
     for op, listed in cpu_kernels.table().items():
         for row in listed:

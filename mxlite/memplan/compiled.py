@@ -1,4 +1,4 @@
-"""Machine code for loops over integers, where llvmlite is installed (extra `compile`).
+"""Machine code for loops over integers, where llvmlite is installed.
 
 The compiler accepts a small subset of Python: functions of integers (`int`) and integer arrays (`Ints`) that
 assign, loop with `while`, branch, and call one another. Such functions also run uncompiled, on lists, with

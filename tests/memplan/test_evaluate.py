@@ -20,7 +20,7 @@ def way(request, monkeypatch):
     if request.param == "numpy":
         monkeypatch.setattr(stepwise, "machine_code", lambda: None)
     elif stepwise.machine_code() is None:
-        pytest.skip("llvmlite (extra 'compile') makes the machine code")
+        pytest.skip("llvmlite makes the machine code")
     return request.param
 
 

@@ -52,7 +52,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(stepwise, "machine_code", lambda: None)
         monkeypatch.setattr(holds_module, "machine_code", lambda: None)
     elif stepwise.machine_code() is None:
-        pytest.skip("llvmlite (extra 'compile') makes the machine code")
+        pytest.skip("llvmlite makes the machine code")
     return request.param
 
 
@@ -181,7 +181,7 @@ def test_rows_of_any_width_say_the_same(monkeypatch):
 
 def test_machine_code_and_python_agree():
     if stepwise.machine_code() is None:
-        pytest.skip("llvmlite (extra 'compile') makes the machine code")
+        pytest.skip("llvmlite makes the machine code")
     for seed in range(6):
         problem = busy_problem(seed, 8)
         profiles = Profiles(problem, in_place=True, sharing=True)

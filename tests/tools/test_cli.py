@@ -515,7 +515,8 @@ def test_plans_for_a_gpu_that_is_not_here(ask, tmp_path):
 
 
 def test_doctor_looks_for_the_packages_of_every_extra():
-    """But NVIDIA's libraries, which its table of GPUs has, and those that only its authors want."""
+    """But NVIDIA's libraries, which its table of GPUs has, those that only its authors want, and llvmlite,
+    which is installed without an extra where it can be, and is in the table of kernels."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {
         re.match(r"[\w-]+", package)[0]: extra.removesuffix("-small")
@@ -523,10 +524,23 @@ def test_doctor_looks_for_the_packages_of_every_extra():
         if extra not in ("dev", "docs", "gpu-compile")
         for package in packages
     }
-    libraries = {name for name in wanted if name.startswith(("nvidia-", "mxlite"))}
+    libraries = {name for name in wanted if name.startswith(("nvidia-", "mxlite"))} | {"llvmlite"}
     assert {n: extra for n, (extra, _) in EXTRAS.items()} == {
         n: e for n, e in wanted.items() if n not in libraries
     }
+
+
+def test_doctor_says_how_to_install_a_compiler_that_is_missing(ask, monkeypatch):
+    def target():
+        raise ImportError("llvmlite is not installed")
+
+    monkeypatch.setattr("mxlite.cli.doctor.native.target", target)
+    code, out, _ = ask("doctor")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert code == 0
+    (line,) = re.findall(r"^ *LLVM .*$", out, re.MULTILINE)
+    assert f"absent; pip install '{project['optional-dependencies']['compile'][0]}'" in line
+    assert "operators with compiled kernels" not in out
 
 
 def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):

@@ -1,4 +1,4 @@
-"""LLVM through llvmlite, an optional extra (`compile`): the first call of any function opens its library.
+"""LLVM through llvmlite, which not every platform has: the first call of any function opens its library.
 
 That takes a part of a second and tens of MB of memory, so native.py calls it as little as it can.
 """

@@ -9,7 +9,8 @@ that is not the user's own, is no cache at all (see kept.py).
 
 The CPU is this machine's, or the level of x86-64 that MXLITE_TARGET names (see level.py).
 
-llvmlite is an optional extra (`compile`). Nothing here may be called where `available()` is false.
+llvmlite is missing on platforms for which it has no wheel. Nothing here may be called where `available()`
+is false.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.compiled.matrix.column_sum import ColumnSum
 from mxlite.backends.cpu.runtime import threads
 
-pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite (extra compile) is not installed")
+pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -13,7 +13,7 @@ from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.kernels.generated.compiled_update import ROWS
 from mxlite.graph.attrs import parse_attrs
 
-pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite (extra compile) is not installed")
+pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
 
 STEPS = sorted(ROWS, key=lambda op: op.op_name)
 

@@ -12,7 +12,6 @@ from mxlite import ops
 from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.cpu.onednn import library
 from mxlite.core.dtype import as_dtype
 from mxlite.graph.attrs import parse_attrs
 from mxlite.graph.opdef import Op
@@ -234,22 +233,6 @@ def test_what_is_not_finite_stays_in_its_channel(shape, axis, bad, first, compil
     for name in ("out", "var"):
         np.testing.assert_array_equal(np.isnan(made[name]), np.isnan(reference[name]), err_msg=name)
     assert np.isnan(np.moveaxis(made["out"], axis, 0)[3]).all()
-
-
-@pytest.mark.skipif(library() is None, reason="oneDNN is not there")
-@pytest.mark.parametrize("shape, axis", [((5, 7, 6, 16), 3), ((700, 32), 1), ((2, 3, 3, 5, 64), -1)])
-@pytest.mark.parametrize("train", [True, False])
-def test_onednn_gives_what_the_reference_gives(shape, axis, train, threads, monkeypatch):
-    monkeypatch.setenv("MXLITE_KERNELS", "onednn")
-    for attrs in ({}, {"fix_gamma": True, "momentum": 0.3}, {"use_global_stats": True}):
-        norm = Norm.of(shape, axis, train=train, **attrs)
-        if norm.kernel(norm.op, True).name == "reference":
-            pytest.skip("oneDNN has nothing better on this CPU")
-        close(norm.both(True), norm.both(False), KINDS["float32"])
-        for unwanted in ("d_gamma", "d_data"):
-            how = {"unwanted": (unwanted,)}
-            close(norm.both(True, **how), norm.both(False, **how), KINDS["float32"])
-        close(norm.both(True, alias={"d_data": "d_out"}), norm.both(False), KINDS["float32"])
 
 
 @pytest.mark.skipif(not usable(), reason="llvmlite is not there")

@@ -9,7 +9,7 @@ import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from tests.backends.passes.pass_lists import left_out
 
-pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite (extra compile) is not installed")
+pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
 
 WIDTH, ROWS = 256, 8
 

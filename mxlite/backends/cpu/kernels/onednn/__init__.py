@@ -1,1 +1,1 @@
-"""Rows whose kernels are oneDNN's alone, most of them for machines without a compiler."""
+"""Rows whose kernels are oneDNN's alone: pooling, and moves of axes."""
