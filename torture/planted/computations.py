@@ -1,0 +1,80 @@
+"""Faults of tensor expressions: of their gradients, their loop nests and the code of these."""
+
+from torture.planted.fault import Fault
+
+_RANDOM = "tests/backends/te/test_nests.py::test_random_computations"
+_WRITER = "mxlite/backends/cpu/compiled/nests/writer.py"
+_NESTS = "mxlite/backends/te/nests.py"
+
+FAULTS = [
+    Fault(
+        "lanes beyond the end of a row count in its sum",
+        _WRITER,
+        "term = f.select(p.mask, term, firsts[j])",
+        "term = term",
+        _RANDOM,
+    ),
+    Fault(
+        "every part of a sum takes all of it",
+        _WRITER,
+        "if self.nest.in_parts and axis == self.facts.reduced[0]:",
+        "if False:",
+        "tests/backends/te/test_nests.py::test_bits_do_not_depend_on_the_number_of_threads",
+    ),
+    Fault(
+        "the sums of all blocks of rows but the last are forgotten",
+        _WRITER,
+        "more = f.add(f.load(here[total], i, mask=mask), f.load(here[block], i, mask=mask))",
+        "more = f.load(here[block], i, mask=mask)",
+        "tests/backends/te/test_nests.py::test_bits_do_not_depend_on_the_number_of_threads",
+    ),
+    Fault(
+        "an index that is nan is an address",
+        _WRITER,
+        'f.select(f.compare("oeq", index, index), index, f.const(0.0))',
+        "index",
+        "tests/backends/cpu/test_computed_kernels.py::test_picked_elements_are_numpys_for_any_index",
+    ),
+    Fault(
+        "a nest reads an array that an earlier one has written over",
+        _NESTS,
+        "            if over.intersection(x.array for x in placed.nest.loads):\n                return False\n",
+        "",
+        "tests/backends/te/test_nests.py::test_an_output_over_an_input_that_it_may_overwrite",
+    ),
+    Fault(
+        "neighbouring axes are one although a row of a picked array lies between them",
+        _NESTS,
+        "x[before] == x[k] * self.domain[k]",
+        "True",
+        "tests/backends/cpu/test_computed_kernels.py::test_picked_elements_are_numpys_for_any_index",
+    ),
+    Fault(
+        "what is stored for the last sweep is written over what this still reads",
+        "mxlite/backends/cpu/compiled/nests/facts.py",
+        "if all(self.is_unit[i] or i >= len(n.loads) for i in rest):",
+        "if True:",
+        _RANDOM,
+    ),
+    Fault(
+        "a gradient that is the same along an axis counts once, not for each of its elements",
+        "mxlite/backends/te/computation.py",
+        "return found if times == 1 else found * self.constant(times)",
+        "return found",
+        "tests/backends/te/test_computations.py::test_gradients_are_those_of_finite_differences",
+    ),
+    Fault(
+        "a mean of many float16 numbers divides by infinity",
+        "mxlite/ops/reduce/reduce.py",
+        "return accumulator(whole.dtype).type(count) if is_floating(whole.dtype) else count",
+        "return count",
+        "tests/backends/cpu/test_computed_kernels.py::test_the_mean_of_very_many_float16_numbers_has_a_gradient",
+    ),
+    Fault(
+        "oneDNN moves two-byte elements as bfloat16 numbers",
+        "mxlite/backends/cpu/kernels/onednn/onednn_move.py",
+        '2: (np.dtype("uint8"), 2)',
+        '2: (__import__("ml_dtypes").bfloat16 and np.dtype("uint8"), 1)',
+        "tests/backends/cpu/test_move_kernels.py::test_channels_move_there_and_back",
+    ),
+]
