@@ -147,9 +147,11 @@ def test_picked_elements_are_numpys_for_any_index(dtype):
     whole = np.clip(np.nan_to_num(index.astype("f8"), nan=0), 0, 49).astype(int)
     turned = np.ascontiguousarray(data.T)
     table = {"input_dim": 50, "output_dim": 60}
+    cube = rng.standard_normal((6, 50, 7)).astype("f")
     for op, attrs, arrays, want in (
         (ops.pick, {"axis": 1}, {"data": data, "index": index}, data[np.arange(60), whole]),
         (ops.take, {"axis": 1}, {"a": data, "indices": index}, data[:, whole]),
+        (ops.take, {"axis": 1}, {"a": cube, "indices": index}, cube[:, whole]),
         (ops.take, {}, {"a": turned, "indices": index}, turned[whole]),
         (ops.Embedding, table, {"data": index, "weight": turned}, turned[whole]),
     ):

@@ -50,6 +50,35 @@ def test_an_output_over_an_input_that_it_may_overwrite(seed):
             )
 
 
+def test_what_is_kept_for_the_last_sweep_does_not_lie_over_what_that_reads():
+    t = Computation()
+    x = t.input("x", (30, 70))
+    power = t.exp(x - t.max(x, (1,)))
+    outputs = {"y": power / t.sum(power, (1,)) + x}
+    arrays = {"x": np.random.default_rng(4).standard_normal((30, 70)).astype("f")}
+    found = nests(t, outputs, {"x": (30, 70)}, {"y": frozenset({"x"})})
+    want = reference(t, outputs, arrays)
+    _close(run(found, outputs, arrays, {"y": "x"}), want, "over x")
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_two_outputs_over_what_the_other_reads_come_in_an_order_that_works_or_not_at_all(order):
+    t = Computation()
+    shapes = {"x": (30, 70), "y": (30, 1)}
+    x, y = (t.input(n, s) for n, s in shapes.items())
+    outputs = {"a": x + y, "b": y + t.sum(x, (1,))}
+    outputs = {n: outputs[n] for n in order}
+    over = {"a": "x", "b": "y"}
+    rng = np.random.default_rng(5)
+    arrays = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
+    dtypes = dict.fromkeys((*shapes, *outputs), "float32")
+    late = {n: frozenset({donor}) for n, donor in over.items()}
+    found = nests_of(t, outputs, {n: v.shape for n, v in outputs.items()}, dtypes, late)
+    if found is not None:
+        want = reference(t, outputs, arrays)
+        _close(run(found, outputs, arrays, over), want, order)
+
+
 def _many(rows, columns):
     """Sums over either axis and a product of both kinds of statistics."""
     t = Computation()
