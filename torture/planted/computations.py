@@ -4,6 +4,7 @@ from torture.planted.fault import Fault
 
 _RANDOM = "tests/backends/te/test_nests.py::test_random_computations"
 _WRITER = "mxlite/backends/cpu/compiled/nests/writer.py"
+_ORDER = "tests/backends/te/test_nests.py::test_two_outputs_over_what_the_other_reads"
 _NESTS = "mxlite/backends/te/nests.py"
 
 FAULTS = [
@@ -33,7 +34,7 @@ FAULTS = [
         _NESTS,
         "            if over.intersection(x.array for x in placed.nest.loads):\n                return False\n",
         "",
-        "tests/backends/te/test_nests.py::test_two_outputs_over_what_the_other_reads_come_in_an_order_that_works_or_not_at_all",
+        _ORDER,
     ),
     Fault(
         "neighbouring axes are one although a row of a picked array lies between them",

@@ -148,8 +148,10 @@ def test_picked_elements_are_numpys_for_any_index(dtype):
     turned = np.ascontiguousarray(data.T)
     table = {"input_dim": 50, "output_dim": 60}
     cube = rng.standard_normal((6, 50, 7)).astype("f")
+    picked = np.take_along_axis(cube, whole[:42].reshape(6, 1, 7), 1)[:, 0]
     for op, attrs, arrays, want in (
         (ops.pick, {"axis": 1}, {"data": data, "index": index}, data[np.arange(60), whole]),
+        (ops.pick, {"axis": 1}, {"data": cube, "index": index[:42].reshape(6, 7)}, picked),
         (ops.take, {"axis": 1}, {"a": data, "indices": index}, data[:, whole]),
         (ops.take, {"axis": 1}, {"a": cube, "indices": index}, cube[:, whole]),
         (ops.take, {}, {"a": turned, "indices": index}, turned[whole]),

@@ -62,7 +62,8 @@ def test_what_is_kept_for_the_last_sweep_does_not_lie_over_what_that_reads():
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_two_outputs_over_what_the_other_reads_come_in_an_order_that_works_or_not_at_all(order):
+def test_two_outputs_over_what_the_other_reads(order):
+    """They come in an order that works, or there is none."""
     t = Computation()
     shapes = {"x": (30, 70), "y": (30, 1)}
     x, y = (t.input(n, s) for n, s in shapes.items())
