@@ -32,8 +32,8 @@ FAULTS = [
     Fault(
         "a nest reads an array that an earlier one has written over",
         _NESTS,
-        "            if over.intersection(x.array for x in placed.nest.loads):\n                return False\n",
-        "",
+        "if over.intersection(x.array for x in placed.nest.loads):",
+        "if False:",
         _ORDER,
     ),
     Fault(
