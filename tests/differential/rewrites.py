@@ -49,7 +49,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
         FILTERS=4,
     ),
     "passes.tiling.activation_prologue": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),
-    "cpu.kernels.generated.elementwise": dict(LEAST=16, LEAST_SIMPLE=64),
+    "cpu.kernels.generated.elementwise": dict(LEAST=16),
     "cpu.convolution.direct": dict(LEAST_NARROWED=1024, NARROWED=512),
     "cpu.products": dict(SMALL=64),
     "cpu.compiled.calls.team": dict(LEAST_NBYTES=256),

@@ -15,6 +15,7 @@ from ..elementwise import bits_of
 from .facts import NestFacts
 from .writer import columns_at_a_time, NestWriter
 
+_FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
 
 
@@ -47,8 +48,10 @@ def _nbytes(nests: Nests) -> int:
         nest, lengths = placed.nest, placed.lengths
         for x in (*nest.loads, *(x for _, x in nest.stores)):
             total += 4 * prod(n for n, there in zip(lengths, x.mask) if there)
-        for space in NestFacts(nest).spaces[nest.first_step :]:
-            total += 2 * prod(lengths[k] for k in space)
+        facts = NestFacts(nest)
+        for name, space in zip(facts.names, facts.spaces):
+            if name not in _FREE:
+                total += 2 * prod(lengths[k] for k in space)
     return total
 
 

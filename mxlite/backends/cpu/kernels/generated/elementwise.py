@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from .....core.dtype import float32
 from .....graph.opdef import DType
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
@@ -15,27 +14,14 @@ from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiled import elementwise, storable, usable
 from ...kernel_row import GENERATED, kernel_rows
-from ...runtime.threads import num_threads
 
 LEAST = 1024  # elements from which on machine code beats the reference kernel
-LEAST_SIMPLE = 32768  # the same for what is one call of numpy
-MOST_SIMPLE = 2**18  # above it, numpy's thread is as fast as ours: memory is the limit
-
-_ONE_CALL = frozenset({"add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt", "exp", "log", "floor"})
-"""Steps that numpy runs at the speed of memory."""
 
 
-def is_worth_it(p: Program, dtypes: list[DType]) -> bool:
-    """True if generated code is significantly faster than the reference kernel."""
-    size = prod(p.shape)
-    steps = [s[0] for s in p.expression.steps]  # a number among them is a rectifier, which is several calls
+def is_worth_it(p: Program) -> bool:
+    """True if generated code is faster than the reference kernel."""
     lengths, _ = collapsed(p.shape, p.views)
-    if len(lengths) > elementwise.MOST_AXES:
-        return False
-    simple = len(steps) <= 1 and set(steps) <= _ONE_CALL and all(d == float32 for d in dtypes)
-    if simple and (len(lengths) == 1 or lengths[-1] >= 256):
-        return size >= LEAST_SIMPLE and (num_threads() > 1 or size <= MOST_SIMPLE)
-    return size >= LEAST
+    return len(lengths) <= elementwise.MOST_AXES and prod(p.shape) >= LEAST
 
 
 def _row(r: Request) -> ChosenKernel | None:
@@ -49,7 +35,7 @@ def _row(r: Request) -> ChosenKernel | None:
     leads = _leads(r, p, p.inputs, p.outputs) if r.tile.is_special else None
     if r.tile.is_special and leads is None:
         return None
-    if leads is None and not is_worth_it(p, [kinds[n][1] for n in (*p.inputs, *p.outputs)]):
+    if leads is None and not is_worth_it(p):
         return None
     names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
     places = [names.index(n) for n in p.inputs]
