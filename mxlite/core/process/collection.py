@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 from .forks import Together
 
+_FROZEN_BY_PYTHON = 1000
+"""More objects than Python 3.12 freezes by itself when it starts (375), and fewer than a program would: all."""
+
 _was_enabled = False  # before the first of the threads now inside came in
 
 
@@ -42,8 +45,9 @@ def no_collection() -> Iterator[None]:
 def grow_old() -> None:
     """Count all present objects as old: the collector then visits them only in a full collection.
 
-    Meant for objects that stay, such as modules. Does nothing if objects are frozen, as they would thaw.
+    Meant for objects that stay, such as modules. Does nothing if a program has frozen objects, as they would
+    thaw.
     """
-    if not gc.get_freeze_count():
+    if gc.get_freeze_count() < _FROZEN_BY_PYTHON:
         gc.freeze()
         gc.unfreeze()
