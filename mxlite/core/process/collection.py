@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from .forks import Together
 
 _FROZEN_BY_PYTHON = 1000
-"""More objects than Python 3.12 freezes by itself when it starts, 375, and fewer than a program would freeze."""
+"""Python 3.12 freezes 375 objects by itself when it starts; a program would freeze all that there are."""
 
 _was_enabled = False  # before the first of the threads now inside came in
 
