@@ -32,7 +32,9 @@ FEW = 32
 SPLIT_NBYTES = 1 << 19
 """Bytes of a domain's float32 numbers from which on reductions to few points are taken in parts."""
 PART_ELEMENTS = 1 << 15
+"""Least numbers in a part: about what a thread needs to be worth waking."""
 MOST_PARTS = 32
+"""Most parts, so that joining them costs little; a machine with more threads leaves some of them idle."""
 
 
 @dataclass
@@ -54,21 +56,18 @@ def nests_of(
     outputs: Mapping[str, Tensor],
     shapes: Mapping[str, Shape],
     dtypes: Mapping[str, str],
-    late: Mapping[str, frozenset[str]],
+    donors: Mapping[str, frozenset[str]],
 ) -> Nests | None:
     """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
 
-    `dtypes`: names of the types of all arrays. `late`: inputs over which an output may be written: no nest
+    `dtypes`: names of the types of all arrays. `donors`: inputs over which an output may be written: no nest
     reads them after it. None if there is no such order, or if parts of the computation have shapes that are
     not of one domain.
     """
     try:
-        common_shape(
-            [*(t.shapes[i] for i in needed_by(t, (x.number for x in outputs.values()))), *shapes.values()]
-        )
+        planner = _Planner(t, outputs, shapes, dtypes, donors)
     except ShapeError:
         return None
-    planner = _Planner(t, outputs, shapes, dtypes, late)
     nests = planner.plan()
     return nests if planner.is_in_order() else None
 
@@ -80,9 +79,9 @@ class _Planner:
         outputs: Mapping[str, Tensor],
         shapes: Mapping[str, Shape],
         dtypes: Mapping[str, str],
-        late: Mapping[str, frozenset[str]],
+        donors: Mapping[str, frozenset[str]],
     ) -> None:
-        self.t, self.dtypes, self.late = t, dtypes, late
+        self.t, self.dtypes, self.donors = t, dtypes, donors
         self.values = {n: x.number for n, x in outputs.items()}
         needed = needed_by(t, self.values.values())
         self.order = [i for i in range(len(t.nodes)) if i in needed]
@@ -129,7 +128,7 @@ class _Planner:
         for g, group in enumerate(self.groups):
             self._emit_group(g, group, own[g])
         # What may be written over an input that another of these reads comes last.
-        for axes, names in sorted(alone.items(), key=lambda x: any(self.late.get(n) for n in x[1])):
+        for axes, names in sorted(alone.items(), key=lambda x: any(self.donors.get(n) for n in x[1])):
             values = [self.values[n] for n in names]
             self._emit(axes, frozenset(), len(self.groups), names, values, [], False)
         return self.result
@@ -173,7 +172,7 @@ class _Planner:
 
     def _is_read_later(self, name: str, g: int) -> bool:
         """True if an output may be written over an input that a later group reads."""
-        over = self.late.get(name)
+        over = self.donors.get(name)
         if not over:
             return False
         stack = [self.t.nodes[i][1] for k in self.groups[g + 1 :] if k.inside != g for i in k.members]
@@ -202,7 +201,7 @@ class _Planner:
             made = {x.array for _, x in placed.nest.stores}
             for name in self.outputs:
                 if self.arrays[name] in made:
-                    over.update(self.arrays[n] for n in self.late.get(name, ()) if n in self.arrays)
+                    over.update(self.arrays[n] for n in self.donors.get(name, ()) if n in self.arrays)
             # Elements are picked from anywhere, also where another point has stored its result.
             if over.intersection(x.array for x in placed.nest.loads if x.gathered):
                 return False

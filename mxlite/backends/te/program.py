@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from ...core.errors import ShapeError
@@ -44,9 +45,9 @@ def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
     reads = {t.nodes[i][1] for i in _inputs(t, outputs)}
     if not reads <= set(ins) or any(n not in outputs for n in outs):
         return None
-    late = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
+    donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
     dtypes = {n: str(kinds[n][1]) for n in (*ins, *outs)}
-    return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, late)
+    return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors)
 
 
 def computation(
@@ -57,11 +58,11 @@ def computation(
     """
     op, a = r.op, r.attrs
     forward = op.forward_op or op
-    if getattr(forward, "compute", None) is None:
+    if forward.compute is None:
         return _by_rule(r, known) if op in RULES else None
     t = Computation()
     given = {n: t.input(n, known[n]) for n in forward.input_names(a)}
-    made = forward.compute(t, a, **given)  # type: ignore[attr-defined]
+    made = forward.compute(t, a, **given)
     if made is None:
         return None
     if op.forward_op is None:
@@ -69,10 +70,9 @@ def computation(
     names = op.input_names(a)
     whole = {o: _whole(x, known[o]) for o, x in made.items() if x is not None}
     heads = {o: t.input(f"d_{o}", n) for o, n in whole.items() if f"d_{o}" in names and r.is_used(f"d_{o}")}
-    own = getattr(forward, "compute_gradient", None)
-    if own is not None:
+    if forward.compute_gradient is not None:
         kept = {n: t.input(n, known[n]) for n in names if not n.startswith("d_") and n not in given}
-        gradients = own(t, a, heads, {**given, **kept})
+        gradients = forward.compute_gradient(t, a, heads, {**given, **kept})
         if gradients is None:
             return None
         return t, gradients, {n: _whole(x, known[n]) for n, x in gradients.items() if r.is_used(n)}
@@ -119,13 +119,7 @@ def _by_rule(
 
 def _whole(x: Tensor, shape: Shape) -> Shape:
     """The shape of an output in its domain: the tensor's own, unless that broadcasts to the array's."""
-    count = 1
-    for n in shape:
-        count *= n
-    own = 1
-    for n in x.shape:
-        own *= n
-    if own == count:
+    if prod(x.shape) == prod(shape):
         return x.shape
     if len(x.shape) <= len(shape) and all(d in (1, n) for d, n in zip(reversed(x.shape), reversed(shape))):
         return shape

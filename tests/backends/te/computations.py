@@ -71,11 +71,11 @@ def nests(
     t: Computation,
     outputs: Mapping[str, Tensor],
     shapes: Mapping[str, Any],
-    late: Mapping[str, frozenset[str]] | None = None,
+    donors: Mapping[str, frozenset[str]] | None = None,
 ) -> Nests:
     """The nests for these outputs, of float32 arrays."""
     dtypes = dict.fromkeys((*shapes, *outputs), "float32")
-    found = nests_of(t, outputs, {n: x.shape for n, x in outputs.items()}, dtypes, late or {})
+    found = nests_of(t, outputs, {n: x.shape for n, x in outputs.items()}, dtypes, donors or {})
     assert found is not None
     return found
 

@@ -73,8 +73,8 @@ def test_two_outputs_over_what_the_other_reads(order):
     rng = np.random.default_rng(5)
     arrays = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
     dtypes = dict.fromkeys((*shapes, *outputs), "float32")
-    late = {n: frozenset({donor}) for n, donor in over.items()}
-    found = nests_of(t, outputs, {n: v.shape for n, v in outputs.items()}, dtypes, late)
+    donors = {n: frozenset({donor}) for n, donor in over.items()}
+    found = nests_of(t, outputs, {n: v.shape for n, v in outputs.items()}, dtypes, donors)
     if found is not None:
         want = reference(t, outputs, arrays)
         _close(run(found, outputs, arrays, over), want, order)

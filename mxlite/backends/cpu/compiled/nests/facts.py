@@ -8,7 +8,7 @@ from typing import Any
 from ....te.nest import Access, Nest
 from .reduction import REDUCTIONS
 
-_DEAR = frozenset("div exp expm1 log log1p tanh sigmoid softplus erf normal bell sqrt rsqrt".split())
+_EXPENSIVE = frozenset("div exp expm1 log log1p tanh sigmoid softplus erf normal bell sqrt rsqrt".split())
 """Steps that take longer than to store a number and to load it again."""
 
 
@@ -67,13 +67,13 @@ class NestFacts:
             for i, space in enumerate(self.spaces)
             if self.names[i] != "constant" and not level[i] and space <= outer
         ]
-        self.kept_for_last = self._kept_for_last()
+        self.cache_writes = self._cache_writes()
         # Sums over the kept axes are added to in the last sweep that reduces, if their terms are known there.
         last = len(self.levels) - 1
         self.early = [x for x in self.nest.across if level[x[0]] <= last]
         self.final = [x for x in self.nest.across if level[x[0]] > last]
 
-    def _kept_for_last(self) -> dict[int, Access]:
+    def _cache_writes(self) -> dict[int, Access]:
         """Values of the last sweep that reduces which the one behind it reads again, where an output is
         before it is known, as that takes less time than to compute them again (cache_write).
         """
@@ -86,8 +86,10 @@ class NestFacts:
             return {}
         there = set(self.needed([self.operands[i][0] for i in self.levels[-1]], {}))
         for value in reversed(self.needed([root], {})):
-            dear = any(self.names[i] in _DEAR and not self.is_unit[i] for i in self.needed([value], {}))
-            if value in there and value != root and dear and not self.is_unit[value]:
+            is_expensive = any(
+                self.names[i] in _EXPENSIVE and not self.is_unit[i] for i in self.needed([value], {})
+            )
+            if value in there and value != root and is_expensive and not self.is_unit[value]:
                 rest = self.needed([root], {value: place})
                 # Nothing else is read there, which the value might have been written over.
                 if all(self.is_unit[i] or i >= len(n.loads) for i in rest):

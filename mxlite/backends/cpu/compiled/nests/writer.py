@@ -218,7 +218,7 @@ class NestWriter:
                 level,
                 points,
                 self.facts.early if is_last else [],
-                self.facts.kept_for_last if is_last else {},
+                self.facts.cache_writes if is_last else {},
             )
         kept = [(i, x) for i, x in n.stores if self.facts.is_kept(x)]
         whole = [(i, x) for i, x in n.stores if not self.facts.is_kept(x)]
@@ -232,13 +232,13 @@ class NestWriter:
         roots = [*(i for i, _ in whole), *(i for i, _, _ in self.facts.final)]
         if roots:
             self._prepare(
-                [i for i in self.facts.needed(roots, self.facts.kept_for_last) if self.facts.is_unit[i]],
+                [i for i in self.facts.needed(roots, self.facts.cache_writes) if self.facts.is_unit[i]],
                 points,
             )
 
             def body(here: Sequence[_Point], carried: Sequence[Value]) -> list[Value]:
                 for p in here:
-                    for i, x in self.facts.kept_for_last.items():
+                    for i, x in self.facts.cache_writes.items():
                         p.values[i] = f.load(p.pointers[x], 0, x.dtype, p.mask)
                     self._compute(self.facts.needed(roots, p.values), p)
                 for p in here:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 from .....core.dtype import float32
@@ -39,9 +41,10 @@ def _row(r: Request) -> ChosenKernel | None:
         n for n in (*r.op.input_names(r.attrs), *r.op.output_names(r.attrs)) if r.is_used(n)
     )
     forward = r.op.forward_op or r.op
-    check = getattr(forward, "compute_check", None)
+    check = forward.compute_check
     shapes = dict(zip(forward.input_names(r.attrs), r.inputs))
-    pieces = [((n,), float32) for n in loops_for(everything).scratch]
+    nbytes = max(_scratch(r, some) for some in _subsets(everything, nests.outputs))
+    loops_for(everything)
     names = r.op.signature.needs
 
     def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **outputs: Any) -> Run:
@@ -56,11 +59,24 @@ def _row(r: Request) -> ChosenKernel | None:
 
     name = f"compiled {len(nests.nests)} loop nests" if len(nests.nests) > 1 else "compiled loop nest"
     own = r.op.signature
-    like = replace(own, services=own.services | {"work"}) if pieces else own
-    return connected(connect, scratch_bytes(pieces), name, like=like, bits=())
+    like = replace(own, services=own.services | {"work"}) if nbytes else own
+    return connected(connect, nbytes, name, like=like, bits=())
 
 
-_OPERATORS = [op for op in ALL if getattr(op, "compute", None) is not None]
+def _subsets(everything: frozenset[str], outputs: Sequence[str]) -> Iterator[frozenset[str]]:
+    """The arrays of a call that wants all outputs, or some."""
+    for count in range(len(outputs)):
+        for absent in combinations(outputs, count):
+            yield everything.difference(absent)
+
+
+def _scratch(r: Request, present: frozenset[str]) -> int:
+    """Bytes of scratch of the loops for these arrays: fewer outputs may want other nests, and more of it."""
+    found = nests_for(replace(r, used=present), storable())
+    return 0 if found is None else scratch_bytes(((n,), float32) for n in found.scratch)
+
+
+_OPERATORS = [op for op in ALL if op.compute is not None]
 
 SERVES = (
     "graph.gradient",
