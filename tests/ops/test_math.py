@@ -12,13 +12,13 @@ import mxlite as mx
 from mxlite import ops
 from mxlite.core.errors import DerivativeError, DTypeError, OpAttributeError, OperatorError, ShapeError
 from mxlite.graph.derivative import Writer
-from mxlite.ops.elementwise.error_function import erf_values, erfc_values, erfinv_values, normal_values
 from mxlite.ops.elementwise.gamma_function import (
     digamma_values,
     gamma_values,
     gammaln_values,
     polygamma_values,
 )
+from mxlite.te.error_function import erf_values, erfc_values, erfinv_values, normal_values
 from tests.cases.linalg import definite, regular
 from tests.conformance.case import Case
 from tests.conformance.conformance import Call, stages

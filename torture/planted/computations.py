@@ -2,10 +2,10 @@
 
 from torture.planted.fault import Fault
 
-_RANDOM = "tests/backends/te/test_nests.py::test_random_computations"
+_RANDOM = "tests/te/test_nests.py::test_random_computations"
 _WRITER = "mxlite/backends/cpu/compiled/nests/writer.py"
-_ORDER = "tests/backends/te/test_nests.py::test_two_outputs_over_what_the_other_reads"
-_NESTS = "mxlite/backends/te/nests.py"
+_ORDER = "tests/te/test_nests.py::test_two_outputs_over_what_the_other_reads"
+_NESTS = "mxlite/backends/nests/build.py"
 
 FAULTS = [
     Fault(
@@ -20,14 +20,14 @@ FAULTS = [
         _WRITER,
         "if self.nest.in_parts and axis == self.facts.reduced[0]:",
         "if False:",
-        "tests/backends/te/test_nests.py::test_bits_do_not_depend_on_the_number_of_threads",
+        "tests/te/test_nests.py::test_bits_do_not_depend_on_the_number_of_threads",
     ),
     Fault(
         "the sums of all blocks of rows but the last are forgotten",
         _WRITER,
         "more = f.add(f.load(here[total], i, mask=mask), f.load(here[block], i, mask=mask))",
         "more = f.load(here[block], i, mask=mask)",
-        "tests/backends/te/test_nests.py::test_bits_do_not_depend_on_the_number_of_threads",
+        "tests/te/test_nests.py::test_bits_do_not_depend_on_the_number_of_threads",
     ),
     Fault(
         "a nest reads an array that an earlier one has written over",
@@ -48,14 +48,14 @@ FAULTS = [
         "mxlite/backends/cpu/compiled/nests/facts.py",
         "if all(self.is_unit[i] or i >= len(n.loads) for i in rest):",
         "if True:",
-        "tests/backends/te/test_nests.py::test_what_is_kept_for_the_last_sweep_does_not_lie_over_what_that_reads",
+        "tests/te/test_nests.py::test_what_is_kept_for_the_last_sweep_does_not_lie_over_what_that_reads",
     ),
     Fault(
         "a gradient that is the same along an axis counts once, not for each of its elements",
-        "mxlite/backends/te/computation.py",
+        "mxlite/te/computation.py",
         "return found if times == 1 else found * self.constant(times)",
         "return found",
-        "tests/backends/te/test_computations.py::test_gradients_are_those_of_finite_differences",
+        "tests/te/test_computations.py::test_gradients_are_those_of_finite_differences",
     ),
     Fault(
         "a mean of many float16 numbers divides by infinity",

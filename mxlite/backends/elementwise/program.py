@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType
+from ...te.expression import Expression, Writer
 from ..base import Request
-from .expression import Expression, Writer
 from .rules import RULES, view_of, write
 
 FLOATS = frozenset({"float32", "float16", "bfloat16"})

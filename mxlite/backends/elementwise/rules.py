@@ -17,7 +17,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
 from ...ops import find_op, TABLE
 from ...ops.elementwise.leaky import slopes_shape
-from .expression import ExpressionValue, Writer
+from ...te.expression import ExpressionValue, Writer
 
 Rule = Callable[..., "ExpressionValue | Mapping[str, ExpressionValue] | None"]
 

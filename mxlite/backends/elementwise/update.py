@@ -22,7 +22,8 @@ import numpy as np
 
 from ...graph.opdef import DType
 from ...ops.optim.update import Rates
-from .expression import Expression, ExpressionValue, Numpy, StandIn, Writer
+from ...te.expression import Expression, ExpressionValue, Writer
+from ...te.steps import Numpy, StandIn
 
 Form = tuple[Any, ...]
 """A double derived from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ..elementwise.expression import evaluate, Expression
+from ...te.expression import evaluate, Expression
 
 BLOCK = 8192  # elements that the reference kernel works on at a time
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .error_function import normal_values, SMALL
+from ...te.error_function import normal_values
+from .error_function import SMALL
 
 _ZEROS = 2048  # elements; numpy takes the maximum with an array faster than with a number
 _ROOT = math.sqrt(2 / math.pi)

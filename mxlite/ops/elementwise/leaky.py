@@ -10,9 +10,10 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
+from ...te.error_function import normal_values
 from ..reduce.channels import Block, blocks
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
-from .error_function import normal_values, SMALL
+from .error_function import SMALL
 
 _LAMBDA = 1.0507009873554804934193349852946  # G. Klambauer et al., 2017, "Self-normalizing neural networks"
 _ALPHA = 1.6732632423543772848170429916717

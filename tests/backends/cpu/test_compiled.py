@@ -15,10 +15,10 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import elementwise
 from mxlite.backends.cpu.compiled.codegen import functions
 from mxlite.backends.cpu.kernels.generated import elementwise as rows
-from mxlite.backends.elementwise.expression import evaluate, Expression, Writer
 from mxlite.backends.elementwise.program import collapsed, program
 from mxlite.backends.elementwise.rules import RULES
 from mxlite.core.machine_code import native
+from mxlite.te.expression import evaluate, Expression, Writer
 from tests.conformance.cases import CASES
 from tests.conformance.conformance import Call, stages
 

@@ -15,7 +15,6 @@ from mxlite import sym
 from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.elementwise.expression import Writer
 from mxlite.backends.fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
 from mxlite.backends.passes.fusion import chains as fusing
 from mxlite.backends.rewrite import Stage
@@ -23,6 +22,7 @@ from mxlite.core.machine_code import native
 from mxlite.executor.plan.step import _accumulate
 from mxlite.graph import Entry, Graph, infer_shapes, infer_types, NoAttrs, Node
 from mxlite.ops.nn.dropout import Dropout
+from mxlite.te.expression import Writer
 from tests.backends.passes.pass_lists import alone, without_stage
 
 pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")

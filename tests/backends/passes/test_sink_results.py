@@ -9,12 +9,12 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.elementwise.expression import Writer
 from mxlite.backends.fused.elementwise import FusedElementwise
 from mxlite.backends.passes.remat.sink_results import is_of_use, sink_results
 from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry
 from mxlite.memplan import check, MemoryPlan
+from mxlite.te.expression import Writer
 
 pytestmark = pytest.mark.skipif(not usable(), reason="chains are made where there is generated code for them")
 

@@ -26,7 +26,7 @@ from typing import Any
 from ....core.machine_code import native
 from ....graph.ir import Shape
 from ....graph.opdef import DType
-from ...elementwise.expression import Expression
+from ....te.expression import Expression
 from ...elementwise.program import collapsed
 from .calls import team
 from .codegen.emit import emit

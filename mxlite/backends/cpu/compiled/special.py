@@ -13,8 +13,8 @@ from ....core.dtype import as_dtype
 from ....core.machine_code import native
 from ....graph.opdef import Op
 from ....ops import digamma, erfinv, gamma, gammaln, polygamma
-from ....ops.elementwise.error_function import erfinv_values
 from ....ops.elementwise.gamma_function import digamma_values, gamma_values, gammaln_values, polygamma_values
+from ....te.error_function import erfinv_values
 from .calls.team import load
 from .codegen.doubles import Doubles
 from .codegen.emitter import Module

@@ -1,4 +1,4 @@
-// Steps of elementwise expressions (see backends/elementwise/expression.py), in float and double.
+// Steps of elementwise expressions (see te/steps.py), in float and double.
 #pragma once
 
 // nan wins from either side; of 0.0 and -0.0 the second is taken, as in numpy's vector code. Functions, since an

@@ -23,8 +23,8 @@ from typing import Any
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.ir import Shape
+from ....te.expression import ExpressionValue, Writer
 from ...base import Request
-from ...elementwise.expression import ExpressionValue, Writer
 from ...elementwise.program import program
 from ...elementwise.rules import RULES, view_of, write
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient

@@ -31,7 +31,7 @@ from ....graph import Entry, Graph, Node, Op, Rewriter
 from ....graph.opdef import DType
 from ....ops.elementwise.cast import Cast
 from ....ops.nn.dense import FullyConnected
-from ...elementwise.expression import Expression, Writer
+from ....te.expression import Expression, Writer
 from ...elementwise.rules import write
 from ...fused import tile_sizes
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient

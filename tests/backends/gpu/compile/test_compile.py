@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mxlite.backends.elementwise.expression import NUMPY, Writer
 from mxlite.backends.gpu.compiler import nvrtc
 from mxlite.backends.gpu.compiler.source import KernelSource, NAMES
 from mxlite.backends.gpu.kernels.arithmetic import elementwise
+from mxlite.te.expression import Writer
+from mxlite.te.steps import NUMPY
 from tests.backends.gpu.machine_code import ARCHITECTURES, compiled
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")

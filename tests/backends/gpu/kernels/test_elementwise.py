@@ -8,11 +8,12 @@ import pytest
 
 from mxlite.backends import bind_call, Request
 from mxlite.backends.cpu.backend import CPU
-from mxlite.backends.elementwise.expression import evaluate, NUMPY, Writer
 from mxlite.backends.gpu.handwritten.layout import divisor
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.kernels.arithmetic.elementwise import Loop
 from mxlite.ops import find_op
+from mxlite.te.expression import evaluate, Writer
+from mxlite.te.steps import NUMPY
 from tests.emulators.emulated_device import compiler, EmulatedDevice
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")

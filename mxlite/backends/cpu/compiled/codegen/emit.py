@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ....elementwise.expression import Step
+from .....te.steps import Step
 from . import functions
 from .emitter import Function
 from .ir import Constant, Value

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....elementwise.expression import Numpy, StandIn
+from .....te.steps import Numpy, StandIn
 from . import double_functions as functions
 from .doubles import Doubles
 from .emitter import Function, Module, width

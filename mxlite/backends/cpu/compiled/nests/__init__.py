@@ -1,4 +1,4 @@
-"""Loop nests of computations as generated code, see `backends/te/nests.py`.
+"""Loop nests of computations as generated code, see `backends/nests/build.py`.
 
 The kept points of a nest are its units, which threads share:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ....te.nest import Access, Nest
+from ....nests.nest import Access, Nest
 from .reduction import REDUCTIONS
 
 _EXPENSIVE = frozenset("div exp expm1 log log1p tanh sigmoid softplus erf normal bell sqrt rsqrt".split())

@@ -8,7 +8,7 @@ from math import ceil, prod
 from typing import Any
 
 from .....core.machine_code import native
-from ....te.nest import Nest, Nests, PlacedNest
+from ....nests.nest import Nest, Nests, PlacedNest
 from ..calls import team
 from ..codegen.emitter import Module, width
 from ..elementwise import bits_of

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from ....te.nest import Access, Nest
+from ....nests.nest import Access, Nest
 from ..codegen.emit import emit
 from ..codegen.emitter import Function
 from ..codegen.ir import I64, Operand as Int, Value

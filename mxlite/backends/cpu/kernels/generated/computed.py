@@ -13,7 +13,7 @@ from .....ops import ALL
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.rules import RULES
-from ....te.program import nests_for
+from ....nests.program import nests_for
 from ...compiled import storable, usable
 from ...compiled.nests import Loops
 from ...kernel_row import GENERATED, kernel_rows, LATER

@@ -16,8 +16,8 @@ from typing import Any
 
 from .....graph.ir import Shape
 from .....graph.opdef import DType
+from .....te.expression import Expression, ExpressionValue, Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import Expression, ExpressionValue, Writer
 from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
 from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
@@ -50,7 +50,7 @@ _STEPS = {
     **{n: f"mx_{n}({{}})" for n in "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf".split()},
     **{n: f"mx_{n}({{}})" for n in "normal bell sign floor ceil trunc".split()},
 }
-"""The text of each step of an expression; see `expression.NUMPY`."""
+"""The text of each step of an expression; see `te.steps.NUMPY`."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,8 +10,8 @@ from typing import Any
 
 from .....graph.opdef import DType
 from .....ops.elementwise.cast import amp_multicast, Shore
+from .....te.expression import Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import Writer
 from ...compiler.kinds import floating
 from ...handwritten.dense_casts import cast_all
 from ...handwritten.elements import fill

@@ -14,8 +14,8 @@ from .....core.dtype import as_dtype
 from .....graph.ir import Shape
 from .....ops import find_op
 from .....ops.scratch import carve, scratch_bytes
+from .....te.expression import Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import Writer
 from ....elementwise.program import kinds_of
 from ....elementwise.rules import write
 from ...compiler.kinds import floating

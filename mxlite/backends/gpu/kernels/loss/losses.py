@@ -25,8 +25,8 @@ from .....ops.loss.loss import (
 )
 from .....ops.loss.svm_output import SVMOutput
 from .....ops.scratch import carve, scratch_bytes
+from .....te.expression import ExpressionValue, Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import ExpressionValue, Writer
 from ...compiler.kinds import computed_in, floating, kind, known
 from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ...handwritten.each import launch, spread, THREADS

@@ -8,8 +8,8 @@ from typing import Any
 
 from .....ops.linalg.linalg import batch_dot, dot, DotToLhs, DotToRhs
 from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
+from .....te.expression import Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import Writer
 from ...matrix.products import products, rows_along, Side, Term
 from ...rows import Row, table
 from ...runtime.device import Device, Run

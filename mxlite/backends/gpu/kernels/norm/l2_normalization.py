@@ -9,8 +9,8 @@ from .....core.dtype import as_dtype
 from .....graph.ir import Shape
 from .....ops.norm.l2_normalization import L2Normalization
 from .....ops.scratch import carve, scratch_bytes
+from .....te.expression import ExpressionValue, Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import ExpressionValue, Writer
 from ...handwritten.fold import ADD, Fold, PRODUCT, SQUARE, sum_type
 from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run

@@ -17,8 +17,8 @@ from .....ops import find_op
 from .....ops.reduce.measures import logsumexp, moments
 from .....ops.reduce.reduce import kept_shape, SpreadLike
 from .....ops.scratch import carve, Piece, scratch_bytes
+from .....te.expression import ExpressionValue, Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.expression import ExpressionValue, Writer
 from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating, known
 from ...handwritten import fold as folds

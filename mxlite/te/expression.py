@@ -6,7 +6,7 @@ outputs; each has a number, in that order, and a step names the numbers of its o
     out = max(data, 0) * scale        inputs 0 data, constants 1 scale,
                                       steps 2 number 0.0, 3 max 0 2, 4 mul 3 1, outputs (4,)
 
-The available steps, and what each computes, are in `NUMPY`; comparisons give booleans, which only
+The available steps, and what each computes, are in `steps.NUMPY`; comparisons give booleans, which only
 `select(condition, where it holds, elsewhere)` reads. Equal steps are written once (value numbering), so that
 common subexpressions of several operators are computed once. `evaluate` is the reference semantics; backends
 generate code with the same meaning.
@@ -14,101 +14,13 @@ generate code with the same meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from ...ops.elementwise.error_function import erf_values, normal_values
-
-Step = tuple[Any, ...]
-
-
-# -- stand-ins: a formula called with them is written down instead of computed ---------------------------
-#
-# A `StandIn` is a number of a formula. What is done to it, by Python's operators or by a function of `Numpy`,
-# is a *step*, named as in `NUMPY`, and what a step becomes is for who derives from these two:
-#
-#     ExpressionValue, below      steps of an expression
-#     update.py                   the same, with the roundings that numpy makes
-#     cpu/compiled/codegen/traced.py      instructions on vectors of float64
-#
-# So formulas are written once, as numpy computes them. What looks at a value in Python cannot be traced.
-
-STEPS = {
-    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "negative": "neg", "absolute": "abs",
-    "abs": "abs", "maximum": "max", "minimum": "min", "sqrt": "sqrt", "exp": "exp", "log": "log",
-    "log1p": "log1p", "sign": "sign", "floor": "floor", "rint": "rint", "sin": "sin", "cos": "cos",
-    "tan": "tan", "power": "pow", "copysign": "copysign",
-}  # fmt: skip
-"""The step that each function of numpy is."""
-
-
-class StandIn:
-    """A number in a formula, with Python's arithmetic."""
-
-    __slots__ = ()
-
-    def step(self, name: str, *operands: Any) -> Any:
-        """The stand-in for what a step makes of stand-ins and plain numbers."""
-        raise NotImplementedError
-
-    def __add__(self, other: Any) -> Any:
-        return self.step("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self.step("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self.step("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self.step("sub", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return self.step("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self.step("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.step("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self.step("div", other, self)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self.step("pow", other, self)
-
-    def __neg__(self) -> Any:
-        return self.step("neg", self)
-
-
-class Numpy:
-    """The functions of numpy that are steps; `out=` is a stand-in that becomes the result."""
-
-    def step(self, name: str, *operands: Any) -> Any:
-        """See `StandIn.step`."""
-        raise NotImplementedError
-
-    def put(self, made: Any, out: Any) -> Any:
-        """`out`, which becomes `made`."""
-        raise NotImplementedError
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in STEPS:
-            raise AttributeError(f"No formula can call numpy's {name}: it is no step.")
-        return partial(self._called, STEPS[name])
-
-    def _called(self, step: str, *operands: Any, out: Any = None) -> Any:
-        made = self.step(step, *operands)
-        return made if out is None else self.put(made, out)
-
-
-# -- expressions -------------------------------------------------------------------------------------
+from .steps import COMPARISONS, in_type, NUMPY, StandIn, Step
 
 
 @dataclass(frozen=True)
@@ -246,14 +158,6 @@ class Writer:
         return ExpressionValue(self, len(self._steps) - 1)
 
 
-def in_type(x: float, dtype: Any) -> float:
-    """A number as one of 16 bits, where the arrays that it is combined with have such a type."""
-    if dtype is None or dtype.itemsize != 2:
-        return x
-    with np.errstate(all="ignore"):
-        return float(np.asarray(x).astype(dtype))
-
-
 def _renumbered(step: Step, new: Mapping[int, int]) -> Step:
     if step[0] == "number":
         return step
@@ -263,59 +167,6 @@ def _renumbered(step: Step, new: Mapping[int, int]) -> Step:
 
 _LEAVES = ("input", "constant", "number")
 _COMMUTE = frozenset({"add", "mul"})
-
-
-# -- semantics of steps
-
-
-def _sigmoid(x: Any) -> Any:
-    small = np.exp(-np.abs(x))
-    return np.where(x < 0, small, 1) / (1 + small)
-
-
-def _in_float64(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda x: function(np.asarray(x, np.float64)).astype(x.dtype)
-
-
-def _through(dtype: Any) -> Callable[[Any], Any]:
-    return lambda x: x.astype(dtype).astype(x.dtype)
-
-
-NUMPY: Mapping[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "abs": np.absolute,
-    "max": np.maximum,
-    "min": np.minimum,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
-    "erf": _in_float64(lambda x: erf_values(np, x)),
-    "normal": _in_float64(lambda x: normal_values(np, x)),  # the normal distribution function
-    "bell": lambda x: np.exp(x * x * x.dtype.type(-0.5)),
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "to_float16": _through(np.float16),
-    "to_bfloat16": _through(ml_dtypes.bfloat16),
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "select": np.where,
-}
 
 
 def evaluate(
@@ -337,6 +188,3 @@ def evaluate(
                 kind = np.bool_ if name in COMPARISONS else dtype
                 values.append(np.asarray(found, kind))
     return [values[x] for x in expression.outputs]
-
-
-COMPARISONS = frozenset({"eq", "ne", "gt", "ge", "lt", "le"})

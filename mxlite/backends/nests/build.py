@@ -24,7 +24,7 @@ from math import prod
 
 from ...core.errors import ShapeError
 from ...graph.ir import Shape
-from .computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
+from ...te.computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
 from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
 
 FEW = 32

@@ -9,9 +9,9 @@ import pytest
 
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.te.computation import Computation
-from mxlite.backends.te.nests import nests_of
-from tests.backends.te.computations import drawn, nests, reference, run
+from mxlite.backends.nests.build import nests_of
+from mxlite.te.computation import Computation
+from tests.te.computations import drawn, nests, reference, run
 
 pytestmark = pytest.mark.skipif(not usable(), reason="generated code needs llvmlite")
 

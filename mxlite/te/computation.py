@@ -5,7 +5,7 @@
     share = t.exp(x - t.max(x, (1,)))
     out = share / t.sum(share, (1,))           a softmax; reduced axes stay, with length 1
 
-Tensors broadcast as numpy's arrays do. Steps have the names of `elementwise.expression.NUMPY`, reductions
+Tensors broadcast as numpy's arrays do. Steps have the names of `steps.NUMPY`, reductions
 those of `REDUCTIONS`. Equal nodes are one node (value numbering). `Op.compute(t, a, **inputs)` writes an
 operator so; `adjoint.py` derives its gradients, `nests.py` the loops, `evaluate.py` says what it means.
 """
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import ShapeError
-from ...graph.ir import Shape
-from ..elementwise.expression import COMPARISONS, in_type, StandIn
+from ..core.errors import ShapeError
+from ..graph.ir import Shape
+from .steps import COMPARISONS, in_type, StandIn
 
 Node = tuple[Any, ...]
 """("input", name, shape), ("constant", number), ("number", number), ("index", axis, length), or the name of

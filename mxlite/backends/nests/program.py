@@ -9,13 +9,13 @@ from typing import Any
 
 from ...core.errors import ShapeError
 from ...graph.ir import Shape
+from ...te.adjoint import adjoint
+from ...te.computation import Computation, needed_by, Tensor
 from ..base import Request
 from ..elementwise.program import can_store, kinds_of
 from ..elementwise.rules import RULES, view_of, write
-from .adjoint import adjoint
-from .computation import Computation, needed_by, Tensor
+from .build import nests_of
 from .nest import Nests
-from .nests import nests_of
 
 
 def nests_for(r: Request, known: frozenset[str]) -> Nests | None:

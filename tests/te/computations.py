@@ -11,10 +11,10 @@ import numpy as np
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled.nests import Loops
 from mxlite.backends.cpu.onednn.primitive import address_of
-from mxlite.backends.te.computation import Computation, Tensor
-from mxlite.backends.te.evaluate import evaluate
-from mxlite.backends.te.nest import Nests
-from mxlite.backends.te.nests import nests_of
+from mxlite.backends.nests.build import nests_of
+from mxlite.backends.nests.nest import Nests
+from mxlite.te.computation import Computation, Tensor
+from mxlite.te.evaluate import evaluate
 
 STEPS = ("add", "sub", "mul", "max", "min", "abs", "neg", "exp", "where", "reciprocal")
 REDUCED = ("sum", "sum", "mean", "max", "min", "prod")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..elementwise.expression import COMPARISONS, NUMPY
 from .computation import Computation, needed_by, REDUCTIONS, Tensor
+from .steps import COMPARISONS, NUMPY
 
 
 def evaluate(

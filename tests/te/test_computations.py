@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxlite.backends.te.adjoint import adjoint
-from mxlite.backends.te.computation import Computation
-from mxlite.backends.te.evaluate import evaluate
 from mxlite.core.errors import ShapeError
+from mxlite.te.adjoint import adjoint
+from mxlite.te.computation import Computation
+from mxlite.te.evaluate import evaluate
 
 
 def test_a_softmax_is_what_numpy_computes():

@@ -1,0 +1,1 @@
+"""Loop nests: the loops of a computation, which a backend turns into code."""

@@ -1,1 +1,0 @@
-"""Tensor expressions: what an operator computes, as values with shapes, steps and reductions over axes."""
