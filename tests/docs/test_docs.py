@@ -45,7 +45,7 @@ PUBLIC = """
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (CHANGELOG.md)."""
 
-INNER = {"backends", "cli", "executor", "graph", "naming", "ops"}
+INNER = {"backends", "cli", "executor", "graph", "naming", "ops", "te"}
 """What Python shows on `mxlite` because something inside imports it; nobody is promised these."""
 
 
