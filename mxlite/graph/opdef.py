@@ -180,7 +180,7 @@ class Op:
     # out have no gradient. It computes what `backward` computes.
     derivative: ClassVar[Callable[..., Mapping[str, Entry]] | None] = None
 
-    # What the operator computes, in tensors of a computation `t` (te): `compute(t, a, **inputs)`
+    # What the operator computes, in tensors of a `te.computation.Computation`: `compute(t, a, **inputs)`
     # -> the outputs by name. `compute_gradient(t, a, heads, arrays)` -> the gradients; they are derived where
     # it is None. Both may return None. `compute_check(xp, a, shapes, label)` raises for a label that is none.
     compute: ClassVar[Callable[..., Any] | None] = None

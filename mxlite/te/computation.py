@@ -5,9 +5,9 @@
     share = t.exp(x - t.max(x, (1,)))
     out = share / t.sum(share, (1,))           a softmax; reduced axes stay, with length 1
 
-Tensors broadcast as numpy's arrays do. Steps have the names of `steps.NUMPY`, reductions
-those of `REDUCTIONS`. Equal nodes are one node (value numbering). `Op.compute(t, a, **inputs)` writes an
-operator so; `adjoint.py` derives its gradients, `nests.py` the loops, `evaluate.py` says what it means.
+Tensors broadcast as numpy's arrays do. Steps have the names of `steps.NUMPY`, reductions those of
+`REDUCTIONS`. Equal nodes are one node (value numbering). `Op.compute(t, a, **inputs)` writes an operator so;
+`adjoint.py` derives its gradients, `evaluate.py` says what it means, and `backends/nests/` makes loops of it.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ Step = tuple[Any, ...]
 # A `StandIn` is a number of a formula. What is done to it, by Python's operators or by a function of `Numpy`,
 # is a *step*, named as in `NUMPY`, and what a step becomes is for who derives from these two:
 #
-#     ExpressionValue             steps of an expression
+#     ExpressionValue                             steps of an expression
 #     backends/elementwise/update.py              the same, with the roundings that numpy makes
-#     backends/cpu/compiled/codegen/traced.py      instructions on vectors of float64
+#     backends/cpu/compiled/codegen/traced.py     instructions on vectors of float64
 #
 # So formulas are written once, as numpy computes them. What looks at a value in Python cannot be traced.
 

@@ -55,7 +55,7 @@ class Rule:
 
 
 class TensorNorm:
-    """The normalization as tensors of a computation `t`, see `te`: out, mean and spread."""
+    """The normalization as tensors of a computation `t`, see `te/`: out, mean and spread."""
 
     def __init__(self, t: Any, rule: Rule, data: Any, gamma: Any = None, beta: Any = None) -> None:
         self.t, self.rule = t, rule
