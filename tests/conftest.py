@@ -88,6 +88,25 @@ def log_stays_as_it_is():
     assert after == before, f"(level, disabled, propagate) of the log: {before} before, {after} after"
 
 
+@pytest.fixture(autouse=True)
+def registered_classes_do_not_stay():
+    """What a test registers by name is unknown to later ones; mxlite's own, which an import brings, stays."""
+    # Imported here, as the settings above are to be made before.
+    from mxlite.module.initial import initializer
+    from mxlite.module.metrics import metric_base
+    from mxlite.module.optim import optimizer_base
+
+    registries = initializer._registry, metric_base.metrics_by_name, optimizer_base._registry
+    before = [dict(r._classes) for r in registries]
+    yield
+    for registry, known in zip(registries, before):
+        for name, cls in list(registry._classes.items()):
+            if known.get(name) is not cls and not cls.__module__.startswith("mxlite."):
+                del registry._classes[name]
+                if name in known:
+                    registry._classes[name] = known[name]
+
+
 @pytest.fixture
 def benchmarks(monkeypatch):
     """Imports modules of benchmarks/; the tests have a module of the name of a package there."""

@@ -677,3 +677,8 @@ def test_a_users_optimizer_can_be_registered() -> None:
     np.testing.assert_array_equal(weight.asnumpy(), WEIGHT / 2)
     existing = optimizer.create("sgd")
     assert optimizer.create(existing) is existing
+
+
+def test_what_another_test_registered_is_gone() -> None:
+    with pytest.raises(mx.base.MXNetError, match="no optimizer 'halfway'"):
+        optimizer.create("halfway")
