@@ -141,6 +141,9 @@ NUMPY: Mapping[str, Callable[..., Any]] = {
     "normal": _in_float64(lambda x: normal_values(np, x)),  # the normal distribution function
     "bell": lambda x: np.exp(x * x * x.dtype.type(-0.5)),
     "sign": np.sign,
+    **{n: getattr(np, n) for n in "sin cos tan arcsin arccos arctan arctan2 log2 log10 hypot fmod".split()},
+    **{n: getattr(np, n) for n in "sinh cosh arcsinh arccosh arctanh cbrt".split()},
+    "pow": np.power,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,
