@@ -149,7 +149,7 @@ def test_sums_of_bytes_do_not_wrap_around():
 
 
 def with_digest(data):
-    """The text of a plan whose digest is that of its content, as somebody with bad intentions would write it."""
+    """The text of a plan whose digest is right again, as somebody with bad intentions would write it."""
     data.pop("digest", None)
     data["digest"] = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     return json.dumps(data)
