@@ -301,7 +301,7 @@ _add("_div_scalar", _scalar(lambda w, x, c: x / c), _scalar_gradient(lambda w, d
 _add(
     "_rdiv_scalar",
     _scalar(lambda w, x, c: c / x),
-    _scalar_gradient(lambda w, d, c, x: d / x / x * -c),
+    _scalar_gradient(lambda w, d, c, x: d * (-c / x / x)),
 )
 for _name, _how in (("max", "lt"), ("min", "gt")):
     _add(

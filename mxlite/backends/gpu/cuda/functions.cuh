@@ -19,6 +19,7 @@ MX_FUNCTION(log2, log2f, log2)
 MX_FUNCTION(log10, log10f, log10)
 MX_FUNCTION(gamma, tgammaf, tgamma)
 MX_FUNCTION(lgamma, lgammaf, lgamma)
+MX_FUNCTION(round, roundf, round)
 #define MX_FUNCTION_OF_TWO(name, narrow, wide)                                                 \
     __device__ __forceinline__ float mx_##name(float x, float y) { return narrow(x, y); }      \
     __device__ __forceinline__ double mx_##name(double x, double y) { return wide(x, y); }
@@ -52,15 +53,10 @@ template <typename C> __device__ __forceinline__ C mx_floor_divide(C x, C y) {
     return q - below > C(0.5) ? below + C(1) : below;
 }
 
-// Nearest integer, halves away from 0; the truncated fraction, doubled and truncated, is the step outwards.
-template <typename C> __device__ __forceinline__ C mx_round(C x) {
-    C whole = mx_trunc(x), step = x - whole;
-    return whole + mx_trunc(step + step);
-}
-
+// Nearest integer, halves down.
 template <typename C> __device__ __forceinline__ C mx_rint(C x) {
-    C below = mx_floor(x);
-    return below + (x - below > C(0.5) ? C(1) : C(0));
+    C below = mx_floor(x), above = mx_ceil(x);
+    return x - below <= above - x ? below : above;
 }
 
 __device__ __forceinline__ int64 shifted_left(int64 x, int64 y) {
@@ -84,7 +80,7 @@ __device__ __forceinline__ double series(double x, const double *c, int n) {
 __device__ inline double mx_polygamma(int n, double x) {
     const double pi = 3.14159265358979323846;
     bool mirrored = x < 0;
-    double z = mirrored ? 1 - x : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
+    double z = mirrored ? 1 - x : n ? fabs(x) : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
     for (int k = 2; k <= n; ++k) factorial *= k;
     if (n == 0) {
         for (int i = 0; i < 12 && z < 12; ++i, z += 1) total -= 1 / z;
@@ -94,6 +90,7 @@ __device__ inline double mx_polygamma(int n, double x) {
         if (!mirrored) return total;
         return part == 0 ? 0.0 / 0.0 : total - pi / tan(pi * part);
     }
+    if (mirrored && part == 0) return 0.0 / 0.0;
     for (int i = 0; i < 12 + n && z < 12 + n; ++i, z += 1) total += pow(z, -(n + 1.0));
     total *= factorial;
     double rising = factorial / n;  // (2k + n - 1)! / (2k)!
