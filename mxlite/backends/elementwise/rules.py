@@ -279,7 +279,7 @@ for _name in ("floor", "ceil", "trunc"):
     _add(_name, _unary(_name))
 _add("fix", _unary("trunc"))
 _add("round", lambda w, a, data: _rounded(w, data))
-_add("rint", lambda w, a, data: w("floor", data) + w.one_where("gt", data - w("floor", data), 0.5))
+_add("rint", lambda w, a, data: _nearest(w, data, w("floor", data), w("ceil", data)))
 _add("erf", _unary("erf"), _to_data(lambda w, a, x: w("exp", -(x * x)) * (2 / math.sqrt(math.pi))))
 _add("_copy BlockGrad broadcast_to broadcast_axis", lambda w, a, data: data)
 _add("broadcast_like _identity_with_attr_like_rhs", lambda w, a, lhs: lhs)
@@ -293,6 +293,12 @@ def _rounded(w: Writer, x: ExpressionValue) -> ExpressionValue:
     """The nearest whole number, halves away from zero; the part cut off is exact, unlike x + 0.5."""
     whole = w("trunc", x)
     return w("select", w("ge", w("abs", x - whole), 0.5), whole + w("sign", x), whole)
+
+
+def _nearest(
+    w: Writer, x: ExpressionValue, below: ExpressionValue, above: ExpressionValue
+) -> ExpressionValue:
+    return w("select", w("le", x - below, above - x), below, above)
 
 
 _add("isnan", lambda w, a, data: w.one_where("ne", data, data))
@@ -327,7 +333,7 @@ _add("_div_scalar", _scalar(lambda w, x, c: x / c), _scalar_gradient(lambda w, d
 _add(
     "_rdiv_scalar",
     _scalar(lambda w, x, c: c / x),
-    _scalar_gradient(lambda w, d, c, x: d / x / x * -c),
+    _scalar_gradient(lambda w, d, c, x: d * (-c / x / x)),
 )
 for _name, _how in (("max", "lt"), ("min", "gt")):
     _add(

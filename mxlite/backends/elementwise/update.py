@@ -119,8 +119,12 @@ class _Pen:
         return self.w(f"to_{self.dtype.name}", found) if rounds else found
 
     def widens(self, x: Any) -> bool:
-        """True if `x` makes numpy compute in float32: Python's floats do that to bfloat16."""
-        return self.dtype.name == "bfloat16" and isinstance(x, (float, _Count))
+        """True if `x` makes numpy compute in float32: Python's floats do that to bfloat16, and so do the
+        numbers that came of it, which stay as wide.
+        """
+        if self.dtype.name != "bfloat16":
+            return False
+        return isinstance(x, (float, _Count)) or (isinstance(x, _Rate) and x.wide)
 
 
 _ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt"})
@@ -134,17 +138,17 @@ class _Array:
 
 
 class _Rate(StandIn):
-    """Stand-in for a rate, in the arrays' type: a number that is known at run time."""
+    """Stand-in for a rate, a number known at run time: in the arrays' type, or in float32 if `wide`."""
 
-    def __init__(self, pen: _Pen, value: ExpressionValue, there: bool) -> None:
-        self.pen, self.value, self.there = pen, value, there
+    def __init__(self, pen: _Pen, value: ExpressionValue, there: bool, wide: bool = False) -> None:
+        self.pen, self.value, self.there, self.wide = pen, value, there, wide
 
     def __bool__(self) -> bool:
         return self.there
 
     def step(self, name: str, *operands: Any) -> _Rate:
         wide = any(self.pen.widens(x) for x in operands)
-        return _Rate(self.pen, self.pen.write(name, *operands, rounds=not wide), True)
+        return _Rate(self.pen, self.pen.write(name, *operands, rounds=not wide), True, wide)
 
 
 class _Count(StandIn):

@@ -112,14 +112,15 @@ class LeakyReLU(Op):
                 _phi(xp, part, below)
                 xp.multiply(part, below, out=y[where])
                 continue
-            xp.minimum(part, 0, out=below)
             if a.act_type in ("elu", "selu"):
-                xp.expm1(below, out=below)
+                with xp.errstate(over="ignore"):  # above 0, where it is not taken
+                    xp.expm1(part, out=below)
+            else:
+                xp.copyto(below, part)
             _scale(xp, a, below, gamma, where)
-            xp.maximum(part, 0, out=y[where])
-            if a.act_type == "selu":
-                xp.multiply(y[where], _LAMBDA, out=y[where])
-            xp.add(y[where], below, out=y[where])
+            above = _LAMBDA if a.act_type == "selu" else 1
+            xp.multiply(part, above, out=below, where=part > 0)
+            xp.copyto(y[where], below)
 
     @staticmethod
     def backward(

@@ -32,7 +32,7 @@ __device__ __forceinline__ double series(double x, const double *c, int n) {
 __device__ inline double mx_polygamma(int n, double x) {
     const double pi = 3.14159265358979323846;
     bool mirrored = x < 0;
-    double z = mirrored ? 1 - x : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
+    double z = mirrored ? 1 - x : n ? fabs(x) : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
     for (int k = 2; k <= n; ++k) factorial *= k;
     if (n == 0) {
         for (int i = 0; i < 12 && z < 12; ++i, z += 1) total -= 1 / z;
@@ -42,6 +42,7 @@ __device__ inline double mx_polygamma(int n, double x) {
         if (!mirrored) return total;
         return part == 0 ? 0.0 / 0.0 : total - pi / tan(pi * part);
     }
+    if (mirrored && part == 0) return 0.0 / 0.0;
     for (int i = 0; i < 12 + n && z < 12 + n; ++i, z += 1) total += pow(z, -(n + 1.0));
     total *= factorial;
     double rising = factorial / n;  // (2k + n - 1)! / (2k)!

@@ -57,6 +57,6 @@ template <typename C> __device__ __forceinline__ C mx_softplus(C x) {
 }
 
 template <typename C> __device__ __forceinline__ C mx_bell(C x) { return mx_exp(x * x * C(-0.5)); }
-template <typename C> __device__ __forceinline__ C mx_sign(C x) { return x > C(0) ? C(1) : x < C(0) ? C(-1) : x; }
+template <typename C> __device__ __forceinline__ C mx_sign(C x) { return x > C(0) ? C(1) : x < C(0) ? C(-1) : x + C(0); }
 template <typename C> __device__ __forceinline__ C mx_through_float16(C x) { return to<C>(from<float16>(x)); }
 template <typename C> __device__ __forceinline__ C mx_through_bfloat16(C x) { return to<C>(from<bfloat16>(x)); }

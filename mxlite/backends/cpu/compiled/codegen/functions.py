@@ -103,7 +103,7 @@ def expm1(f: Function, x: Value) -> Value:
     # Half of 2^n, which itself may be too large.
     half = power_of_two(f, f.binary("sub", whole_number(f, shifted), 1))
     value = f.fma(half, small, f.sub(half, f.const(0.5)))
-    return f.add(value, value)
+    return f.intrinsic("copysign", f.add(value, value), x)  # the sum has lost the sign of -0.0
 
 
 def log(f: Function, x: Value) -> Value:
@@ -157,7 +157,8 @@ def log1p(f: Function, x: Value) -> Value:
     lost = f.div(f.sub(x, f.sub(y, f.const(1.0))), y)  # what the sum rounded away
     ordinary = f.compare("one", f.abs(y), f.const(float("inf")))
     ordinary = f.both(ordinary, f.compare("une", y, f.const(0.0)))
-    return f.add(log(f, y), f.select(ordinary, lost, f.const(0.0)))
+    # The sum has lost the sign of -0.0.
+    return f.intrinsic("copysign", f.add(log(f, y), f.select(ordinary, lost, f.const(0.0))), x)
 
 
 def tanh(f: Function, x: Value) -> Value:
