@@ -35,8 +35,8 @@ VALUES = {
 }
 """Values that a parameter takes in turn. Others stay at their defaults, or at those of FIXED."""
 FIXED = {"alpha": 0.25, "a_min": -1.0, "a_max": 2.0, "dtype": "float32"}
-EITHER_ZERO = ("relu", "Activation", "_maximum_scalar", "_minimum_scalar", "broadcast_maximum",
-               "broadcast_minimum", "clip")  # fmt: skip
+EITHER_ZERO = ("relu", "Activation", "LeakyReLU", "clip", "_maximum_scalar", "_minimum_scalar",
+               "broadcast_maximum", "broadcast_minimum")  # fmt: skip
 
 
 def dtype_of(kind):

@@ -33,7 +33,8 @@ class LeakyReLU(Op):
 
     selu's gradient below zero is 1.758 * exp(x); MXNet 1.9.1 gives 1.0507 * (1.673 + out), which is not that.
     leaky, elu and selu take the gradient from `out` when slope > 0: its sign is data's. At 0 the gradient
-    is the slope. rrelu is not supported (MXNet 1.9.1 has it on GPUs only).
+    is the slope. A result that is zero is 0.0 or -0.0. rrelu is not supported (MXNet 1.9.1 has it on GPUs
+    only).
     """
 
     inputs = ("data", "gamma")
@@ -112,15 +113,14 @@ class LeakyReLU(Op):
                 _phi(xp, part, below)
                 xp.multiply(part, below, out=y[where])
                 continue
+            xp.minimum(part, 0, out=below)
             if a.act_type in ("elu", "selu"):
-                with xp.errstate(over="ignore"):  # above 0, where it is not taken
-                    xp.expm1(part, out=below)
-            else:
-                xp.copyto(below, part)
+                xp.expm1(below, out=below)
             _scale(xp, a, below, gamma, where)
-            above = _LAMBDA if a.act_type == "selu" else 1
-            xp.multiply(part, above, out=below, where=part > 0)
-            xp.copyto(y[where], below)
+            xp.maximum(part, 0, out=y[where])
+            if a.act_type == "selu":
+                xp.multiply(y[where], _LAMBDA, out=y[where])
+            xp.add(y[where], below, out=y[where])
 
     @staticmethod
     def backward(
