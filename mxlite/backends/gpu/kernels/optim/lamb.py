@@ -26,6 +26,7 @@ from .....ops import (
     mp_lamb_update_phase2,
 )
 from .....ops.optim.lamb_updates import direction
+from .....ops.optim.update import settings
 from ....base import ChosenKernel, Request
 from ....elementwise.update import trace, Traced, traced
 from ...compiler.kinds import FLOATS
@@ -38,13 +39,6 @@ from ...runtime.device import Device, InOrder, nothing, pointer, Run
 from .update import rows_by, UpdateStep
 
 MOST_PARTS = 1024  # blocks of a layer
-
-
-def _again(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
-    """The direction, recomputed from the moments that the first launch has written."""
-    weight, mean, var = arrays
-    direction(xp, a, r, weight, mean, var, scratch[0], scratch[1])
-    return [scratch[0]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -152,7 +146,8 @@ class Layers:
         self.device, self.master, self.attrs = device, master, attrs
         both = (True, False)
         self.first = tuple(trace(lamb_update_phase1, attrs, wide, decays) for decays in both)
-        self.second = tuple(traced(_again, attrs, 3, 2, wide, decays) for decays in both)
+        own = settings(lamb_update_phase1, attrs)
+        self.second = tuple(traced(direction, own, 3, wide, decays) for decays in both)
         self.dtypes = tuple(d.name for d in dtypes)
 
     def weight(self, arrays: Sequence[Any], out: Any, **rates: Any) -> Weight:
