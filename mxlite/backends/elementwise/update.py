@@ -14,13 +14,13 @@ when it runs; so are values derived from the number of updates, `t`, which numpy
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...graph.opdef import DType
-from ...ops.optim.recording import ARRAY, COUNT, recorded, Term
+from ...ops.optim.recording import ARRAY, COUNT, OF_NUMBERS, recorded, Term
 from ...ops.optim.update import settings
 from ...te.expression import Expression, ExpressionValue, Writer
 
@@ -36,15 +36,34 @@ class Traced(NamedTuple):
     counted: tuple[Form, ...]
     numbers: tuple[float, ...]
 
+    @property
+    def shape(self) -> Traced:
+        """The same without its numbers."""
+        return self._replace(constants=(0.0,) * len(self.constants), numbers=(0.0,) * len(self.numbers))
+
+    def counts(self, t: float) -> list[float]:
+        """The counted inputs, as Python computes them."""
+        return [_value_of(form, self.numbers, t) for form in self.counted]
+
+
+def _value_of(form: Form, numbers: Sequence[float], t: float) -> float:
+    if form[0] == "t":
+        return t
+    if form[0] == "number":
+        return numbers[form[1]]
+    a, b = (_value_of(x, numbers, t) for x in form[1:])
+    found: float = OF_NUMBERS[form[0]](a, b)
+    return found
+
+
+def trace_both(step: Any, attrs: Any, dtype: DType) -> tuple[Traced, Traced]:
+    """`trace` with decay and without."""
+    return trace(step, attrs, dtype, True), trace(step, attrs, dtype, False)
+
 
 def trace(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
     """`traced` of an `Update` class; weight and states are outputs. `attrs`: those of any of its forms."""
     return traced(step.step, settings(step, attrs), len(step.inputs), dtype, decays)
-
-
-def trace_rest(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
-    """`traced` of an `Update` class's `rest`, which has no gradient among its inputs."""
-    return traced(step.rest, settings(step, attrs), len(step.inputs) - 1, dtype, decays)
 
 
 @functools.lru_cache(maxsize=1024)

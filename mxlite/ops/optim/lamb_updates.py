@@ -89,6 +89,11 @@ def ratio(a: Any, weight_norm: float, step_norm: float) -> float:
     return weight_norm / step_norm if weight_norm and step_norm else 1.0
 
 
+def ratio_of(a: Any, r1: Any, r2: Any) -> float:
+    """`ratio` of norms in arrays of one element."""
+    return ratio(a, float(r1.reshape(())), float(r2.reshape(())))
+
+
 def phase2_shapes(a: Any, *shapes: Any) -> Any:
     """`Op.infer_shape` of the second phase."""
     weight, g, r1, r2, *more = shapes
@@ -142,7 +147,7 @@ class lamb_update_phase2(Op):
 
     @staticmethod
     def forward(xp: Any, a: Any, weight: Any, g: Any, r1: Any, r2: Any, *, out: Any, work: Any) -> None:
-        factor = weight.dtype.type(a.lr * ratio(a, float(r1.reshape(())), float(r2.reshape(()))))
+        factor = weight.dtype.type(a.lr * ratio_of(a, r1, r2))
         in_chunks(xp, evaluation(moved, None, 2, weight.dtype), Rates(factor, 0), (weight, g, out), work)
 
 

@@ -143,7 +143,7 @@ class Evaluation:
         """The call with these rates: `run(arrays, scratch)`, the inputs and the output first."""
         values: dict[Any, Any] = dict(zip(self._rates, rates))
         for t in self._known:
-            values[t] = _OF_NUMBERS[t.name](*(values[x] if isinstance(x, Term) else x for x in t.operands))
+            values[t] = OF_NUMBERS[t.name](*(values[x] if isinstance(x, Term) else x for x in t.operands))
         numbers = [values[x] if isinstance(x, Term) else x for x in self._numbers]
         calls = [(getattr(xp, name), chosen, into) for name, chosen, into in self._calls]
 
@@ -162,7 +162,7 @@ def _is_array(x: Any) -> bool:
 
 
 _FUNCTIONS: Mapping[str, str] = {step: name for name, step in STEPS.items()}
-_OF_NUMBERS: Mapping[str, Callable[..., Any]] = {
+OF_NUMBERS: Mapping[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -170,6 +170,7 @@ _OF_NUMBERS: Mapping[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "pow": operator.pow,
 }
+"""The steps on rates and counts, which numbers themselves take."""
 
 
 @functools.lru_cache(maxsize=2048)

@@ -55,6 +55,7 @@ class Update(Op):
     rest: ClassVar[Callable[..., Any]]
     step_of: ClassVar[type[Update]]
     form: ClassVar[str] = "plain"
+    has_master: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.step_of = cls
