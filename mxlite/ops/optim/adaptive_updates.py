@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.errors import OpAttributeError
 from ...core.record import record
-from .update import clipped, cut, decayed, fused, lazy, many, mixed, prepared, Update
+from .update import clipped, cut, decayed, forms, prepared, Update
 
 
 @record
@@ -321,29 +321,10 @@ class ftml_update(Update):
         return -(z / new), new, v, z
 
 
-_STEPS: tuple[tuple[str, type[Update]], ...] = (
-    ("adam", adam_update),
-    ("adamw", _adamw_update),
-    ("adagrad", adagrad_update),
-    ("adadelta", adadelta_update),
-    ("rmsprop", rmsprop_update),
-    ("rmspropalex", rmspropalex_update),
-    ("ftrl", ftrl_update),
-    ("ftml", ftml_update),
-)
-for _name, _step in _STEPS:  # the variants of each; see `update.py`
-    _mp = "_mp_adamw_update" if _name == "adamw" else f"mp_{_name}_update"
-    globals()[_mp] = mixed(_step, _mp)
-    globals()[f"_fused_{_name}"] = fused(_step, f"_fused_{_name}")
-    globals()[f"_fused_mp_{_name}"] = fused(_step, f"_fused_mp_{_name}", masters=True)
-    _counts = "step_count" if _step.rates[2:] else ""
-    _multi = "_multi_adamw_update" if _name == "adamw" else f"multi_{_name}_update"
-    globals()[_multi] = many(_step, _multi, counts=_counts)
-    _multi = "_multi_mp_adamw_update" if _name == "adamw" else f"multi_mp_{_name}_update"
-    globals()[_multi] = many(_step, _multi, masters=True, counts=_counts)
+_LAZY: tuple[type[Update], ...] = (adam_update, ftrl_update)
+_OTHERS: tuple[type[Update], ...] = (
+    _adamw_update, adagrad_update, adadelta_update, rmsprop_update, rmspropalex_update, ftml_update
+)  # fmt: skip
+for _step in (*_LAZY, *_OTHERS):
+    globals().update(forms(_step, lazily=(False, True) if _step in _LAZY else ()))
 del _step
-
-_lazy_adam = lazy(adam_update, "_lazy_adam")
-_lazy_ftrl = lazy(ftrl_update, "_lazy_ftrl")
-_lazy_mp_adam = lazy(adam_update, "_lazy_mp_adam", masters=True)
-_lazy_mp_ftrl = lazy(ftrl_update, "_lazy_mp_ftrl", masters=True)

@@ -16,7 +16,7 @@ from ...core.record import record
 from ...graph.opdef import DType, Op
 from .adaptive_updates import moments
 from .recording import Evaluation, evaluation, Rates
-from .update import CHUNK, chunks, fused, in_chunks, many, mixed, mixed_types, one, prepared, settings, Update
+from .update import CHUNK, chunks, forms, in_chunks, mixed_types, one, prepared, settings, Update
 
 
 @record
@@ -252,8 +252,4 @@ def _passes(a: Any, dtype: DType, decays: bool) -> tuple[Evaluation, Evaluation]
     return first, evaluation(moved_again, own, 3, dtype, decays)
 
 
-mp_lamb_update = mixed(lamb_update)
-_fused_lamb = fused(lamb_update, "_fused_lamb")
-_fused_mp_lamb = fused(lamb_update, "_fused_mp_lamb", masters=True)
-_multi_lamb_update = many(lamb_update, "_multi_lamb_update", counts="step_count")
-_multi_mp_lamb_update = many(lamb_update, "_multi_mp_lamb_update", masters=True, counts="step_count")
+globals().update(forms(lamb_update, multi="_multi_"))

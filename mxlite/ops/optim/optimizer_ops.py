@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.record import record
-from .update import fused, lazy, many, mixed, prepared, Update
+from .update import forms, prepared, Update
 
 
 @record
@@ -181,36 +181,8 @@ class signum_update(Update):
         return weight * (1 - r.lr * a.wd_lh) + xp.sign(mom) * r.lr, mom
 
 
-mp_sgd_update = mixed(sgd_update)
-mp_sgd_mom_update = mixed(sgd_mom_update)
-mp_nag_mom_update = mixed(nag_mom_update)
-mp_signsgd_update = mixed(signsgd_update)
-mp_signum_update = mixed(signum_update)
-
-_fused_sgd = fused(sgd_update, "_fused_sgd")
-_fused_sgd_mom = fused(sgd_mom_update, "_fused_sgd_mom")
-_lazy_sgd = lazy(sgd_update, "_lazy_sgd")
-_lazy_sgd_mom = lazy(sgd_mom_update, "_lazy_sgd_mom")
-_fused_nag_mom = fused(nag_mom_update, "_fused_nag_mom")
-_fused_signsgd = fused(signsgd_update, "_fused_signsgd")
-_fused_signum = fused(signum_update, "_fused_signum")
-_fused_mp_sgd = fused(sgd_update, "_fused_mp_sgd", masters=True)
-_fused_mp_sgd_mom = fused(sgd_mom_update, "_fused_mp_sgd_mom", masters=True)
-_fused_mp_nag_mom = fused(nag_mom_update, "_fused_mp_nag_mom", masters=True)
-_fused_mp_signsgd = fused(signsgd_update, "_fused_mp_signsgd", masters=True)
-_fused_mp_signum = fused(signum_update, "_fused_mp_signum", masters=True)
-
-multi_sgd_update = many(sgd_update, "multi_sgd_update")
-multi_sgd_mom_update = many(sgd_mom_update, "multi_sgd_mom_update")
-multi_nag_mom_update = many(nag_mom_update, "multi_nag_mom_update")
-multi_signsgd_update = many(signsgd_update, "multi_signsgd_update")
-multi_signum_update = many(signum_update, "multi_signum_update")
-multi_mp_sgd_update = many(sgd_update, "multi_mp_sgd_update", masters=True)
-multi_mp_sgd_mom_update = many(sgd_mom_update, "multi_mp_sgd_mom_update", masters=True)
-multi_mp_nag_mom_update = many(nag_mom_update, "multi_mp_nag_mom_update", masters=True)
-multi_mp_signsgd_update = many(signsgd_update, "multi_mp_signsgd_update", masters=True)
-multi_mp_signum_update = many(signum_update, "multi_mp_signum_update", masters=True)
-preloaded_multi_sgd_update = many(sgd_update, "preloaded_multi_sgd_update", preloaded=True)
-preloaded_multi_sgd_mom_update = many(sgd_mom_update, "preloaded_multi_sgd_mom_update", preloaded=True)
-preloaded_multi_mp_sgd_update = many(sgd_update, "preloaded_multi_mp_sgd_update", True, True)
-preloaded_multi_mp_sgd_mom_update = many(sgd_mom_update, "preloaded_multi_mp_sgd_mom_update", True, True)
+globals().update(forms(sgd_update, lazily=(False,), preloaded=True))
+globals().update(forms(sgd_mom_update, lazily=(False,), preloaded=True))
+for _step in (nag_mom_update, signsgd_update, signum_update):
+    globals().update(forms(_step))
+del _step

@@ -208,7 +208,27 @@ def _workspace(base: type[Update], more: int, wide: bool = False) -> Callable[..
 # -- variants of a step ----------------------------------------------------------------------------------
 
 
-def mixed(base: type[Update], name: str = "") -> type[Op]:
+def forms(
+    base: type[Update], lazily: Sequence[bool] = (), preloaded: bool = False, multi: str = "multi_"
+) -> dict[str, type[Op]]:
+    """The forms of a step by their names, which follow from its own: X, or _X of one that is not public.
+
+    lazily: for each `_lazy_X` whether it has a master copy. preloaded: True for `preloaded_multi_X_update`.
+    """
+    hidden = "_" * base.op_name.startswith("_")
+    x = base.op_name.removesuffix("_update").removeprefix(hidden)
+    made = [mixed(base, f"{hidden}mp_{x}_update")]
+    for masters in (False, True):
+        own = f"{'mp_' * masters}{x}"
+        made += [fused(base, f"_fused_{own}", masters), many(base, f"{hidden}{multi}{own}_update", masters)]
+        if preloaded:
+            made.append(many(base, f"preloaded_multi_{own}_update", masters, preloaded=True))
+        if masters in lazily:
+            made.append(lazy(base, f"_lazy_{own}", masters))
+    return {op.__name__: op for op in made}
+
+
+def mixed(base: type[Update], name: str) -> type[Op]:
     """`mp_X`: weight and gradient are of 16 bits, the states and the master copy `weight32` of 32.
 
     The step is computed on the master copy and rounded into `out`.
@@ -220,7 +240,7 @@ def mixed(base: type[Update], name: str = "") -> type[Op]:
 
     return _form(
         base,
-        name or f"mp_{base.op_name}",
+        name,
         "mixed",
         f"`{base.op_name}` of a 16-bit weight through its float32 copy `weight32`, which is changed in "
         f"place.\n\n"
@@ -385,14 +405,13 @@ def _lines(nbytes: int) -> int:
     return -(-nbytes // 64) * 64
 
 
-def many(
-    base: type[Update], name: str, masters: bool = False, preloaded: bool = False, counts: str = ""
-) -> type[Op]:
+def many(base: type[Update], name: str, masters: bool = False, preloaded: bool = False) -> type[Op]:
     """`multi_X`: many weights in one call, arrays weight by weight.
 
-    With `preloaded` the rates are the last two arrays. `counts` names the parameter with the numbers of
-    updates, for a step that uses them.
+    With `preloaded` the rates are the last two arrays. `step_count` are the numbers of updates, for a step
+    that uses them.
     """
+    counts = "step_count" if base.rates[2:] else ""
     each = len(base.inputs) + masters
     step = master if masters else one
 

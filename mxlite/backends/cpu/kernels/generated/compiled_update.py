@@ -70,43 +70,28 @@ def _phase2(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, f"compiled {r.op.op_name}", like=r.op.forward, mutates=True)
 
 
-def _fused(r: Request) -> ChosenKernel | None:
-    """One weight, whose rates are a row of `hyper`."""
+def _by_hyper(r: Request) -> ChosenKernel | None:
+    """One weight, or its rows with a flag, whose rates are a row of `hyper`."""
     op: Any = r.op
-    in_rows = r.tile.is_special
-    names = op.input_names(r.attrs)[:-1]
-    leads = [(r.strides(n) or r.inputs[0][1:])[0] for n in names] if in_rows else []
-    if in_rows and any((r.strides(n) or (1, 1))[1:] != (1,) for n in names):
+    flagged = op.form == "lazy"
+    by_rows = flagged or r.tile.is_special
+    names = op.input_names(r.attrs)[: -1 - flagged]
+    if any((r.strides(n) or (1, 1))[1:] != (1,) for n in names):
         return None
-    made = _step(r, r.dtypes[:-1], op.has_master, by_rows=in_rows)
+    leads = [(r.strides(n) or (prod(r.inputs[0][1:]),))[0] for n in names]
+    made = _step(r, r.dtypes[: len(names)], op.has_master, by_rows=by_rows, flagged=flagged)
     if made is None:
         return None
 
     def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
-        *own, hyper = arrays
+        own, hyper, flags = arrays[: len(names)], arrays[-1], arrays[-2] if flagged else None
         before, rates = made.reads(hyper, a.row)
-        run = made.run_by_rows(rates, own, leads) if in_rows else made.run(rates, [(own, own[0])])
+        run = made.run_by_rows(rates, own, leads, flags) if by_rows else made.run(rates, [(own, own[0])])
         return in_turn([*before, run])
 
-    views = frozenset(names if in_rows else ())
+    views = frozenset(names if r.tile.is_special else ())
     name = f"compiled {op.step_of.op_name}"
     return connected(connect, 0, name, like=op.forward, mutates=True, views=views)
-
-
-def _lazy(r: Request) -> ChosenKernel | None:
-    """One weight, of which the rows with a flag change."""
-    op: Any = r.op
-    made = _step(r, r.dtypes[:-2], op.has_master, by_rows=True, flagged=True)
-    if made is None:
-        return None
-
-    def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
-        *own, flags, hyper = arrays
-        before, rates = made.reads(hyper, a.row)
-        leads = [prod(r.inputs[0][1:])] * len(own)
-        return in_turn([*before, made.run_by_rows(rates, own, leads, flags)])
-
-    return connected(connect, 0, f"compiled {op.step_of.op_name}", like=op.forward, mutates=True)
 
 
 def _many(r: Request) -> ChosenKernel | None:
@@ -149,14 +134,15 @@ def _load(dtype: DType, rates: Any, arrays: Sequence[Any], places: Sequence[int]
         rates[:, column] = x[places].astype(dtype)
 
 
-_FORMS: Mapping[str, Row] = {"plain": _plain, "mixed": _plain, "lazy": _lazy, "many": _many}
+_FORMS: Mapping[str, Row] = {
+    "plain": _plain, "mixed": _plain, "fused": _by_hyper, "lazy": _by_hyper, "many": _many
+}  # fmt: skip
+_FORMULAS: list[Any] = [op for op in ALL if hasattr(op, "step_of") and "whole" not in vars(op.step_of)]
+_PHASES = {mp_lamb_update_phase1: _phase1, lamb_update_phase2: _phase2, mp_lamb_update_phase2: _phase2}
+_ROWS = {op: _FORMS[op.form] for op in _FORMULAS} | _PHASES
 
 SERVES = ("ops.optim",)
-_FORMULAS: list[Any] = [op for op in ALL if hasattr(op, "step_of") and "whole" not in vars(op.step_of)]
-_FUSED = [op for op in _FORMULAS if op.form == "fused"]
-_OTHERS = {op: _FORMS[op.form] for op in _FORMULAS if op.form != "fused"}
-_PHASES = {mp_lamb_update_phase1: _phase1, lamb_update_phase2: _phase2, mp_lamb_update_phase2: _phase2}
 ROWS = {
-    **kernel_rows(GENERATED, dict.fromkeys(_FUSED, _fused), tiles=True),
-    **kernel_rows(GENERATED, {**_OTHERS, **_PHASES}),
+    **kernel_rows(GENERATED, {op: row for op, row in _ROWS.items() if row is _by_hyper}, tiles=True),
+    **kernel_rows(GENERATED, {op: row for op, row in _ROWS.items() if row is not _by_hyper}),
 }
