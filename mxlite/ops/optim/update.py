@@ -92,9 +92,12 @@ class Update(Op):
 
 def one(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
     """The step of one weight: `arrays` are weight, grad, *states, out. A gradient of another type is cast."""
-    real = arrays[0].dtype.type
-    r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
-    cls.whole(xp, a, r, arrays, work)
+    cls.whole(xp, a, rounded(rates, arrays[0].dtype), arrays, work)
+
+
+def rounded(rates: Sequence[Any], dtype: DType) -> Rates:
+    """Rates as a formula of arrays of a type meets them."""
+    return Rates(dtype.type(rates[0]), dtype.type(rates[1]), *map(float, rates[2:]))
 
 
 def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
@@ -107,8 +110,7 @@ def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[An
 
 def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state: Any, work: Any) -> None:
     """The rest of a step whose gradient has been accumulated into `state`."""
-    real = weight.dtype.type
-    r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
+    r = rounded(rates, weight.dtype)
     own = settings(cls, a)  # type: ignore[arg-type]
     rest = evaluation(cls.rest, own, 2, weight.dtype, bool(r.wd))
     in_chunks(xp, rest, r, (weight, state, weight), work)

@@ -14,6 +14,7 @@ from ....core.dtype import float32
 from ....core.machine_code import native
 from ....graph.opdef import DType
 from ....ops.optim.recording import Formula
+from ....ops.optim.update import rounded
 from ....te.expression import Expression
 from ...elementwise.update import Traced, traced
 from ..onednn import Run
@@ -76,11 +77,12 @@ class UpdateStep:
         """Room for the rates of so many weights."""
         return np.zeros((count, rates_of(self.both)))
 
-    def set_rates(self, row: Any, lr: Any, wd: Any, t: Any = 1.0) -> None:
-        """Write the rates of one weight, rounded as the reference rounds them."""
-        real = self.dtype.type
-        counts = [x for formula in self.both for x in formula.counts(float(t))]
-        row[:] = real(lr), real(wd), *(map(real, counts) if self.dtype == np.float16 else counts)
+    def set_rates(self, row: Any, *rates: Any) -> None:
+        """Write the rates of one weight."""
+        r = rounded(rates, self.dtype)
+        counts = [x for formula in self.both for x in formula.counts(r.t)]
+        # Arrays of bfloat16 meet these numbers in float32.
+        row[:] = r.lr, r.wd, *(map(self.dtype.type, counts) if self.dtype == np.float16 else counts)
 
     def run(self, rates: Any, weights: Sequence[tuple[Sequence[Any], Any]]) -> Run:
         """The call for weights: the arrays of each, and its output."""
