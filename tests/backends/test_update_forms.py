@@ -6,7 +6,7 @@ scratch to it and run it in chunks; the CPU's kernels are generated from it.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import ml_dtypes
 import numpy as np
@@ -185,6 +185,23 @@ def test_generated_code_has_the_bits_of_the_formula(op):
                 same(call.by(generated), call.wanted(), kind, given, wd)
                 if call.has_outs and op.step_of.in_place:
                     same(call.by(generated, True), call.wanted(True), kind, given, wd)
+
+
+@pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
+@pytest.mark.parametrize("name", ["sgd_mom_update", "_fused_sgd_mom", "_fused_mp_ftml", "_lazy_mp_adam"])
+def test_a_learning_rate_of_nan_is_no_step_in_a_program_and_a_step_elsewhere(name):
+    op = getattr(ops, name)
+    call = Call(op, "float16" if op.has_master else "float32", ON, 0.017, (61, 17))
+    if call.has_outs:
+        call.attrs = replace(call.attrs, lr=float("nan"))
+    else:
+        call.arrays[-1][1, 0] = np.nan
+    for choose in (generated, reference):
+        made = call.by(choose)
+        if call.has_outs:
+            assert np.isnan(made[-1]).all()
+        else:
+            same(made, call.arrays)
 
 
 @pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
