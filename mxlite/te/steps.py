@@ -20,7 +20,7 @@ Step = tuple[Any, ...]
 # is a *step*, named as in `NUMPY`, and what a step becomes is for who derives from these two:
 #
 #     ExpressionValue                             steps of an expression
-#     backends/elementwise/update.py              the same, with the roundings that numpy makes
+#     ops/optim/recording.py                      terms of an optimizer's step
 #     backends/cpu/compiled/codegen/traced.py     instructions on vectors of float64
 #
 # So formulas are written once, as numpy computes them. What looks at a value in Python cannot be traced.
