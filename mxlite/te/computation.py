@@ -7,12 +7,13 @@
 
 Tensors broadcast as numpy's arrays do. Steps have the names of `steps.NUMPY`, reductions those of
 `REDUCTIONS`. Equal nodes are one node (value numbering). `Op.compute(t, a, **inputs)` writes an operator so;
-`adjoint.py` derives its gradients, `evaluate.py` says what it means, and `backends/nests/` makes loops of it.
+`adjoint.py` derives its gradients, `evaluate.py` carries it out, and `backends/nests/` makes loops of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,8 @@ class Computation:
     def mean(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
         """The sum divided by the number of elements of each."""
         total = self.sum(x, axes)
-        return total / self.constant(float(np.prod(x.shape)) / float(np.prod(total.shape)))
+        count = prod(n for n, kept in zip(x.shape, total.shape) if kept == 1)
+        return total / self.constant(count)
 
     def where(self, how: str, x: Any, y: Any, yes: Any, no: Any) -> Tensor:
         """`yes` where the comparison `how` of x and y holds, else `no`."""

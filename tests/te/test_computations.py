@@ -8,7 +8,8 @@ import pytest
 from mxlite.core.errors import ShapeError
 from mxlite.te.adjoint import adjoint
 from mxlite.te.computation import Computation
-from mxlite.te.evaluate import evaluate
+
+from .computations import evaluate
 
 
 def test_a_softmax_is_what_numpy_computes():
