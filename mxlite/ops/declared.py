@@ -29,8 +29,10 @@ class Declared(Op):
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_of(cls, a, (inputs, outputs), dtype)
+        return scratch_of(cls, a, (inputs, outputs), dtype) if is_derived(cls.forward) else 0
 
     @classmethod
     def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return 0 if cls.grad_op is None else scratch_of(cls.grad_op, a, (inputs, outputs), dtype)
+        if cls.grad_op is None or not is_derived(cls.backward):
+            return 0
+        return scratch_of(cls.grad_op, a, (inputs, outputs), dtype)

@@ -35,6 +35,8 @@ REDUCTIONS: Mapping[str, Any] = {
     "reduce_max": np.maximum,
     "reduce_min": np.minimum,
 }
+MOST_COUNTED = 1 << 24
+"""Most positions along an axis that float32 numbers count one by one."""
 LEAVES = frozenset({"input", "constant", "number", "index"})
 _COMMUTE = frozenset({"add", "mul"})
 
@@ -221,3 +223,15 @@ def needed_by(t: Computation, roots: Iterable[int]) -> set[int]:
             if t.nodes[i][0] not in LEAVES:
                 stack += operands_of(t.nodes[i])
     return needed
+
+
+def farthest(t: Computation, nodes: Iterable[int]) -> int:
+    """The most positions along an axis that one of these nodes is the position of, or picks from."""
+    found = 0
+    for i in nodes:
+        node = t.nodes[i]
+        if node[0] == "index":
+            found = max(found, node[2])
+        elif node[0] == "gather":
+            found = max(found, t.shapes[node[1]][node[3]])
+    return found

@@ -9,6 +9,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .computation import Computation, REDUCTIONS, Tensor
@@ -99,7 +101,7 @@ class _Program:
             else:
                 totals[i] = _carved(work, plan.offsets[i], parts[i].shape, parts[i].dtype)
         for i in self.empty:
-            totals[i].fill(REDUCTIONS[parts[i].name].identity)
+            totals[i].fill(_identity(parts[i]))
         for i in self.alone:
             if i not in self.empty:
                 x, into = ins[parts[i].operands[0]], totals[i]
@@ -126,20 +128,19 @@ class _SweepProgram:
         for i in order:
             self.instructions.append(self._made(i))
             self.instructions += [self._collected(k) for k in totals if plan.parts[k].operands[0] == i]
-            early = [n for n in stores if plan.roots[n] == i and n not in late and i not in sweep.direct]
+            early = [n for n in stores if plan.roots[n] == i and n not in late and sweep.direct.get(i) != n]
             self.instructions += [self._stored(n) for n in early]
-        self.instructions += [self._stored(n) for n in late if plan.roots[n] not in sweep.direct]
-        nothing_held = not sweep.slots and not sweep.partial
-        self.is_flat = nothing_held and all(self._is_flat(i) for i in order)
+        self.instructions += [self._stored(n) for n in late if sweep.direct.get(plan.roots[n]) != n]
+        self.is_flat = not sweep.partial and all(self._is_flat(i) for i in order)
         self.read = [i for i in order if plan.parts[i].name == "input"]
         self.slots = {i: at for i, at in sweep.slots.items() if i in needed}
 
     def _is_flat(self, i: int) -> bool:
-        """True if a node needs no memory but the outputs', however large a block is."""
+        """True if a node is no work, or all that there is before it is stored: then a block may be large."""
         part = self.plan.parts[i]
-        return part.name in ("input", "broadcast") or self.plan.is_total(i) or (
-            part.name in UFUNCS and i in self.sweep.direct and self.plan.dtype.kind not in "iu"
-        )  # fmt: skip
+        if part.name in ("input", "broadcast") or self.plan.is_total(i):
+            return i not in self.sweep.slots
+        return part.name in UFUNCS and i in self.plan.roots.values() and i in self.sweep.direct
 
     def run(self, b: _Block, work: Any) -> None:
         domain, block = self.sweep.domain, self.sweep.block
@@ -225,6 +226,8 @@ class _SweepProgram:
         xp, name = self.xp, part.name
         if part.dtype.kind in "iu" and name in _OF_WHOLE:
             return partial(_OF_WHOLE[name], xp)
+        if name == "select" and [self.values.get(x) for x in part.operands[1:]] == [1, 0]:
+            return lambda condition, yes, no, out: xp.copyto(out, condition)
         if name in _OWN:
             return partial(_OWN[name], xp)
         if name in UFUNCS:
@@ -324,6 +327,17 @@ def _within(shape: Shape, lengths: Shape) -> Shape:
 
 def _reduction(xp: Any, part: Part) -> Any:
     return getattr(xp, REDUCTIONS[part.name].__name__)
+
+
+def _identity(part: Part) -> Any:
+    """What a reduction of nothing gives."""
+    if part.name in ("reduce_sum", "reduce_prod"):
+        return int(part.name == "reduce_prod")
+    smallest = part.name == "reduce_max"
+    if part.dtype.kind in "iu":
+        bounds = np.iinfo(part.dtype)
+        return bounds.min if smallest else bounds.max
+    return -np.inf if smallest else np.inf
 
 
 def _carved(work: Any, offset: int, shape: Shape, dtype: DType) -> Any:

@@ -16,7 +16,7 @@ are, and scratch is known to planners.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -25,17 +25,24 @@ import numpy as np
 from ..core.dtype import float64, is_floating
 from ..graph.ir import Shape
 from ..graph.opdef import DType
-from .computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
+from .computation import (
+    common_shape,
+    Computation,
+    farthest,
+    MOST_COUNTED,
+    needed_by,
+    operands_of,
+    REDUCTIONS,
+    Tensor,
+)
+from .slots import padded, Placement
 from .steps import COMPARISONS, NUMPY
 
 BLOCK_NBYTES = 1 << 17
 """Bytes of a block of the type that is computed in: two or three stay in the second-level cache. A softmax of
 1000 rows of 1000 takes 1.3 times as long with half of it, and twice as long with a quarter: calls cost."""
-LEAST_RUN = 32
+LEAST_RUN = 256
 """Fewest neighbours in memory that a block has if it is not as long as they are."""
-ALIGN = 64
-MOST_COUNTED = 1 << 24
-"""Most positions along an axis that float32 numbers count one by one."""
 
 BOOL = np.dtype(np.bool_)
 INT64 = np.dtype(np.int64)
@@ -66,9 +73,9 @@ class Part:
 
 @dataclass
 class Sweep:
-    """One pass over a domain. `order` are the nodes that a block computes, `slots` their offsets in scratch.
-    `totals` are swept reductions that it collects, `partial` where a block has its contribution. `stores` are
-    outputs; a node in `direct` is computed in the output of that name.
+    """One pass over a domain. `order` are the nodes that a block computes, `slots` their offsets in scratch;
+    one in `direct` is computed in the output of that name instead. `totals` are swept reductions that it
+    collects, `partial` where a block has its contribution. `stores` are outputs that it completes.
     """
 
     domain: Shape
@@ -104,13 +111,15 @@ class Sweeps:
         self.dtypes, self.donors = dtypes, donors
         self.roots = {n: x.number for n, x in outputs.items()}
         needed = sorted(needed_by(t, self.roots.values()))
-        far = any(t.nodes[i][0] in ("index", "gather") and _counted(t, i) > MOST_COUNTED for i in needed)
+        far = farthest(t, needed) > MOST_COUNTED
         self.dtype = float64 if far and dtype.itemsize < 8 and is_floating(dtype) else dtype
         self._merge(t, needed, {n: shapes[n] for n in outputs})
         self.readers: dict[int, list[int]] = {i: [] for i in needed}
         for i in needed:
             for x in self.parts[i].operands:
                 self.readers[x].append(i)
+        for i in self.parts:
+            self._keep_type(i)
         # Positions among whole numbers have 64 bits.
         self.block_elements = BLOCK_NBYTES // (self.dtype.itemsize if self._is_real else 8)
         self.inside: set[int] = set()  # reductions whose axes lie whole in a block
@@ -123,12 +132,12 @@ class Sweeps:
         self.offsets: dict[int, int] = {}  # swept reductions -> their totals in scratch
         self.lent: dict[int, str] = {}  # swept reductions -> outputs whose arrays their totals are
         self._place_totals()
-        start = sum(_padded(prod(self.parts[i].shape) * self.parts[i].dtype.itemsize) for i in self.offsets)
+        start = sum(padded(prod(self.parts[i].shape) * self.parts[i].dtype.itemsize) for i in self.offsets)
         self.nbytes = start
         self.alone = [i for i in self.swept if self.parts[self.parts[i].operands[0]].name == "input"]
         self.sweeps = self._sweeps()
         for sweep in self.sweeps:
-            self.nbytes = max(self.nbytes, self._place(sweep, start))
+            self.nbytes = max(self.nbytes, Placement(self, sweep, start).end)
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -176,6 +185,15 @@ class Sweeps:
                 found = NUMPY[name](*(np.asarray(x.value, x.dtype) for x in given))
             return Part(name, (), shape, dtype, value=np.asarray(found, dtype)[()])
         return Part(name, operands, shape, dtype, axes)
+
+    def _keep_type(self, i: int) -> None:
+        """An input with which nothing is computed, as it is only copied, keeps the type of its array."""
+        reached = [i]
+        for x in reached:
+            reached += self.readers[x]
+        part = self.parts[i]
+        if part.name == "input" and all(self.parts[x].name in ("input", "broadcast") for x in reached):
+            self.parts[i] = replace(part, dtype=self.dtypes.get(part.array, part.dtype))
 
     @property
     def _is_real(self) -> bool:
@@ -257,7 +275,7 @@ class Sweeps:
         for i in self.swept:
             if i not in self.lent:
                 self.offsets[i] = at
-                at += _padded(prod(self.parts[i].shape) * self.parts[i].dtype.itemsize)
+                at += padded(prod(self.parts[i].shape) * self.parts[i].dtype.itemsize)
 
     def below(self, root: int) -> set[int]:
         """The nodes on which one depends, and it."""
@@ -352,121 +370,6 @@ class Sweeps:
                 block[axis] = min(domain[axis], room)
                 room = room // block[axis] if block[axis] == domain[axis] else 1
         return tuple(block)
-
-    # -- scratch ---------------------------------------------------------------------------------
-
-    def _place(self, sweep: Sweep, start: int) -> int:
-        """Give the nodes of a sweep their slots, from `start` on; the bytes that are in use then."""
-        kept = {self.roots[n] for n in sweep.stores if self.donors.get(n)}
-        self._choose_direct(sweep, kept)
-        last: dict[int, int] = {}
-        for at, i in enumerate(sweep.order):
-            for x in (i, *(() if self.is_total(i) else self.parts[i].operands)):
-                last[x] = at
-        last.update(dict.fromkeys(kept, len(sweep.order)))
-        slots = _Slots(start)
-        held: dict[int, tuple[int, int]] = {}
-        for at, i in enumerate(sweep.order):
-            part = self.parts[i]
-            nbytes = _padded(sweep.elements(part.shape) * part.dtype.itemsize)
-            ended = [x for x in dict.fromkeys(part.operands) if last.get(x) == at and x in held]
-            if self._has_slot(i) and i not in sweep.direct:
-                over = part.operands if part.name in NUMPY else ()
-                if part.name == "select":
-                    over = tuple(x for x in over[2:] if x not in over[:2])
-                kind = part.shape, part.dtype
-                same = [x for x in ended if x in over and kind == (self.parts[x].shape, self.parts[x].dtype)]
-                if same:
-                    ended.remove(same[0])
-                    held[i] = held.pop(same[0])
-                else:
-                    held[i] = slots.take(nbytes)
-                sweep.slots[i] = held[i][0]
-            if not self.is_total(i):
-                for x in ended:
-                    slots.free(held.pop(x))
-            for total in sweep.totals:
-                x = self.parts[total].operands[0]
-                if x == i and self._is_in_parts(sweep, total):
-                    room = slots.take(
-                        _padded(sweep.elements(self.parts[total].shape) * self.parts[total].dtype.itemsize)
-                    )
-                    sweep.partial[total] = room[0]
-                    slots.free(room)
-            if last[i] == at and i in held:
-                slots.free(held.pop(i))
-        return slots.end
-
-    def _has_slot(self, i: int) -> bool:
-        part = self.parts[i]
-        if part.value is not None or part.name in ("index", "gather", "broadcast") or self.is_total(i):
-            return False
-        return part.name != "input" or self.dtypes.get(part.array, self.dtype) != part.dtype
-
-    def _is_in_parts(self, sweep: Sweep, total: int) -> bool:
-        """True if a total is collected from more than one block."""
-        return any(sweep.block[axis] < sweep.domain[axis] for axis in self.parts[total].axes)
-
-    def _choose_direct(self, sweep: Sweep, kept: set[int]) -> None:
-        """Choose the nodes that are computed in the array of an output, which nothing else reads.
-
-        One that may be written over an input comes last, and only where there are no two of them.
-        """
-        final = None
-        over = [n for n in sweep.stores if self.donors.get(n)]
-        for n in sweep.stores:
-            i = self.roots[n]
-            part = self.parts[i]
-            others = [x for x in self.readers[i] if x in sweep.order and not self.is_total(x)]
-            others += [k for k in sweep.totals if self.parts[k].operands[0] == i]
-            is_made = self._has_slot(i) and part.name != "input"
-            if others or not is_made or list(self.roots.values()).count(i) > 1:
-                continue
-            if any(m == 1 and b < d for m, b, d in zip(part.shape, sweep.block, sweep.domain)):
-                continue  # it is computed more than once
-            if (part.shape, part.dtype) != (self.domains[n], self.dtypes.get(n)):
-                continue
-            if self.donors.get(n):
-                if len(over) > 1 or part.name not in NUMPY or part.name == "select":
-                    continue
-                final = i
-                kept.discard(i)
-            sweep.direct[i] = n
-        if final is not None:
-            sweep.order.remove(final)
-            sweep.order.append(final)
-        sweep.stores.sort(key=lambda n: self._has_slot(self.roots[n]))  # inputs as they are come first
-
-
-class _Slots:
-    """Room in scratch that is taken and given back."""
-
-    def __init__(self, start: int) -> None:
-        self.end = start
-        self._free: list[tuple[int, int]] = []
-
-    def take(self, nbytes: int) -> tuple[int, int]:
-        """(offset, bytes) of the smallest free room that is enough."""
-        enough = [x for x in self._free if x[1] >= nbytes]
-        if enough:
-            room = min(enough, key=lambda x: (x[1], x[0]))
-            self._free.remove(room)
-            return room
-        self.end += nbytes
-        return self.end - nbytes, nbytes
-
-    def free(self, room: tuple[int, int]) -> None:
-        self._free.append(room)
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
-
-
-def _counted(t: Computation, i: int) -> int:
-    """Positions along the axis of an index or gather."""
-    node = t.nodes[i]
-    return int(node[2] if node[0] == "index" else t.shapes[node[1]][node[3]])
 
 
 def _neighbours(rank: int, shapes: Iterable[Shape]) -> list[list[int]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxlite.te import sweeps
-from mxlite.te.computation import Computation
+from mxlite.te.computation import Computation, MOST_COUNTED
 from mxlite.te.evaluate import Evaluation
 
 from .computations import drawn, evaluate
@@ -36,7 +36,7 @@ def computed(found, outputs, arrays, wanted=None, dtypes=None):
 
 @pytest.mark.parametrize("nbytes", [1 << 17, 1 << 12, 1 << 10])
 @pytest.mark.parametrize("seed", range(60))
-def test_random_computations_are_what_numpy_computes_whichever_outputs_are_wanted(seed, nbytes, monkeypatch):
+def test_random_computations_have_the_same_bits_whichever_outputs_are_wanted(seed, nbytes, monkeypatch):
     monkeypatch.setattr(sweeps, "BLOCK_NBYTES", nbytes)
     rng = np.random.default_rng(seed)
     t, outputs, shapes = drawn(rng)
@@ -67,6 +67,21 @@ def test_an_output_may_be_written_over_what_it_is_made_of(nbytes, monkeypatch):
         np.testing.assert_allclose(columns, want[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("nbytes", [1 << 17, 1 << 9])
+def test_what_a_later_sweep_reads_is_not_written_over_before(nbytes, monkeypatch):
+    monkeypatch.setattr(sweeps, "BLOCK_NBYTES", nbytes)
+    t = Computation()
+    x = t.input("x", (12, 40))
+    made = {"twice": x + x, "spread": t.sum(t.abs(x - t.mean(t.abs(x))), (0,))}
+    data = np.random.default_rng(0).standard_normal((12, 40))
+    want = evaluate(t, list(made.values()), {"x": data})
+    found = evaluation(t, made, donors={"twice": frozenset(["x"])})
+    spread = np.empty((1, 40))
+    found.run(np, {"x": data}, {"twice": data, "spread": spread}, np.empty(found.nbytes, np.uint8))
+    np.testing.assert_allclose(data, want[0], rtol=1e-12)
+    np.testing.assert_allclose(spread, want[1], rtol=1e-12)
+
+
 def test_a_sum_of_nothing_is_0_and_a_product_1():
     t = Computation()
     x = t.input("x", (3, 0))
@@ -75,6 +90,8 @@ def test_a_sum_of_nothing_is_0_and_a_product_1():
     assert got["sum"].tolist() == [[0]] * 3
     assert got["product"].tolist() == [[1]] * 3
     assert np.isnan(got["mean"]).all()
+    got = computed(evaluation(t, made := {"most": t.max(x, (1,))}), made, {"x": np.empty((3, 0))})
+    assert got["most"].tolist() == [[-np.inf]] * 3
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
@@ -92,7 +109,7 @@ def test_whole_numbers_keep_their_type_and_quotients_are_cut_towards_0(dtype):
 
 def test_positions_that_float32_cannot_count_are_counted_in_float64():
     t, float32 = Computation(), np.dtype("float32")
-    length = sweeps.MOST_COUNTED + 3
+    length = MOST_COUNTED + 3
     x = t.input("x", (length,))
     made = {"place": t.max(t.where("eq", x, 1.0, t.index(x, 0), -1.0))}
     data = np.zeros(length, float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from inspect import CO_VARKEYWORDS
 from math import prod
 from typing import Any, NamedTuple
 
@@ -47,7 +46,7 @@ def answer(
 
 
 def _takes(connect: Callable[..., Run], service: str) -> bool:
-    """True if a function, or the one that a partial calls, has this keyword parameter, or takes any."""
+    """True if a function, or the one that a partial calls, has this keyword parameter."""
     while isinstance(connect, partial):
         connect = connect.func
     told = getattr(connect, "signature", None)
@@ -55,8 +54,7 @@ def _takes(connect: Callable[..., Run], service: str) -> bool:
         return service in told.services
     code = getattr(connect, "__func__", connect).__code__
     begin = code.co_argcount
-    named = code.co_varnames[begin : begin + code.co_kwonlyargcount]
-    return service in named or bool(code.co_flags & CO_VARKEYWORDS)
+    return service in code.co_varnames[begin : begin + code.co_kwonlyargcount]
 
 
 def _is_wanted(output: Any, empty: bool) -> bool:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from ...graph.ir import Shape
-from ...te.computation import Computation, needed_by, Tensor
+from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by
 from ...te.operator import computation as declared, Found
 from ..base import Request
 from ..elementwise.program import can_store, kinds_of
@@ -39,7 +39,10 @@ def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
     if found is None:
         return None
     t, outputs, shapes = found
-    reads = {t.nodes[i][1] for i in _inputs(t, outputs)}
+    nodes = needed_by(t, [x.number for x in outputs.values()])
+    if farthest(t, nodes) > MOST_COUNTED:  # positions are float32 numbers
+        return None
+    reads = {t.nodes[i][1] for i in nodes if t.nodes[i][0] == "input"}
     if not reads <= set(ins) or any(n not in outputs for n in outs):
         return None
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
@@ -73,7 +76,3 @@ def _by_rule(r: Request, known: Mapping[str, Shape]) -> Found | None:
         return None
     found = {n: t.reduced_to(made[n], whole, views[n]) for n in wanted}
     return t, found, {n: views[n] for n in wanted}
-
-
-def _inputs(t: Computation, outputs: Mapping[str, Tensor]) -> list[int]:
-    return [i for i in needed_by(t, [x.number for x in outputs.values()]) if t.nodes[i][0] == "input"]
