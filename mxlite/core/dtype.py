@@ -28,6 +28,7 @@ _BY_NAME = {str(d): d for d in FLAGS.values()}
 _FLAG_OF = {d: f for f, d in FLAGS.items()}
 
 float32 = FLAGS[0]
+float64 = FLAGS[1]
 
 
 def as_dtype(kind: Any) -> np.dtype[Any]:
@@ -51,6 +52,11 @@ def as_dtype(kind: Any) -> np.dtype[Any]:
 def flag_of(dtype: Any) -> int:
     """MXNet's number of a dtype."""
     return _FLAG_OF[as_dtype(dtype)]
+
+
+def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which numbers of `dtype` are summed: float32 for the two-byte floats, else `dtype`."""
+    return float32 if dtype.itemsize == 2 else np.dtype(dtype)
 
 
 def is_floating(dtype: Any) -> bool:

@@ -24,9 +24,6 @@ PIECE = 4096
 BLOCK = 16384
 """Size of a block of `fold`'s product in elements, unless one row is larger."""
 
-MOST_COUNTED = 1 << 24
-"""Most positions along an axis that float32 numbers count one by one: tensors of a computation are such."""
-
 
 def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
     """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole.

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from ..core.dtype import float32
+from ..core.dtype import accumulator as accumulator
 from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
@@ -37,11 +35,6 @@ def carve(work: Any, pieces: Iterable[Piece]) -> list[Any]:
         arrays.append(work[offset : offset + nbytes].view(dtype).reshape(shape))
         offset += _padded(nbytes)
     return arrays
-
-
-def accumulator(dtype: DType) -> DType:
-    """The type in which numbers of `dtype` are summed: float32 for the two-byte floats, else `dtype`."""
-    return float32 if dtype.itemsize == 2 else np.dtype(dtype)
 
 
 def in_accumulator(data: DType | None, names: Sequence[str], dtypes: Sequence[DType | None]) -> DType | None:

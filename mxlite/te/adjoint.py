@@ -89,8 +89,9 @@ RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "pow": lambda t, d, y, a, b: (t.pow(a, b - 1) * b * d, t.log(a) * y * d),
     "hypot": lambda t, d, y, a, b: (a / y * d, b / y * d),
     "arctan2": lambda t, d, y, a, b: (b / (a * a + b * b) * d, -(a / (a * a + b * b) * d)),
+    "copysign": lambda t, d, y, a, b: (d * (t.copysign(1.0, a) * t.copysign(1.0, b)), None),
     "fmod": lambda t, d, y, a, b: (d, -(t.trunc(a / b) * d)),
-    **{name: lambda t, d, y, a: (None,) for name in ("sign", "floor", "ceil", "trunc")},
+    **{name: lambda t, d, y, a: (None,) for name in ("sign", "floor", "ceil", "trunc", "rint")},
     "broadcast": lambda t, d, y, a: (d,),
     "gather": lambda t, d, y, x, index: (
         t.where("eq", t.index(x, t.nodes[y.number][3]), index, d, 0.0),

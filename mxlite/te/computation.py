@@ -7,12 +7,13 @@
 
 Tensors broadcast as numpy's arrays do. Steps have the names of `steps.NUMPY`, reductions those of
 `REDUCTIONS`. Equal nodes are one node (value numbering). `Op.compute(t, a, **inputs)` writes an operator so;
-`adjoint.py` derives its gradients, `evaluate.py` says what it means, and `backends/nests/` makes loops of it.
+`adjoint.py` derives its gradients, `evaluate.py` carries it out, and `backends/nests/` makes loops of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ REDUCTIONS: Mapping[str, Any] = {
     "reduce_max": np.maximum,
     "reduce_min": np.minimum,
 }
+MOST_COUNTED = 1 << 24
+"""Most positions along an axis that float32 numbers count one by one."""
 LEAVES = frozenset({"input", "constant", "number", "index"})
 _COMMUTE = frozenset({"add", "mul"})
 
@@ -145,7 +148,8 @@ class Computation:
     def mean(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
         """The sum divided by the number of elements of each."""
         total = self.sum(x, axes)
-        return total / self.constant(float(np.prod(x.shape)) / float(np.prod(total.shape)))
+        count = prod(n for n, kept in zip(x.shape, total.shape) if kept == 1)
+        return total / self.constant(count)
 
     def where(self, how: str, x: Any, y: Any, yes: Any, no: Any) -> Tensor:
         """`yes` where the comparison `how` of x and y holds, else `no`."""
@@ -219,3 +223,15 @@ def needed_by(t: Computation, roots: Iterable[int]) -> set[int]:
             if t.nodes[i][0] not in LEAVES:
                 stack += operands_of(t.nodes[i])
     return needed
+
+
+def farthest(t: Computation, nodes: Iterable[int]) -> int:
+    """The most positions along an axis that one of these nodes is the position of, or picks from."""
+    found = 0
+    for i in nodes:
+        node = t.nodes[i]
+        if node[0] == "index":
+            found = max(found, node[2])
+        elif node[0] == "gather":
+            found = max(found, t.shapes[node[1]][node[3]])
+    return found

@@ -1,44 +1,374 @@
-"""What a computation means: its tensors, computed by numpy one after the other."""
+"""Evaluation: what a computation means, carried out by numpy in the sweeps of `sweeps.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from .computation import Computation, needed_by, REDUCTIONS, Tensor
-from .steps import COMPARISONS, NUMPY
+from ..graph.ir import Shape
+from ..graph.opdef import DType
+from .computation import Computation, REDUCTIONS, Tensor
+from .steps import NUMPY, UFUNCS
+from .sweeps import Part, Sweep, Sweeps
+
+Values = dict[int, Any]
+Instruction = Callable[[Values, "_Block"], None]
 
 
-def evaluate(
-    t: Computation, outputs: Sequence[Tensor], arrays: Mapping[str, Any], dtype: Any = np.float64
-) -> list[Any]:
-    """The values of tensors for these inputs, in `dtype`."""
-    values: dict[int, Any] = {}
-    with np.errstate(all="ignore"):
-        for number in sorted(needed_by(t, (x.number for x in outputs))):
-            name, *rest = t.nodes[number]
-            if name == "input":
-                values[number] = np.asarray(arrays[rest[0]]).reshape(rest[1]).astype(dtype)
-            elif name in ("constant", "number"):
-                values[number] = np.asarray(rest[0], dtype)
-            elif name == "index":
-                values[number] = np.arange(rest[1], dtype=dtype).reshape(-1, *(1,) * (-1 - rest[0]))
-            elif name in REDUCTIONS:
-                values[number] = REDUCTIONS[name].reduce(values[rest[0]], axis=rest[1], keepdims=True)
-            elif name == "gather":
-                x, index, at = values[rest[0]], values[rest[1]], rest[2]
-                rank = max(x.ndim, index.ndim)
-                x, index = (v.reshape((1,) * (rank - v.ndim) + v.shape) for v in (x, index))
-                one = tuple(1 if i - rank == at else n for i, n in enumerate(x.shape))
-                whole = np.broadcast_shapes(one, index.shape)
-                full = [x.shape[i] if i - rank == at else n for i, n in enumerate(whole)]
-                places = np.broadcast_to(index, whole).astype(np.int64)
-                values[number] = np.take_along_axis(np.broadcast_to(x, full), places, at)
-            elif name == "broadcast":
-                values[number] = np.broadcast_to(values[rest[0]], rest[1])
+class Evaluation:
+    """The arrays of `outputs` from those of inputs; see `Sweeps` for the arguments. `nbytes`: scratch."""
+
+    def __init__(
+        self,
+        t: Computation,
+        outputs: Mapping[str, Tensor],
+        shapes: Mapping[str, Shape],
+        dtype: DType,
+        dtypes: Mapping[str, DType],
+        donors: Mapping[str, frozenset[str]],
+    ) -> None:
+        self.sweeps = Sweeps(t, outputs, shapes, dtype, dtypes, donors)
+        self.nbytes = self.sweeps.nbytes
+        self._programs: dict[Any, _Program] = {}
+
+    def run(self, xp: Any, arrays: Mapping[str, Any], made: Mapping[str, Any], work: Any) -> None:
+        """Compute the outputs that are not None in `made`, arrays of C order as all of `arrays`.
+
+        work: `nbytes` bytes, whatever they hold.
+        """
+        wanted = frozenset(n for n, x in made.items() if x is not None and x.size)
+        key = xp, wanted
+        if key not in self._programs:
+            self._programs[key] = _Program(xp, self.sweeps, wanted)
+        self._programs[key].run(arrays, made, work)
+
+
+@dataclass
+class _Block:
+    """The block where a sweep is: its arrays, and the slices of a tensor by the axes that this has."""
+
+    ins: Values
+    outs: Mapping[str, Any]
+    totals: Values
+    where: Mapping[tuple[bool, ...], Any] = field(default_factory=dict)
+    slots: Values = field(default_factory=dict)
+    begin: Shape = ()
+    lengths: Shape = ()
+    is_first: tuple[bool, ...] = ()
+    is_last: tuple[bool, ...] = ()
+
+
+class _Program:
+    """Instructions for some of the outputs."""
+
+    def __init__(self, xp: Any, plan: Sweeps, wanted: frozenset[str]) -> None:
+        self.xp, self.plan = xp, plan
+        needed: set[int] = set().union(*(plan.below(plan.roots[n]) for n in wanted))
+        self.totals = [i for i in plan.swept if i in needed]
+        self.inputs = {i: plan.parts[i] for i in needed if plan.parts[i].name == "input"}
+        self.alone = [i for i in plan.alone if i in needed]
+        self.empty = [i for i in self.totals if 0 in plan.parts[plan.parts[i].operands[0]].shape]
+        self.sweeps = []
+        for sweep in plan.sweeps:
+            totals = [i for i in sweep.totals if i in needed]
+            stores = [n for n in sweep.stores if n in wanted]
+            if totals or stores:
+                self.sweeps.append(_SweepProgram(xp, plan, sweep, totals, stores))
+
+    def run(self, arrays: Mapping[str, Any], made: Mapping[str, Any], work: Any) -> None:
+        plan, parts = self.plan, self.plan.parts
+        ins: Values = {i: arrays[x.array].reshape(x.shape) for i, x in self.inputs.items()}
+        outs = {n: x.reshape(plan.domains[n]) for n, x in made.items() if x is not None and x.size}
+        totals: Values = {}
+        for i in self.totals:
+            if i in plan.lent:
+                totals[i] = outs[plan.lent[i]]
             else:
-                kind = np.bool_ if name in COMPARISONS else dtype
-                values[number] = np.asarray(NUMPY[name](*(values[x] for x in rest)), kind)
-    return [np.broadcast_to(values[x.number], x.shape) for x in outputs]
+                totals[i] = _carved(work, plan.offsets[i], parts[i].shape, parts[i].dtype)
+        for i in self.empty:
+            totals[i].fill(_identity(parts[i]))
+        for i in self.alone:
+            if i not in self.empty:
+                x, into = ins[parts[i].operands[0]], totals[i]
+                ufunc = _reduction(self.xp, parts[i])
+                ufunc.reduce(x, axis=parts[i].axes, dtype=into.dtype, keepdims=True, out=into)
+        for sweep in self.sweeps:
+            sweep.run(_Block(ins, outs, totals), work)
+
+
+class _SweepProgram:
+    """The instructions of one sweep, for some of its totals and outputs."""
+
+    def __init__(self, xp: Any, plan: Sweeps, sweep: Sweep, totals: list[int], stores: list[str]) -> None:
+        self.xp, self.plan, self.sweep = xp, plan, sweep
+        needed: set[int] = set()
+        for root in (*(plan.parts[i].operands[0] for i in totals), *(plan.roots[n] for n in stores)):
+            needed |= plan.cone(root)
+        self.values: Values = {i: plan.parts[i].value for i in needed if plan.parts[i].value is not None}
+        order = [i for i in sweep.order if i in needed and i not in self.values]
+        self.instructions: list[Instruction] = []
+        self.masks = {_mask(plan.domains[n]) for n in stores} | {_mask(plan.parts[i].shape) for i in order}
+        self.masks |= {_mask(plan.parts[i].shape) for i in totals}
+        late = [n for n in stores if plan.donors.get(n) or plan.roots[n] not in order]
+        for i in order:
+            self.instructions.append(self._made(i))
+            self.instructions += [self._collected(k) for k in totals if plan.parts[k].operands[0] == i]
+            early = [n for n in stores if plan.roots[n] == i and n not in late and sweep.direct.get(i) != n]
+            self.instructions += [self._stored(n) for n in early]
+        self.instructions += [self._stored(n) for n in late if sweep.direct.get(plan.roots[n]) != n]
+        self.is_flat = not sweep.partial and all(self._is_flat(i) for i in order)
+        self.read = [i for i in order if plan.parts[i].name == "input"]
+        self.slots = {i: at for i, at in sweep.slots.items() if i in needed}
+
+    def _is_flat(self, i: int) -> bool:
+        """True if a node is no work, or all that there is before it is stored: then a block may be large."""
+        part = self.plan.parts[i]
+        if part.name in ("input", "broadcast") or self.plan.is_total(i):
+            return i not in self.sweep.slots
+        return part.name in UFUNCS and i in self.plan.roots.values() and i in self.sweep.direct
+
+    def run(self, b: _Block, work: Any) -> None:
+        domain, block = self.sweep.domain, self.sweep.block
+        if self.is_flat and all(b.ins[i].dtype == self.plan.parts[i].dtype for i in self.read):
+            block = domain
+        ranges = [range(0, n, step) for n, step in zip(domain, block)]
+        slots: dict[Shape, Values] = {}
+        for begin in product(*ranges):
+            b.begin = begin
+            b.lengths = tuple(min(step, n - at) for at, n, step in zip(begin, domain, block))
+            b.is_first = tuple(at == 0 for at in begin)
+            b.is_last = tuple(at + step >= n for at, n, step in zip(begin, domain, block))
+            slices = [slice(at, at + step) for at, step in zip(begin, b.lengths)]
+            b.where = {
+                mask: tuple(s if own else slice(None) for s, own in zip(slices, mask)) for mask in self.masks
+            }
+            if b.lengths not in slots:
+                slots[b.lengths] = self._slots(b.lengths, work)
+            b.slots = slots[b.lengths]
+            values = dict(self.values)
+            for instruction in self.instructions:
+                instruction(values, b)
+
+    def _slots(self, lengths: Shape, work: Any) -> Values:
+        """The slots of a block of these lengths."""
+        found: dict[Any, Any] = {}
+        for i, offset in (*self.slots.items(), *self.sweep.partial.items()):
+            part = self.plan.parts[i]
+            place = offset, _within(part.shape, lengths), part.dtype
+            if place not in found:
+                found[place] = _carved(work, *place)
+            found[i] = found[place]
+        return found
+
+    # -- instructions ----------------------------------------------------------------------------
+
+    def _made(self, i: int) -> Instruction:
+        """What computes a node, into its slot or an output."""
+        part = self.plan.parts[i]
+        name, mask, operands = part.name, _mask(part.shape), part.operands
+        if name == "input":
+            return self._loaded(i, part)
+        if self.plan.is_total(i):
+
+            def total(v: Values, b: _Block) -> None:
+                v[i] = b.totals[i][b.where[mask]]
+
+            return total
+        if name == "index":
+            return self._positions(i, part)
+        if name == "gather":
+            return self._picked(i, part)
+        if name == "broadcast":
+            to, shape, (x,) = self.xp.broadcast_to, part.shape, operands
+
+            def broadcast(v: Values, b: _Block) -> None:
+                v[i] = to(v[x], _within(shape, b.lengths))
+
+            return broadcast
+        into = self.sweep.direct.get(i)
+
+        def place(b: _Block) -> Any:
+            return b.slots[i] if into is None else b.outs[into][b.where[mask]]
+
+        if part.is_reduction:
+            function, axes, (x,) = _reduction(self.xp, part).reduce, part.axes, operands
+
+            def reduced(v: Values, b: _Block) -> None:
+                out = v[i] = place(b)
+                function(v[x], axis=axes, dtype=out.dtype, keepdims=True, out=out)
+
+            return reduced
+        call = self._step(part)
+
+        def step(v: Values, b: _Block) -> None:
+            out = v[i] = place(b)
+            call(*[v[x] for x in operands], out=out)
+
+        return step
+
+    def _step(self, part: Part) -> Callable[..., Any]:
+        """A function of a step's operands that computes it into `out`."""
+        xp, name = self.xp, part.name
+        if part.dtype.kind in "iu" and name in _OF_WHOLE:
+            return partial(_OF_WHOLE[name], xp)
+        if name == "select" and [self.values.get(x) for x in part.operands[1:]] == [1, 0]:
+            return lambda condition, yes, no, out: xp.copyto(out, condition)
+        if name in _OWN:
+            return partial(_OWN[name], xp)
+        if name in UFUNCS:
+            function: Callable[..., Any] = getattr(xp, UFUNCS[name])
+            return function
+        function = NUMPY[name]
+        return lambda *operands, out: xp.copyto(out, function(*operands), casting="unsafe")
+
+    def _loaded(self, i: int, part: Part) -> Instruction:
+        mask, copyto = _mask(part.shape), self.xp.copyto
+
+        def loaded(v: Values, b: _Block) -> None:
+            x = b.ins[i][b.where[mask]]
+            if x.dtype != part.dtype:
+                if i in b.slots:
+                    copyto(b.slots[i], x, casting="unsafe")
+                    x = b.slots[i]
+                else:
+                    x = x.astype(part.dtype)
+            v[i] = x
+
+        return loaded
+
+    def _positions(self, i: int, part: Part) -> Instruction:
+        arange, (axis,), rank = self.xp.arange, part.axes, len(part.shape)
+        shape = tuple(-1 if k == axis else 1 for k in range(rank))
+
+        def positions(v: Values, b: _Block) -> None:
+            start = b.begin[axis]
+            v[i] = arange(start, start + b.lengths[axis], dtype=part.dtype).reshape(shape)
+
+        return positions
+
+    def _picked(self, i: int, part: Part) -> Instruction:
+        xp, (source, index) = self.xp, part.operands
+        whole, rank = self.plan.parts[source].shape, len(part.shape)
+        (axis,) = part.axes or (None,)
+
+        def picked(v: Values, b: _Block) -> None:
+            places: list[Any] = []
+            for k, n in enumerate(whole):
+                if k == axis:
+                    at = xp.asarray(v[index]).astype("int64")
+                    places.append(xp.clip(at, 0, n - 1))
+                elif n == 1:
+                    places.append(0)
+                else:
+                    along = xp.arange(b.begin[k], b.begin[k] + b.lengths[k])
+                    places.append(along.reshape(tuple(-1 if j == k else 1 for j in range(rank))))
+            found = b.ins[source][tuple(places)]
+            v[i] = found if found.dtype == part.dtype else found.astype(part.dtype)
+
+        return picked
+
+    def _collected(self, i: int) -> Instruction:
+        """What adds a block's contribution to a total."""
+        plan, part = self.plan, self.plan.parts[i]
+        (x,), axes, mask = part.operands, part.axes, _mask(part.shape)
+        read, ufunc = plan.parts[x].shape, _reduction(self.xp, part)
+        domain = self.sweep.domain
+        lacking = [k for k, n in enumerate(read) if n == 1 != domain[k]]
+
+        def collected(v: Values, b: _Block) -> None:
+            if not all(b.is_last[k] for k in lacking):
+                return
+            total = b.totals[i][b.where[mask]]
+            if all(b.is_first[k] for k in axes):
+                ufunc.reduce(v[x], axis=axes, dtype=total.dtype, keepdims=True, out=total)
+            else:
+                more = b.slots[i]
+                ufunc.reduce(v[x], axis=axes, dtype=total.dtype, keepdims=True, out=more)
+                ufunc(total, more, out=total)
+
+        return collected
+
+    def _stored(self, n: str) -> Instruction:
+        """What copies a value to an output, once it is read for the last time."""
+        root, mask, copyto = self.plan.roots[n], _mask(self.plan.domains[n]), self.xp.copyto
+        domain = self.sweep.domain
+        lacking = [k for k, m in enumerate(self.plan.domains[n]) if m == 1 != domain[k]]
+
+        def stored(v: Values, b: _Block) -> None:
+            if all(b.is_last[k] for k in lacking):
+                copyto(b.outs[n][b.where[mask]], v[root], casting="unsafe")
+
+        return stored
+
+
+def _mask(shape: Shape) -> tuple[bool, ...]:
+    return tuple(n != 1 for n in shape)
+
+
+def _within(shape: Shape, lengths: Shape) -> Shape:
+    """The shape of a block of a tensor."""
+    return tuple(1 if n == 1 else length for n, length in zip(shape, lengths))
+
+
+def _reduction(xp: Any, part: Part) -> Any:
+    return getattr(xp, REDUCTIONS[part.name].__name__)
+
+
+def _identity(part: Part) -> Any:
+    """What a reduction of nothing gives."""
+    if part.name in ("reduce_sum", "reduce_prod"):
+        return int(part.name == "reduce_prod")
+    smallest = part.name == "reduce_max"
+    if part.dtype.kind in "iu":
+        bounds = np.iinfo(part.dtype)
+        return bounds.min if smallest else bounds.max
+    return -np.inf if smallest else np.inf
+
+
+def _carved(work: Any, offset: int, shape: Shape, dtype: DType) -> Any:
+    """An array inside scratch."""
+    return work[offset : offset + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def _quotient(xp: Any, x: Any, y: Any, out: Any) -> None:
+    """The quotient of whole numbers, cut towards 0; 0 where the divisor is."""
+    divisor = xp.where(xp.equal(y, 0), 1, y)
+    xp.divide(x, divisor, out=out, casting="unsafe")
+    xp.copyto(out, 0, where=xp.equal(y, 0))
+
+
+def _select(xp: Any, condition: Any, yes: Any, no: Any, out: Any) -> None:
+    if no is not out:
+        xp.copyto(out, no)
+    xp.copyto(out, yes, where=condition)
+
+
+def _rsqrt(xp: Any, x: Any, out: Any) -> None:
+    xp.sqrt(x, out=out)
+    xp.divide(1, out, out=out)
+
+
+def _sigmoid(xp: Any, x: Any, out: Any) -> None:
+    """1 / (1 + exp(-x)): exp gives infinity for what is far below 0, and 1 / infinity the right 0."""
+    xp.negative(x, out=out)
+    xp.exp(out, out=out)
+    xp.add(out, 1, out=out)
+    xp.divide(1, out, out=out)
+
+
+def _same(xp: Any, x: Any, out: Any) -> None:
+    xp.copyto(out, x)
+
+
+_OWN: Mapping[str, Callable[..., None]] = {"select": _select, "rsqrt": _rsqrt, "sigmoid": _sigmoid}
+"""Steps that are computed into an array by several calls, without temporaries."""
+_OF_WHOLE: Mapping[str, Callable[..., None]] = {
+    "div": _quotient, "trunc": _same, "floor": _same, "ceil": _same
+}  # fmt: skip
+"""Steps that are others for whole numbers."""

@@ -5,6 +5,9 @@ from torture.planted.fault import Fault
 _RANDOM = "tests/te/test_nests.py::test_random_computations"
 _WRITER = "mxlite/backends/cpu/compiled/nests/writer.py"
 _ORDER = "tests/te/test_nests.py::test_two_outputs_over_what_the_other_reads"
+_EVALUATED = (
+    "tests/te/test_evaluate.py::test_random_computations_have_the_same_bits_whichever_outputs_are_wanted"
+)
 _NESTS = "mxlite/backends/nests/build.py"
 
 FAULTS = [
@@ -59,10 +62,31 @@ FAULTS = [
     ),
     Fault(
         "a mean of many float16 numbers divides by infinity",
-        "mxlite/ops/reduce/reduce.py",
-        "return accumulator(whole.dtype).type(count) if is_floating(whole.dtype) else count",
-        "return count",
+        "mxlite/te/operator.py",
+        "floats = [accumulator(d) for d in",
+        "floats = [d for d in",
         "tests/backends/cpu/test_computed_kernels.py::test_the_mean_of_very_many_float16_numbers_has_a_gradient",
+    ),
+    Fault(
+        "a sum over many blocks is that of the last one",
+        "mxlite/te/evaluate.py",
+        "ufunc(total, more, out=total)",
+        "total[...] = more",
+        _EVALUATED,
+    ),
+    Fault(
+        "a slot is used again although its tensor is read once more",
+        "mxlite/te/slots.py",
+        "last[x] = at",
+        "last.setdefault(x, at)",
+        _EVALUATED,
+    ),
+    Fault(
+        "an output is written over an input that a later sweep reads",
+        "mxlite/te/sweeps.py",
+        "levels[n] = max(levels[n], *(v for k, v in levels.items() if over & reads[k]), 0)",
+        "levels[n] = levels[n]",
+        "tests/te/test_evaluate.py::test_what_a_later_sweep_reads_is_not_written_over_before",
     ),
     Fault(
         "oneDNN moves two-byte elements as bfloat16 numbers",

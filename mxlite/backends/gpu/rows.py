@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-from ...graph.opdef import Op
+from ...graph.opdef import Op, Signature
 from ..base import ChosenKernel, connected, Request
 from .compiler.kinds import floating
 from .runtime.device import Device, nothing, Run
@@ -29,12 +29,12 @@ def answer(
     """The kernel for a request, with `nbytes` of scratch; see `connected` for the `facts`.
 
     `connect(a, <inputs>, *, <outputs>, <services>)` is called if an output is wanted, which has elements
-    unless the kernel `checks` its inputs, or if the operator changes its inputs (`mutates`). It gets
-    `work` if there is scratch, whether or not the operator's own reference has any.
+    unless the kernel `checks` its inputs, or if the operator changes its inputs (`mutates`). It gets the
+    services of the operator's own reference that it names, and `work` if there is scratch.
     """
     signature = r.op.signature
-    if nbytes:
-        signature = replace(signature, services=signature.services | {"work"})
+    services = frozenset(n for n in signature.services if _takes(connect, n))
+    signature = replace(signature, services=services | {"work"} if nbytes else services)
 
     def linked(xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
         if not mutates and not any(_is_wanted(rest[n], checks) for n in signature.makes):
@@ -43,6 +43,18 @@ def answer(
 
     found = connected(linked, nbytes, name, like=r.op.forward, mutates=mutates, **facts)
     return replace(found, signature=signature)
+
+
+def _takes(connect: Callable[..., Run], service: str) -> bool:
+    """True if a function, or the one that a partial calls, has this keyword parameter."""
+    while isinstance(connect, partial):
+        connect = connect.func
+    told = getattr(connect, "signature", None)
+    if isinstance(told, Signature):
+        return service in told.services
+    code = getattr(connect, "__func__", connect).__code__
+    begin = code.co_argcount
+    return service in code.co_varnames[begin : begin + code.co_kwonlyargcount]
 
 
 def _is_wanted(output: Any, empty: bool) -> bool:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from math import prod
-from typing import Any
 
-from ...core.errors import ShapeError
 from ...graph.ir import Shape
-from ...te.adjoint import adjoint
-from ...te.computation import Computation, needed_by, Tensor
+from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by
+from ...te.operator import computation as declared, Found
 from ..base import Request
 from ..elementwise.program import can_store, kinds_of
 from ..elementwise.rules import RULES, view_of, write
@@ -42,7 +39,10 @@ def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
     if found is None:
         return None
     t, outputs, shapes = found
-    reads = {t.nodes[i][1] for i in _inputs(t, outputs)}
+    nodes = needed_by(t, [x.number for x in outputs.values()])
+    if farthest(t, nodes) > MOST_COUNTED:  # positions are float32 numbers
+        return None
+    reads = {t.nodes[i][1] for i in nodes if t.nodes[i][0] == "input"}
     if not reads <= set(ins) or any(n not in outputs for n in outs):
         return None
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
@@ -50,55 +50,16 @@ def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
     return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors)
 
 
-def computation(
-    r: Request, known: Mapping[str, Shape]
-) -> tuple[Computation, dict[str, Tensor], dict[str, Shape]] | None:
+def computation(r: Request, known: Mapping[str, Shape]) -> Found | None:
     """The tensors of a request's outputs by name, with the shapes to which they broadcast; None if there are
     none.
     """
-    op, a = r.op, r.attrs
-    forward = op.forward_op or op
-    if forward.compute is None:
-        return _by_rule(r, known) if op in RULES else None
-    t = Computation()
-    given = {n: t.input(n, known[n]) for n in forward.input_names(a)}
-    made = forward.compute(t, a, **given)
-    if made is None:
-        return None
-    if op.forward_op is None:
-        return t, made, {n: _whole(x, known[n]) for n, x in made.items()}
-    names = op.input_names(a)
-    whole = {o: _whole(x, known[o]) for o, x in made.items() if x is not None}
-    heads = {o: t.input(f"d_{o}", n) for o, n in whole.items() if f"d_{o}" in names and r.is_used(f"d_{o}")}
-    if forward.compute_gradient is not None:
-        kept = {n: t.input(n, known[n]) for n in names if not n.startswith("d_") and n not in given}
-        gradients = forward.compute_gradient(t, a, heads, {**given, **kept})
-        if gradients is None:
-            return None
-        return t, gradients, {n: _whole(x, known[n]) for n, x in gradients.items() if r.is_used(n)}
-    read = _read(t, [x for x in made.values() if x is not None])
-    wrt = {}
-    for name in op.output_names(a):
-        if r.is_used(name):
-            used = [i for i, node in enumerate(t.nodes) if node[:2] == ("input", name[2:]) and i in read]
-            if len(used) != 1:
-                return None
-            wrt[name] = t.tensor(used[0])
-    arrived = {o: t.reduced_to(d, whole[o], made[o].shape) for o, d in heads.items()}
-    gradients = adjoint(t, made, arrived, wrt)
-    if gradients is None:
-        return None
-    for n in wrt:
-        gradients.setdefault(n, t.number(0.0))  # no head gradient depends on it
-    for name, x in made.items():  # what backward gets need not be computed again
-        if name in names and r.is_used(name) and t.nodes[x.number][0] != "input":
-            t.nodes[x.number] = ("input", name, x.shape)
-    return t, gradients, {n: x.shape for n, x in wrt.items()}
+    if (r.op.forward_op or r.op).compute is None:
+        return _by_rule(r, known) if r.op in RULES else None
+    return declared(r.op, r.attrs, known, frozenset(n for n in known if r.is_used(n)))
 
 
-def _by_rule(
-    r: Request, known: Mapping[str, Shape]
-) -> tuple[Computation, dict[str, Tensor], dict[str, Shape]] | None:
+def _by_rule(r: Request, known: Mapping[str, Shape]) -> Found | None:
     """The same for a gradient of operands that were broadcast, which is summed over their copies."""
     op, a = r.op, r.attrs
     if op.forward_op is None:
@@ -115,20 +76,3 @@ def _by_rule(
         return None
     found = {n: t.reduced_to(made[n], whole, views[n]) for n in wanted}
     return t, found, {n: views[n] for n in wanted}
-
-
-def _whole(x: Tensor, shape: Shape) -> Shape:
-    """The shape of an output in its domain: the tensor's own, unless that broadcasts to the array's."""
-    if prod(x.shape) == prod(shape):
-        return x.shape
-    if len(x.shape) <= len(shape) and all(d in (1, n) for d, n in zip(reversed(x.shape), reversed(shape))):
-        return shape
-    raise ShapeError(f"a tensor of shape {x.shape} was computed for an output of {shape}.")
-
-
-def _read(t: Computation, roots: Any) -> set[int]:
-    return needed_by(t, [x.number for x in roots])
-
-
-def _inputs(t: Computation, outputs: Mapping[str, Tensor]) -> list[int]:
-    return [i for i in _read(t, outputs.values()) if t.nodes[i][0] == "input"]

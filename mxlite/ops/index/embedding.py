@@ -9,7 +9,7 @@ from ...core.dtype import as_dtype, float32
 from ...core.errors import DTypeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..blocks import iota, MOST_COUNTED, PIECE
+from ..blocks import iota, PIECE
 from .places import bounded, combine, is_small_float, whole
 
 
@@ -59,8 +59,6 @@ class Embedding(Op):
 
     @staticmethod
     def compute(t, a, data, weight):
-        if a.input_dim > MOST_COUNTED:
-            return None
         table = t.view(weight, (a.input_dim, 1, a.output_dim))
         return {"out": t.pick(table, t.view(data, (1, prod(data.shape), 1)), 0)}
 

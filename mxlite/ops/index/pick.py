@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..blocks import copy, MOST_COUNTED
+from ..blocks import copy
 from .places import along_bytes, places_along
 
 
@@ -74,7 +74,7 @@ class pick(Op):
     @staticmethod
     def compute(t, a, data, index):
         axis = a.axis % len(data.shape)
-        if a.mode != "clip" or data.shape[axis] > MOST_COUNTED:
+        if a.mode != "clip":
             return None
         kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
         return {"out": t.pick(data, t.view(index, kept), axis)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ...core.dtype import as_dtype, float32
 from ...core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Entry, Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
+from ...graph.opdef import DType, require_kind, require_rank, Shapes, Types
+from ..declared import Declared
 from ..norm.layer_norm import require_axis
 from ..norm.views import along, fold, group_size, groups, like, Part, part_size, parts, View
 from ..scratch import accumulator, carve, Piece, scratch_bytes
@@ -25,7 +26,7 @@ _INT = as_dtype("int32")
 _BOOL = as_dtype("bool")
 
 
-class _Softmax(Op):
+class _Softmax(Declared):
     """Base: softmax of `sign` * data, or its logarithm."""
 
     abstract = True
@@ -36,6 +37,7 @@ class _Softmax(Op):
     backward_in_place = {"d_data": ("d_out", "out")}
     flops_per_input = 5
     optional = {"length": "use_length"}
+    backward_reads: ClassVar[tuple[str, ...]] = ("d_out", "out")
 
     @record
     class Attrs:
@@ -73,12 +75,6 @@ class _Softmax(Op):
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return 4 * prod(inputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax_bytes(along(inputs[0], a.axis), _widest(a, dtype), a.use_length)
-
-    backward_workspace = workspace
 
 
 def computed_softmax(
@@ -134,18 +130,6 @@ class softmax(_Softmax):
         return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, 1 / (a.temperature or 1))
 
     @staticmethod
-    def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
-        if out is not None:
-            view = along(data.shape, a.axis)
-            softmax_blocks(xp, view, data, out, work, scale=1 / (a.temperature or 1), length=length)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            view = along(out.shape, a.axis)
-            softmax_gradient(xp, view, d_out, out, d_data, work, 1 / (a.temperature or 1))
-
-    @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
         return {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
 
@@ -172,18 +156,6 @@ class softmin(_Softmax):
         return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, -1 / (a.temperature or 1))
 
     @staticmethod
-    def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
-        if out is not None:
-            view = along(data.shape, a.axis)
-            softmax_blocks(xp, view, data, out, work, scale=-1 / (a.temperature or 1), length=length)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            view = along(out.shape, a.axis)
-            softmax_gradient(xp, view, d_out, out, d_data, work, -1 / (a.temperature or 1))
-
-    @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
         return {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
 
@@ -197,6 +169,8 @@ class log_softmax(_Softmax):
     With `use_length` only the first `length` numbers along the axis take part; the others get 0, not the
     -inf that would be log 0.
     """
+
+    backward_reads = ("d_out", "out", "length")
 
     @staticmethod
     def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
@@ -219,18 +193,6 @@ class log_softmax(_Softmax):
         return {"d_data": made if inside is None else t.select(inside, made, 0.0)}
 
     @staticmethod
-    def forward(xp: Any, a: Any, data: Any, length: Any = None, *, out: Any, work: Any) -> None:
-        if out is not None:
-            view = along(data.shape, a.axis)
-            softmax_blocks(xp, view, data, out, work, scale=1 / (a.temperature or 1), length=length, log=True)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, length: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            view = along(out.shape, a.axis)
-            _log_gradient(xp, view, d_out, out, d_data, work, 1 / (a.temperature or 1), length)
-
-    @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
         if a.use_length:  # elements beyond the length would need a mask
             raise DerivativeError("log_softmax with use_length=True has no gradient of a gradient.")
@@ -240,7 +202,7 @@ class log_softmax(_Softmax):
         return {"data": _scaled(w, w.elemwise_sub(d, w.broadcast_mul(w.exp(outs["out"]), total)), scale)}
 
 
-class SoftmaxActivation(Op):
+class SoftmaxActivation(Declared):
     """Softmax over the last axis, or over the channels at each position.
 
     data: (N, ...)  ->  out: (N, ...). `mode` 'instance': over the last axis; 'channel': over axis 1. MXNet's
@@ -252,6 +214,7 @@ class SoftmaxActivation(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
     flops_per_input = 5
+    backward_reads = ("d_out", "out")
 
     @record
     class Attrs:
@@ -265,12 +228,6 @@ class SoftmaxActivation(Op):
         return (data,), (data,)
 
     @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax_bytes(_mode_view(a, inputs[0]), dtype)
-
-    backward_workspace = workspace
-
-    @staticmethod
     def compute(t: Any, a: Any, data: Any) -> Mapping[str, Any]:
         return {"out": computed_softmax(t, _mode_view(a, data.shape), data)}
 
@@ -280,25 +237,9 @@ class SoftmaxActivation(Op):
     ) -> Mapping[str, Any]:
         return computed_gradient(t, _mode_view(a, arrays["out"].shape), heads["out"], arrays["out"])
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            softmax_blocks(xp, _mode_view(a, data.shape), data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            softmax_gradient(xp, _mode_view(a, out.shape), d_out, out, d_data, work)
-
 
 def _mode_view(a: Any, shape: Shape) -> View:
     return along(shape, 1 if a.mode == "channel" else -1)
-
-
-def _widest(a: Any, dtype: DType) -> DType:
-    """The type to compute in: the wider one of data's and out's, float32 at least."""
-    out = as_dtype(a.dtype) if a.dtype else dtype
-    return max(accumulator(dtype), accumulator(out), key=lambda d: d.itemsize)
 
 
 def _pieces(view: View, acc: DType, masked: bool) -> list[Piece]:
@@ -449,33 +390,6 @@ def _totals(stats: Any, view: View, where: Any) -> Any:
     """A number for each sum over axis C of a group of the view."""
     rows, columns = (s.stop - s.start for s in where)
     return stats[: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4])
-
-
-def _log_gradient(
-    xp: Any, view: View, d_out: Any, out: Any, d_data: Any, work: Any, scale: float, length: Any
-) -> None:
-    """d_data = scale * (d_out - exp(out) * sum of d_out over axis C)."""
-    boxes, stats, iota, beyond = carve(work, _pieces(view, accumulator(out.dtype), length is not None))
-    mask = _Mask(xp, view, length, iota, beyond)
-    y, d, result = (v.reshape(view) for v in (out, d_out, d_data))
-    for where in groups(view) if out.size else ():
-        total = _totals(stats[0], view, where)
-        cut = parts(view, where)
-        for part in cut:
-            box = like(boxes[0], d[part])
-            xp.copyto(box, d[part])
-            mask.put(part, box, 0)
-            fold(xp, xp.add, part, box, total, stats[2])
-        for part in cut:
-            box, head = like(boxes[0], y[part]), like(boxes[1], y[part])
-            xp.exp(y[part], out=box, dtype=box.dtype)
-            xp.multiply(box, total[..., part[4]], out=box)
-            xp.copyto(head, d[part])
-            xp.subtract(head, box, out=box)
-            if scale != 1:
-                xp.multiply(box, scale, out=box)
-            mask.put(part, box, 0)
-            xp.copyto(result[part], box, casting="unsafe")
 
 
 def _scaled(w: Any, x: Entry, scale: float) -> Entry:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ...core.dtype import as_dtype
 from ...core.errors import DerivativeError, OpAttributeError
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import fold, fold_bytes, pieces
-from ..scratch import accumulator, carve, scratch_bytes
-from .reduce import kept_shape, NonEmpty, Reduce, reduced_axes, spread, wide_count
+from ..declared import Declared
+from .reduce import NonEmpty, Reduce, reduced_axes, spread
 
 
 class norm(Reduce):
@@ -20,6 +20,7 @@ class norm(Reduce):
     """
 
     accepts = "float"
+    backward_reads = ("d_out", "data", "out")
 
     @record
     class Attrs:
@@ -40,12 +41,6 @@ class norm(Reduce):
         return ins, outs if a.out_dtype is None else (as_dtype(a.out_dtype),)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        kept = kept_shape(a, inputs[0])
-        wide = accumulator(dtype)
-        return scratch_bytes([(kept, wide), ((fold_bytes(inputs[0], (kept,), wide),), as_dtype("uint8"))])
-
-    @staticmethod
     def compute(t, a, data):
         axes = reduced_axes(a, len(data.shape))
         return {"out": t.sqrt(t.sum(data * data, axes)) if a.ord == 2 else t.sum(t.abs(data), axes)}
@@ -58,35 +53,6 @@ class norm(Reduce):
             return {"d_data": d * t.sign(data)}
         y = t.view(out, d.shape)
         return {"d_data": d * data / t.where("eq", y, 0.0, 1.0, y)}
-
-    @staticmethod
-    def forward(xp, a, data, *, out, work):
-        def square(into, x):
-            xp.copyto(into, x)
-            xp.multiply(into, into, out=into)
-
-        def size(into, x):
-            xp.absolute(x, out=into)
-
-        kept, wide = kept_shape(a, data.shape), accumulator(data.dtype)
-        nbytes = fold_bytes(data.shape, (kept,), wide)
-        total, rest = carve(work, [(kept, wide), ((nbytes,), as_dtype("uint8"))])
-        fold(xp, square if a.ord == 2 else size, (data,), total, rest)
-        if a.ord == 2:
-            xp.sqrt(total, out=total)
-        xp.copyto(out, total.reshape(out.shape), casting="unsafe")
-
-    @staticmethod
-    def backward(xp, a, d_out, data, out, *, d_data):
-        kept = kept_shape(a, data.shape)
-        if a.ord == 1:
-            xp.sign(data, out=d_data)
-        else:
-            # If the norm is 0 so is all the data: dividing by 1 instead gives 0.
-            xp.equal(out.reshape(kept), 0, out=d_data)
-            xp.add(d_data, out.reshape(kept), out=d_data, casting="unsafe")
-            xp.divide(data, d_data, out=d_data)
-        xp.multiply(d_data, d_out.reshape(kept), out=d_data, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -109,15 +75,7 @@ class logsumexp(NonEmpty):
     """
 
     accepts = "float"
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return scratch_bytes(logsumexp._pieces(a, inputs[0], dtype))
-
-    @staticmethod
-    def _pieces(a, shape, dtype):
-        kept, wide = kept_shape(a, shape), accumulator(dtype)
-        return [(kept, wide), (kept, wide), ((fold_bytes(shape, (kept,), wide),), as_dtype("uint8"))]
+    backward_reads = ("d_out", "data", "out")
 
     @staticmethod
     def compute(t, a, data):
@@ -133,38 +91,13 @@ class logsumexp(NonEmpty):
         return {"d_data": d * t.exp(arrays["data"] - t.view(arrays["out"], d.shape))}
 
     @staticmethod
-    def forward(xp, a, data, *, out, work):
-        if not out.size:
-            return
-        largest, total, rest = carve(work, logsumexp._pieces(a, data.shape, data.dtype))
-        xp.maximum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=largest)
-        for part in pieces(largest):  # an infinite maximum is not subtracted: that would give nan
-            xp.copyto(part[0], 0, where=xp.isinf(part[0]))
-
-        def share(into, x, most):
-            xp.subtract(x, most, out=into)
-            xp.exp(into, out=into)
-
-        fold(xp, share, (data, largest), total, rest)
-        xp.log(total, out=total)
-        xp.add(total, largest, out=total)
-        xp.copyto(out, total.reshape(out.shape), casting="unsafe")
-
-    @staticmethod
-    def backward(xp, a, d_out, data, out, *, d_data):
-        kept = kept_shape(a, data.shape)
-        xp.subtract(data, out.reshape(kept), out=d_data)
-        xp.exp(d_data, out=d_data)
-        xp.multiply(d_data, d_out.reshape(kept), out=d_data)
-
-    @staticmethod
     def derivative(w, a, ins, outs, heads):
         x = ins["data"]
         share = w.exp(w.elemwise_sub(x, spread(w, a, outs["out"], x)))
         return {"data": w.elemwise_mul(spread(w, a, heads["out"], x), share)}
 
 
-class moments(Op):
+class moments(Declared):
     """Mean and (biased) variance over `axes`.
 
     data: (...)  ->  mean, var: `data`'s shape without the axes; (1,) if none is left. Gradients
@@ -175,6 +108,7 @@ class moments(Op):
     outputs = ("mean", "var")
     accepts = "float"
     flops_per_input = 4
+    backward_reads = ("d_mean", "d_var", "data")
 
     @record
     class Attrs:
@@ -192,15 +126,6 @@ class moments(Op):
         return (data,), (out, out)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return scratch_bytes(moments._pieces(a, inputs[0], dtype))
-
-    @staticmethod
-    def _pieces(a, shape, dtype):
-        kept, wide = kept_shape(a, shape), accumulator(dtype)
-        return [(kept, wide), (kept, wide), ((fold_bytes(shape, (kept,), wide),), as_dtype("uint8"))]
-
-    @staticmethod
     def compute(t, a, data):
         axes = reduced_axes(a, len(data.shape))
         mean = t.mean(data, axes)
@@ -208,47 +133,17 @@ class moments(Op):
         return {"mean": mean, "var": t.mean(apart * apart, axes)}
 
     @staticmethod
-    def forward(xp, a, data, *, mean, var, work):
-        kept = kept_shape(a, data.shape)
-        centre, spread, rest = carve(work, moments._pieces(a, data.shape, data.dtype))
-        count = data.size // centre.size if centre.size else 1
-        xp.add.reduce(data, axis=reduced_axes(a, data.ndim), dtype=centre.dtype, keepdims=True, out=centre)
-        xp.divide(centre, count, out=centre)
-        if mean is not None:
-            xp.copyto(mean.reshape(kept), centre, casting="unsafe")
-        if var is None:
-            return
-
-        def square(into, x, middle):
-            xp.subtract(x, middle, out=into)
-            xp.multiply(into, into, out=into)
-
-        fold(xp, square, (data, centre), spread, rest)
-        xp.divide(spread, count, out=spread)
-        xp.copyto(var.reshape(kept), spread, casting="unsafe")
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return scratch_bytes(moments._pieces(a, inputs[0], dtype)[:1])
-
-    @staticmethod
-    def backward(xp, a, d_mean, d_var, data, *, d_data, work):
-        if not d_data.size:
-            return
-        kept = kept_shape(a, data.shape)
-        (centre,) = carve(work, moments._pieces(a, data.shape, data.dtype)[:1])
-        count = wide_count(data, centre)
-        if d_var is None:
-            xp.divide(d_mean.reshape(kept), count, out=d_data, casting="unsafe")
-            return
-        xp.add.reduce(data, axis=reduced_axes(a, data.ndim), dtype=centre.dtype, keepdims=True, out=centre)
-        xp.divide(centre, count, out=centre)
-        xp.subtract(data, centre, out=d_data, casting="unsafe")
-        xp.multiply(d_data, 2, out=d_data)
-        xp.multiply(d_data, d_var.reshape(kept), out=d_data)
-        if d_mean is not None:
-            xp.add(d_data, d_mean.reshape(kept), out=d_data)
-        xp.divide(d_data, count, out=d_data, casting="unsafe")
+    def compute_gradient(t, a, heads, arrays):
+        """Of what `apart` owes to the mean nothing is left: its sum is 0."""
+        data, terms = arrays["data"], []
+        axes = reduced_axes(a, len(data.shape))
+        kept = tuple(1 if i in axes else n for i, n in enumerate(data.shape))
+        if "var" in heads:
+            terms.append((data - t.mean(data, axes)) * (2.0 * t.view(heads["var"], kept)))
+        if "mean" in heads:
+            terms.append(t.view(heads["mean"], kept))
+        count = t.constant(prod(data.shape[i] for i in axes))
+        return {"d_data": (terms[0] + terms[1] if len(terms) > 1 else terms[0]) / count}
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -23,6 +23,7 @@ MX_FUNCTION(abs, fabsf, fabs)
 MX_FUNCTION(floor, floorf, floor)
 MX_FUNCTION(ceil, ceilf, ceil)
 MX_FUNCTION(trunc, truncf, trunc)
+MX_FUNCTION(rint, rintf, rint)
 MX_FUNCTION(sin, sinf, sin)
 MX_FUNCTION(cos, cosf, cos)
 MX_FUNCTION(tan, tanf, tan)
@@ -41,6 +42,7 @@ MX_FUNCTION_OF_TWO(pow, powf, pow)
 MX_FUNCTION_OF_TWO(hypot, hypotf, hypot)
 MX_FUNCTION_OF_TWO(atan2, atan2f, atan2)
 MX_FUNCTION_OF_TWO(fmod, fmodf, fmod)
+MX_FUNCTION_OF_TWO(copysign, copysignf, copysign)
 __device__ __forceinline__ float mx_fma(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double mx_fma(double a, double b, double c) { return fma(a, b, c); }
 // Cumulative normal distribution at x; erfc keeps the precision of the lower tail.

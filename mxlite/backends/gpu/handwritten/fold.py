@@ -44,9 +44,12 @@ Operand: Any = structure("fold", "Operand")
 Parameters: Any = structure("fold", "Fold", Divisor=Divisor, Operand=Operand)
 
 
-def source(dtype: DType) -> KernelSource:
-    """The kernels for arrays of one dtype."""
-    types = typedefs(T=NAMES[str(dtype)], C=computed_in(dtype)) + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+def source(dtype: DType, *made: DType) -> KernelSource:
+    """The kernels for arrays of one dtype, whose results are of that or of `made`."""
+    types = (
+        typedefs(T=NAMES[str(dtype)], C=computed_in(dtype, *made))
+        + f"enum {{ WIDTH = {width_of(dtype)} }};\n"
+    )
     whole = "" if floating(dtype) else "#define WHOLE\n"
     return assembled("types", types, whole, "math", "index", "whole", "group", "fold")
 
@@ -56,24 +59,25 @@ def width_of(dtype: DType) -> int:
     return min(8, 16 // dtype.itemsize)
 
 
-def sum_type(dtype: DType) -> DType:
-    """The accumulator dtype for arrays of `dtype`."""
-    return as_dtype({"float": "float32", "double": "float64"}.get(computed_in(dtype), "int64"))
+def sum_type(*dtypes: DType) -> DType:
+    """The accumulator dtype for arrays of these types and their sums."""
+    return as_dtype({"float": "float32", "double": "float64"}.get(computed_in(*dtypes), "int64"))
 
 
 class Fold:
     """Reduction of an array of `shape` over the axes along which `target`, of as many axes, is 1 long.
 
     `others` are the shapes of up to two more arrays, which broadcast to `shape`. `shifted`: there is a number
-    for each result. `workspace` is in bytes.
+    for each result. `made`: the type of results, if it may be another. `workspace` is in bytes.
     """
 
     def __init__(
         self, device: Device, dtype: DType, shape: Shape, target: Shape, map: int = SAME, combine: int = ADD,
         finish: int = PLAIN, number: float = 0.0, others: Sequence[Shape] = (), shifted: bool = False,
-        split: bool = True,
+        split: bool = True, made: DType | None = None,
     ) -> None:  # fmt: skip
         self.device, self.dtype, self.shifted = device, dtype, shifted
+        self.types = (dtype,) if made is None else (dtype, made)
         self.outputs = prod(target)
         self.fits = known(dtype)
         self.second: Fold | None = None
@@ -137,7 +141,7 @@ class Fold:
         stretch = max(least, -(-self.length * blocks // BLOCKS))
         self.splits = -(-self.length // stretch)
         self._threads(stretch)
-        made, kind_of_sum = self.made, sum_type(self.dtype)
+        made, kind_of_sum = self.made, sum_type(*self.types)
         shape = (self.splits, self.outputs)
         how = SAME, made.combine, made.finish, made.number, (), self.shifted, False
         self.second = Fold(self.device, kind_of_sum, shape, (1, self.outputs), *how)
@@ -159,13 +163,13 @@ class Fold:
         if self.second is None:
             made.out, made.kind = device.address(out), kind(out.dtype)
         else:
-            kind_of_sum = sum_type(self.dtype)
+            kind_of_sum = sum_type(*self.types)
             part = work[: self.workspace].view(kind_of_sum).reshape(self.splits, self.outputs)
             made.out, made.kind = device.address(part), kind(kind_of_sum)
             second = [self.second.call(part, out, work, shift=shift)]
         name = f"fold_{'lines' if self.lines else 'columns'}_{'wide' if self.pack > 1 else 'single'}"
         grid = self.layout.grid[0], self.splits
-        first = launch(device, source(self.dtype), name, grid, self.layout.block, made)
+        first = launch(device, source(*self.types), name, grid, self.layout.block, made)
         return InOrder([first, *second]) if second else first
 
 

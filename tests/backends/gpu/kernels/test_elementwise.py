@@ -38,7 +38,20 @@ def test_every_step_computes_what_numpy_does(wide):
     """One kernel with all steps, on numbers of every kind."""
     w = Writer()
     a, b = w.input(), w.input()
-    two = {"add", "sub", "mul", "div", "max", "min", "pow", "hypot", "arctan2", "fmod", *COMPARISONS}
+    two = {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "pow",
+        "hypot",
+        "arctan2",
+        "fmod",
+        "copysign",
+        *COMPARISONS,
+    }
     names, values = [], []
     for name in NUMPY:
         if name == "select":

@@ -33,7 +33,7 @@ _EMIT: Mapping[str, Callable[..., Value]] = {
     **{n: getattr(functions, n) for n in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "softplus")},
     **{n: getattr(functions, n) for n in ("erf", "rsqrt", "sign", "log2", "log10")},
     **widened.CALLS,
-    **{n: (lambda f, x, n=n: f.intrinsic(n, x)) for n in ("floor", "ceil", "trunc")},
+    **{n: (lambda f, *x, n=n: f.intrinsic(n, *x)) for n in ("floor", "ceil", "trunc", "rint", "copysign")},
     **{n: (lambda f, a, b, how=how: f.compare(how, a, b)) for n, how in _COMPARE.items()},
     "max": _maximum,
     "min": _minimum,

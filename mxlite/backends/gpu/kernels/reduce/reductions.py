@@ -43,8 +43,8 @@ _FOLDS = {
 }
 
 
-def fold_of(device: Device, r: Request, name: str) -> Fold:
-    """The reduction `name` of a request's input."""
+def fold_of(device: Device, r: Request, name: str, made: DType | None = None) -> Fold:
+    """The reduction `name` of a request's input; `made` is the type of its result, if it may be another."""
     (shape,), a = r.inputs, r.attrs
     map, combine, finish = (folds.SQUARE, ADD, folds.ROOT) if name == "norm" else _FOLDS[name]
     if name == "norm" and a.ord == 1:
@@ -53,14 +53,14 @@ def fold_of(device: Device, r: Request, name: str) -> Fold:
     count = prod(shape) // prod(target) if prod(target) else 1
     if not count and not floating(r.dtype):
         finish = PLAIN
-    return Fold(device, r.dtype, shape, target, map, combine, finish, float(count))
+    return Fold(device, r.dtype, shape, target, map, combine, finish, float(count), made=made)
 
 
 def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
     (made,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
     if made is None or not known(made):
         return None
-    return folded(r, fold_of(device, r, name), f"cuda {name}")
+    return folded(r, fold_of(device, r, name, made), f"cuda {name}")
 
 
 def _pieces(outputs: int, dtype: DType, *folds: Fold) -> list[Piece]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from .....graph.opdef import SERVICES, Signature
+from .....graph.opdef import Signature
 from .....ops import find_op
 from ....base import ChosenKernel, Request
 from ....call import bind_call
@@ -39,7 +39,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
         return None
     moving = any(m.source is not None for m in moves)
 
-    def connect(a: Any, *inputs: Any, **rest: Any) -> Run:
+    def connect(a: Any, *inputs: Any, shapes: Any = None, **rest: Any) -> Run:
         log: list[Move] = []
         arrays: dict[int, Any] = {}
 
@@ -51,10 +51,11 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
             arrays[len(arrays)] = x
             return Sheet.whole(len(arrays) - 1, x.shape, x.dtype, log)
 
-        made = {n: sheet(x) for n, x in rest.items() if n not in SERVICES}
+        made = {n: sheet(x) for n, x in rest.items()}
         if not arrays:
             return nothing
-        made |= {n: x if n == "shapes" else None for n, x in rest.items() if n in SERVICES}
+        services = {"shapes": shapes, "work": None}
+        made |= {n: services[n] for n in r.op.signature.services}
         given = [sheet(x) for x in inputs]
         found = traced(lambda xp: r.op.forward(xp, a, *given, **made), log)
         assert found is not None  # it was possible for all outputs
