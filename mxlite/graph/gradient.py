@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..core.errors import DerivativeError, MXLiteError
 from .derivative import FindOp, Writer
@@ -37,6 +38,11 @@ class OnesLike(Op):
     shape_only = ("data",)
     in_place = {"out": "data"}
     cheap = True
+    elementwise = True
+
+    @staticmethod
+    def compute(w: Any, a: Any, data: Any) -> Mapping[str, Any]:
+        return {"out": w.number(1.0)}
 
     @staticmethod
     def forward(xp, a, data, *, out):  # type: ignore[no-untyped-def]
@@ -52,6 +58,11 @@ class GradAdd(Op):
     in_place = {"out": ("lhs", "rhs")}
     gradient_is = {"lhs": "d_out", "rhs": "d_out"}
     cheap = True
+    elementwise = True
+
+    @staticmethod
+    def compute(w: Any, a: Any, lhs: Any, rhs: Any) -> Mapping[str, Any]:
+        return {"out": lhs + rhs}
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):  # type: ignore[no-untyped-def]

@@ -185,6 +185,9 @@ class Op:
     # it is None. Both may return None. `compute_check(xp, a, shapes, label)` raises for a label that is none.
     # Who extends ops.declared.Declared has no forward and backward but those that follow from these.
     compute: ClassVar[Callable[..., Any] | None] = None
+    elementwise: ClassVar[bool] = (
+        False  # `compute` is made of steps alone, on inputs that broadcast to outputs
+    )
     compute_gradient: ClassVar[Callable[..., Any] | None] = None
     compute_check: ClassVar[Callable[..., None] | None] = None
 
@@ -293,6 +296,11 @@ class Op:
     @classmethod
     def _inner_nodes(cls, a: Any) -> Iterator[Node]:
         return (n for f in cls.subgraphs for n in getattr(a, f).graph.nodes)
+
+    @classmethod
+    def operand_shape(cls, a: Any, name: str, shape: Shape, whole: Shape) -> Shape:
+        """The shape under which an input of an elementwise operator broadcasts to its output's, `whole`."""
+        return shape
 
     # -- shapes and types ----------------------------------------------------------------------
 

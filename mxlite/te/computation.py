@@ -179,7 +179,11 @@ class Computation:
         axes = [i - rank for i in range(rank) if aligned[i] == 1 != whole[i]]
         times = float(np.prod([whole[i] for i in axes if own[i] == 1]))
         found = self.sum(x, [i for i in axes if own[i] != 1]) if any(own[i] != 1 for i in axes) else x
-        return found if times == 1 else found * self.constant(times)
+        return found if times == 1 else found * self._count(times)
+
+    def _count(self, x: float) -> Tensor:
+        """A constant that is not rounded to 16 bits."""
+        return self._node(("constant", x), ())
 
     def _node(self, node: Node, shape: Shape) -> Tensor:
         # 0.0 is not -0.0, and nan equals itself.

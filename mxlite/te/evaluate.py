@@ -221,6 +221,8 @@ class _SweepProgram:
             return lambda condition, yes, no, out: xp.copyto(out, condition)
         if name in _OWN:
             return partial(_OWN[name], xp)
+        if name == "pow" and self.plan.is_whole:  # numpy has no negative powers of whole numbers
+            return partial(xp.power, dtype=part.dtype)
         if name in UFUNCS:
             function: Callable[..., Any] = getattr(xp, UFUNCS[name])
             return function

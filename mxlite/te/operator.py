@@ -22,15 +22,23 @@ Found = tuple[Computation, dict[str, Tensor], dict[str, Shape]]
 """A computation, the tensors of its outputs by name, and the shapes to which they broadcast."""
 
 
-def computation(op: type[Op], a: Any, known: Mapping[str, Shape], used: frozenset[str]) -> Found | None:
+def computation(
+    op: type[Op], a: Any, known: Mapping[str, Shape], used: frozenset[str], dtype: DType | None = None
+) -> Found | None:
     """What `op` computes, an operator with `compute` or the gradient of one; None if it says so of these
     shapes, or if a step has no derivative.
 
-    `known` are the shapes of all arrays by name, `used` the inputs and outputs that there are.
+    `known` are the shapes of all arrays by name, `used` the inputs and outputs that there are. To `dtype`
+    numbers are rounded: that of the forward call's first input.
     """
     forward = op.forward_op or op
     assert forward.compute is not None
     t = Computation()
+    if forward.elementwise:
+        t.dtype = dtype
+        whole_shape = known[forward.output_names(a)[0]]
+        views = {n: forward.operand_shape(a, n.removeprefix("d_"), s, whole_shape) for n, s in known.items()}
+        known = {**known, **views}
     given = {n: t.input(n, known[n]) for n in forward.input_names(a)}
     made = forward.compute(t, a, **given)
     if made is None:
@@ -45,7 +53,11 @@ def computation(op: type[Op], a: Any, known: Mapping[str, Shape], used: frozense
         gradients = forward.compute_gradient(t, a, heads, {**given, **kept})
         if gradients is None:
             return None
-        return t, gradients, {n: _whole(x, known[n]) for n, x in gradients.items() if n in used}
+        gradients = {n: x for n, x in gradients.items() if n in used}
+        if forward.elementwise:  # of operands that were broadcast: the sum over their copies
+            gradients = {n: t.reduced_to(x, whole_shape, known[n]) for n, x in gradients.items()}
+            return t, gradients, {n: known[n] for n in gradients}
+        return t, gradients, {n: _whole(x, known[n]) for n, x in gradients.items()}
     read = needed_by(t, [x.number for x in made.values() if x is not None])
     wrt = {}
     for name in op.output_names(a):
@@ -170,10 +182,13 @@ def _evaluated(
             known[n] = known[f"d_{n}"] = tuple(shape)
             if kind is not None:
                 dtypes[n] = dtypes[f"d_{n}"] = kind
+    if all(kind is None for kind in out_types):
+        raise DefinitionError(f"{forward.op_name}: its first input's type does not say its outputs' types.")
     reads = set(op.input_names(a)) - set(op.shape_only_names(a))
     reads = {n for n in reads if op is forward or not n.startswith("d_") or n in heads}
     makes = op.output_names(a)
-    found = computation(op, a, known, frozenset(reads) | set(makes)) if _has_elements(known, makes) else None
+    used = frozenset(reads) | set(makes)
+    found = computation(op, a, known, used, dtype) if _has_elements(known, makes) else None
     if found is None:
         if _has_elements(known, makes):
             raise DefinitionError(f"{forward.op_name} declares no computation for {shapes} and {a}.")

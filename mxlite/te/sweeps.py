@@ -173,7 +173,8 @@ class Sweeps:
     def _part(self, node: tuple[Any, ...], shape: Shape, axes: tuple[int, ...]) -> Part:
         name, operands = node[0], operands_of(node)
         if name in ("number", "constant"):
-            return Part(name, (), shape, self.dtype, value=self._number(node[1]))
+            value = self._number(node[1])
+            return Part(name, (), shape, float64 if isinstance(value, float) else self.dtype, value=value)
         if name == "input":
             return Part(name, (), shape, self.dtype, array=node[1])
         if name == "index":
@@ -199,10 +200,15 @@ class Sweeps:
     def _is_real(self) -> bool:
         return is_floating(self.dtype)
 
+    @property
+    def is_whole(self) -> bool:
+        """True for a computation on whole numbers."""
+        return not self._is_real
+
     def _number(self, x: float) -> Any:
-        if self._is_real or not (np.isfinite(x) and x == int(x)):
-            return x if not self._is_real else self.dtype.type(x)
-        return int(x)
+        if self._is_real:
+            return self.dtype.type(x)
+        return int(x) if np.isfinite(x) and x == int(x) else float(x)
 
     def _type_of(self, name: str, given: Sequence[Part]) -> DType:
         """The type of a step's result. Whole numbers keep the widest of the tensors that it reads."""
@@ -212,7 +218,7 @@ class Sweeps:
             return self.dtype
         if name in NUMPY and name not in _WHOLE:
             return float64
-        values = [x.dtype for x in given if x.value is None and x.dtype != BOOL]
+        values = [x.dtype for x in given if x.dtype != BOOL and (x.value is None or x.dtype == float64)]
         return np.result_type(*values) if values else self.dtype
 
     # -- reductions ------------------------------------------------------------------------------

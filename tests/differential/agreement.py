@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mxlite.backends.elementwise.rules import RULES
+from mxlite.backends.elementwise.formula import elementwise_operators
 
 from .network import Network
 from .run import Numbers, oracle, Ran, rough, run, wide
@@ -41,7 +41,7 @@ LIMIT = {"float64": 1e-6, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.25}
 AGAIN = (2, 3)  # of so many
 SHAKEN = 6
 FAR, SHRUNK = 4.0, 1e-9
-_ELEMENTWISE = {op.op_name for op in RULES}
+_ELEMENTWISE = {op.op_name for op in elementwise_operators()}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ...te.expression import Expression, Writer
 from ..base import Request
-from .rules import RULES, view_of, write
+from .formula import is_elementwise, view_of, write
 
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
@@ -40,7 +40,7 @@ def _program(r: Request, spelled: str, known: frozenset[str], floats: frozenset[
     """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
     op, a = r.op, r.attrs
     kinds = kinds_of(r)
-    if op not in RULES or kinds is None:
+    if not is_elementwise(op) or kinds is None:
         return None
     ignored = op.shape_only_names(a)
     inputs = tuple(n for n in op.input_names(a) if r.is_used(n) and n not in ignored)

@@ -6,11 +6,10 @@ import functools
 from collections.abc import Mapping
 
 from ...graph.ir import Shape
-from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by
+from ...te.computation import farthest, MOST_COUNTED, needed_by
 from ...te.operator import computation as declared, Found
 from ..base import Request
 from ..elementwise.program import can_store, kinds_of
-from ..elementwise.rules import RULES, view_of, write
 from .build import nests_of
 from .nest import Nests
 
@@ -55,24 +54,5 @@ def computation(r: Request, known: Mapping[str, Shape]) -> Found | None:
     none.
     """
     if (r.op.forward_op or r.op).compute is None:
-        return _by_rule(r, known) if r.op in RULES else None
-    return declared(r.op, r.attrs, known, frozenset(n for n in known if r.is_used(n)))
-
-
-def _by_rule(r: Request, known: Mapping[str, Shape]) -> Found | None:
-    """The same for a gradient of operands that were broadcast, which is summed over their copies."""
-    op, a = r.op, r.attrs
-    if op.forward_op is None:
         return None
-    t, whole = Computation(), known[op.forward_op.output_names(a)[0]]
-    views = {n: view_of(op, a, n.removeprefix("d_"), known[n], whole) for n in known}
-    ignored = op.shape_only_names(a)
-    ins = {n: t.input(n, views[n]) for n in op.input_names(a) if r.is_used(n) and n not in ignored}
-    wanted = [n for n in op.output_names(a) if r.is_used(n)]
-    if any(len(v) > len(whole) for v in views.values()):
-        return None
-    made = write(t, op, a, ins, r.dtype)
-    if made is None or any(n not in made for n in wanted):
-        return None
-    found = {n: t.reduced_to(made[n], whole, views[n]) for n in wanted}
-    return t, found, {n: views[n] for n in wanted}
+    return declared(r.op, r.attrs, known, frozenset(n for n in known if r.is_used(n)), r.dtype)

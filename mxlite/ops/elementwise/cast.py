@@ -13,6 +13,18 @@ from ...graph.opdef import DType, Op
 from ..shape.reshape import Move
 
 
+def narrowed(w: Any, x: Any, dtype: str) -> Any:
+    """x cast to `dtype` by a step; None if that is no floating type."""
+    if dtype in ("float16", "bfloat16"):
+        return w(f"to_{dtype}", x)
+    return x if dtype == "float32" else None
+
+
+def _cast(w: Any, x: Any, dtype: str, name: str) -> Any:
+    made = narrowed(w, x, dtype)
+    return None if made is None else {name: made}
+
+
 class Cast(Move):
     """A cast to another dtype; to whole numbers values are cut towards 0.
 
@@ -21,6 +33,7 @@ class Cast(Move):
 
     aliases: ClassVar[tuple[str, ...]] = ("cast",)
     same_shape = True
+    elementwise = True
 
     @record
     class Attrs:
@@ -32,6 +45,14 @@ class Cast(Move):
     @classmethod
     def infer_type(cls, a, *dtypes):
         return dtypes, (as_dtype(a.dtype),)
+
+    @staticmethod
+    def compute(w, a, data):
+        return _cast(w, data, a.dtype, "out")
+
+    @staticmethod
+    def compute_gradient(w, a, heads, arrays):
+        return _cast(w, heads["out"], str(w.dtype), "d_data")
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -105,6 +126,7 @@ class Shore(Move):
     inputs = ("data", "scale")
     inferred = ("scale",)
     shape_only = ("scale",)
+    elementwise = True
 
     @record
     class Attrs:
@@ -127,6 +149,14 @@ class Shore(Move):
         if dtypes[1] not in (None, float32):
             raise DTypeError(f"scale must be float32, got {dtypes[1]}.")
         return (dtypes[0], float32), (as_dtype(a.dtype),)
+
+    @staticmethod
+    def compute(w, a, data, scale):
+        return _cast(w, data, a.dtype, "out")
+
+    @staticmethod
+    def compute_gradient(w, a, heads, arrays):
+        return None  # the scale is an array of numbers
 
     @staticmethod
     def forward(xp, a, data, scale, *, out):

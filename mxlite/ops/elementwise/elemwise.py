@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import copy
+from .elementwise import Elementwise
 
 
-class _Binary(Op):
-    """Base: two arrays of one shape and dtype to a third, by numpy's `function` unless `forward` says how."""
+class _Binary(Elementwise):
+    """Base: two arrays of one shape and dtype to a third."""
 
     abstract = True
     inputs = ("lhs", "rhs")
     in_place = {"out": ("lhs", "rhs")}
     same_shape = True
-    cheap = True
     accepts = "number"
-    function: ClassVar[str]
+    gradients: ClassVar[tuple[str, ...]] = ("lhs", "rhs")
 
     @classmethod
-    def forward(cls, xp, a, lhs, rhs, *, out):
+    def called(cls, xp, a, lhs, rhs, *, out):
         getattr(xp, cls.function)(lhs, rhs, out=out)
 
 
@@ -45,18 +47,12 @@ class elemwise_sub(_Binary):
     lhs: (...);  rhs: (...)  ->  out: (...), all of one shape and dtype. No broadcasting: see broadcast_sub.
     """
 
+    gradients = ("rhs",)
+    backward_reads = ("d_out",)
     aliases = ("_sub", "_minus", "_Minus")
     gradient_is = {"lhs": "d_out"}
     backward_in_place = {"d_rhs": "d_out"}
     function = "subtract"
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_rhs):
-        xp.negative(d_out, out=d_rhs)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"rhs": w.negative(heads["out"])}
 
 
 class elemwise_mul(_Binary):
@@ -65,22 +61,10 @@ class elemwise_mul(_Binary):
     lhs: (...);  rhs: (...)  ->  out: (...), all of one shape and dtype. No broadcasting: see broadcast_mul.
     """
 
+    backward_reads = ("d_out", "lhs", "rhs")
     aliases = ("_mul", "_Mul")
     backward_in_place = {"d_lhs": "d_out"}
     function = "multiply"
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs):
-        # d_lhs may alias d_out, so it comes last.
-        if d_rhs is not None:
-            xp.multiply(d_out, lhs, out=d_rhs)
-        if d_lhs is not None:
-            xp.multiply(d_out, rhs, out=d_lhs)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        d = heads["out"]
-        return {"lhs": w.elemwise_mul(d, ins["rhs"]), "rhs": w.elemwise_mul(d, ins["lhs"])}
 
 
 class elemwise_div(_Binary):
@@ -91,30 +75,17 @@ class elemwise_div(_Binary):
     The gradient reads `rhs` and `out`, so `lhs` may be overwritten.
     """
 
+    backward_reads = ("d_out", "rhs", "out")
     aliases = ("_div", "_Div")
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
 
     @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.divide(lhs, rhs, out=out, casting="unsafe")
-
-    @staticmethod
-    def backward(xp, a, d_out, rhs, out, *, d_lhs, d_rhs):
-        if d_rhs is not None:
-            xp.multiply(d_out, out, out=d_rhs)
-            xp.divide(d_rhs, rhs, out=d_rhs, casting="unsafe")
-            xp.negative(d_rhs, out=d_rhs)
-        if d_lhs is not None:
-            xp.divide(d_out, rhs, out=d_lhs, casting="unsafe")
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        by_lhs = w.elemwise_div(heads["out"], ins["rhs"])
-        return {"lhs": by_lhs, "rhs": w.negative(w.elemwise_mul(by_lhs, outs["out"]))}
+    def compute(w, a, lhs, rhs):
+        return {"out": lhs / rhs}
 
 
-class add_n(Op):
+class add_n(Elementwise):
     """Sum of any number of arrays of one shape, ``out = args[0] + args[1] + ...``, added from left to right.
 
     args: `num_args` arrays (...)  ->  out: (...), all of one shape and dtype.
@@ -126,7 +97,6 @@ class add_n(Op):
     variadic = "args"
     gradient_is = {"args": "d_out"}
     same_shape = True
-    cheap = True
     accepts = "number"
 
     @record
@@ -141,6 +111,10 @@ class add_n(Op):
     @staticmethod
     def flops(a, inputs, outputs):
         return Op.flops(a, inputs[1:], inputs[1:])
+
+    @staticmethod
+    def compute(w, a, **args):
+        return {"out": functools.reduce(operator.add, args.values())}
 
     @staticmethod
     def forward(xp, a, *args, out):

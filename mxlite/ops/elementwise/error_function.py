@@ -18,27 +18,18 @@ class erf(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * 2 / sqrt(pi) * exp(-data**2)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     flops_per_output = 60
+
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": w("erf", data)}
 
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out, size=SMALL):
             into[...] = erf_values(xp, x.astype("float64"), data.dtype.itemsize)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = x * x
-            xp.negative(slope, out=slope)
-            xp.exp(slope, out=slope)
-            xp.multiply(slope, 2 / _ROOT_PI, out=slope)
-            xp.multiply(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        bell = w._mul_scalar(w.exp(w.negative(w.square(ins["data"]))), scalar=2 / _ROOT_PI)
-        return {"data": w.elemwise_mul(heads["out"], bell)}
 
 
 class erfinv(Real):

@@ -5,10 +5,14 @@ The result is 1 or 0 in the operands' dtype, as in MXNet; for bool it is bool. N
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from ...core.dtype import is_floating
 from ...core.errors import DTypeError
+from ...te.steps import STEPS
 from .broadcast import Broadcast
-from .scalar import Scalar
+from .scalar import number_of, Scalar
 from .unary import Unary
 
 
@@ -19,11 +23,31 @@ def require_whole(dtypes, wanted):
             raise DTypeError(f"needs {wanted}, got {d}; convert with Cast (astype), to int32 for instance.")
 
 
+def _truth(w: Any, function: str, x: Any, y: Any) -> Any:
+    """1 where the comparison or logical function of this name holds, else 0."""
+    if function not in _LOGIC:
+        return w.one_where(STEPS[function], x, y)
+    x, y = (w.one_where("ne", v, 0.0) for v in (x, y))
+    return w.one_where("ne", x, y) if function == "logical_xor" else w(_LOGIC[function], x, y)
+
+
+_LOGIC = {"logical_and": "min", "logical_or": "max", "logical_xor": "ne"}
+"""The step of numbers 0 and 1 that each logical function is."""
+
+
 class _Compare(Broadcast):
     """Base: comparison of two arrays whose shapes broadcast; the result is 0 or 1."""
 
     abstract = True
     accepts = "any"
+
+    @classmethod
+    def can_step(cls):
+        return True
+
+    @classmethod
+    def stepped(cls, w, a, **inputs):
+        return {"out": _truth(w, cls.function, *inputs.values())}
 
 
 class _Bits(Broadcast):
@@ -45,6 +69,15 @@ class _CompareScalar(Scalar):
     abstract = True
     accepts = "any"
     any_scalar = True
+
+    @classmethod
+    def can_step(cls):
+        return True
+
+    @classmethod
+    def stepped(cls, w, a, **inputs):
+        (x,) = inputs.values()
+        return {"out": _truth(w, cls.function, x, number_of(w, a))}
 
 
 class broadcast_equal(_Compare):
@@ -208,6 +241,10 @@ class logical_not(Unary):
 
     function = "logical_not"
 
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": w.one_where("eq", data, 0.0)}
+
 
 class isnan(Unary):
     """1 where `data` is not a number, else 0, in the dtype of `data`, as MXNet's contrib.isnan.
@@ -217,6 +254,10 @@ class isnan(Unary):
 
     aliases = ("_contrib_isnan",)
     function = "isnan"
+
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": w.one_where("ne", data, data)}
 
 
 class isinf(Unary):
@@ -228,6 +269,10 @@ class isinf(Unary):
     aliases = ("_contrib_isinf",)
     function = "isinf"
 
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": w.one_where("eq", w("abs", data), math.inf)}
+
 
 class isfinite(Unary):
     """1 where `data` is a number and not infinite, else 0, in the dtype of `data`.
@@ -237,6 +282,10 @@ class isfinite(Unary):
 
     aliases = ("_contrib_isfinite",)
     function = "isfinite"
+
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": w.one_where("lt", w("abs", data), math.inf)}
 
 
 class bitwise_and(_Bits):

@@ -9,8 +9,9 @@ import math
 from typing import ClassVar
 
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import pieces, power, require_finite, weak
+from ...te.steps import STEPS
+from ..blocks import require_finite, weak
+from .elementwise import Elementwise
 
 
 @record
@@ -21,25 +22,25 @@ class ScalarAttrs:
     is_int: bool = True
 
 
+def number_of(w, a):
+    """The number of the attributes, as an operand of the arrays' type."""
+    return w.constant(a.scalar if w.dtype is None else weak(w, a.scalar))
+
+
 def log_of(scalar):
     """The natural logarithm of `scalar`: -inf at 0, nan below."""
     return math.log(scalar) if scalar > 0 else -math.inf if scalar == 0 else math.nan
 
 
-class Scalar(Op):
-    """Base: one array and the attribute `scalar` to an array of the same shape and dtype, by numpy's
-    `function` unless `forward` says how.
-    """
+class Scalar(Elementwise):
+    """Base: one array and the attribute `scalar` to an array of the same shape and dtype."""
 
     abstract = True
     inputs = ("data",)
     in_place = {"out": "data"}
     same_shape = True
-    cheap = True
     accepts = "number"
     Attrs = ScalarAttrs
-
-    function: ClassVar[str]
     any_scalar: ClassVar[bool] = False  # True if whole numbers may be combined with inf or nan
 
     @classmethod
@@ -49,8 +50,12 @@ class Scalar(Op):
         return super().infer_type(a, *dtypes)
 
     @classmethod
-    def forward(cls, xp, a, data, *, out):
+    def called(cls, xp, a, data, *, out):
         getattr(xp, cls.function)(data, weak(data, a.scalar), out=out)
+
+    @classmethod
+    def stepped(cls, w, a, **inputs):
+        return {"out": w(STEPS[cls.function], *inputs.values(), number_of(w, a))}
 
 
 class _plus_scalar(Scalar):
@@ -72,36 +77,22 @@ class _minus_scalar(Scalar):
 class _rminus_scalar(Scalar):
     """``out = scalar - data``. data: (...)  ->  out: (...). Gradient ``-d_out``."""
 
+    backward_reads = ("d_out",)
     aliases = ("_RMinusScalar",)
     backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.subtract(weak(data, a.scalar), data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.negative(d_out, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.negative(heads["out"])}
+    def compute(w, a, data):
+        return {"out": number_of(w, a) - data}
 
 
 class _mul_scalar(Scalar):
     """``out = data * scalar``. data: (...)  ->  out: (...). Gradient ``d_out * scalar``."""
 
+    backward_reads = ("d_out",)
     aliases = ("_MulScalar",)
     backward_in_place = {"d_data": "d_out"}
     function = "multiply"
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.multiply(d_out, weak(d_data, a.scalar), out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._mul_scalar(heads["out"], scalar=a.scalar)}
 
 
 class _div_scalar(Scalar):
@@ -110,20 +101,13 @@ class _div_scalar(Scalar):
     data: (...)  ->  out: (...). Gradient ``d_out / scalar``.
     """
 
+    backward_reads = ("d_out",)
     aliases = ("_DivScalar",)
     backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.divide(data, weak(data, a.scalar), out=out, casting="unsafe")
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.divide(d_out, weak(d_data, a.scalar), out=d_data, casting="unsafe")
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._div_scalar(heads["out"], scalar=a.scalar)}
+    def compute(w, a, data):
+        return {"out": data / number_of(w, a)}
 
 
 class _rdiv_scalar(Scalar):
@@ -132,24 +116,35 @@ class _rdiv_scalar(Scalar):
     data: (...)  ->  out: (...). Gradient ``-d_out * scalar / data**2``.
     """
 
+    backward_reads = ("d_out", "data")
     aliases = ("_RDivScalar",)
     backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.divide(weak(data, a.scalar), data, out=out, casting="unsafe")
+    def compute(w, a, data):
+        return {"out": number_of(w, a) / data}
 
     @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = xp.divide(-weak(data, a.scalar), x)
-            xp.divide(slope, x, out=slope)
-            xp.multiply(d, slope, out=into, casting="unsafe")
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": heads["out"] * (-number_of(w, a) / arrays["data"] / arrays["data"])}
 
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        slope = w._rdiv_scalar(w.square(ins["data"]), scalar=-a.scalar)
-        return {"data": w.elemwise_mul(heads["out"], slope)}
+
+def _exponent(w, a):
+    return float(a.scalar if w.dtype is None else weak(w, a.scalar))
+
+
+def _power(w, x, n):
+    """x to the power n, which may be a few products and roots."""
+    if -n in (1, 2, 3, 4, 0.5, 1.5):
+        return 1 / _power(w, x, -n)
+    if n in (1, 2, 3, 4):
+        square = x * x
+        return {1: x, 2: square, 3: square * x, 4: square * square}[int(n)]
+    if n in (0.5, 1.5):
+        # Unlike a root, the power of -0.0 is 0.0 and that of -inf is inf.
+        root = w("select", w("eq", x, -math.inf), math.inf, w("sqrt", x + 0.0))
+        return root if n == 0.5 else w("abs", x) * root
+    return w("pow", x, w.constant(n))
 
 
 class _power_scalar(Scalar):
@@ -158,26 +153,17 @@ class _power_scalar(Scalar):
     data: (...)  ->  out: (...). Gradient ``d_out * scalar * data**(scalar - 1)``.
     """
 
+    backward_reads = ("d_out", "data")
     aliases = ("_PowerScalar",)
     backward_in_place = {"d_data": "data"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        power(xp, data, weak(data, a.scalar), out)
+    def compute(w, a, data):
+        return {"out": _power(w, data, _exponent(w, a))}
 
     @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        if a.scalar == 2:
-            xp.multiply(data, d_out, out=d_data)
-        else:
-            power(xp, data, weak(data, a.scalar) - 1, d_data)
-            xp.multiply(d_data, d_out, out=d_data)
-        xp.multiply(d_data, weak(data, a.scalar), out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        slope = w._power_scalar(ins["data"], scalar=a.scalar - 1)
-        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], slope), scalar=a.scalar)}
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": _power(w, arrays["data"], _exponent(w, a) - 1) * heads["out"] * number_of(w, a)}
 
 
 class _rpower_scalar(Scalar):
@@ -186,22 +172,17 @@ class _rpower_scalar(Scalar):
     data: (...)  ->  out: (...). Gradient ``d_out * out * log(scalar)``: `data` is not read.
     """
 
+    backward_reads = ("d_out", "out")
     aliases = ("_RPowerScalar",)
     backward_in_place = {"d_data": ("d_out", "out")}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        power(xp, weak(data, a.scalar), data, out)
+    def compute(w, a, data):
+        return {"out": w("pow", number_of(w, a), data)}
 
     @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        xp.multiply(d_out, out, out=d_data)
-        xp.multiply(d_data, log_of(a.scalar), out=d_data, casting="unsafe")
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        growth = w.elemwise_mul(heads["out"], outs["out"])
-        return {"data": w._mul_scalar(growth, scalar=log_of(a.scalar))}
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": heads["out"] * arrays["out"] * w.constant(log_of(a.scalar))}
 
 
 class _maximum_scalar(Scalar):
@@ -210,19 +191,10 @@ class _maximum_scalar(Scalar):
     data: (...)  ->  out: (...). The gradient is `d_out`, but 0 where ``data < scalar``.
     """
 
+    backward_reads = ("d_out", "data")
     aliases = ("_MaximumScalar",)
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "maximum"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, ~(x < a.scalar), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        passes = w._rminus_scalar(w._lesser_scalar(ins["data"], scalar=a.scalar), scalar=1.0)
-        return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
 class _minimum_scalar(Scalar):
@@ -231,19 +203,10 @@ class _minimum_scalar(Scalar):
     data: (...)  ->  out: (...). The gradient is `d_out`, but 0 where ``data > scalar``.
     """
 
+    backward_reads = ("d_out", "data")
     aliases = ("_MinimumScalar",)
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "minimum"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, ~(x > a.scalar), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        passes = w._rminus_scalar(w._greater_scalar(ins["data"], scalar=a.scalar), scalar=1.0)
-        return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
 class _hypot_scalar(Scalar):
@@ -252,19 +215,15 @@ class _hypot_scalar(Scalar):
     data: (...)  ->  out: (...). Gradient ``d_out * data / out``.
     """
 
+    backward_reads = ("d_out", "data", "out")
     aliases = ("_HypotScalar",)
     accepts = "float"
     backward_in_place = {"d_data": ("d_out", "data", "out")}
     function = "hypot"
 
     @staticmethod
-    def backward(xp, a, d_out, data, out, *, d_data):
-        for d, x, y, into in pieces(d_out, data, out, d_data):
-            xp.multiply(d, x / y, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w.elemwise_div(ins["data"], outs["out"]))}
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": heads["out"] * (arrays["data"] / arrays["out"])}
 
 
 class smooth_l1(Scalar):
@@ -275,6 +234,7 @@ class smooth_l1(Scalar):
     ``d_out * sign(data)`` outside. R. Girshick, 2015, "Fast R-CNN", with scalar 1.
     """
 
+    backward_reads = ("d_out", "data")
     accepts = "float"
     backward_in_place = {"d_data": ("d_out", "data")}
 
@@ -283,28 +243,17 @@ class smooth_l1(Scalar):
         scalar: float = 1.0
 
     @staticmethod
-    def forward(xp, a, data, *, out):
+    def compute(w, a, data):
+        if a.scalar == 0:  # quadratic everywhere, times 0
+            return {"out": w.number(0.0)}
         # With c = clip(s*s*x, -1, 1) it is c * (x - c / (2*s*s)) in every part.
-        square = a.scalar * a.scalar
-        if square == 0:  # quadratic everywhere, times 0
-            out.fill(0)
-            return
-        for x, into in pieces(data, out):
-            cut = _cut(xp, x, square)
-            xp.multiply(cut, x - cut * (0.5 / square), out=into)
+        cut = _cut(w, a, data)
+        return {"out": cut * (data - cut * w.constant(0.5 / a.scalar**2))}
 
     @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, _cut(xp, x, a.scalar * a.scalar), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        slope = w.clip(w._mul_scalar(ins["data"], scalar=a.scalar * a.scalar), a_min=-1, a_max=1)
-        return {"data": w.elemwise_mul(heads["out"], slope)}
+    def slope(w, a, x):
+        return _cut(w, a, x)
 
 
-def _cut(xp, x, square):
-    cut = x * square
-    xp.maximum(cut, -1, out=cut)
-    return xp.minimum(cut, 1, out=cut)
+def _cut(w, a, x):
+    return w("min", w("max", x * w.constant(a.scalar**2), -1.0), 1.0)

@@ -6,41 +6,24 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import sum_to, sum_to_bytes
+from .elementwise import Elementwise
 
 
-class _Stretch(Op):
+class _Stretch(Elementwise):
     """Base: one array stretched along axes of length 1; the gradient sums over them."""
 
     abstract = True
     inputs = ("data",)
-    cheap = True
+    backward_reads = ("d_out",)
     backward_in_place = {"d_data": "d_out"}
 
-    @classmethod
-    def compute(cls, t, a, data):
-        (out,) = cls.infer_shape(a, data.shape)[1]
-        return {"out": _stretched(t, data, out)}
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": data}
 
     @staticmethod
     def forward(xp, a, data, *, out):
         xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data, work):
-        sum_to(xp, d_out, d_data, work)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(outputs[0], inputs[0], dtype)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._sum_like(heads["out"], ins["data"])}
-
-
-def _stretched(t, data, shape):
-    """A tensor broadcast to a shape, whose gradient is summed over the copies."""
-    return t.broadcast(t.view(data, (1,) * (len(shape) - len(data.shape)) + data.shape), shape)
 
 
 class broadcast_to(_Stretch):
@@ -91,7 +74,7 @@ class broadcast_axis(_Stretch):
         return (data,), (tuple(out),)
 
 
-class broadcast_like(Op):
+class broadcast_like(Elementwise):
     """`lhs` stretched to the shape of `rhs`.
 
     lhs: (...), axes of length 1 or as in `rhs`, aligned at the last one;  rhs: (...)  ->  out: as `rhs`.
@@ -101,7 +84,8 @@ class broadcast_like(Op):
 
     inputs = ("lhs", "rhs")
     shape_only = ("rhs",)
-    cheap = True
+    backward_reads = ("d_out",)
+    gradients = ("lhs",)
     backward_in_place = {"d_lhs": "d_out"}
     same_type = ("lhs",)
 
@@ -132,26 +116,13 @@ class broadcast_like(Op):
             out[i] = rhs[j]
         return (lhs, rhs), (tuple(out),)
 
-    @classmethod
-    def compute(cls, t, a, lhs, rhs):
-        (out,) = cls.infer_shape(a, lhs.shape, rhs.shape)[1]
-        return {"out": _stretched(t, lhs, out)}
+    @staticmethod
+    def compute(w, a, lhs, rhs):
+        return {"out": lhs}
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         xp.copyto(out, lhs)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(outputs[0], inputs[0], dtype)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_lhs, work):
-        sum_to(xp, d_out, d_lhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"lhs": w._sum_like(heads["out"], ins["lhs"])}
 
 
 class _sum_like(Op):

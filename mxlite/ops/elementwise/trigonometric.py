@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from ..blocks import pieces
-from .unary import Real, Sloped
+from .unary import Real
 
 
-class sin(Sloped):
+class sin(Real):
     """Sine of angles in radians.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cos(data)``.
     """
 
-    accepts = "float"
+    backward_reads = ("d_out", "data")
+
+    backward_in_place = {"d_data": ("d_out", "data")}
     function = "sin"
-    slope = "cos"
 
 
 class cos(Real):
@@ -25,19 +25,9 @@ class cos(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * sin(data)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "cos"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = xp.sin(x)
-            xp.negative(slope, out=slope)
-            xp.multiply(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.negative(w.elemwise_mul(heads["out"], w.sin(ins["data"])))}
 
 
 class tan(Real):
@@ -46,19 +36,9 @@ class tan(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (1 + out**2)``: `data` is not read.
     """
 
+    backward_reads = ("d_out", "out")
     backward_in_place = {"d_data": ("d_out", "out")}
     function = "tan"
-
-    @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        for d, y, into in pieces(d_out, out, d_data):
-            slope = y * y
-            slope += 1
-            xp.multiply(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], w._plus_scalar(w.square(outs["out"]), scalar=1))}
 
 
 class arcsin(Real):
@@ -67,21 +47,9 @@ class arcsin(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / sqrt(1 - data**2)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "arcsin"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = (1 - x) * (1 + x)
-            xp.sqrt(slope, out=slope)
-            xp.divide(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {
-            "data": w.elemwise_mul(heads["out"], w.rsqrt(w._rminus_scalar(w.square(ins["data"]), scalar=1)))
-        }
 
 
 class arccos(Real):
@@ -90,21 +58,9 @@ class arccos(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out / sqrt(1 - data**2)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "arccos"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = (1 - x) * (1 + x)
-            xp.sqrt(slope, out=slope)
-            xp.negative(slope, out=slope)
-            xp.divide(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        slope = w.negative(w.rsqrt(w._rminus_scalar(w.square(ins["data"]), scalar=1)))
-        return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
 class arctan(Real):
@@ -113,41 +69,33 @@ class arctan(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 + data**2)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "arctan"
 
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = x * x
-            slope += 1
-            xp.divide(d, slope, out=into)
 
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_div(heads["out"], w._plus_scalar(w.square(ins["data"]), scalar=1))}
-
-
-class sinh(Sloped):
+class sinh(Real):
     """Hyperbolic sine, ``out = (e**data - e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cosh(data)``.
     """
 
-    accepts = "float"
+    backward_reads = ("d_out", "data")
+
+    backward_in_place = {"d_data": ("d_out", "data")}
     function = "sinh"
-    slope = "cosh"
 
 
-class cosh(Sloped):
+class cosh(Real):
     """Hyperbolic cosine, ``out = (e**data + e**-data) / 2``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sinh(data)``.
     """
 
-    accepts = "float"
+    backward_reads = ("d_out", "data")
+
+    backward_in_place = {"d_data": ("d_out", "data")}
     function = "cosh"
-    slope = "sinh"
 
 
 class arcsinh(Real):
@@ -156,17 +104,9 @@ class arcsinh(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / sqrt(data**2 + 1)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "arcsinh"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.divide(d, xp.hypot(x, 1), out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_div(heads["out"], w._hypot_scalar(ins["data"], scalar=1))}
 
 
 class arccosh(Real):
@@ -175,21 +115,9 @@ class arccosh(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / sqrt(data**2 - 1)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "arccosh"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = (x - 1) * (x + 1)
-            xp.sqrt(slope, out=slope)
-            xp.divide(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {
-            "data": w.elemwise_mul(heads["out"], w.rsqrt(w._minus_scalar(w.square(ins["data"]), scalar=1)))
-        }
 
 
 class arctanh(Real):
@@ -198,18 +126,9 @@ class arctanh(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 - data**2)``.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
     function = "arctanh"
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = (1 - x) * (1 + x)
-            xp.divide(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.elemwise_div(heads["out"], w._rminus_scalar(w.square(ins["data"]), scalar=1))}
 
 
 class degrees(Real):
@@ -218,19 +137,12 @@ class degrees(Real):
     data: (...)  ->  out: (...), same shape and dtype. The gradient reads no input.
     """
 
+    backward_reads = ("d_out",)
     backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.multiply(data, 180 / math.pi, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.multiply(d_out, 180 / math.pi, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._mul_scalar(heads["out"], scalar=180 / math.pi)}
+    def compute(w, a, data):
+        return {"out": data * (180 / math.pi)}
 
 
 class radians(Real):
@@ -239,16 +151,9 @@ class radians(Real):
     data: (...)  ->  out: (...), same shape and dtype. The gradient reads no input.
     """
 
+    backward_reads = ("d_out",)
     backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.multiply(data, math.pi / 180, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.multiply(d_out, math.pi / 180, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._mul_scalar(heads["out"], scalar=math.pi / 180)}
+    def compute(w, a, data):
+        return {"out": data * (math.pi / 180)}

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import copy, pieces, require_finite
+from ..blocks import copy, require_finite
+from .elementwise import Elementwise
 
 
-class Unary(Op):
-    """Base: one array to another of its shape and dtype, by numpy's `function` unless `forward` says how."""
+class Unary(Elementwise):
+    """Base: one array to another of its shape and dtype."""
 
     abstract = True
     inputs = ("data",)
     in_place = {"out": "data"}
     same_shape = True
-    cheap = True
-    function: ClassVar[str]
 
     @classmethod
-    def forward(cls, xp, a, data, *, out):
+    def called(cls, xp, a, data, *, out):
         getattr(xp, cls.function)(data, out=out)
 
 
@@ -33,44 +31,22 @@ class Real(Unary):
     accepts = "float"
 
 
-class Sloped(Unary):
-    """Base: the gradient is ``d_out * slope(data)``; `slope` names a function of numpy and an operator."""
-
-    abstract = True
-    backward_in_place = {"d_data": ("d_out", "data")}
-    slope: ClassVar[str]
-
-    @classmethod
-    def backward(cls, xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, getattr(xp, cls.slope)(x), out=into)
-
-    @classmethod
-    def derivative(cls, w, a, ins, outs, heads):
-        return {"data": w.elemwise_mul(heads["out"], getattr(w, cls.slope)(ins["data"]))}
-
-
 class reciprocal(Real):
     """``out = 1 / data``.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**2``: `data` is not read.
     """
 
+    backward_reads = ("d_out", "out")
     backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.divide(1.0, data, out=out)
+    def compute(w, a, data):
+        return {"out": 1 / data}
 
     @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        xp.multiply(d_out, out, out=d_data)
-        xp.multiply(d_data, out, out=d_data)
-        xp.negative(d_data, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.negative(w.elemwise_mul(heads["out"], w.square(outs["out"])))}
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": -(heads["out"] * arrays["out"] * arrays["out"])}
 
 
 class square(Unary):
@@ -80,30 +56,27 @@ class square(Unary):
     """
 
     accepts = "number"
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.multiply(data, data, out=out)
+    def compute(w, a, data):
+        return {"out": data * data}
 
     @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        xp.multiply(d_out, data, out=d_data)
-        xp.multiply(d_data, 2, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], ins["data"]), scalar=2)}
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": heads["out"] * arrays["data"] * 2}
 
 
-class abs(Sloped):
+class abs(Unary):
     """Absolute value.
 
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * sign(data)``, 0 at 0.
     """
 
     function = "absolute"
-    slope = "sign"
+    backward_reads = ("d_out", "data")
+    backward_in_place = {"d_data": ("d_out", "data")}
 
 
 class negative(Unary):
@@ -114,16 +87,9 @@ class negative(Unary):
 
     accepts = "number"
     aliases = ("_np_negative",)
-    backward_in_place = {"d_data": "d_out"}
     function = "negative"
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.negative(d_out, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w.negative(heads["out"])}
+    backward_reads = ("d_out",)
+    backward_in_place = {"d_data": "d_out"}
 
 
 class sign(Unary):
@@ -136,26 +102,50 @@ class sign(Unary):
     function = "sign"
 
 
-class floor(Unary):
+class _Rounded(Unary):
+    """Base: a whole number near each element; whole numbers stay as they are."""
+
+    abstract = True
+
+    @classmethod
+    def called(cls, xp, a, data, *, out):
+        getattr(xp, cls.function)(data, out=out, casting="unsafe")
+
+
+class floor(_Rounded):
     """The largest whole number not above each element.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.floor(data, out=out, casting="unsafe")
+    function = "floor"
 
 
-class ceil(Unary):
+class ceil(_Rounded):
     """The smallest whole number not below each element.
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
 
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.ceil(data, out=out, casting="unsafe")
+    function = "ceil"
+
+
+class trunc(_Rounded):
+    """The whole part: the nearest whole number towards 0.
+
+    data: (...)  ->  out: (...), same shape and dtype. No gradient.
+    """
+
+    function = "trunc"
+
+
+class fix(_Rounded):
+    """The nearest whole number towards 0, as `trunc`.
+
+    data: (...)  ->  out: (...), same shape and dtype. No gradient.
+    """
+
+    function = "trunc"
 
 
 class round(Unary):
@@ -167,16 +157,10 @@ class round(Unary):
     accepts = "number"
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        # The part cut off, doubled and cut again, is the step outwards: adding 0.5 first would round wrong
-        # the largest number below 0.5. It is subtracted, so that -0.0 stays what it is.
-        for x, into in pieces(data, out):
-            whole = xp.trunc(x)
-            inwards = whole - x
-            xp.copyto(inwards, 0, where=inwards != inwards)  # an infinite number is whole; inf - inf is nan
-            xp.add(inwards, inwards, out=inwards)
-            xp.trunc(inwards, out=inwards)
-            xp.subtract(whole, inwards, out=into)
+    def compute(w, a, data):
+        # What is cut off is exact, unlike data + 0.5. An infinite number is whole, where inf - inf is nan.
+        whole = w("trunc", data)
+        return {"out": w("select", w("ge", w("abs", data - whole), 0.5), whole + w("sign", data), whole)}
 
 
 class rint(Unary):
@@ -188,34 +172,10 @@ class rint(Unary):
     accepts = "number"
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out):
-            below, above = xp.floor(x), xp.ceil(x)
-            # Near 0 one of the distances is rounded to 0.5, never both.
-            xp.copyto(above, below, where=x - below <= above - x)
-            xp.copyto(into, above, casting="unsafe")
-
-
-class trunc(Unary):
-    """The whole part: the nearest whole number towards 0.
-
-    data: (...)  ->  out: (...), same shape and dtype. No gradient.
-    """
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.trunc(data, out=out, casting="unsafe")
-
-
-class fix(Unary):
-    """The nearest whole number towards 0, as `trunc`.
-
-    data: (...)  ->  out: (...), same shape and dtype. No gradient.
-    """
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.trunc(data, out=out, casting="unsafe")
+    def compute(w, a, data):
+        # Near 0 one of the distances is rounded to 0.5, never both.
+        below, above = w("floor", data), w("ceil", data)
+        return {"out": w("select", w("le", data - below, above - data), below, above)}
 
 
 class Copy(Unary):
@@ -228,6 +188,10 @@ class Copy(Unary):
     aliases = ("identity", "_copyto")
     gradient_is = {"data": "d_out"}
     flops_per_output = 0
+
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": data}
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -243,6 +207,10 @@ class zeros_like(Unary):
     shape_only = ("data",)
 
     @staticmethod
+    def compute(w, a, data):
+        return {"out": w.number(0.0)}
+
+    @staticmethod
     def forward(xp, a, data, *, out):
         out.fill(0)
 
@@ -254,6 +222,10 @@ class ones_like(Unary):
     """
 
     shape_only = ("data",)
+
+    @staticmethod
+    def compute(w, a, data):
+        return {"out": w.number(1.0)}
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -277,6 +249,7 @@ class clip(Unary):
     ``a_min <= data <= a_max`` or data is nan, 0 elsewhere.
     """
 
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
 
     @record
@@ -292,22 +265,17 @@ class clip(Unary):
         return super().infer_type(a, *dtypes)
 
     @staticmethod
+    def compute(w, a, data):
+        return {"out": w("min", w("max", data, w.constant(a.a_min)), w.constant(a.a_max))}
+
+    @staticmethod
     def forward(xp, a, data, *, out):
         xp.maximum(data, _bound_in(data.dtype, a.a_min), out=out)
         xp.minimum(out, _bound_in(data.dtype, a.a_max), out=out)
 
     @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            outside = x < a.a_min
-            outside |= x > a.a_max
-            xp.multiply(d, ~outside, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        x = ins["data"]
-        outside = w.elemwise_add(w._lesser_scalar(x, scalar=a.a_min), w._greater_scalar(x, scalar=a.a_max))
-        return {"data": w.elemwise_mul(heads["out"], w._rminus_scalar(outside, scalar=1.0))}
+    def slope(w, a, x):
+        return w.zero_where("lt", x, w.constant(a.a_min)) * w.zero_where("gt", x, w.constant(a.a_max))
 
 
 class softsign(Real):
@@ -316,27 +284,17 @@ class softsign(Real):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (1 - |out|)**2``.
     """
 
+    backward_reads = ("d_out", "out")
     backward_in_place = {"d_data": ("d_out", "out")}
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out):
-            size = xp.absolute(x)
-            size += 1
-            xp.divide(x, size, out=into)
+    def compute(w, a, data):
+        return {"out": data / (w("abs", data) + 1)}
 
     @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        for d, y, into in pieces(d_out, out, d_data):
-            slope = xp.absolute(y)
-            xp.subtract(1, slope, out=slope)
-            slope *= slope
-            xp.multiply(d, slope, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        slope = w.square(w._rminus_scalar(w.abs(outs["out"]), scalar=1))
-        return {"data": w.elemwise_mul(heads["out"], slope)}
+    def slope(w, a, y):
+        rest = 1 - w("abs", y)
+        return rest * rest
 
 
 class hard_sigmoid(Real):
@@ -346,6 +304,7 @@ class hard_sigmoid(Real):
     ``0 < out < 1`` or out is nan, else 0: `data` is not read.
     """
 
+    backward_reads = ("d_out", "out")
     backward_in_place = {"d_data": ("d_out", "out")}
 
     @record
@@ -354,25 +313,12 @@ class hard_sigmoid(Real):
         beta: float = 0.5
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.multiply(data, a.alpha, out=out)
-        xp.add(out, a.beta, out=out)
-        xp.maximum(out, 0, out=out)
-        xp.minimum(out, 1, out=out)
+    def compute(w, a, data):
+        return {"out": w("min", w("max", data * w.constant(a.alpha) + w.constant(a.beta), 0.0), 1.0)}
 
     @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        for d, y, into in pieces(d_out, out, d_data):
-            flat = (y <= 0) | (y >= 1)
-            xp.multiply(d, ~flat, out=into)
-            xp.multiply(into, a.alpha, out=into)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        y = outs["out"]
-        flat = w.elemwise_add(w._lesser_equal_scalar(y, scalar=0), w._greater_equal_scalar(y, scalar=1))
-        inside = w._rminus_scalar(flat, scalar=1.0)
-        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], inside), scalar=a.alpha)}
+    def slope(w, a, y):
+        return w.zero_where("le", y, 0.0) * w.zero_where("ge", y, 1.0) * w.constant(a.alpha)
 
 
 class _contrib_quadratic(Unary):
@@ -382,6 +328,7 @@ class _contrib_quadratic(Unary):
     """
 
     accepts = "number"
+    backward_reads = ("d_out", "data")
     backward_in_place = {"d_data": ("d_out", "data")}
 
     @record
@@ -391,21 +338,9 @@ class _contrib_quadratic(Unary):
         c: float = 0.0
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out):
-            result = x * a.a
-            result += a.b
-            result *= x
-            xp.add(result, a.c, out=into, casting="unsafe")
+    def compute(w, a: Any, data):
+        return {"out": (data * w.constant(a.a) + w.constant(a.b)) * data + w.constant(a.c)}
 
     @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = x * (2 * a.a)
-            slope += a.b
-            xp.multiply(d, slope, out=into, casting="unsafe")
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        slope = w._plus_scalar(w._mul_scalar(ins["data"], scalar=2 * a.a), scalar=a.b)
-        return {"data": w.elemwise_mul(heads["out"], slope)}
+    def slope(w, a, x):
+        return x * w.constant(2 * a.a) + w.constant(a.b)

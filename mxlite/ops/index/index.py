@@ -201,8 +201,9 @@ class where(Op):
 
     inputs = ("condition", "x", "y")
     in_place = {"out": "y"}
-    backward_in_place = {"d_y": "d_out"}
     cheap = True
+    elementwise = True
+    backward_in_place = {"d_y": "d_out"}
     same_type = ("x", "y")
 
     @staticmethod
@@ -218,6 +219,20 @@ class where(Op):
         condition, x, y = inputs
         shape = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
         return inputs if shape is None else (condition, shape, shape)
+
+    @classmethod
+    def operand_shape(cls, a, name, shape, whole):
+        # One condition for each row aligns at the front.
+        return (*shape, *(1,) * (len(whole) - len(shape))) if name == "condition" else shape
+
+    @staticmethod
+    def compute(w, a, condition, x, y):
+        return {"out": w("select", w("ne", condition, 0.0), x, y)}
+
+    @staticmethod
+    def compute_gradient(w, a, heads, arrays):
+        chosen, d = w("ne", arrays["condition"], 0.0), heads["out"]
+        return {"d_x": w("select", chosen, d, 0.0), "d_y": w("select", chosen, 0.0, d)}
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

@@ -12,6 +12,7 @@ from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
+from ..elementwise.elementwise import Elementwise
 from ..elementwise.finite import checked_types, counted_names
 
 CHUNK = 16384  # elements that are squared at a time
@@ -63,7 +64,7 @@ class multi_sum_sq(Op):
             out[i] = total
 
 
-class multi_lars(Op):
+class multi_lars(Elementwise):
     """The learning rate of every layer, ``out = lrs * eta*|w| / (rescale_grad*|g| + wds*|w| + eps)``.
 
     lrs, weights_sum_sq, grads_sum_sq, wds: (N,)  ->  out: (N,). |w| and |g| are the roots of the sums of
@@ -89,25 +90,9 @@ class multi_lars(Op):
         return (known,) * 4, (known,)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return 2 * min(CHUNK, inputs[0][0]) * dtype.itemsize
-
-    @staticmethod
-    def forward(xp, a, lrs, weights_sum_sq, grads_sum_sq, wds, *, out, work):
-        length = min(CHUNK, lrs.size)
-        scratch = work[: 2 * length * lrs.dtype.itemsize].view(lrs.dtype).reshape(2, length)
-        for begin in range(0, lrs.size, CHUNK):
-            part = slice(begin, begin + CHUNK)
-            lr, wd, y = lrs[part], wds[part], out[part]
-            weight, below = scratch[:, : lr.size]
-            unknown = ~((weights_sum_sq[part] > 0) & (grads_sum_sq[part] > 0))
-            xp.sqrt(grads_sum_sq[part], out=below)
-            xp.multiply(below, a.rescale_grad, out=below)
-            xp.sqrt(weights_sum_sq[part], out=weight)
-            xp.multiply(weight, wd, out=y)
-            xp.add(below, y, out=below)
-            xp.add(below, a.eps, out=below)
-            xp.multiply(weight, a.eta, out=weight)
-            xp.divide(weight, below, out=weight)
-            xp.copyto(weight, 1, where=unknown)
-            xp.multiply(lr, weight, out=y)
+    def compute(w, a, lrs, weights_sum_sq, grads_sum_sq, wds):
+        weight = w("sqrt", weights_sum_sq)
+        below = w("sqrt", grads_sum_sq) * w.constant(a.rescale_grad) + weight * wds + w.constant(a.eps)
+        factor = weight * w.constant(a.eta) / below
+        factor = w("select", w("gt", grads_sum_sq, 0.0), factor, 1.0)
+        return {"out": lrs * w("select", w("gt", weights_sum_sq, 0.0), factor, 1.0)}

@@ -20,7 +20,7 @@ from ....graph import Entry, Graph, Node, Op, Rewriter
 from ....graph.gradient import GradAdd
 from ....ops.elementwise.cast import Cast
 from ...base import Request
-from ...elementwise.rules import RULES
+from ...elementwise.formula import is_elementwise
 from ...fused.accumulated_gradient import AccumulatedGradient, AccumulatedGradientAttrs
 from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import output, request_of
@@ -91,7 +91,7 @@ def _is_chained(node: Node, made: Entry, readers: Readers) -> bool:
     behind = readers.only(Entry(node))
     beside = [other.node] if readers.only(other) is node else []
     beside += [behind] if behind is not None else []
-    return any(n.op in RULES and n.op not in _APART for n in beside)
+    return any(is_elementwise(n.op) and n.op not in _APART for n in beside)
 
 
 def _name(made: Entry) -> str:

@@ -25,8 +25,8 @@ from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.ir import Shape
 from ....te.expression import ExpressionValue, Writer
 from ...base import Request
+from ...elementwise.formula import is_elementwise, view_of, write
 from ...elementwise.program import program
-from ...elementwise.rules import RULES, view_of, write
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
@@ -119,7 +119,7 @@ class _Chains:
 
     def _key(self, node: Node) -> Any:
         """Key common to all members of a group; None for a node that cannot be in one."""
-        if node.op not in RULES or not self._is_large(node):
+        if node.op is None or not is_elementwise(node.op) or not self._is_large(node):
             return None
         request = request_of(self.graph, node, self._wanted(node))
         p = None if request is None else program(request, self.known)

@@ -32,7 +32,7 @@ from ....graph.opdef import DType
 from ....ops.elementwise.cast import Cast
 from ....ops.nn.dense import FullyConnected
 from ....te.expression import Expression, Writer
-from ...elementwise.rules import write
+from ...elementwise.formula import write
 from ...fused import tile_sizes
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
 from ...fused.tile_builder import add_update

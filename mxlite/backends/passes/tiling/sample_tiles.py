@@ -31,7 +31,7 @@ from ....ops.nn.dense import FullyConnected
 from ....ops.nn.pooled_convolution import PooledConvolution
 from ....ops.norm.layer_norm import LayerNorm, RMSNorm
 from ....ops.reduce.reduce import reduced_axes
-from ...elementwise.rules import RULES
+from ...elementwise.formula import is_elementwise
 from ...fused import tile_sizes
 from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
@@ -174,7 +174,7 @@ class _TilingSearch:
         """Inputs in whose place the result may be made, by what `node` reads."""
         assert node.op is not None
         named = [(n, e) for n, e in zip(node.input_names, node.inputs) if _has_samples(self.graph, node, e)]
-        if not is_last or node.op in RULES:
+        if not is_last or is_elementwise(node.op):
             return [e for _, e in named]
         options = node.op.in_place_options(node.attrs).get(node.output_names[_result(node).index], ())
         return [e for n, e in named if n in options]

@@ -12,7 +12,7 @@ from .....core.dtype import float32
 from .....ops import ALL
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....elementwise.rules import RULES
+from ....elementwise.formula import elementwise_operators, is_elementwise
 from ....nests.program import nests_for
 from ...compiled import storable, usable
 from ...compiled.nests import Loops
@@ -25,8 +25,8 @@ def _row(r: Request) -> ChosenKernel | None:
     if not usable():
         return None
     nests = nests_for(r, storable())
-    if nests is None or (r.op in RULES and not nests.reduces):  # which are kernels of elements
-        return None
+    if nests is None or (is_elementwise(r.op) and (r.op.forward_op is None or not nests.reduces)):
+        return None  # which are kernels of elements
     loops: dict[frozenset[str], Loops] = {}
 
     def loops_for(present: frozenset[str]) -> Loops:
@@ -90,6 +90,13 @@ SERVES = (
 )
 ROWS = kernel_rows(
     GENERATED,
-    dict.fromkeys([*_OPERATORS, *(op.grad_op for op in _OPERATORS if op.grad_op is not None), *RULES], _row),
+    dict.fromkeys(
+        [
+            *_OPERATORS,
+            *(op.grad_op for op in _OPERATORS if op.grad_op is not None),
+            *elementwise_operators(),
+        ],
+        _row,
+    ),
     LATER,  # rows written by hand for one operator are asked before
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 from .....graph.opdef import DType
 from ....base import ChosenKernel, connected, Request
+from ....elementwise.formula import elementwise_operators
 from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
-from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiled import elementwise, storable, usable
 from ...kernel_row import GENERATED, kernel_rows
@@ -141,7 +141,7 @@ SERVES = (
 ROWS = kernel_rows(
     GENERATED,
     {
-        **dict.fromkeys(RULES, _row),
+        **dict.fromkeys(elementwise_operators(), _row),
         FusedElementwise: fused,
         FusedElementwiseGradient: fused,
     },

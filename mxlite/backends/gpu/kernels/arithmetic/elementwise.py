@@ -18,8 +18,8 @@ from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....te.expression import Expression, ExpressionValue, Writer
 from ....base import ChosenKernel, Request
+from ....elementwise.formula import elementwise_operators
 from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
-from ....elementwise.rules import RULES
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiler.kinds import floating, FLOATS, known, wide
 from ...compiler.source import assembled, kernel, KernelSource, NAMES
@@ -285,6 +285,6 @@ class _Loops:
 
 
 rows = table(
-    *((op, _single, None) for op in RULES),
+    *((op, _single, None) for op in elementwise_operators()),
     *((op, _fused, None) for op in (FusedElementwise, FusedElementwiseGradient)),
 )

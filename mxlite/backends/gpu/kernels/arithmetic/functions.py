@@ -23,8 +23,8 @@ from .....ops.blocks import weak
 from .....ops.index.index import element_mask
 from .....ops.scratch import accumulator
 from ....base import ChosenKernel, Request
+from ....elementwise.formula import view_of
 from ....elementwise.program import broadcasts, collapsed, kinds_of
-from ....elementwise.rules import view_of
 from ...compiler.kinds import floating, kind, known, wide
 from ...compiler.source import assembled, fields_of, kernel, KernelSource, typedefs
 from ...handwritten.each import each, THREADS

@@ -16,8 +16,8 @@ from .....ops import find_op
 from .....ops.scratch import carve, scratch_bytes
 from .....te.expression import Writer
 from ....base import ChosenKernel, Request
+from ....elementwise.formula import write
 from ....elementwise.program import kinds_of
-from ....elementwise.rules import write
 from ...compiler.kinds import floating
 from ...handwritten import fold as folds
 from ...handwritten.fold import ADD, Fold, folded, NEGATED, PLAIN, PRODUCT, SAME
