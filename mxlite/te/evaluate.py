@@ -14,6 +14,7 @@ import numpy as np
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .computation import Computation, REDUCTIONS, Tensor
+from .error_function import erf_values, normal_values
 from .steps import NUMPY, UFUNCS
 from .sweeps import Part, Sweep, Sweeps
 
@@ -359,16 +360,53 @@ def _rsqrt(xp: Any, x: Any, out: Any) -> None:
 def _sigmoid(xp: Any, x: Any, out: Any) -> None:
     """1 / (1 + exp(-x)): exp gives infinity for what is far below 0, and 1 / infinity the right 0."""
     xp.negative(x, out=out)
-    xp.exp(out, out=out)
+    with xp.errstate(over="ignore"):
+        xp.exp(out, out=out)
     xp.add(out, 1, out=out)
     xp.divide(1, out, out=out)
+
+
+def _softplus(xp: Any, x: Any, out: Any) -> None:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))."""
+    above = xp.maximum(x, 0)
+    xp.absolute(x, out=out)
+    xp.negative(out, out=out)
+    xp.exp(out, out=out)
+    xp.log1p(out, out=out)
+    xp.add(out, above, out=out)
+
+
+def _bell(xp: Any, x: Any, out: Any) -> None:
+    xp.multiply(x, x, out=out)
+    xp.multiply(out, -0.5, out=out)
+    xp.exp(out, out=out)
+
+
+def _by_parts(values: Callable[..., Any], xp: Any, x: Any, out: Any) -> None:
+    """values(xp, x, bytes of a number), which has several temporaries of float64, for short parts of x."""
+    if out.ndim and out.shape[-1] < out.size:
+        for part, into in zip(xp.broadcast_to(x, out.shape), out):
+            _by_parts(values, xp, part, into)
+        return
+    x, out = xp.broadcast_to(x, out.shape).reshape(-1), out.reshape(-1)
+    for i in range(0, out.size, _SHORT):
+        out[i : i + _SHORT] = values(xp, x[i : i + _SHORT].astype("float64"), out.dtype.itemsize)
 
 
 def _same(xp: Any, x: Any, out: Any) -> None:
     xp.copyto(out, x)
 
 
-_OWN: Mapping[str, Callable[..., None]] = {"select": _select, "rsqrt": _rsqrt, "sigmoid": _sigmoid}
+_SHORT = 1024  # elements: some eight temporaries of 8 KiB
+_OWN: Mapping[str, Callable[..., None]] = {
+    "select": _select,
+    "rsqrt": _rsqrt,
+    "sigmoid": _sigmoid,
+    "softplus": _softplus,
+    "bell": _bell,
+    "erf": partial(_by_parts, erf_values),
+    "normal": partial(_by_parts, normal_values),
+}
 """Steps that are computed into an array by several calls, without temporaries."""
 _OF_WHOLE: Mapping[str, Callable[..., None]] = {
     "div": _quotient, "trunc": _same, "floor": _same, "ceil": _same

@@ -76,18 +76,19 @@ class _Steps:
             return operands[0]
         arrays = [x for x in operands if isinstance(x, Entry)]
         if not arrays:
-            return float(NUMPY[name](*(np.float64(x) for x in operands)))
+            return float(NUMPY[name](*(np.float64(x) for x in operands if not isinstance(x, Entry))))
         if name == "select":
             return self._selected(*operands)
         if name in _WRITTEN:
             return _WRITTEN[name](w, *(self._array(x, arrays[0]) for x in operands))
         if len(operands) == 1:
-            made: Entry = getattr(w, _OTHER_NAMES.get(name, name))(*operands)
+            called: str = _OTHER_NAMES.get(name, name)
+            made: Entry = getattr(w, called)(*operands)
             return made
         return self._of_two(name, *operands)
 
     def _of_two(self, name: str, x: Entry | float, y: Entry | float) -> Entry:
-        called = _OF_TWO[name]
+        called: str = _OF_TWO[name]
         if isinstance(x, Entry) and isinstance(y, Entry):
             kind = "elemwise" if self.same_shape and name in _SAME_SHAPE else "broadcast"
             made: Entry = getattr(self.w, f"{kind}_{called}")(x, y)
@@ -105,7 +106,7 @@ class _Steps:
     def _selected(self, condition: Any, yes: Entry | float, no: Entry | float) -> Entry:
         """`where`, whose three arrays have one shape."""
         given = [x for x in (condition, yes, no) if isinstance(x, Entry)]
-        whole = given[0] if self.same_shape else self.w.add_n(*self._together(given))
+        whole: Entry = given[0] if self.same_shape else self.w.add_n(*self._together(given))
         three = [self._array(x, whole) for x in (condition, yes, no)]
         made: Entry = self.w.where(*(three if self.same_shape else self._together(three)))
         return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...te.error_function import erf_values, erfinv_values
+from ...te.error_function import erfinv_values
 from ..blocks import pieces
 from .unary import Real
 
@@ -25,11 +25,6 @@ class erf(Real):
     @staticmethod
     def compute(w, a, data):
         return {"out": w("erf", data)}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        for x, into in pieces(data, out, size=SMALL):
-            into[...] = erf_values(xp, x.astype("float64"), data.dtype.itemsize)
 
 
 class erfinv(Real):

@@ -42,6 +42,7 @@ class LeakyReLU(Elementwise):
     backward_in_place = {"d_data": "d_out"}
     accepts = "float"
     backward_reads = ("d_out", "data", "gamma", "out")
+    derivative = None
     gradients = ("data", "gamma")
 
     @record
