@@ -66,7 +66,7 @@ class _Steps:
         return self._array(self.value(number), self.arrays["d_out"])
 
     def _made(self, node: Node) -> Entry | float:
-        name, w = node[0], self.w
+        w, name = self.w, str(node[0])
         if name == "input":
             return self.arrays[node[1]]
         if name in ("number", "constant"):
@@ -82,8 +82,7 @@ class _Steps:
         if name in _WRITTEN:
             return _WRITTEN[name](w, *(self._array(x, arrays[0]) for x in operands))
         if len(operands) == 1:
-            called: str = _OTHER_NAMES.get(name, name)
-            made: Entry = getattr(w, called)(*operands)
+            made: Entry = getattr(w, _OTHER_NAMES.get(name, name))(*operands)
             return made
         return self._of_two(name, *operands)
 
@@ -103,12 +102,12 @@ class _Steps:
         found: Entry = getattr(self.w, operator)(array, scalar=scalar)
         return found
 
-    def _selected(self, condition: Any, yes: Entry | float, no: Entry | float) -> Entry:
-        """`where`, whose three arrays have one shape."""
-        given = [x for x in (condition, yes, no) if isinstance(x, Entry)]
+    def _selected(self, *three: Entry | float) -> Entry:
+        """`where`, whose three arrays (condition, what holds where it does, elsewhere) have one shape."""
+        given = [x for x in three if isinstance(x, Entry)]
         whole: Entry = given[0] if self.same_shape else self.w.add_n(*self._together(given))
-        three = [self._array(x, whole) for x in (condition, yes, no)]
-        made: Entry = self.w.where(*(three if self.same_shape else self._together(three)))
+        arrays = [self._array(x, whole) for x in three]
+        made: Entry = self.w.where(*(arrays if self.same_shape else self._together(arrays)))
         return made
 
     def _together(self, given: list[Entry]) -> list[Entry]:
