@@ -95,10 +95,10 @@ class _Steps:
         if isinstance(x, Entry):
             operator, array, scalar = _NUMBER_BEHIND.get(name, f"_{called}_scalar"), x, y
         else:
+            assert isinstance(y, Entry)
             name = _MIRRORED.get(name, name)
             behind = _NUMBER_BEHIND.get(name, f"_{_OF_TWO[name]}_scalar")
             operator, array, scalar = _NUMBER_BEFORE.get(name, behind), y, x
-        assert isinstance(array, Entry)
         found: Entry = getattr(self.w, operator)(array, scalar=scalar)
         return found
 
