@@ -9,6 +9,7 @@ import pytest
 
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.compiled.nests.facts import NestFacts
 from mxlite.backends.nests.build import nests_of
 from mxlite.te.computation import Computation
 from tests.te.computations import drawn, nests, reference, run
@@ -128,6 +129,75 @@ def test_statistics_and_what_they_scale_are_one_nest_and_both_gradients_of_a_nor
     del outputs["c"]
     found = nests(t, outputs, shapes)
     assert len(found.nests) == 2 and found.nests[0].nest.across
+    arrays = (*found.inputs, *found.outputs)
+    stored = [[arrays[x.array] for _, x in placed.nest.stores] for placed in found.nests]
+    assert stored == [["b"], ["a"]], "statistics that no other nest reads, and sums, are stored once or never"
+
+
+def test_a_sum_is_taken_in_the_sweep_that_knows_most_of_its_terms():
+    t = Computation()
+    shapes = dict.fromkeys(("x", "d"), (300, 70))
+    x, d = (t.input(n, s) for n, s in shapes.items())
+    spread = t.sqrt(t.mean(x * x, (1,)))
+    own = d * 3.0
+    outputs = {"y": own * t.sum(own * x / spread, (1,)) + t.sum(own, (1,)) + t.sum(x, (1,))}
+    (placed,) = nests(t, outputs, shapes).nests
+    facts = NestFacts(placed.nest)
+    terms = [[facts.names[facts.operands[i][0]] for i in level] for level in facts.levels]
+    assert sorted(terms[0]) == ["load", "mul"], "x, with its squares"
+    assert sorted(terms[1]) == ["div", "mul"], "d * 3, with its products"
+
+
+@pytest.mark.parametrize("shape", [(32, 70), (33, 70), (257, 70), (43, 3, 70), (1027, 1800)], ids=str)
+def test_sums_over_rows_that_are_taken_two_at_a_time(shape):
+    """Every row counts once, also one that is left over, and where arrays are so large that each is alone."""
+    last = len(shape) - 1
+    t = Computation()
+    x, d = (t.input(n, shape) for n in ("x", "d"))
+    scaled = x / t.sqrt(t.mean(x * x, (last,)))
+    outputs = {"y": d - scaled * t.mean(d * scaled, (last,)), "a": t.sum(d * scaled, range(last))}
+    rng = np.random.default_rng(2)
+    arrays = {n: rng.uniform(-1, 1, shape).astype("f") for n in ("x", "d")}
+    found = nests(t, outputs, dict.fromkeys(("x", "d"), shape))
+    assert found.nests[0].nest.across
+    _close(run(found, outputs, arrays), reference(t, outputs, arrays), str(shape))
+
+
+@pytest.mark.parametrize("shape", [(4099, 40), (65, 90, 33), (2, 5000, 70)], ids=str)
+def test_sums_of_columns_of_a_large_array_are_taken_row_by_row(shape):
+    """Also two of them, one that is scaled, and one that is added to an array in place."""
+    axes = tuple(range(len(shape) - 1))
+    t = Computation()
+    shapes = {"x": shape, "d": shape, "before": shape[-1:]}
+    x, d, before = (t.input(n, s) for n, s in shapes.items())
+    outputs = {
+        "a": t.mean(x * d, axes),
+        "b": t.sum(d, axes) + t.view(before, (*(1 for _ in axes), shape[-1])),
+    }
+    found = nests(t, outputs, shapes, {"b": frozenset({"before"})})
+    assert [bool(p.nest.across) for p in found.nests] == [True, False]
+    rng = np.random.default_rng(3)
+    arrays = {n: rng.uniform(-1, 1, s).astype("f") for n, s in shapes.items()}
+    want = reference(t, outputs, arrays)
+    arrays["before"] = arrays["before"].reshape(outputs["b"].shape)
+    made = []
+    for count in (1, 2, 5):
+        own = {n: x.copy() for n, x in arrays.items()}
+        with CPU.running(count):
+            made.append(run(found, outputs, own, {"b": "before"}))
+    _close(made[0], want, str(shape))
+    for name in outputs:
+        assert len({m[name].tobytes() for m in made}) == 1, name
+
+
+def test_what_is_made_of_sums_in_parts_is_made_where_they_are_joined():
+    t = Computation()
+    x = t.input("x", (1000, 300))
+    outputs = {"y": t.sqrt(t.mean(x * x) + 1.0), "z": t.mean(x, (0,))}
+    found = nests(t, outputs, {"x": (1000, 300)})
+    arrays = {"x": np.random.default_rng(6).uniform(-1, 1, (1000, 300)).astype("f")}
+    _close(run(found, outputs, arrays), reference(t, outputs, arrays), "both")
+    assert len(found.nests) == 4, "parts, and what joins them, of either"
 
 
 def test_parts_of_unrelated_shapes_have_no_nests():

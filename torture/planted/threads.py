@@ -55,17 +55,10 @@ FAULTS = [
         _TEST + "test_sums_of_generated_kernels_are_the_same_on_any_number_of_threads",
     ),
     Fault(
-        "a layer norm's parts of sums follow the threads",
-        "mxlite/backends/cpu/kernels/generated/compiled_layer_norm.py",
-        "parts = parts_for(12 * prod(size))",
-        "parts = threads",
-        _TEST + "test_sums_of_generated_kernels_are_the_same_on_any_number_of_threads",
-    ),
-    Fault(
-        "a bias's parts of sums follow the threads",
-        "mxlite/backends/cpu/compiled/matrix/column_sum.py",
-        "self.parts = parts_for(8 * rows * columns)",
-        "self.parts = self.threads",
+        "blocks of sums over rows, for a layer norm or a bias, follow the threads",
+        "mxlite/backends/cpu/compiled/nests/writer.py",
+        "with f.loop(first, last, ROWS) as rows:",
+        "with f.loop(first, last, f.plus(f.threads, ROWS)) as rows:",
         _TEST + "test_sums_of_generated_kernels_are_the_same_on_any_number_of_threads",
     ),
     Fault(

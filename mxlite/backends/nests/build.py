@@ -12,6 +12,8 @@ Reductions over other axes are other nests, behind one another, and what one rea
 float32 in scratch: the mean of each row, for the sums of columns that need it. Where a domain has few kept
 points, each level is a nest of its own whose sums are taken in parts, so that threads share the reduced axes.
 Sums over the kept axes of a nest, such as those of the columns, are taken in it too, for parts of the rows.
+Sums of the columns of a large array that nothing else sweeps over have a nest of this kind, as that reads the
+array in the order of memory.
 How many parts there are follows from the shapes alone, so results do not depend on the number of threads.
 """
 
@@ -30,11 +32,16 @@ from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
 FEW = 32
 """Fewest kept points that are not worth splitting."""
 SPLIT_NBYTES = 1 << 19
-"""Bytes of a domain's float32 numbers from which on reductions to few points are taken in parts."""
+"""Bytes of a domain's float32 numbers from which on reductions may be taken in parts."""
 PART_ELEMENTS = 1 << 15
 """Least numbers in a part: about what a thread needs to be worth waking."""
 MOST_PARTS = 32
 """Most parts, so that joining them costs little; a machine with more threads leaves some of them idle."""
+PART_ROWS = 64
+"""Least rows in a part of sums of columns, each of which is added to a part's sums and those to all."""
+APART = 256
+"""Numbers between the sums of two columns' arrays, which are read in turns: at equal places of two pages the
+processor waits for a number that was just written to one, before it reads the other."""
 
 
 @dataclass
@@ -51,21 +58,28 @@ class _Group:
     inside: int | None = None
 
 
+def _parts_of(elements: int) -> int:
+    """Parts in which sums over kept axes are taken."""
+    worth = min(MOST_PARTS, max(1, elements // PART_ELEMENTS))
+    return int(1 << worth.bit_length() - 1)
+
+
 def nests_of(
     t: Computation,
     outputs: Mapping[str, Tensor],
     shapes: Mapping[str, Shape],
     dtypes: Mapping[str, str],
     donors: Mapping[str, frozenset[str]],
+    wanted: frozenset[str] | None = None,
 ) -> Nests | None:
     """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
 
     `dtypes`: names of the types of all arrays. `donors`: inputs over which an output may be written: no nest
-    reads them after it. None if there is no such order, or if parts of the computation have shapes that are
-    not of one domain.
+    reads them after it. `wanted`: those of the outputs that are computed, by what is left of the nests for all.
+    None if there is no such order, or if parts of the computation have shapes that are not of one domain.
     """
     try:
-        planner = _Planner(t, outputs, shapes, dtypes, donors)
+        planner = _Planner(t, outputs, shapes, dtypes, donors, wanted)
     except ShapeError:
         return None
     nests = planner.plan()
@@ -80,6 +94,7 @@ class _Planner:
         shapes: Mapping[str, Shape],
         dtypes: Mapping[str, str],
         donors: Mapping[str, frozenset[str]],
+        wanted: frozenset[str] | None,
     ) -> None:
         self.t, self.dtypes, self.donors = t, dtypes, donors
         self.values = {n: x.number for n, x in outputs.items()}
@@ -91,10 +106,13 @@ class _Planner:
         self.out_axes = {n: self._axes(s) for n, s in shapes.items()}
         used = {t.nodes[i][1] for i in self.order if t.nodes[i][0] == "input"}
         self.inputs = tuple(n for n in dtypes if n in used)
-        self.outputs = tuple(outputs)
+        self.outputs = tuple(n for n in outputs if wanted is None or n in wanted)
         self.constants = [i for i in self.order if t.nodes[i][0] == "constant"]
         self.arrays = {n: k for k, n in enumerate((*self.inputs, *self.outputs))}
         self.result = Nests(self.inputs, self.outputs, tuple(t.nodes[i][1] for i in self.constants))
+        reductions = [i for i in self.order if t.nodes[i][0] in REDUCTIONS]
+        below = needed_by(t, (t.nodes[i][1] for i in reductions))
+        self.has_levels = not below.isdisjoint(reductions)  # reductions of what others have made
         self.groups: list[_Group] = []
         self.group_of: dict[int, int] = {}  # reductions -> group
         self.last: dict[int, int] = {}  # nodes -> the last group that they depend on, -1 if none
@@ -116,12 +134,16 @@ class _Planner:
             self.last[i] = max((self.last[x] for x in operands_of(node)), default=-1)
             if node[0] in REDUCTIONS:
                 self.last[i] = self.group_of[i] = self._join(i)
+        self.values = {n: self.values[n] for n in self.outputs}
+        needed = needed_by(self.t, self.values.values())
+        for group in self.groups:
+            group.members = [i for i in group.members if i in needed]
         # Which outputs each group stores, and those that have a nest of their own behind all groups.
         own: list[list[str]] = [[] for _ in self.groups]
         alone: dict[frozenset[int], list[str]] = {}
         for name, i in self.values.items():
             g, axes = self.last[i], self.out_axes[name]
-            if g >= 0 and self._fits(self.groups[g], i, axes) and not self._is_read_later(name, g):
+            if g >= 0 and self._fits(self.groups[g], axes) and not self._is_read_later(name, g):
                 own[g].append(name)
             else:
                 alone.setdefault(axes, []).append(name)
@@ -129,8 +151,7 @@ class _Planner:
             self._emit_group(g, group, own[g])
         # What may be written over an input that another of these reads comes last.
         for axes, names in sorted(alone.items(), key=lambda x: any(self.donors.get(n) for n in x[1])):
-            values = [self.values[n] for n in names]
-            self._emit(axes, frozenset(), len(self.groups), names, values, [], False)
+            self._emit(axes, frozenset(), len(self.groups), names, [])
         return self.result
 
     def _join(self, i: int) -> int:
@@ -161,14 +182,26 @@ class _Planner:
                 )
                 if across and not group.in_parts and group.inside is None:
                     inside = g
+            if inside is None and self._is_by_rows(kept, reduced):
+                inside = len(self.groups)
+                self.groups.append(_Group(reduced, kept, False))
         self.groups.append(_Group(kept, reduced, in_parts and inside is None, [i], inside))
         return len(self.groups) - 1
 
-    def _fits(self, group: _Group, i: int, axes: frozenset[int]) -> bool:
-        """True if a nest of the group can store an output with these axes, the value `i`."""
-        if group.in_parts or group.inside is not None:
-            return i in group.members and axes == group.kept
-        return axes in (group.kept, group.kept | group.reduced)
+    def _is_by_rows(self, kept: frozenset[int], reduced: frozenset[int]) -> bool:
+        """True if sums of so many columns are taken row by row, in the order of memory, in parts of the rows:
+        unless another sweep finds the rows in the cache, or a part has few.
+        """
+        rows, columns = (prod(self.domain[k] for k in axes) for axes in (reduced, kept))
+        if max(kept, default=-1) < max(reduced) or columns < FEW or 4 * rows * columns < SPLIT_NBYTES:
+            return False
+        is_swept_again = self.has_levels or any(axes & reduced for axes in self.out_axes.values())
+        return not is_swept_again and rows // _parts_of(rows * columns) >= PART_ROWS
+
+    def _fits(self, group: _Group, axes: frozenset[int]) -> bool:
+        """True if the last nest of the group can store an output with these axes."""
+        joins = group.in_parts or group.inside is not None
+        return axes == group.kept or (not joins and axes == group.kept | group.reduced)
 
     def _is_read_later(self, name: str, g: int) -> bool:
         """True if an output may be written over an input that a later group reads."""
@@ -211,47 +244,28 @@ class _Planner:
 
     def _emit_group(self, g: int, group: _Group, names: list[str]) -> None:
         kept, reduced = group.kept, group.reduced
+        if not group.members and not any(other.inside == g and other.members for other in self.groups):
+            return
         size = prod(self.domain[k] for k in kept)
-        if group.inside is not None:
-            self._join_parts(group, size, names, self.partial[g])
-        elif group.in_parts:
+        across: list[tuple[int, int, int]] = []
+        parts = 1
+        if group.in_parts:
             lengths = [self.domain[k] for k in sorted(reduced)]
             parts = min(MOST_PARTS, max(1, size * prod(lengths) // PART_ELEMENTS), lengths[0])
             partial = [self._scratch(parts * size) for _ in group.members]
-            self._emit(kept, reduced, g, [], [], list(zip(group.members, partial)), True, parts)
-            self._join_parts(group, size, names, (parts, partial))
-        else:
-            across: list[tuple[int, int, int]] = []
-            parts = 1
+            self._emit(kept, reduced, g, [], list(zip(group.members, partial)), parts, in_parts=True)
+            self.partial[g] = parts, partial
+        elif group.inside is None:
             for k, other in enumerate(self.groups):
-                if other.inside == g:
+                if other.inside == g and other.members:
                     columns = prod(self.domain[k] for k in reduced)
-                    worth = min(MOST_PARTS, max(1, size * columns // PART_ELEMENTS))
-                    parts = 1 << worth.bit_length() - 1
-                    totals = [self._scratch(parts * columns) for _ in other.members]
-                    blocks = [self._scratch(parts * columns) for _ in other.members]
+                    parts = _parts_of(size * columns)
+                    apart = parts * columns + APART
+                    totals = [self._scratch(apart) for _ in other.members]
+                    blocks = [self._scratch(apart) for _ in other.members]
                     across += zip((self.t.nodes[i][1] for i in other.members), blocks, totals)
                     self.partial[k] = parts, totals
-            values = [self.values[n] for n in names]
-            self._emit(kept, reduced, g, names, values, self._read_later(g), False, parts, across)
-
-    def _join_parts(self, group: _Group, size: int, names: list[str], found: tuple[int, list[int]]) -> None:
-        """Add the nest that joins the results of parts, for `size` kept points, and stores these outputs."""
-        parts, partial = found
-        masks = (True,) + (True,) * (size > 1)
-        joins, stores = [], []
-        first = len(group.members)
-        for k, i in enumerate(group.members):
-            joins.append((self.t.nodes[i][0], k))
-            if any(i in operands_of(self.t.nodes[x]) for x in self.order) or i in self.values.values():
-                self.stored[i] = self._scratch(size)
-                stores.append((first + k, Access(self.stored[i], (False, *masks[1:]), "float32")))
-            for n in names:
-                if self.values[n] == i:
-                    stores.append((first + k, Access(self.arrays[n], (False, *masks[1:]), self.dtypes[n])))
-        loads = tuple(Access(array, masks, "float32") for array in partial)
-        nest = Nest((False, *masks[1:]), loads, (), tuple(joins), tuple(stores))
-        self.result.nests.append(PlacedNest(nest, (parts, size)[: len(masks)]))
+        self._emit(kept, reduced, g, names, self._read_later(g), parts, across)
 
     def _scratch(self, elements: int) -> int:
         self.result.scratch.append(elements)
@@ -267,6 +281,8 @@ class _Planner:
             if i in seen or self.last[i] < g:
                 return
             seen.add(i)
+            if i in self.group_of and self.groups[self.group_of[i]].inside == g:
+                return  # it is taken in the same nest
             if self.last[i] == g and self.spaces[i] <= group.kept:
                 found[i] = None
                 return
@@ -278,9 +294,7 @@ class _Planner:
                 for i in k.members:
                     visit(self.t.nodes[i][1])
         for name, i in self.values.items():
-            if self.last[i] > g or not (
-                self._fits(group, i, self.out_axes[name]) and not self._is_read_later(name, g)
-            ):
+            if self.last[i] > g or not self._fits(group, self.out_axes[name]) or self._is_read_later(name, g):
                 visit(i)
         result = []
         for i in found:
@@ -294,29 +308,42 @@ class _Planner:
         reduced: frozenset[int],
         g: int,
         names: Sequence[str],
-        outputs: Sequence[int],
         stored: Sequence[tuple[int, int]],
-        in_parts: bool,
         parts: int = 1,
         across: Sequence[tuple[int, int, int]] = (),
+        in_parts: bool = False,
     ) -> None:
-        """Add the nest of group `g` that stores outputs, and other values in scratch."""
+        """Add the nest of group `g` that stores outputs, and other values in scratch.
+
+        Where the group's reductions are there in parts, the nest joins them: its first axis is that of parts.
+        """
         t, domain = self.t, self.domain
-        own = set(self.groups[g].members) if g < len(self.groups) else set()
+        own = self.groups[g].members if g < len(self.groups) else []
+        outputs = [self.values[n] for n in names]
         earlier = {i: a for i, a in self.stored.items() if self.last[i] < g}
+        joined: dict[int, int] = {}
+        if g in self.partial and not in_parts:
+            parts, partial = self.partial[g]
+            joined, reduced = dict(zip(own, partial)), frozenset()
         roots = [*outputs, *(i for i, _ in stored), *(i for i, _, _ in across)]
-        order, leaves, gathers = self._within(roots, own, earlier)
+        order, leaves, gathers = self._within(roots, own, earlier | joined)
         picked = [self._strides(i) for i in gathers]
         masks = [*leaves.values(), *(self.out_axes[n] for n in names), *(frozenset(x) for x, _ in picked)]
         axes = self._merged(kept, reduced, masks, [x for x, _ in picked], order)
-        lengths = tuple(prod(domain[k] for k in group) for group in axes) or (1,)
+        front = (False,) if joined else ()
+        lengths = (*(parts for _ in front), *(prod(domain[k] for k in group) for group in axes)) or (1,)
 
         def mask(there: frozenset[int]) -> Mask:
-            return tuple(group[0] in there for group in axes) or (False,)
+            return (*front, *(group[0] in there for group in axes)) or (False,)
 
         loads: list[Access] = []
         number: dict[int, int] = {}
+        partial_at: dict[int, int] = {}
         for i, there in leaves.items():
+            if i in joined:
+                partial_at[i] = len(loads)
+                loads.append(Access(joined[i], (True, *mask(kept)[1:]), "float32"))
+                continue
             array = self.stored[i] if i in earlier else self.arrays[t.nodes[i][1]]
             kind = "float32" if i in earlier else self.dtypes[t.nodes[i][1]]
             number[i] = len(loads)
@@ -325,7 +352,7 @@ class _Planner:
         load_of = {}
         for i, (along, own_stride) in zip(gathers, picked):
             name = t.nodes[t.nodes[i][1]][1]
-            each = tuple(along.get(group[-1], 0) for group in axes) or (0,)
+            each = (*(0 for _ in front), *(along.get(group[-1], 0) for group in axes)) or (0,)
             by_lane = bool(axes) and (axes[-1][-1] in self.spaces[t.nodes[i][2]] or each[-1] > 1)
             load_of[i] = len(loads)
             loads.append(Access(self.arrays[name], mask(frozenset(along)), self.dtypes[name], True, by_lane))
@@ -340,12 +367,13 @@ class _Planner:
                 continue
             node = t.nodes[i]
             number[i] = next(numbers)
-            if node[0] == "number":
+            if i in joined:
+                steps.append((node[0], partial_at[i]))
+            elif node[0] == "number":
                 steps.append(node)
             elif node[0] == "index":
-                steps.append(
-                    ("index", next(k for k, group in enumerate(axes) if self.rank + node[1] in group))
-                )
+                at = next(k for k, group in enumerate(axes, len(front)) if self.rank + node[1] in group)
+                steps.append(("index", at))
             elif node[0] == "gather":
                 steps.append(("gather", load_of[i], number[node[2]]))
             else:
@@ -381,7 +409,7 @@ class _Planner:
         return along, own
 
     def _within(
-        self, roots: Sequence[int], own: set[int], earlier: Mapping[int, int]
+        self, roots: Sequence[int], own: Sequence[int], earlier: Mapping[int, int]
     ) -> tuple[list[int], dict[int, frozenset[int]], list[int]]:
         """The nodes that a nest computes for its roots, in their order, those that it loads, and gathers."""
         needed: set[int] = set()

@@ -14,16 +14,17 @@ from .build import nests_of
 from .nest import Nests
 
 
-def nests_for(r: Request, known: frozenset[str]) -> Nests | None:
+def nests_for(r: Request, known: frozenset[str], wanted: frozenset[str] | None = None) -> Nests | None:
     """The loop nests for a request; None if its operator declares no computation, or not for these arrays.
 
-    `known` are the types that the backend's code can load and store.
+    `known` are the types that the backend's code can load and store. `wanted`: some of the request's outputs,
+    which then are computed in the same way as with the others, to the bit.
     """
-    return _nests(r, repr(r.attrs), known)
+    return _nests(r, repr(r.attrs), known, wanted)
 
 
 @functools.lru_cache(maxsize=1024)
-def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
+def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[str] | None) -> Nests | None:
     """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
     op, a, kinds = r.op, r.attrs, kinds_of(r)
     if kinds is None:
@@ -46,7 +47,7 @@ def _nests(r: Request, spelled: str, known: frozenset[str]) -> Nests | None:
         return None
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
     dtypes = {n: str(kinds[n][1]) for n in (*ins, *outs)}
-    return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors)
+    return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors, wanted)
 
 
 def computation(r: Request, known: Mapping[str, Shape]) -> Found | None:

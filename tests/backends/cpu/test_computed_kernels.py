@@ -214,9 +214,9 @@ def test_one_of_the_gradients_of_a_broadcast_may_be_wanted_alone(wanted):
 
 
 @pytest.mark.parametrize("op", [ops.RMSNorm, ops.LayerNorm])
-@pytest.mark.parametrize("shape", [(70_000, 3), (7, 30_000)], ids=str)
+@pytest.mark.parametrize("shape", [(70_000, 3), (7, 30_000), (3000, 40), (600, 900)], ids=str)
 def test_any_of_the_gradients_may_be_wanted_alone_in_the_scratch_that_was_planned(op, shape):
-    """Sums of few columns by themselves are taken in parts, those behind statistics of rows are not."""
+    """It has the bits that it has with the others, though sums of columns alone would be taken otherwise."""
     case = Case(op, {}, [shape, *[shape[1:]] * (1 if op is ops.RMSNorm else 2)])
     call = Call.of(case, dtype="float32")
     arrays, heads = _arrays(case, "float32")
@@ -226,4 +226,4 @@ def test_any_of_the_gradients_may_be_wanted_alone_in_the_scratch_that_was_planne
         every, _ = call.execute(call.op.grad_op, full)
         for name, want in every.items():
             one, _ = call.execute(call.op.grad_op, full, wanted=(name,))
-            np.testing.assert_allclose(one[name], want, rtol=2e-5, atol=2e-5 * np.abs(want).max())
+            np.testing.assert_array_equal(one[name], want, err_msg=name)

@@ -295,8 +295,9 @@ class Function(Instructions, Arithmetic):
     # -- arithmetic ------------------------------------------------------------------------------
 
     def intrinsic(self, name: str, *values: Value) -> Value:
-        """`llvm.<name>` of float vectors, making one: sqrt, fabs, floor, fma, copysign and others."""
-        return self.call(self.vector, f"llvm.{name}.{self.vector.short}", *values)
+        """`llvm.<name>` of floats or vectors, making one: sqrt, fabs, floor, fma, copysign and others."""
+        made = values[0].type
+        return self.call(made, f"llvm.{name}.{made.short}", *values)
 
     def const(self, value: float) -> Value:
         """A number in all lanes, rounded to float32."""

@@ -200,7 +200,7 @@ def sqrt(f: Function, x: Value) -> Value:
 
 def rsqrt(f: Function, x: Value) -> Value:
     """1 / sqrt(x)."""
-    return f.div(f.const(1.0), f.sqrt(x))
+    return f.div(number(x.type, 1.0), f.sqrt(x))
 
 
 def gauss(f: Function, x: Value) -> tuple[Value, Value]:

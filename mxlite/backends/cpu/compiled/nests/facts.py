@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ....nests.nest import Access, Nest
 from .reduction import REDUCTIONS
 
-_EXPENSIVE = frozenset("div exp expm1 log log1p tanh sigmoid softplus erf normal bell sqrt rsqrt".split())
+EXPENSIVE = frozenset("div exp expm1 log log1p tanh sigmoid softplus erf normal bell sqrt rsqrt".split())
 """Steps that take longer than to store a number and to load it again."""
 
 
@@ -51,17 +51,12 @@ class NestFacts:
 
     def _levels(self) -> None:
         """The reductions of each level; and the values that are the same in all vectors of the last axis."""
-        level: list[int] = []
+        place = self._places()
+        level = self._sweeps(place)
+        self.levels: list[list[int]] = [[] for _ in range(max(place.values(), default=-1) + 1)]
+        for i, k in sorted(place.items()):
+            self.levels[k].append(i)
         outer = frozenset(self.kept) - {self.last}
-        self.levels: list[list[int]] = []
-        for i, name in enumerate(self.names):
-            at = max((level[x] for x in self.operands[i]), default=0)
-            if name in REDUCTIONS:
-                if at == len(self.levels):
-                    self.levels.append([])
-                self.levels[at].append(i)
-                at += 1
-            level.append(at)
         self.row_values = [
             i
             for i, space in enumerate(self.spaces)
@@ -72,6 +67,42 @@ class NestFacts:
         last = len(self.levels) - 1
         self.early = [x for x in self.nest.across if level[x[0]] <= last]
         self.final = [x for x in self.nest.across if level[x[0]] > last]
+
+    def _places(self) -> dict[int, int]:
+        """The level of each reduction. One that may come later is where most of its term is known anyway:
+        in the gradient of a norm the sum of d * gamma is taken with that of d * gamma * scaled, not with the
+        mean of x.
+        """
+        first = self._sweeps({})
+        reductions = [i for i, name in enumerate(self.names) if name in REDUCTIONS]
+        last = max((first[i] for i in reductions), default=0)
+        latest = [last] * len(first)  # the sweep in which a value has to be known
+        for i, _, _ in self.nest.across:
+            latest[i] = max(first[i], last - 1)
+        for i in reversed(range(len(first))):
+            for x in self.operands[i]:
+                latest[x] = min(latest[x], latest[i] - (self.names[i] in REDUCTIONS))
+        place = {i: latest[i] - 1 for i in reductions if first[i] == latest[i]}
+        for i in reductions:
+            if i not in place:
+                levels = range(self._sweeps(place)[i] - 1, latest[i])
+                place[i] = min(levels, key=lambda k: self._more_steps(i, [x for x in place if place[x] == k]))
+        return place
+
+    def _sweeps(self, place: Mapping[int, int]) -> list[int]:
+        """For each value the first sweep in which it is known, if reductions have these levels, and the
+        others the first that they can.
+        """
+        found: list[int] = []
+        for i, name in enumerate(self.names):
+            at = max((found[x] for x in self.operands[i]), default=0)
+            found.append(place.get(i, at) + 1 if name in REDUCTIONS else at)
+        return found
+
+    def _more_steps(self, i: int, others: Sequence[int]) -> int:
+        """How many values that vary a sweep needs for the reduction `i` besides those for others."""
+        there = self.needed([self.operands[x][0] for x in others], {})
+        return sum(x not in there and not self.is_unit[x] for x in self.needed(self.operands[i], {}))
 
     def _cache_writes(self) -> dict[int, Access]:
         """Values of the last sweep that reduces which the one behind it reads again, where an output is
@@ -87,7 +118,7 @@ class NestFacts:
         there = set(self.needed([self.operands[i][0] for i in self.levels[-1]], {}))
         for value in reversed(self.needed([root], {})):
             is_expensive = any(
-                self.names[i] in _EXPENSIVE and not self.is_unit[i] for i in self.needed([value], {})
+                self.names[i] in EXPENSIVE and not self.is_unit[i] for i in self.needed([value], {})
             )
             if value in there and value != root and is_expensive and not self.is_unit[value]:
                 rest = self.needed([root], {value: place})

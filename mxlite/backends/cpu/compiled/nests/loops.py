@@ -8,14 +8,20 @@ from math import ceil, prod
 from typing import Any
 
 from .....core.machine_code import native
-from ....nests.nest import Nest, Nests, PlacedNest
+from .....graph.ir import Shape
+from ....nests.nest import Mask, Nest, Nests, PlacedNest
 from ..calls import team
 from ..codegen.emitter import Module, width
+from ..codegen.instructions import NBYTES
 from ..elementwise import bits_of
-from .facts import NestFacts
-from .writer import columns_at_a_time, NestWriter
+from .facts import EXPENSIVE, NestFacts
+from .reduction import REDUCTIONS
+from .writer import BLOCK, NestWriter, Schedule
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
+CACHE_NBYTES = 14 << 20
+"""Bytes of a nest's arrays up to which two rows are read at a time. More come from memory, which takes a
+tenth longer to send two rows at a time than one."""
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
 
 
@@ -24,7 +30,7 @@ class Loops:
 
     def __init__(self, nests: Nests) -> None:
         self.nests = nests
-        self.code = _code(tuple(p.nest for p in nests.nests))
+        self.code = _code(tuple((p.nest, _schedule(p)) for p in nests.nests))
         self.threads = team.threads_for(_nbytes(nests))
         self.scratch = nests.scratch
 
@@ -42,17 +48,38 @@ class Loops:
 
 
 def _nbytes(nests: Nests) -> int:
-    """Bytes that all nests move, and what their steps take: as long as two bytes each."""
+    """Bytes that all nests move, and what their steps take: as long as two bytes each, or half of one."""
     total = 0
     for placed in nests.nests:
         nest, lengths = placed.nest, placed.lengths
         for x in (*nest.loads, *(x for _, x in nest.stores)):
-            total += 4 * prod(n for n, there in zip(lengths, x.mask) if there)
+            total += 4 * _elements(lengths, x.mask)
         facts = NestFacts(nest)
         for name, space in zip(facts.names, facts.spaces):
             if name not in _FREE:
-                total += 2 * prod(lengths[k] for k in space)
+                elements = prod(lengths[k] for k in space)
+                total += 2 * elements if name in EXPENSIVE else elements // 2
     return total
+
+
+def _schedule(placed: PlacedNest) -> Schedule:
+    """How the nest is written for these lengths, as far as registers and the cache have room."""
+    nest, lengths = placed.nest, placed.lengths
+    few, reduces = len(nest.steps) <= 4, any(step[0] in REDUCTIONS for step in nest.steps)
+    rows = columns = 1
+    if nest.across:
+        arrays = (*nest.loads, *(x for _, x in nest.stores))
+        nbytes = sum(NBYTES[x.dtype] * _elements(lengths, x.mask) for x in arrays)
+        rows = 8 if few and not reduces else 2 if nbytes < CACHE_NBYTES else 1
+    elif nest.kept[-1] and reduces:
+        columns = 8 if few else 4 if len(nest.steps) <= 12 else 2
+        while columns > 1 and columns * width() > lengths[-1]:
+            columns //= 2
+    return Schedule(not nest.kept[-1] and lengths[-1] > BLOCK, rows, columns)
+
+
+def _elements(lengths: Shape, mask: Mask) -> int:
+    return prod(n for n, there in zip(lengths, mask) if there)
 
 
 def _piece(placed: PlacedNest) -> int:
@@ -63,18 +90,18 @@ def _piece(placed: PlacedNest) -> int:
     if all(nest.kept):
         each = ceil(last / max(1, ceil(last / PIECE)))
         return ceil(each / width()) * width()
-    return columns_at_a_time(nest) * width()
+    return _schedule(placed).columns * width()
 
 
 @functools.lru_cache(maxsize=1024)
-def _code(nests: tuple[Nest, ...]) -> native.Code:
+def _code(nests: tuple[tuple[Nest, Schedule], ...]) -> native.Code:
     module = Module()
     f = module.function("nests")
     slot = 0
-    for k, nest in enumerate(nests):
+    for k, (nest, schedule) in enumerate(nests):
         if k:
             f.meet()
-        writer = NestWriter(f, nest, slot)
+        writer = NestWriter(f, nest, schedule, slot)
         writer.write()
         slot = writer.slot
     f.done()

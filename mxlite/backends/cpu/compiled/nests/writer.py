@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from ....nests.nest import Access, Nest
@@ -15,12 +16,21 @@ from .reduction import Reduction, REDUCTIONS
 
 BLOCK = 4096  # numbers along a vector's axis that are added up before they are added to the rest
 ROWS = 128  # the same, of rows that are added up
-_COLUMNS = 4  # vectors of columns that are reduced at a time
+_SLOW = frozenset({"div", "sqrt", "rsqrt"})  # which take longer for more lanes: of equal ones one is enough
 
 
-def columns_at_a_time(nest: Nest) -> int:
-    """Vectors of columns that are worked on at a time."""
-    return _COLUMNS if len(nest.steps) <= 12 else 2
+@dataclass(frozen=True)
+class Schedule:
+    """What the code of a nest depends on besides the nest itself.
+
+    `in_blocks`: more than BLOCK numbers along the vectors' axis are reduced. `rows`: kept points at a time,
+    where there are sums over them, which are then loaded and stored less often. `columns`: vectors at a time
+    where the last axis is kept.
+    """
+
+    in_blocks: bool
+    rows: int
+    columns: int
 
 
 class _Point:
@@ -46,8 +56,8 @@ class NestWriter:
     summed, strides of gathered loads, constants.
     """
 
-    def __init__(self, f: Function, nest: Nest, slot: int) -> None:
-        self.f, self.nest, self.facts = f, nest, NestFacts(nest)
+    def __init__(self, f: Function, nest: Nest, schedule: Schedule, slot: int) -> None:
+        self.f, self.nest, self.facts, self.schedule = f, nest, NestFacts(nest), schedule
         rank = len(nest.kept)
         self.lengths = [f.integer(slot + k) for k in range(rank)]
         self.piece, self.parts = f.integer(slot + rank), f.integer(slot + rank + 1)
@@ -131,8 +141,33 @@ class NestWriter:
             with f.loop(first, last, ROWS) as rows:
                 f.sweep(0, size, functools.partial(clear, 1))
                 end = f.least(f.plus(rows.index, ROWS), last)
-                self._some_units(rows.index, end, outer, counts, here)
+                self._rows(rows.index, end, outer, counts, here)
                 f.sweep(0, size, gather)
+
+    def _rows(
+        self,
+        first: Value,
+        last: Value,
+        outer: Sequence[int],
+        counts: Sequence[Int],
+        bases: Mapping[Access, Value],
+    ) -> None:
+        """The units from `first` to `last`, some at a time."""
+        f = self.f
+        start: Value = first
+        for together in dict.fromkeys((self.schedule.rows, 1)):
+            whole = f.plus(start, f.binary("and", f.minus(last, start), -together))
+            with f.loop(start, whole, together) as unit:
+                numbers = [f.plus(unit.index, k) for k in range(together)]
+                self._unit([self._row(i, outer, counts, bases) for i in numbers])
+            start = whole
+
+    def _row(
+        self, index: Value, outer: Sequence[int], counts: Sequence[Int], bases: Mapping[Access, Value]
+    ) -> _Point:
+        """A unit by its number, where the last axis is reduced."""
+        indices = dict(zip(outer, self._split(index, counts)))
+        return _Point({x: self._moved(p, x, indices) for x, p in bases.items()}, indices, {})
 
     def _some_units(
         self,
@@ -171,7 +206,7 @@ class NestWriter:
                 here = {x: self._moved(p, x, {self.facts.last: index}) for x, p in pointers.items()}
                 return _Point(here, {**indices, self.facts.last: index}, dict(row.values), mask, index)
 
-            many = columns_at_a_time(self.nest)
+            many = self.schedule.columns
             if not self.facts.reduced:
                 f.sweep(
                     start,
@@ -240,9 +275,9 @@ class NestWriter:
                 for p in here:
                     for i, x in self.facts.cache_writes.items():
                         p.values[i] = f.load(p.pointers[x], 0, x.dtype, p.mask)
-                    self._compute(self.facts.needed(roots, p.values), p)
+                self._compute_all(roots, here)
+                self._add(self.facts.final, here)
                 for p in here:
-                    self._add(self.facts.final, p)
                     for i, x in whole:
                         if x.mask[self.facts.last]:
                             f.store(p.values[i], p.pointers[x], 0, x.dtype, p.mask)
@@ -258,11 +293,13 @@ class NestWriter:
             needed = self.facts.needed(roots, p.values)
             self._compute([i for i in needed if self.facts.is_unit[i]], p)
 
-    def _add(self, sums: Sequence[tuple[int, Access, Access]], p: _Point) -> None:
-        """Add the terms at a point to sums over the kept axes."""
+    def _add(self, sums: Sequence[tuple[int, Access, Access]], points: Sequence[_Point]) -> None:
+        """Add the terms at some points to sums over the kept axes."""
+        f, mask = self.f, points[0].mask
         for i, block, _ in sums:
-            at = p.pointers[block]
-            self.f.store(self.f.add(self.f.load(at, 0, mask=p.mask), p.values[i]), at, 0, mask=p.mask)
+            at = points[0].pointers[block]
+            terms = (p.values[i] for p in points)  # one after the other, however many there are at a time
+            f.store(functools.reduce(f.add, terms, f.load(at, 0, mask=mask)), at, 0, mask=mask)
 
     def _reduce(
         self,
@@ -280,9 +317,9 @@ class NestWriter:
 
         def body(here: Sequence[_Point], carried: Sequence[Value]) -> list[Value]:
             made = []
+            self._compute_all(roots, here)
+            self._add(sums, here)
             for k, p in enumerate(here):
-                self._compute(self.facts.needed(roots, p.values), p)
-                self._add(sums, p)
                 for i, x in stored.items():
                     f.store(p.values[i], p.pointers[x], 0, x.dtype, p.mask)
                 for j, (kind, root) in enumerate(zip(kinds, terms)):
@@ -353,27 +390,40 @@ class NestWriter:
         def along(
             axis: int, here: Sequence[_Point], carried: Sequence[Value], start: Int, stop: Int
         ) -> Sequence[Value]:
-            (p,) = here
-
             def vector(index: Value, mask: Value | None, *values: Value) -> list[Value]:
-                pointers = {x: self._moved(q, x, {axis: index}) for x, q in p.pointers.items()}
-                q = _Point(pointers, {**p.indices, axis: index}, dict(p.values), mask, index)
-                return body([q], values)
+                points = []
+                for p in here:
+                    pointers = {x: self._moved(q, x, {axis: index}) for x, q in p.pointers.items()}
+                    points.append(_Point(pointers, {**p.indices, axis: index}, dict(p.values), mask, index))
+                return body(points, values)
 
             if not carried:
-                return f.sweep(start, stop, vector, unroll=2 if len(self.nest.steps) <= 12 else 1)
-            unroll = 4 if len(carried) == 1 else 2
+                return f.sweep(start, stop, vector, unroll=2 if len(here) * len(self.nest.steps) <= 24 else 1)
+            unroll = 4 if len(carried) == len(here) else 2
+            joins = [functools.partial(k.join, f) for k in kinds]
+            if not self.schedule.in_blocks:
+                found = f.sweep(start, stop, vector, firsts, unroll, joins)
+                return found if carried is firsts else joined(carried, found)
             with f.loop(start, stop, BLOCK, carried) as block:
                 end = f.least(f.plus(block.index, BLOCK), stop)
-                found = f.sweep(
-                    block.index, end, vector, firsts, unroll, [functools.partial(k.join, f) for k in kinds]
-                )
+                found = f.sweep(block.index, end, vector, firsts, unroll, joins)
                 block.again(*joined(block.values, found))
             return block.results
 
         return over(self.facts.reduced, points, firsts)
 
     # -- values ------------------------------------------------------------------------------------
+
+    def _compute_all(self, roots: Sequence[int], points: Sequence[_Point]) -> None:
+        """What leads to `roots`, at some points; once what is the same at all of them."""
+        first, *others = points
+        needed = self.facts.needed(roots, first.values)
+        shared = [i for i in needed if not self.facts.spaces[i].intersection(self.facts.kept)]
+        self._compute(shared, first)
+        for p in others:
+            p.values.update((i, first.values[i]) for i in shared)
+        for p in points:
+            self._compute(self.facts.needed(roots, p.values), p)
 
     def _compute(self, numbers: Sequence[int], p: _Point) -> None:
         """The values `numbers`, at a point that knows what they need."""
@@ -402,6 +452,9 @@ class NestWriter:
                 p.values[i] = self._gather(n.loads[load], p.values[index], p)
             elif name == "broadcast":
                 p.values[i] = p.values[self.facts.operands[i][0]]
+            elif name in _SLOW and self.facts.last not in self.facts.spaces[i]:
+                operands = [f.lane(p.values[x], 0) for x in self.facts.operands[i]]
+                p.values[i] = f.every(emit(f, step, operands, p.made))
             else:
                 p.values[i] = emit(f, step, [p.values[x] for x in self.facts.operands[i]], p.made)
 

@@ -13,6 +13,7 @@ from .....ops import ALL
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.formula import elementwise_operators, is_elementwise
+from ....nests.nest import Nests
 from ....nests.program import nests_for
 from ...compiled import storable, usable
 from ...compiled.nests import Loops
@@ -32,7 +33,7 @@ def _row(r: Request) -> ChosenKernel | None:
     def loops_for(present: frozenset[str]) -> Loops:
         """The loops for these arrays: some head gradients, and outputs that nothing reads, may be absent."""
         if present not in loops:
-            found = nests if present == everything else nests_for(replace(r, used=present), storable())
+            found = nests if present == everything else _some(r, present)
             assert found is not None, f"{r.op.op_name} of {sorted(present)}"
             loops[present] = Loops(found)
         return loops[present]
@@ -70,9 +71,15 @@ def _subsets(everything: frozenset[str], outputs: Sequence[str]) -> Iterator[fro
             yield everything.difference(absent)
 
 
+def _some(r: Request, present: frozenset[str]) -> Nests | None:
+    """The nests for a call with these arrays alone. Outputs have the same bits, whatever others are wanted."""
+    outputs = frozenset(n for n in r.op.output_names(r.attrs) if r.is_used(n))
+    return nests_for(replace(r, used=present | outputs), storable(), present & outputs)
+
+
 def _scratch(r: Request, present: frozenset[str]) -> int:
     """Bytes of scratch of the loops for these arrays: fewer outputs may want other nests, and more of it."""
-    found = nests_for(replace(r, used=present), storable())
+    found = _some(r, present)
     return 0 if found is None else scratch_bytes(((n,), float32) for n in found.scratch)
 
 
