@@ -22,10 +22,9 @@ Branch = tuple[str, tuple[Part, ...], tuple[Part, ...]]
 
 
 def chain(*parts: tuple[Any, ...], pool: str = "", sides: tuple[tuple[Any, ...], ...] = ()) -> Branch:
-    full = [
-        tuple((*p, 1, None)[:2]) + (p[2] if len(p) > 2 else 1, p[3] if len(p) > 3 else None) for p in parts
-    ]
-    return pool, tuple(full), tuple((*p, 1, None) for p in sides)
+    """Of parts, a stride of 1 and a padding of half a kernel may be left out."""
+    full = [(*p, *(1, None)[len(p) - 2 :]) for p in (*parts, *sides)]
+    return pool, tuple(full[: len(parts)]), tuple(full[len(parts) :])
 
 
 def block_a(behind: int) -> list[Branch]:
