@@ -21,7 +21,6 @@ in this environment; MXLITE_MXNET_PYTHON names a Python that has MXNet 1.9.1.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from contextlib import suppress
@@ -30,7 +29,7 @@ from pathlib import Path
 from time import perf_counter
 
 from harness import heading, RESULTS, Worker
-from harness.machine import today, usable_cores
+from harness.machine import keep_cores, today, usable_cores
 from networks.suite import by_name, deep_resnet, Net, NETS
 from peers.column import chosen, Column, COLUMNS, LAST, OURS, TORCH
 from peers.contest import Entries, hold, say, Terms
@@ -118,12 +117,6 @@ def main() -> None:
     say(f"all of it: about {sum(left.values()) / 60:.0f} minutes")
     if not args.estimate:
         run(wanted, chosen(peers), terms, output, args.gather)
-
-
-def keep_cores(threads: int) -> None:
-    """Restrict this process and its children to `threads` cores, where the system supports that."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def run(

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 from harness.worker import serve
 from networks import twins
+from networks.named import load
 from peers.peer import Arrays, Peer
 from torch.nn import functional as F
 
@@ -51,7 +52,7 @@ class OnGPU(Peer):
         torch.backends.cudnn.benchmark = True
         kind, options = spec["twin"]
         net = twins.TWINS[kind](**options, **({"checkpointed": checkpointed} if checkpointed else {}))
-        twins.load(net, {**Arrays(spec["arrays"], "arg"), **Arrays(spec["arrays"], "aux")})
+        load(net, {**Arrays(spec["arrays"], "arg"), **Arrays(spec["arrays"], "aux")})
         x = torch.tensor(Arrays(spec["arrays"], "data")["data"])
         x = x.long() if spec["is_tokens"] else x
         y = torch.tensor(Arrays(spec["arrays"], "label")["softmax_label"]).long()

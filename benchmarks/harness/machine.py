@@ -75,6 +75,12 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def keep_cores(threads: int) -> None:
+    """Restrict this process and its children to `threads` cores, where the system supports that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
 def memory_gib() -> float:
     """Memory of the machine; 0.0 if the system does not report it."""
     try:

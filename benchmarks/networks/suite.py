@@ -14,10 +14,9 @@ import numpy as np
 
 import mxlite as mx
 from networks.transformer_block import transformer_block
+from networks.values import first_values, MOMENTUM, Shape
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MOMENTUM = 0.9
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -85,43 +84,10 @@ class Net:
         return nbytes
 
     def first_values(self, net: Any) -> dict[str, np.ndarray]:
-        """Initial arrays by name, prefixed with `arg:`, `aux:`, `data:` or `label:`.
-
-        Weights come from mxlite's initializers. Biases, scales and statistics, which these would set to 0 and
-        1, are random as well, so that misplaced values are detected. The last scale of a residual branch is
-        small: without batch statistics (inference) values would double from block to block, and after 1001
-        layers rounding differences would be large.
-        """
-        mx.random.seed(1)
+        """Initial arrays by name, prefixed with `arg:`, `aux:`, `data:` or `label:`."""
         rng = np.random.default_rng(1)
-        known = self.shapes
-        shapes, _, states = net.infer_shape(**known)
-        attrs = net.attr_dict()
-        xavier = mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)
         last = ("_c_bn_gamma", "_bn3_gamma" if self.twin[1].get("bottleneck") else "_bn2_gamma")
-        arrays = {}
-        for name, shape in zip(net.list_arguments(), shapes):
-            if name in known:
-                continue
-            if attrs.get(name.removesuffix("_gamma"), {}).get("fix_gamma") == "True":
-                value = np.ones(shape)  # its effective value, for frameworks without that switch
-            elif name.endswith("gamma"):
-                low, high = (0.1, 0.3) if name.endswith(last) else (0.8, 1.2)
-                value = rng.uniform(low, high, shape)
-            elif name.endswith(("beta", "bias")):
-                value = rng.normal(0, 0.05, shape)
-            elif name.endswith("parameters"):
-                value = rng.uniform(-0.05, 0.05, shape)
-            elif name == "embed_weight":
-                value = rng.normal(0, 0.1, shape)
-            else:
-                array = mx.nd.zeros(shape)
-                xavier(mx.init.InitDesc(name, attrs.get(name, {})), array)
-                value = array.asnumpy()
-            arrays[f"arg:{name}"] = value.astype(np.float32)
-        for name, shape in zip(net.list_auxiliary_states(), states):
-            value = rng.uniform(0.8, 1.2, shape) if name.endswith("var") else rng.normal(0, 0.1, shape)
-            arrays[f"aux:{name}"] = value.astype(np.float32)
+        arrays = first_values(net, self.shapes, rng, last)
         arrays["data:data"] = (
             rng.integers(0, self.high, self.data) if self.high else rng.standard_normal(self.data)
         ).astype(np.float32)

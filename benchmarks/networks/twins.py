@@ -1,12 +1,11 @@
 """PyTorch counterparts of the suite's networks; imported only if PyTorch is installed.
 
-A module is named after the corresponding node of our symbol, with dots for some underscores:
-`stage1_block1.conv1` is `stage1_block1_conv1`. So one rule maps the weights of all networks; see `load`.
+Parameters are named as `named.py` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -383,42 +382,4 @@ class TransformerBlock(nn.Module):
 TWINS = {
     c.__name__: c
     for c in (ResNet, DeepResNet, UNet, UnrolledLSTM, VGG, LeNet, MLP, LSTM, DenseNet, TransformerBlock)
-}
-
-
-@torch.no_grad()
-def load(net: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Copy `arrays`, by the names of our symbol, into `net`; every array and parameter must be matched."""
-    used, filled = set(), set()
-    for dotted, module in net.named_modules():
-        own = dict((*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)))
-        own.pop("num_batches_tracked", None)
-        name = dotted.replace(".", "_")
-        if isinstance(module, nn.LSTM):
-            vector, at = arrays[f"{name}_parameters"], 0
-            used.add(f"{name}_parameters")
-            for part in ("weight", "bias"):  # all weights, then all biases
-                for layer in range(module.num_layers):
-                    for source in ("ih", "hh"):
-                        t = own[f"{part}_{source}_l{layer}"]
-                        t.copy_(torch.from_numpy(vector[at : at + t.numel()].reshape(t.shape)))
-                        at += t.numel()
-                        filled.add(f"{dotted}.{part}_{source}_l{layer}")
-            assert at == vector.size, (at, vector.size)
-            continue
-        normed = isinstance(module, nn.BatchNorm2d | nn.LayerNorm)
-        for n, t in own.items():
-            theirs = f"{name}_{NORMED.get(n, n) if normed else n}"
-            t.copy_(torch.from_numpy(arrays[theirs]))
-            used.add(theirs)
-            filled.add(f"{dotted}.{n}")
-    missing = {n for n in net.state_dict() if not n.endswith("num_batches_tracked")} - filled
-    assert used == set(arrays) and not missing, (set(arrays) - used, missing)
-
-
-NORMED: dict[str, Any] = {
-    "weight": "gamma",
-    "bias": "beta",
-    "running_mean": "moving_mean",
-    "running_var": "moving_var",
 }

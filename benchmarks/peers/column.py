@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from harness import mxnet_python, Worker
 from networks.suite import Net
 
 import mxlite as mx
+
+if TYPE_CHECKING:  # it imports PyTorch, which may be missing
+    from networks.network import Case
 
 HERE = Path(__file__).resolve().parent
 REFERENCE = {"MXLITE_KERNELS": "reference"}
@@ -45,11 +48,11 @@ class Column:
         """True if it takes turns with the others of its precision."""
         return not self.alone and not self.share
 
-    def fits(self, net: Net) -> bool:
+    def fits(self, net: Net | Case) -> bool:
         wanted = {"": True, "images": net.is_image, "inference": not net.train}[self.only]
         return wanted and (not self.share or net.train)
 
-    def options_for(self, net: Net) -> dict[str, Any]:
+    def options_for(self, net: Net | Case) -> dict[str, Any]:
         """Options for `net`: `channels_last` only for networks for images."""
         return {k: v for k, v in self.options.items() if k != "channels_last" or net.is_image}
 

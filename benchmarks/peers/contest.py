@@ -6,17 +6,20 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from harness import Spread, Worker
 from networks.suite import Net
 
 from .column import Column
+
+if TYPE_CHECKING:  # it imports PyTorch, which may be missing
+    from networks.network import Case
 
 STEPS = 3  # number of losses that are compared
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "narrow": 0.05}
@@ -75,8 +78,15 @@ class Entry:
 Entries = dict[str, Entry]
 
 
-def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Entries:
-    """Measure `net` in each column that fits it. Files are written into `folder`."""
+def hold(
+    net: Net | Case,
+    columns: Sequence[Column],
+    terms: Terms,
+    folder: Path,
+    examine: Callable[[Entries], None] | None = None,
+) -> Entries:
+    """Measure `net` in each column that fits it. Files are written into `folder`. `examine` may add notes
+    about columns that are wrong, which are not timed."""
     say(net.title)
     spec = net.prepare(folder)
     entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
@@ -89,6 +99,8 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: load(spec, entries[name], net, workers, terms), list(workers)))
         compare(entries)
+        if examine is not None:
+            examine(entries)
         for name in list(workers):
             if entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
@@ -107,7 +119,9 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
     return entries
 
 
-def load(spec: Mapping[str, Any], e: Entry, net: Net, workers: dict[str, Worker], terms: Terms) -> None:
+def load(
+    spec: Mapping[str, Any], e: Entry, net: Net | Case, workers: dict[str, Worker], terms: Terms
+) -> None:
     """Build the network and run its first steps; a column that fails is excluded."""
     name = e.column.name
     try:
@@ -231,7 +245,12 @@ def profile(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> No
 
 
 def within(
-    net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, workers: dict[str, Worker], terms: Terms
+    net: Net | Case,
+    spec: Mapping[str, Any],
+    e: Entry,
+    entries: Entries,
+    workers: dict[str, Worker],
+    terms: Terms,
 ) -> None:
     """Measure ours within a fraction of PyTorch's least peak, in rounds with the fastest of both.
 
@@ -276,7 +295,7 @@ def mebibytes(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f} MiB"
 
 
-def measure_alone(net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, terms: Terms) -> None:
+def measure_alone(net: Net | Case, spec: Mapping[str, Any], e: Entry, entries: Entries, terms: Terms) -> None:
     """Measure one step, after one whose loss is compared."""
     try:
         with e.column.start(terms.threads) as worker:

@@ -14,10 +14,14 @@ import numpy as np
 import torch
 from harness.worker import serve
 from networks import twins
+from networks.named import load
+from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile, ProfilerActivity
 
 from peers.peer import Arrays, inferred, Peer
+
+DIMENSIONS = {torch.channels_last: 4, torch.channels_last_3d: 5}
 
 
 class PyTorch(Peer):
@@ -45,24 +49,22 @@ class PyTorch(Peer):
             import torch._functorch.config as functorch
 
             functorch.activation_memory_budget = activation_budget
-        kind, options = spec["twin"]
-        net = twins.TWINS[kind](**options, **({"checkpointed": checkpointed} if checkpointed else {}))
-        values, states = Arrays(spec["arrays"], "arg"), Arrays(spec["arrays"], "aux")
-        twins.load(net, {**values, **states})
-        x = torch.tensor(Arrays(spec["arrays"], "data")["data"])
-        if spec["is_tokens"]:
-            x = x.long()
-        self.y = torch.tensor(Arrays(spec["arrays"], "label")["softmax_label"]).long()
+        net = self.network(spec, **({"checkpointed": checkpointed} if checkpointed else {}))
+        load(net, {**Arrays(spec["arrays"], "arg"), **Arrays(spec["arrays"], "aux")})
+        self.x, self.y = self.batch(spec)
         if channels_last:
-            net = net.to(memory_format=torch.channels_last)
-            x = x.contiguous(memory_format=torch.channels_last)
+            last = self.layout(spec)
+            net = net.to(memory_format=last)
+            self.x = [x.contiguous(memory_format=last) if x.ndim == DIMENSIONS[last] else x for x in self.x]
         if narrow_params:
-            net, x = net.to(torch.bfloat16), x if spec["is_tokens"] else x.to(torch.bfloat16)
-        self.x, self.net = x, net.train(spec["train"])
+            net = net.to(torch.bfloat16)
+            self.x = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in self.x]
+        self.net = net.train(spec["train"])
         self.autocast = autocast
 
-        def objective(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return F.cross_entropy(net(x), y)
+        def objective(*batch: torch.Tensor) -> torch.Tensor:
+            *x, y = batch
+            return self.objective(net(*x), y)
 
         run: Any = objective if spec["train"] else net
         self.call = torch.compile(run) if compiled else run
@@ -71,14 +73,31 @@ class PyTorch(Peer):
                 net.parameters(), lr=spec["rate"], momentum=spec["momentum"], fused=True
             )
 
+    def network(self, spec: dict[str, Any], **options: Any) -> nn.Module:
+        kind, own = spec["twin"]
+        return twins.TWINS[kind](**own, **options)
+
+    def batch(self, spec: dict[str, Any]) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """The network's inputs, and the labels."""
+        x = torch.tensor(Arrays(spec["arrays"], "data")["data"])
+        y = torch.tensor(Arrays(spec["arrays"], "label")["softmax_label"]).long()
+        return [x.long() if spec["is_tokens"] else x], y
+
+    def layout(self, spec: dict[str, Any]) -> torch.memory_format:
+        """The format of images where channels are the last axis."""
+        return torch.channels_last
+
+    def objective(self, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(scores, y)
+
     def push_step(self) -> None:
         if not self.spec["train"]:
             with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
-                self.out = self.call(self.x)
+                self.out = self.call(*self.x)
             return
         self.optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
-            self.out = self.call(self.x, self.y)
+            self.out = self.call(*self.x, self.y)
         self.out.backward()
         self.optimizer.step()
 
@@ -99,7 +118,7 @@ class PyTorch(Peer):
         self.out = None
         gc.collect()
         known = {}
-        for t in (*self.net.parameters(), *self.net.buffers(), self.x, self.y, *self._states()):
+        for t in (*self.net.parameters(), *self.net.buffers(), *self.x, self.y, *self._states()):
             known[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
             self.push_step()
