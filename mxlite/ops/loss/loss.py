@@ -153,6 +153,7 @@ class _Regression(Declared):
     ``d_data = (out - label) * grad_scale / (elements of one sample)``.
     """
 
+    abstract = True
     inputs = ("data", "label")
     inferred = ("label",)
     accepts = "float"
