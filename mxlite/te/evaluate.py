@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from math import prod
@@ -53,19 +52,18 @@ class Evaluation:
             self._programs[key].run(arrays, made, work)
 
 
-@dataclass
 class _Block:
     """The block where a sweep is: its arrays, and the slices of a tensor by the axes that this has."""
 
-    ins: Values
-    outs: Mapping[str, Any]
-    totals: Values
-    where: Mapping[tuple[bool, ...], Any] = field(default_factory=dict)
-    slots: Values = field(default_factory=dict)
-    begin: Shape = ()
-    lengths: Shape = ()
-    is_first: tuple[bool, ...] = ()
-    is_last: tuple[bool, ...] = ()
+    begin: Shape
+    lengths: Shape
+    is_first: tuple[bool, ...]
+    is_last: tuple[bool, ...]
+
+    def __init__(self, ins: Values, outs: Mapping[str, Any], totals: Values) -> None:
+        self.ins, self.outs, self.totals = ins, outs, totals
+        self.where: Mapping[tuple[bool, ...], Any] = {}
+        self.slots: Values = {}
 
 
 class _Program:

@@ -16,9 +16,9 @@ are, and scratch is known to planners.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,7 @@ _WHOLE = frozenset("add sub mul div neg abs max min sign select trunc floor ceil
 """Steps that give whole numbers for such; a quotient is cut towards 0."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One node of a computation, with its axes merged and all tensors of one rank.
 
     `value`: the number that it is, for a tensor without axes that is known. `axes`: those that a reduction
@@ -196,14 +195,14 @@ class Sweeps:
             reached += self.readers[x]
         part = self.parts[i]
         if part.name == "input" and all(self.parts[x].name in ("input", "broadcast") for x in reached):
-            self.parts[i] = replace(part, dtype=self.dtypes.get(part.array, part.dtype))
+            self.parts[i] = part._replace(dtype=self.dtypes.get(part.array, part.dtype))
 
     def _make_number(self, i: int) -> None:
         """A comparison that only chooses between numbers is a number itself, 1 or 0: see `is_choice`."""
         part, readers = self.parts[i], self.readers[i]
         chooses = all(self.is_choice(x) and self.parts[x].operands[0] == i for x in readers)
         if part.name in COMPARISONS and readers and chooses and i not in self.roots.values():
-            self.parts[i] = replace(part, dtype=self.dtype)
+            self.parts[i] = part._replace(dtype=self.dtype)
 
     def is_choice(self, i: int) -> bool:
         """True for a selection of one of two numbers that is ``condition * (yes - no) + no``, exactly."""

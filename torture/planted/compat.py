@@ -5,7 +5,7 @@ from .fault import Fault
 FAULTS = [
     Fault(
         "relu gives the gradient 0 at nan",
-        "mxlite/ops/elementwise/activation_formulas.py",
+        "mxlite/ops/elementwise/activation.py",
         'lambda w, y: w("sign", y), "out")',
         'lambda w, y: w.one_where("gt", y, 0.0), "out")',
         "tests/ops/test_nan.py::test_no_activation_hides_a_nan",

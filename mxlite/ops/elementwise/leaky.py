@@ -10,7 +10,7 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import Shapes
-from .activation_formulas import FORMULAS
+from .activation import FORMULAS
 from .elementwise import Elementwise
 
 _LAMBDA = 1.0507009873554804934193349852946  # G. Klambauer et al., 2017, "Self-normalizing neural networks"

@@ -24,6 +24,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...core.errors import DefinitionError
 from ...graph.opdef import DType
 from ...te.steps import Numpy, StandIn, STEPS
 
@@ -59,7 +60,7 @@ class Term(StandIn):
     def __bool__(self) -> bool:
         if self.name == "wd":
             return self.xp.decays
-        raise TypeError(f"A formula may ask whether there is decay, but not what {self.name!r} is.")
+        raise DefinitionError(f"A formula may ask whether there is decay, but not what {self.name!r} is.")
 
 
 class Recorder(Numpy):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.cpu.compiled.matrix.column_sum import ColumnSum
+from mxlite.backends.cpu.compiled.nests import ColumnSum
 from mxlite.backends.cpu.runtime import threads
 
 pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")

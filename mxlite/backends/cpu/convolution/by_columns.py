@@ -22,7 +22,7 @@ import numpy as np
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, scratch_bytes
-from ..compiled.matrix.column_sum import ColumnSum
+from ..compiled.nests import ColumnSum
 from ..onednn import Attr, bind, in_turn, Primitive, reorder, Run
 from ..onednn.constants import DST, SRC
 from ..onednn.product import Layout

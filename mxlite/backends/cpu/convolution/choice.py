@@ -10,7 +10,7 @@ from ....core import config
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from .. import winograd
-from ..compiled.matrix.column_sum import ColumnSum
+from ..compiled.nests import ColumnSum
 from ..runtime.threads import num_threads
 from .by_columns import ColumnsByData, ColumnsByWeight, ColumnsForward, suits_columns, suits_columns_by_data
 from .direct import ByData, ByWeight, Forward

@@ -16,7 +16,7 @@ from ....ops.nn.pool_kernels import Windows
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled import call, storable, usable, width
 from ..compiled.codegen.routine import code_of
-from ..compiled.matrix.column_sum import ColumnSum
+from ..compiled.nests import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..runtime.threads import num_threads

@@ -19,7 +19,7 @@ from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled.matrix import product as generated
-from ..compiled.matrix.column_sum import ColumnSum
+from ..compiled.nests import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.product import Layout, Product, product
 from ..runtime.threads import num_threads

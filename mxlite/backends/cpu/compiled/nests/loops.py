@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
+from .....core.dtype import float32
 from .....core.machine_code import native
 from .....graph.ir import Shape
+from .....graph.opdef import DType
+from .....ops.scratch import carve, Piece, scratch_bytes
+from .....te.computation import Computation
+from ....nests.build import nests_of
 from ....nests.nest import Mask, Nest, Nests, PlacedNest
+from ...onednn.primitive import address_of
 from ..calls import team
-from ..codegen.emitter import Module, width
+from ..codegen.emitter import Module, storable, width
 from ..codegen.instructions import NBYTES
 from ..elementwise import bits_of
 from .facts import EXPENSIVE, NestFacts
@@ -45,6 +51,40 @@ class Loops:
             slots += [n for strides in placed.strides for n in strides]
             slots += [bits_of(self.nests.constants[i]) for i in placed.nest.constants]
         return team.call(self.code, "nests", slots, self.threads, keep)
+
+
+class ColumnSum:
+    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: accumulated into out.
+
+    Its bits are the same on any number of threads.
+    """
+
+    name = "compiled column sum"
+    bits = ()
+
+    def __init__(self, rows: int, columns: int, dtype: DType, out: DType, adds: bool = False) -> None:
+        if not team.usable() or not {dtype.name, out.name} <= storable():
+            raise LookupError
+        t = Computation()
+        total = t.sum(t.input("x", (rows, columns)), (0,))
+        if adds:
+            total = t.input("before", (1, columns)) + total
+        dtypes = {"x": dtype.name, "before": out.name, "out": out.name}
+        nests = nests_of(t, {"out": total}, {"out": (1, columns)}, dtypes, {"out": frozenset({"before"})})
+        assert nests is not None
+        self.loops = Loops(nests)
+        self.pieces: list[Piece] = [((n,), float32) for n in nests.scratch]
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+    def connect(self, x: Any, out: Any, work: Any) -> team.Run:
+        """The call; `x` has rows x columns elements."""
+        given = {"x": x, "before": out, "out": out}
+        names = (*self.loops.nests.inputs, *self.loops.nests.outputs)
+        arrays = [*(given[n] for n in names), *carve(work, self.pieces)]
+        return self.loops.call([address_of(x) for x in arrays], keep=(x, out, work))
 
 
 def _nbytes(nests: Nests) -> int:

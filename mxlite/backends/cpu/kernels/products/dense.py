@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .....ops.nn.dense import add_rows, FullyConnected
 from ....base import ChosenKernel, connected, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
-from ...compiled.matrix.column_sum import ColumnSum
+from ...compiled.nests import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of

@@ -20,7 +20,7 @@ from ....fused.dense_cross_entropy import DenseCrossEntropy
 from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
 from ....fused.tile_sizes import score_tiles, weight_cast_tiles
 from ...compiled import call, cross_entropy, storable, threads_for, usable
-from ...compiled.matrix.column_sum import ColumnSum
+from ...compiled.nests import ColumnSum
 from ...compiled.update import update_step
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
