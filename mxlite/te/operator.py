@@ -114,13 +114,14 @@ def scratch_of(op: type[Op], a: Any, shapes: tuple[Shapes, Shapes], dtype: DType
     """
     forward = op.forward_op or op
     heads = [] if op is forward else [n for n in op.input_names(a) if n.startswith("d_")]
-    made = (_evaluation(op, a, repr(a), shapes, np.dtype(dtype), frozenset(some)) for some in _some(heads))
+    some = _some(heads, 0 if forward.is_loss else 1)
+    made = (_evaluation(op, a, repr(a), shapes, np.dtype(dtype), frozenset(x)) for x in some)
     return max(x.nbytes for x in made)
 
 
-def _some(heads: list[str]) -> Iterator[tuple[str, ...]]:
-    """Every choice of head gradients, of which one at least arrives if there are any."""
-    for count in range(min(1, len(heads)), len(heads) + 1):
+def _some(heads: list[str], least: int) -> Iterator[tuple[str, ...]]:
+    """Every choice of head gradients, `least` of them if there are so many."""
+    for count in range(min(least, len(heads)), len(heads) + 1):
         yield from combinations(heads, count)
 
 

@@ -74,11 +74,13 @@ class Placement:
         return found
 
     def _is_lendable(self, n: str) -> bool:
-        """True if an output's array may hold other numbers before: it is no input and no total."""
-        return not self.plan.donors.get(n) and n not in self.plan.lent.values()
+        """True if an output's array may hold other numbers before: it is no total."""
+        return n not in self.plan.lent.values()
 
     def _borrowed(self, final: int, n: str) -> set[int]:
-        """The nodes that may stand in the array of an output before: those that only it needs."""
+        """The nodes that may stand in the array of an output before: those that only it needs. If it may be
+        written over inputs, nothing reads these later.
+        """
         plan, sweep = self.plan, self.sweep
         end = plan.parts[final]
         others: set[int] = set()
@@ -87,10 +89,14 @@ class Placement:
             *(plan.parts[k].operands[0] for k in sweep.totals),
         ):
             others |= plan.cone(root)
+        over = plan.donors.get(n, frozenset())
+        read = max((self._last[i] for i in sweep.order if plan.parts[i].array in over), default=-1)
         at = sweep.order.index(final)
         may = set()
-        for i in sweep.order[:at]:
+        for here, i in enumerate(sweep.order[:at]):
             part = plan.parts[i]
+            if here < read or (here == read and (part.name not in NUMPY or part.name == "select")):
+                continue
             if i in others or not self._has_slot(i) or (part.shape, part.dtype) != (end.shape, end.dtype):
                 continue
             if self._last[i] < at or i in self._overwritable(final):
@@ -115,7 +121,7 @@ class Placement:
 
     def _has_slot(self, i: int) -> bool:
         part = self.plan.parts[i]
-        if part.value is not None or part.name in ("index", "gather", "broadcast") or self.plan.is_total(i):
+        if part.value is not None or part.name in ("index", "broadcast") or self.plan.is_total(i):
             return False
         return part.name != "input" or self.plan.dtypes.get(part.array, self.plan.dtype) != part.dtype
 
@@ -124,7 +130,8 @@ class Placement:
         part = self.plan.parts[i]
         over = part.operands if part.name in NUMPY else ()
         if part.name == "select":
-            over = tuple(x for x in over[2:] if x not in over[:2])
+            alone = over[:1] if self.plan.is_choice(i) else over[2:]
+            over = tuple(x for x in alone if over.count(x) == 1)
         kind = part.shape, part.dtype
         return [x for x in over if kind == (self.plan.parts[x].shape, self.plan.parts[x].dtype)]
 

@@ -120,8 +120,10 @@ class Sweeps:
                 self.readers[x].append(i)
         for i in self.parts:
             self._keep_type(i)
+            self._make_number(i)
         # Positions among whole numbers have 64 bits.
         self.block_elements = BLOCK_NBYTES // (self.dtype.itemsize if self._is_real else 8)
+        self.reach: dict[int, set[int]] = {}  # axes of what depends on a node, and of it
         self.inside: set[int] = set()  # reductions whose axes lie whole in a block
         self.whole: frozenset[int] = frozenset()  # these axes
         self._choose_inside()
@@ -195,6 +197,24 @@ class Sweeps:
         if part.name == "input" and all(self.parts[x].name in ("input", "broadcast") for x in reached):
             self.parts[i] = replace(part, dtype=self.dtypes.get(part.array, part.dtype))
 
+    def _make_number(self, i: int) -> None:
+        """A comparison that only chooses between numbers is a number itself, 1 or 0: see `is_choice`."""
+        part, readers = self.parts[i], self.readers[i]
+        chooses = all(self.is_choice(x) and self.parts[x].operands[0] == i for x in readers)
+        if part.name in COMPARISONS and readers and chooses and i not in self.roots.values():
+            self.parts[i] = replace(part, dtype=self.dtype)
+
+    def is_choice(self, i: int) -> bool:
+        """True for a selection of one of two numbers that is ``condition * (yes - no) + no``, exactly."""
+        part = self.parts[i]
+        if part.name != "select" or not self._is_real:
+            return False
+        yes, no = (self.parts[x].value for x in part.operands[1:])
+        if yes is None or no is None:
+            return False
+        with np.errstate(all="ignore"):
+            return bool(yes - no + no == yes)
+
     @property
     def _is_real(self) -> bool:
         return is_floating(self.dtype)
@@ -224,7 +244,7 @@ class Sweeps:
         self.lengths = [{x.shape[k] for x in self.parts.values()} - {1} for k in range(self.rank)]
         back: list[int] = []
         ends: list[int] = []
-        reach: dict[int, set[int]] = {}
+        reach = self.reach
         for i in reversed(self.parts):
             shapes = [self.parts[i].shape, *(self.domains[n] for n, root in self.roots.items() if root == i)]
             reach[i] = {axis for s in shapes for axis in range(self.rank) if s[axis] != 1}
@@ -247,7 +267,9 @@ class Sweeps:
         """
         x = self.parts[self.parts[i].operands[0]]
         axes = self.whole | set(self.parts[i].axes)
-        held = prod(x.shape[axis] for axis in axes)
+        if axes > self.whole and any(x.shape[axis] == 1 for axis in self.reach[i]):
+            return  # blocks of what it is broadcast to would be shaped by something smaller
+        held = prod(max(self.lengths[axis], default=1) for axis in axes)
         run = prod(n for axis, n in enumerate(x.shape) if axis > max(axes) and axis not in axes)
         if 0 in x.shape or held > self.block_elements or any(len(self.lengths[k]) > 1 for k in axes):
             return

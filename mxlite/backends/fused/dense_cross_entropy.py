@@ -137,11 +137,13 @@ def run_chunks(
         product(xp, x[part], weight.T, made, rest)
         if bias is not None:
             xp.add(made, bias, out=made)
-        softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, work=rest)
+        own = {"work": rest, "shapes": ((made.shape, labels.shape), (term.shape,))}
+        softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, **own)
         xp.add(total, term, out=total)
         if d_out is None:
             continue
-        softmax_cross_entropy.backward(xp, NoAttrs(), d_out, made, labels, d_data=made, work=rest)
+        assert softmax_cross_entropy.backward is not None
+        softmax_cross_entropy.backward(xp, NoAttrs(), d_out, made, labels, d_data=made, **own)
         if d_weight is not None:
             for i in range(0, classes, _STRIP):
                 target = d_weight[i : i + _STRIP]

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal
 
-from ...core.dtype import as_dtype
 from ...core.errors import DTypeError, OperatorError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, require_rank, Shapes, Types
-from ..norm.views import along
-from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
+from ...graph.opdef import DType, require_kind, require_rank, Shapes, Types
+from ..declared import Declared
 from .loss import label_types
-from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
 
-_BYTE = as_dtype("uint8")
 STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
 
-class softmax_cross_entropy(Op):
+class softmax_cross_entropy(Declared):
     """Cross-entropy summed over the batch, ``out = -sum of log(softmax(data)[n, label[n]])``.
 
     data: (N, K);  label: (N,), class numbers  ->  out: (1,). A label that is no class adds nothing, and its
@@ -33,6 +29,7 @@ class softmax_cross_entropy(Op):
     inferred = ("label",)
     accepts = "float"
     backward_in_place = {"d_data": "data"}
+    backward_reads = ("d_out", "data", "label")
     flops_per_input = 4
 
     @classmethod
@@ -52,14 +49,6 @@ class softmax_cross_entropy(Op):
     infer_type = classmethod(label_types)
 
     @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_forward_pieces(inputs[0], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_backward_pieces(inputs[0], dtype))
-
-    @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
         rows = _TensorRows(t, data, t.trunc(t.view(label, (data.shape[0], 1))))
         below = t.pick(data, rows.number, 1) - rows.most
@@ -73,21 +62,6 @@ class softmax_cross_entropy(Op):
         rows = _TensorRows(t, data, t.trunc(t.view(arrays["label"], (data.shape[0], 1))))
         factor = t.select(rows.is_known, heads["out"], 0.0)
         return {"d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0)}
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
-        if out is None:
-            return
-        x, sums = _denominators(xp, data, work)
-        total = 0.0
-        for chosen in _chosen(xp, label, data.shape):
-            total += float(chosen.loss(x, sums).sum(dtype="float64"))
-        out[0] = total
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, data: Any, label: Any, *, d_data: Any, work: Any) -> None:
-        if d_data is not None:
-            _gradient(xp, data, label, d_data, work, lambda some: float(d_out[0]))
 
 
 class _TensorRows:
@@ -136,7 +110,7 @@ class _TensorClasses:
         return t.select(self.counts, d * self.weight, 0.0)
 
 
-class _ClassLoss(Op):
+class _ClassLoss(Declared):
     """Base: a loss of class numbers, one for each position."""
 
     abstract = True
@@ -166,8 +140,7 @@ class _ClassLoss(Op):
     @staticmethod
     def compute_check(xp: Any, a: Any, shapes: Mapping[str, Shape], label: Any) -> None:
         """Raise OperatorError for a label that is neither `ignore_index` nor a class."""
-        for _ in _chosen(xp, label, shapes["data"], a.ignore_index):
-            pass
+        _require_classes(xp, label, shapes["data"][1], a.ignore_index)
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
@@ -189,6 +162,7 @@ class cross_entropy(_ClassLoss):
     """
 
     backward_in_place = {"d_data": "data"}
+    backward_reads = ("d_out", "data", "label", "weight")
 
     @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any, weight: Any = None) -> Mapping[str, Any]:
@@ -207,28 +181,6 @@ class cross_entropy(_ClassLoss):
         factor = classes.factor(heads["out"])
         return {"d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0)}
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_forward_pieces(inputs[0], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_backward_pieces(inputs[0], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, weight: Any = None, *, out: Any, work: Any) -> None:
-        if out is not None:
-            x, sums = _denominators(xp, data, work)
-            _reduce(xp, a, data.shape, label, weight, out, lambda chosen: chosen.loss(x, sums))
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, data: Any, label: Any, weight: Any, *, d_data: Any, work: Any
-    ) -> None:
-        if d_data is not None:
-            factor = _factor(xp, a, d_out, data.shape, label, weight)
-            _gradient(xp, data, label, d_data, work, factor, a.ignore_index)
-
 
 class nll_loss(_ClassLoss):
     """Negative log-likelihood of each position, ``-weight[label] * data[n, label]``.
@@ -240,6 +192,8 @@ class nll_loss(_ClassLoss):
     A label `ignore_index` counts for nothing; any other that is no class is an error. As PyTorch's function
     of that name: the mean of nothing is nan. Backward reads the labels, not the data.
     """
+
+    backward_reads = ("d_out", "label", "weight")
 
     @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any, weight: Any = None) -> Mapping[str, Any]:
@@ -255,157 +209,14 @@ class nll_loss(_ClassLoss):
         place = t.index(t.broadcast(0.0, classes.view), 1)
         return {"d_data": t.where("eq", place, classes.number, -classes.factor(heads["out"]), 0.0)}
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, weight: Any = None, *, out: Any) -> None:
-        if out is not None:
-            x = _cube(data)
-            _reduce(xp, a, data.shape, label, weight, out, lambda chosen: -chosen.of(x))
 
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, label: Any, weight: Any, *, d_data: Any) -> None:
-        if d_data is None:
-            return
-        factor = _factor(xp, a, d_out, d_data.shape, label, weight)
-        d_data.fill(0)
-        grad = _cube(d_data)
-        for chosen in _chosen(xp, label, d_data.shape, a.ignore_index):
-            grad[chosen.at] = xp.negative(factor(chosen))
-
-
-def _cube(data: Any) -> Any:
-    """(N, C, P) of data (N, C, ...)."""
-    n, c, *rest = data.shape
-    return data.reshape(n, c, prod(rest))
-
-
-class _Chosen:
-    """A block of labels: those that count, and the indices of their classes in data (N, C, P)."""
-
-    def __init__(self, xp: Any, start: int, number: Any, classes: int, positions: int, ignored: Any) -> None:
-        flat = xp.arange(start, start + number.size)
-        self.counts = (number >= 0) & (number < classes)
-        if ignored is not None:
-            self.counts &= number != ignored
-        self.start, self.stop = start, start + number.size
-        self.flat, self.number = flat[self.counts], number[self.counts]
-        self.at = self.flat // positions, self.number, self.flat % positions
-
-    def of(self, x: Any) -> Any:
-        """The classes' elements, in the type that sums are computed in."""
-        return x[self.at].astype(accumulator(x.dtype))
-
-    def loss(self, x: Any, sums: Any) -> Any:
-        return sums[self.flat] - self.of(x)
-
-
-def _chosen(xp: Any, label: Any, shape: Shape, ignored: int | None = None) -> Iterator[_Chosen]:
-    """The labels in blocks. With `ignored`, a label that is neither it nor a class raises OperatorError."""
-    flat, classes, positions = label.reshape(-1), shape[1], prod(shape[2:])
+def _require_classes(xp: Any, label: Any, classes: int, ignored: int) -> None:
+    """Raise OperatorError for a label that is neither a class nor `ignored`."""
+    flat = label.reshape(-1)
     for start in range(0, flat.size, STEP):
         number = flat[start : start + STEP].astype("int64")
-        if ignored is not None:
-            wrong = number[((number < 0) | (number >= classes)) & (number != ignored)]
-            if wrong.size:
-                raise OperatorError(
-                    f"label must be in [0, {classes}) or ignore_index={ignored}, got {int(wrong[0])}."
-                )
-        yield _Chosen(xp, start, number, classes, positions, ignored)
-
-
-def _forward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
-    """Logarithms of denominators, one for each label, and the scratch for computing them."""
-    view = along(shape, 1)
-    return [((shape[0] * prod(shape[2:]),), accumulator(dtype)), ((log_sums_bytes(view, dtype),), _BYTE)]
-
-
-def _backward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
-    """A factor for each label, the softmax's own scratch, and some samples in the type of sums."""
-    view, acc = along(shape, 1), accumulator(dtype)
-    some = _samples(shape, dtype) if acc != dtype else 0
-    return [
-        ((shape[0] * prod(shape[2:]),), acc),
-        ((softmax_bytes(view, dtype),), _BYTE),
-        ((some, shape[1], prod(shape[2:])), acc),
-    ]
-
-
-def _samples(shape: Shape, dtype: DType) -> int:
-    """Samples whose gradients are computed at a time: all, unless they are rounded in the end."""
-    if accumulator(dtype) == dtype:
-        return max(1, shape[0])
-    return max(1, min(shape[0], BLOCK // max(1, prod(shape[1:]))))
-
-
-def _denominators(xp: Any, data: Any, work: Any) -> tuple[Any, Any]:
-    """data as (N, C, P), and log(sum of exp(data) over C), flat."""
-    sums, own = carve(work, _forward_pieces(data.shape, data.dtype))
-    log_sums(xp, along(data.shape, 1), data, sums, own)
-    return _cube(data), sums
-
-
-def _reduce(xp: Any, a: Any, shape: Shape, label: Any, weight: Any, out: Any, loss: Any) -> None:
-    """Compute `out` from the losses of blocks of labels."""
-    total = count = 0.0
-    for chosen in _chosen(xp, label, shape, a.ignore_index):
-        value = loss(chosen)
-        if weight is not None:
-            by = weight[chosen.number].astype(value.dtype)
-            value *= by
-            count += float(by.sum(dtype="float64"))
-        else:
-            count += value.size
-        if a.reduction == "none":
-            part = out.reshape(-1)[chosen.start : chosen.stop]
-            part.fill(0)
-            part[chosen.counts] = value.astype(out.dtype)
-        else:
-            total += float(value.sum(dtype="float64"))
-    if a.reduction == "sum":
-        out[0] = total
-    elif a.reduction == "mean":
-        out[0] = total / count if count else float("nan")
-
-
-def _factor(xp: Any, a: Any, d_out: Any, shape: Shape, label: Any, weight: Any) -> Any:
-    """A function f(chosen) -> the factors of these labels' gradients."""
-    head: Any = None if a.reduction == "none" else float(d_out[0])
-    if a.reduction == "mean":
-        count = 0.0
-        for chosen in _chosen(xp, label, shape, a.ignore_index):
-            count += chosen.flat.size if weight is None else float(weight[chosen.number].sum(dtype="float64"))
-        head = head / count if count else 0.0
-
-    def factor(chosen: _Chosen) -> Any:
-        acc = accumulator(d_out.dtype)
-        value = xp.full(chosen.flat.size, head, acc) if head is not None else None
-        if value is None:
-            value = d_out.reshape(-1)[chosen.flat].astype(acc)
-        if weight is not None:
-            value *= weight[chosen.number].astype(acc)
-        return value
-
-    return factor
-
-
-def _gradient(
-    xp: Any, data: Any, label: Any, d_data: Any, work: Any, factor: Any, ignored: int | None = None
-) -> None:
-    """d_data = (softmax(data) - onehot(label)) * factor; 0 for labels that do not count. Rounded once."""
-    shape = data.shape
-    factors, own, box = carve(work, _backward_pieces(shape, data.dtype))
-    factors.fill(0)
-    for chosen in _chosen(xp, label, shape, ignored):
-        factors[chosen.flat] = factor(chosen)
-    grad = _cube(d_data)
-    n, _, p = grad.shape
-    x, labels, by = _cube(data), label.reshape(n, p), factors.reshape(n, 1, p)
-    step = _samples(shape, data.dtype)
-    for i in range(0, n, step):
-        rows = slice(i, min(n, i + step))
-        block = box[: rows.stop - i] if box.size else grad[rows]
-        softmax_blocks(xp, along(block.shape, 1), x[rows], block, own)
-        for chosen in _chosen(xp, labels[rows], block.shape, ignored):
-            block[chosen.at] -= block.dtype.type(1)
-        xp.multiply(block, by[rows], out=block, casting="unsafe")
-        if box.size:
-            xp.copyto(grad[rows], block, casting="unsafe")
+        wrong = number[((number < 0) | (number >= classes)) & (number != ignored)]
+        if wrong.size:
+            raise OperatorError(
+                f"label must be in [0, {classes}) or ignore_index={ignored}, got {int(wrong[0])}."
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -10,11 +10,10 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
-from ..elementwise.activation_rules import sigmoid
+from ..blocks import pieces
+from ..declared import Declared
 from ..norm.views import along, View
-from .softmax import computed_softmax, softmax_blocks, softmax_bytes
-
-_STEP = 2048  # labels at a time; arrays of this size are local temporaries
+from .softmax import computed_softmax
 
 
 def label_types(op: type[Op], a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
@@ -24,13 +23,7 @@ def label_types(op: type[Op], a: Any, *dtypes: DType | None) -> tuple[Types, Typ
     return (data, label or data), (data,)
 
 
-def unchanged(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
-    """`Op.forward` of a loss whose output is its data."""
-    if out is not None:
-        xp.copyto(out, data)
-
-
-class SoftmaxOutput(Op):
+class SoftmaxOutput(Declared):
     """Softmax whose gradient is that of the cross-entropy with `label`, ``d_data = (out - onehot(label)) *
     scale``.
 
@@ -60,6 +53,7 @@ class SoftmaxOutput(Op):
     backward_in_place = {"d_data": "out"}
     is_loss = True
     flops_per_input = 5
+    backward_reads = ("d_out", "out", "label")
 
     @record
     class Attrs:
@@ -108,17 +102,13 @@ class SoftmaxOutput(Op):
         return 2 * prod(inputs[0])
 
     @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax_bytes(softmax_view(a, inputs[0]), dtype)
-
-    @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
         return {"out": computed_softmax(t, softmax_view(a, data.shape), data)}
 
     @staticmethod
     def compute_gradient(
         t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
-    ) -> Mapping[str, Any] | None:
+    ) -> Mapping[str, Any]:
         out, label = arrays["out"], arrays["label"]
         if not SoftmaxOutput.has_classes(a, out.shape, label.shape):
             made = (out - label) * t.constant(a.grad_scale)
@@ -126,18 +116,17 @@ class SoftmaxOutput(Op):
         n, _, k, _, p = view = softmax_view(a, out.shape)
         y, number = t.view(out, view), t.view(label, (n, 1, 1, 1, p))  # the first of the labels
         spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
-        other, true = (y - t.constant(x) if x else y for x in (spread, 1 - a.smooth_alpha))
-        made = t.where("eq", t.index(y, 2), t.trunc(number), true, other)
+        true, other = t.constant(1 - a.smooth_alpha), t.constant(spread)
+        made = y - t.where("eq", t.index(y, 2), t.trunc(number), true, other)
         scale, count = a.grad_scale, prod(label.shape)
         if a.multi_output and a.normalization != "valid":
             scale /= max(1, p)
         if a.normalization == "batch":
             scale /= max(1, n if a.multi_output else count)
         factor = t.constant(scale)
-        if a.normalization == "valid":
-            if count != n * p:
-                return None  # labels of which the first count, but all are counted
-            counts = t.one_where("ne", t.view(label, (n, 1, 1, 1, p)), t.constant(a.ignore_label))
+        if a.normalization == "valid":  # of all labels, also where the first ones count
+            every = number if count == n * p else t.view(label, (count,))
+            counts = t.one_where("ne", every, t.constant(a.ignore_label))
             factor = factor / t("max", t.sum(counts), 1.0)
         made = made * factor
         if a.use_ignore:  # 0 even if out is nan
@@ -145,71 +134,9 @@ class SoftmaxOutput(Op):
         return {"d_data": made * t.view(heads["out"], view) if "out" in heads else made}
 
     @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            softmax_blocks(xp, softmax_view(a, data.shape), data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> None:
-        if d_data is None:
-            return
-        if SoftmaxOutput.has_classes(a, out.shape, label.shape):
-            n, _, k, _, p = view = softmax_view(a, out.shape)
-            flat = label.reshape(-1)
-            if out is not d_data:
-                xp.copyto(d_data, out)
-            rows_gradient(xp, a, d_data.reshape(n, k, p), flat[: n * p], label_scale(a, view, flat))
-        else:
-            xp.subtract(out, label, out=d_data, casting="unsafe")
-            xp.multiply(d_data, a.grad_scale, out=d_data)
-        if d_out is not None:
-            xp.multiply(d_data, d_out, out=d_data)
-
-    @staticmethod
     def has_classes(a: Any, out: Shape, label: Shape) -> bool:
         """True if labels are class numbers, not probabilities."""
         return label != out or (a.multi_output and len(out) <= 2 and out[1:] == (1,))
-
-
-def label_scale(a: Any, view: View, flat: Any) -> float:
-    """The common factor of a SoftmaxOutput's gradient, for all its labels."""
-    n, _, _, _, p = view
-    scale: float = a.grad_scale
-    if a.multi_output and a.normalization != "valid":
-        scale /= max(1, p)
-    if a.normalization == "batch":
-        scale /= max(1, n if a.multi_output else flat.size)
-    elif a.normalization == "valid":
-        ignored = sum(int((labels == a.ignore_label).sum()) for _, labels in _labels(flat))
-        scale /= max(1, flat.size - ignored)
-    return scale
-
-
-def rows_gradient(xp: Any, a: Any, grad: Any, flat: Any, scale: float) -> None:
-    """Turn probabilities (N, K, P) in `grad` into the gradient for the class numbers `flat`, (N * P,)."""
-    _, k, p = grad.shape
-    spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
-    if spread:
-        xp.subtract(grad, spread, out=grad)
-    for start, labels in _labels(flat):
-        position = xp.arange(start, start + labels.size)
-        row, column = position // p, position % p
-        number = labels.astype("int64")
-        known = (number >= 0) & (number < k)
-        at = row[known], number[known], column[known]
-        # grad - spread -> grad - (1 - smooth_alpha)
-        grad[at] -= grad.dtype.type(1 - a.smooth_alpha - spread)
-        if a.use_ignore:
-            ignored = labels == a.ignore_label
-            for i, j in zip(row[ignored].tolist(), column[ignored].tolist()):
-                grad[i, :, j] = 0
-    xp.multiply(grad, scale, out=grad)
-
-
-def _labels(flat: Any) -> Iterator[tuple[int, Any]]:
-    """Blocks of the labels and their offsets."""
-    for start in range(0, flat.size, _STEP):
-        yield start, flat[start : start + _STEP]
 
 
 def softmax_view(a: Any, shape: Shape) -> View:
@@ -221,15 +148,19 @@ def softmax_view(a: Any, shape: Shape) -> View:
     return shape[0], 1, prod(shape[1:]), 1, 1
 
 
-class _Regression(Op):
-    """Base: a prediction, a label of the same shape, and a gradient per sample."""
+class _Regression(Declared):
+    """Base: a prediction, a label of the same shape, and a gradient per sample,
+    ``d_data = (out - label) * grad_scale / (elements of one sample)``.
+    """
 
+    abstract = True
     inputs = ("data", "label")
     inferred = ("label",)
     accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "out"}
     is_loss = True
+    backward_reads = ("out", "label")
 
     @record
     class Attrs:
@@ -260,13 +191,6 @@ class _Regression(Op):
         scale = t.constant(a.grad_scale / max(1, prod(out.shape[1:])))
         return {"d_data": (out - t.view(label, out.shape)) * scale}
 
-    @staticmethod
-    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
-        """``d_data = (out - label) * grad_scale / (elements of one sample)``"""
-        if d_data is not None:
-            xp.subtract(out, label.reshape(out.shape), out=d_data, casting="unsafe")
-            xp.multiply(d_data, a.grad_scale / max(1, prod(out.shape[1:])), out=d_data)
-
 
 class LinearRegressionOutput(_Regression):
     """Identity whose gradient is that of half the squared error, ``d_data = (data - label) * grad_scale /
@@ -274,8 +198,6 @@ class LinearRegressionOutput(_Regression):
 
     data: (N, ...);  label: as data, or (N,) for data (N, 1)  ->  out: as data. m: elements of one sample.
     """
-
-    forward = staticmethod(unchanged)
 
 
 class LogisticRegressionOutput(_Regression):
@@ -288,11 +210,6 @@ class LogisticRegressionOutput(_Regression):
     def compute(cls, t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
         return {"out": t.sigmoid(data)}
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
-        if out is not None:
-            sigmoid(xp, data, out)
-
 
 class MAERegressionOutput(_Regression):
     """Identity whose gradient is that of the absolute error, ``d_data = sign(data - label) * grad_scale /
@@ -302,8 +219,6 @@ class MAERegressionOutput(_Regression):
     The sign of 0 is -1, as in MXNet.
     """
 
-    forward = staticmethod(unchanged)
-
     @staticmethod
     def compute_gradient(
         t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
@@ -311,14 +226,6 @@ class MAERegressionOutput(_Regression):
         out, label = arrays["out"], arrays["label"]
         scale = a.grad_scale / max(1, prod(out.shape[1:]))
         return {"d_data": t.where("gt", out, t.view(label, out.shape), t.constant(scale), t.constant(-scale))}
-
-    @staticmethod
-    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
-        if d_data is None:
-            return
-        xp.greater(out, label.reshape(out.shape), out=d_data, casting="unsafe")  # 1 or 0
-        xp.subtract(d_data, 0.5, out=d_data)
-        xp.multiply(d_data, 2 * a.grad_scale / max(1, prod(out.shape[1:])), out=d_data)
 
 
 class _Identity(Op):
@@ -365,7 +272,7 @@ class MakeLoss(_Identity):
         if a.normalization == "batch":
             scale /= max(1, prod(d_data.shape[:-1]))
         elif a.normalization == "valid":
-            scale /= max(1, sum(int((x > a.valid_thresh).sum()) for _, x in _labels(data.reshape(-1))))
+            scale /= max(1, sum(int((x > a.valid_thresh).sum()) for (x,) in pieces(data)))
         d_data.fill(scale)
 
 

@@ -1,7 +1,6 @@
 """Softmax along one axis, its logarithm, and its old forms.
 
-Arrays are processed in blocks that stay in the cache, in float32 for two-byte data. The largest
-number is subtracted first, so nothing overflows. Backward reads `out`, never the data.
+The largest number is subtracted first, so nothing overflows. Backward reads `out`, never the data.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ...core.dtype import as_dtype, float32
+from ...core.dtype import as_dtype
 from ...core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Entry, Shape
 from ...graph.opdef import DType, require_kind, require_rank, Shapes, Types
 from ..declared import Declared
 from ..norm.layer_norm import require_axis
-from ..norm.views import along, fold, group_size, groups, like, Part, part_size, parts, View
-from ..scratch import accumulator, carve, Piece, scratch_bytes
+from ..norm.views import along, View
 
 _INT = as_dtype("int32")
 _BOOL = as_dtype("bool")
@@ -102,7 +100,7 @@ def computed_softmax(
 
 
 def computed_gradient(t: Any, view: View, d_out: Any, out: Any, scale: float = 1.0) -> Mapping[str, Any]:
-    """Gradient of a softmax by its result, see `softmax_gradient`."""
+    """Gradient of a softmax by its result, ``scale * out * (d_out - sum of d_out * out over axis C)``."""
     y, d = t.view(out, view), t.view(d_out, view)
     made = y * (d - t.sum(d * y, (2,)))
     return {"d_data": made if scale == 1 else made * t.constant(scale)}
@@ -240,156 +238,6 @@ class SoftmaxActivation(Declared):
 
 def _mode_view(a: Any, shape: Shape) -> View:
     return along(shape, 1 if a.mode == "channel" else -1)
-
-
-def _pieces(view: View, acc: DType, masked: bool) -> list[Piece]:
-    """Two boxes, three numbers for each of a group; positions along K and a mask of those beyond `length`."""
-    box, each = part_size(view), group_size(view)
-    k = view[2] if masked else 0
-    return [((2, box), acc), ((3, each), acc), ((k,), _INT), ((box if masked else 0,), _BOOL)]
-
-
-def softmax_bytes(view: View, dtype: DType, masked: bool = False) -> int:
-    """Scratch of the functions below; dtype: the widest of the arrays they get."""
-    return scratch_bytes(_pieces(view, accumulator(dtype), masked))
-
-
-class _Mask:
-    """A mask of the elements beyond `length`; empty without a length."""
-
-    def __init__(self, xp: Any, view: View, length: Any, iota: Any, box: Any) -> None:
-        self.xp, self.box = xp, box
-        self.length = None
-        if length is not None:
-            n, g, k, s, p = view
-            self.length = length.reshape(n, g, 1, s, p)
-            for i in range(0, k, 2048):
-                iota[i : i + 2048] = xp.arange(i, min(k, i + 2048))
-            self.iota = iota.reshape(1, 1, k, 1, 1)
-
-    def put(self, part: Part, x: Any, value: float) -> None:
-        """x = value beyond `length`; x: the part's elements."""
-        if self.length is not None:
-            beyond = like(self.box, x)
-            n, g, k, s, p = part
-            self.xp.greater_equal(self.iota[:, :, k], self.length[n, g, :, s, p], out=beyond)
-            self.xp.copyto(x, value, where=beyond)
-
-
-def softmax_blocks(
-    xp: Any,
-    view: View,
-    data: Any,
-    out: Any,
-    work: Any,
-    *,
-    scale: float = 1.0,
-    length: Any = None,
-    log: bool = False,
-) -> None:
-    """Softmax of scale * data over axis C of the view, or its logarithm. `out` may be `data`.
-
-    work: `softmax_bytes` for the wider type of the two.
-    """
-    acc = max(accumulator(data.dtype), accumulator(out.dtype), key=lambda d: d.itemsize)
-    boxes, stats, iota, beyond = carve(work, _pieces(view, acc, length is not None))
-    mask = _Mask(xp, view, length, iota, beyond)
-    x, y = data.reshape(view), out.reshape(view)
-    for where in groups(view) if data.size else ():
-        rows, columns = (s.stop - s.start for s in where)
-        most, total = (s[: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4]) for s in stats[:2])
-        cut = parts(view, where)
-
-        def scaled(part: Part) -> Any:
-            box = like(boxes[0], x[part])
-            if scale == 1:
-                xp.copyto(box, x[part])
-            else:
-                xp.multiply(x[part], scale, out=box, dtype=box.dtype)
-            mask.put(part, box, -xp.inf)
-            return box
-
-        def shifted(part: Part, cut: list[Part] = cut, most: Any = most) -> Any:
-            box = like(boxes[0], x[part]) if len(cut) == 1 else scaled(part)
-            xp.subtract(box, most[..., part[4]], out=box)
-            return box
-
-        for part in cut:
-            fold(xp, xp.maximum, part, scaled(part), most, stats[2])
-        if length is not None:  # for a sequence of length 0: -inf - -inf would be nan
-            xp.maximum(most, -float(xp.finfo(float32).max), out=most)
-        for part in cut:
-            box = shifted(part)
-            power = like(boxes[1], box) if log else box
-            xp.exp(box, out=power)
-            fold(xp, xp.add, part, power, total, stats[2])
-        if length is not None:
-            xp.maximum(total, 1e-30, out=total)  # for empty sums: no quotient or logarithm is infinite
-        if log:
-            xp.log(total, out=total)
-        for part in cut:
-            box = like(boxes[0], x[part]) if len(cut) == 1 else shifted(part)
-            if log:
-                xp.subtract(box, total[..., part[4]], out=box)
-                mask.put(part, box, 0)
-            else:
-                if len(cut) > 1:
-                    xp.exp(box, out=box)
-                xp.divide(box, total[..., part[4]], out=box)
-            xp.copyto(y[part], box, casting="unsafe")
-
-
-def log_sums_bytes(view: View, dtype: DType) -> int:
-    """Scratch of `log_sums`."""
-    return softmax_bytes(view, dtype)
-
-
-def log_sums(xp: Any, view: View, data: Any, out: Any, work: Any) -> None:
-    """out = log(sum of exp(data) over axis C of the view), flat."""
-    boxes, stats, *_ = carve(work, _pieces(view, accumulator(data.dtype), False))
-    n, g, _, _, p = view
-    x, sums = data.reshape(view), out.reshape(n, g, 1, 1, p)
-    for where in groups(view) if data.size else ():
-        total = sums[where]
-        most = stats[0][: total.size].reshape(total.shape)
-        cut = parts(view, where)
-        for part in cut:
-            fold(xp, xp.maximum, part, x[part], most, stats[2])
-        for part in cut:
-            box = like(boxes[0], x[part])
-            xp.subtract(x[part], most[..., part[4]], out=box)
-            xp.exp(box, out=box)
-            fold(xp, xp.add, part, box, total, stats[2])
-        xp.log(total, out=total)
-        xp.add(total, most, out=total)
-
-
-def softmax_gradient(
-    xp: Any, view: View, d_out: Any, out: Any, d_data: Any, work: Any, scale: float = 1.0
-) -> None:
-    """d_data = scale * out * (d_out - sum of d_out * out over axis C). d_data may be one of the others."""
-    boxes, stats, *_ = carve(work, _pieces(view, accumulator(out.dtype), False))
-    y, d, result = (v.reshape(view) for v in (out, d_out, d_data))
-    for where in groups(view) if out.size else ():
-        total = _totals(stats[0], view, where)
-        cut = parts(view, where)
-        for part in cut:
-            box = like(boxes[0], y[part])
-            xp.multiply(d[part], y[part], out=box, dtype=box.dtype)
-            fold(xp, xp.add, part, box, total, stats[2])
-        for part in cut:
-            box = like(boxes[0], y[part])
-            xp.subtract(d[part], total[..., part[4]], out=box)
-            xp.multiply(box, y[part], out=box)
-            if scale != 1:
-                xp.multiply(box, scale, out=box)
-            xp.copyto(result[part], box, casting="unsafe")
-
-
-def _totals(stats: Any, view: View, where: Any) -> Any:
-    """A number for each sum over axis C of a group of the view."""
-    rows, columns = (s.stop - s.start for s in where)
-    return stats[: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4])
 
 
 def _scaled(w: Any, x: Entry, scale: float) -> Entry:

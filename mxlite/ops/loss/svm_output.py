@@ -9,13 +9,12 @@ from typing import Any
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import Op, require_rank, Shapes
-from .loss import label_types, unchanged
+from ...graph.opdef import require_rank, Shapes
+from ..declared import Declared
+from .loss import label_types
 
-_STEP = 2048  # labels at a time; arrays of this size are local temporaries
 
-
-class SVMOutput(Op):
+class SVMOutput(Declared):
     """Identity whose gradient is that of a hinge loss, one class against all others.
 
     data: (..., K);  label: (...), class numbers  ->  out: as data. With m = `margin` and r =
@@ -35,6 +34,7 @@ class SVMOutput(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "out"}
     is_loss = True
+    backward_reads = ("out", "label")
 
     @record
     class Attrs:
@@ -61,8 +61,6 @@ class SVMOutput(Op):
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return 3 * prod(inputs[0])
 
-    forward = staticmethod(unchanged)
-
     @staticmethod
     def compute(t: Any, a: Any, data: Any, label: Any) -> Mapping[str, Any]:
         return {"out": data}
@@ -83,26 +81,3 @@ class SVMOutput(Op):
         made = t.where("eq", t.index(x, 1), number, own, other)
         known = t.where("ge", number, 0.0, t.one_where("lt", number, float(shape[-1])), 0.0)
         return {"d_data": t.where("ne", known, 0.0, made, 0.0)}
-
-    @staticmethod
-    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
-        if d_data is None:
-            return
-        k, r, m = out.shape[-1], a.regularization_coefficient, a.margin
-        rows = prod(out.shape[:-1])
-        x, grad, labels = out.reshape(rows, k), d_data.reshape(rows, k), label.reshape(-1)
-        for i in range(0, rows, _STEP):
-            number = labels[i : i + _STEP].astype("int64")
-            row = xp.flatnonzero((number >= 0) & (number < k))
-            at = row, number[row]
-            some, into = x[i : i + _STEP], grad[i : i + _STEP]
-            own = some[at]  # before it is overwritten
-            if a.use_linear:
-                xp.greater(some, -m, out=into, casting="unsafe")  # 1 or 0
-                xp.multiply(into, r, out=into)
-                into[at] = xp.where(own < m, -r, 0).astype(into.dtype)
-            else:
-                xp.add(some, m, out=into)
-                xp.maximum(into, 0, out=into)
-                xp.multiply(into, 2 * r, out=into)
-                into[at] = (-2 * r * xp.maximum(m - own, 0)).astype(into.dtype)

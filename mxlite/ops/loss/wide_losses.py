@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph.opdef import DType, Op, require_kind, Shapes, Types
-from ..norm.views import View
-from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
+from ...graph.opdef import DType, Op, require_kind, Types
+from ..scratch import accumulator
 from .cross_entropy import cross_entropy, softmax_cross_entropy
-from .loss import label_scale, rows_gradient, softmax_view, SoftmaxOutput
+from .loss import SoftmaxOutput
 
 _Types = tuple[Types, Types]
 
@@ -31,36 +30,6 @@ class WideSoftmaxOutput(SoftmaxOutput):
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
         return _types(cls, *dtypes)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_box(softmax_view(a, inputs[0]), dtype))
-
-    @staticmethod
-    def backward(  # type: ignore[override]
-        xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any
-    ) -> None:
-        if d_data is None:
-            return
-        view = softmax_view(a, out.shape)
-        n, _, k, _, p = view
-        (box,) = carve(work, _box(view, d_data.dtype))
-        classes = SoftmaxOutput.has_classes(a, out.shape, label.shape)
-        labels = label.reshape(-1) if classes else label.reshape(n, k, p)
-        scale = label_scale(a, view, labels) if classes else a.grad_scale
-        y, grad = out.reshape(n, k, p), d_data.reshape(n, k, p)
-        for i in range(0, n, len(box) or 1):
-            rows = slice(i, min(n, i + len(box)))
-            block = box[: rows.stop - i]
-            if classes:
-                xp.copyto(block, y[rows])
-                rows_gradient(xp, a, block, labels[i * p : rows.stop * p], scale)
-            else:
-                xp.subtract(y[rows], labels[rows], out=block, casting="unsafe")
-                xp.multiply(block, scale, out=block)
-            if d_out is not None:
-                xp.multiply(block, d_out.reshape(n, k, p)[rows], out=block)
-            xp.copyto(grad[rows], block, casting="unsafe")
 
 
 class WideSoftmaxCrossEntropy(softmax_cross_entropy):
@@ -96,10 +65,3 @@ def _types(op: type[Op], data: DType | None, label: DType | None) -> _Types:
     require_kind(op, data)
     wide = None if data is None else accumulator(data)
     return (data, label or wide), (wide,)
-
-
-def _box(view: View, dtype: DType) -> list[Piece]:
-    """Some rows of the gradient before they are rounded."""
-    n, _, k, _, p = view
-    rows = min(n, max(1, BLOCK // max(1, k * p)))
-    return [((rows, k, p), accumulator(dtype))]

@@ -97,12 +97,12 @@ def test_every_form_of_softmax_output_is_that_of_float32_rounded_once(form):
     made = {}
     for op, x in ((ops.SoftmaxOutput, data.astype(np.float32)), (ops.WideSoftmaxOutput, data)):
         out, d_data = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, x.dtype)
-        work = np.empty(op.workspace(attrs, (shape, label), (shape,), x.dtype), np.uint8)
-        op.forward(np, attrs, x, labels, out=out, work=work)
-        more = {}
-        if op is ops.WideSoftmaxOutput:
-            more["work"] = np.empty(op.backward_workspace(attrs, (shape, label), (shape,), x.dtype), np.uint8)
-        op.backward(np, attrs, head if given.get("out_grad") else None, out, labels, d_data=d_data, **more)
+        shapes = (shape, label), (shape,)
+        work = np.empty(op.workspace(attrs, *shapes, x.dtype), np.uint8)
+        op.forward(np, attrs, x, labels, out=out, work=work, shapes=shapes)
+        work = np.empty(op.backward_workspace(attrs, *shapes, x.dtype), np.uint8)
+        given_head = head if given.get("out_grad") else None
+        op.backward(np, attrs, given_head, out, labels, d_data=d_data, work=work, shapes=shapes)
         made[op] = out, d_data
     (out, wide), (same, narrow) = made.values()
     np.testing.assert_array_equal(same, out)
