@@ -31,6 +31,7 @@ class Placement:
         self.plan, self.sweep, self.end = plan, sweep, start
         self._free: list[Room] = []
         self._held: dict[int, Room] = {}
+        sweep.order = self._in_order()
         self._late = {plan.roots[n] for n in sweep.stores if plan.donors.get(n)}
         self._final = self._direct_outputs()
         self._last = self._last_reads()
@@ -39,6 +40,34 @@ class Placement:
         self._free += [Room(0, 0, n) for n in self._borrowers]
         for at, i in enumerate(sweep.order):
             self._place(at, i)
+
+    def _in_order(self) -> list[int]:
+        """The nodes of a sweep; of those that can be next, always the one that needs least more scratch."""
+        nodes = self.sweep.order
+        waits = {i: {x for x in self._operands(i) if x in nodes} for i in nodes}
+        unread = {
+            i: {x for x in self.plan.readers[i] if x in nodes and i in self._operands(x)} for i in nodes
+        }
+        nbytes = {i: self._nbytes(i) if self._has_slot(i) else 0 for i in nodes}
+        order: list[int] = []
+        while waits:
+            more = {
+                i: nbytes[i] - sum(nbytes[x] for x in {*self._operands(i)} if unread.get(x) == {i})
+                for i, before in waits.items()
+                if not before
+            }
+            i = min(more, key=lambda i: (more[i], i))
+            order.append(i)
+            del waits[i]
+            for before in waits.values():
+                before.discard(i)
+            for x in self._operands(i):
+                unread.get(x, set()).discard(i)
+        return order
+
+    def _operands(self, i: int) -> tuple[int, ...]:
+        """What a node is computed of in this sweep."""
+        return () if self.plan.is_total(i) else self.plan.parts[i].operands
 
     # -- outputs ---------------------------------------------------------------------------------
 
@@ -110,7 +139,7 @@ class Placement:
         parts, order = self.plan.parts, self.sweep.order
         last: dict[int, int] = {}
         for at, i in enumerate(order):
-            for x in (i, *(() if self.plan.is_total(i) else parts[i].operands)):
+            for x in (i, *self._operands(i)):
                 last[x] = at
         last.update(dict.fromkeys(self._late, len(order)))
         for i in reversed(order):
@@ -137,11 +166,7 @@ class Placement:
 
     def _place(self, at: int, i: int) -> None:
         plan, sweep = self.plan, self.sweep
-        ended = [
-            x for x in dict.fromkeys(plan.parts[i].operands) if self._last.get(x) == at and x in self._held
-        ]
-        if plan.is_total(i):
-            ended = []
+        ended = [x for x in dict.fromkeys(self._operands(i)) if self._last.get(x) == at and x in self._held]
         if self._has_slot(i) and i not in self._final:
             over = [x for x in ended if x in self._overwritable(i) and self._may_stand(i, self._held[x])]
             if over:
@@ -168,8 +193,7 @@ class Placement:
 
     def _taken(self, i: int) -> Room:
         """The smallest free room that is enough for a node."""
-        part = self.plan.parts[i]
-        nbytes = padded(self.sweep.elements(part.shape) * part.dtype.itemsize)
+        nbytes = self._nbytes(i)
         enough = [x for x in self._free if (self._may_stand(i, x) if x.output else x.nbytes >= nbytes)]
         if enough:
             room = min(enough, key=lambda x: (x.nbytes, x.offset))
@@ -177,6 +201,10 @@ class Placement:
             return room
         self.end += nbytes
         return Room(self.end - nbytes, nbytes)
+
+    def _nbytes(self, i: int) -> int:
+        part = self.plan.parts[i]
+        return padded(self.sweep.elements(part.shape) * part.dtype.itemsize)
 
     def _is_in_parts(self, total: int) -> bool:
         """True if a total is collected from more than one block."""

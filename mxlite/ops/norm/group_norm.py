@@ -10,7 +10,7 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import require_rank, Shapes
 from .layer_norm import require_eps
-from .normalize import normalize, normalize_gradient, Rule
+from .normalize import Rule
 from .self_norm import SelfNorm, SelfNormWithStatistics
 
 
@@ -82,27 +82,6 @@ class InstanceNorm(SelfNorm):
     @classmethod
     def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
         return _each_channel(a, data)
-
-    @classmethod
-    def forward(cls, xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, work: Any) -> None:
-        normalize(xp, cls.rule(a, data.shape, gamma.shape), data, gamma, beta, out, None, None, work)
-
-    @classmethod
-    def backward(
-        cls,
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        gamma: Any,
-        *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        work: Any,
-    ) -> None:
-        rule = cls.rule(a, data.shape, gamma.shape)
-        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, d_beta, work)
 
 
 def _rule(a: Any, shape: Shape, gamma: Shape) -> Rule:

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_rank, Shapes
+from ...graph.opdef import require_rank, Shapes
+from ..declared import Declared
 from .layer_norm import require_eps
-from .normalize import normalize, normalize_gradient, Rule, TensorNorm
+from .normalize import Rule, TensorNorm
 
 
-class L2Normalization(Op):
+class L2Normalization(Declared):
     """Divide by the Euclidean norm, ``out = data / sqrt(sum(data^2) + eps)``.
 
     data: (N, ...); (N, C, ...) for the last two modes  ->  out: as data. The sum goes over
@@ -29,6 +30,7 @@ class L2Normalization(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
     flops_per_input = 3
+    backward_reads = ("d_out", "data")
 
     @record
     class Attrs:
@@ -46,12 +48,6 @@ class L2Normalization(Op):
         return (data,), (data,)
 
     @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _rule(a, inputs[0]).nbytes(dtype)
-
-    backward_workspace = workspace
-
-    @staticmethod
     def compute(t: Any, a: Any, data: Any) -> Mapping[str, Any]:
         return {"out": TensorNorm(t, _rule(a, data.shape), data).out}
 
@@ -60,14 +56,6 @@ class L2Normalization(Op):
         t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         return TensorNorm(t, _rule(a, arrays["data"].shape), arrays["data"]).gradients(heads)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        normalize(xp, _rule(a, data.shape), data, None, None, out, None, None, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
-        normalize_gradient(xp, _rule(a, data.shape), d_out, data, None, d_data, None, None, work)
 
 
 def _rule(a: Any, shape: Shape) -> Rule:

@@ -9,7 +9,7 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Entry, Shape
 from ...graph.opdef import Shapes
-from .normalize import normalize, normalize_gradient, Rule
+from .normalize import Rule
 from .self_norm import SelfNorm, SelfNormWithStatistics
 from .views import along
 
@@ -87,6 +87,7 @@ class RMSNorm(SelfNorm):
 
     inputs = ("data", "gamma")
     inferred = ("gamma",)
+    gradients = ("data", "gamma")
     flops_per_input = 4
 
     @record
@@ -106,17 +107,6 @@ class RMSNorm(SelfNorm):
     @classmethod
     def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
         return _rule(a, data, centre=False)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, work: Any) -> None:
-        normalize(xp, _rule(a, data.shape, centre=False), data, gamma, None, out, None, None, work)
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, data: Any, gamma: Any, *, d_data: Any, d_gamma: Any, work: Any
-    ) -> None:
-        rule = _rule(a, data.shape, centre=False)
-        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, None, work)
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:

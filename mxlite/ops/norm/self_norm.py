@@ -7,14 +7,16 @@ from typing import Any, ClassVar
 
 from ...core.errors import DTypeError
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_kind, Shapes, Types
+from ...graph.opdef import DType, Op, require_kind, Types
+from ..declared import Declared
 from ..scratch import accumulator
-from .normalize import normalize, normalize_gradient, Rule, TensorNorm
+from .normalize import Rule, TensorNorm
 
 
-class SelfNorm(Op):
+class SelfNorm(Declared):
     """Base: data normalized by its own statistics, with parameters of data's dtype or of float32."""
 
+    abstract = True
     inputs: ClassVar[tuple[str, ...]] = ("data", "gamma", "beta")
     inferred: ClassVar[tuple[str, ...]] = ("gamma", "beta")
     accepts = "float"
@@ -23,6 +25,8 @@ class SelfNorm(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
     flops_per_input = 8
+    backward_reads: ClassVar[tuple[str, ...]] = ("d_out", "data", "gamma")
+    gradients: ClassVar[tuple[str, ...]] = ("data", "gamma", "beta")
 
     @classmethod
     def rule(cls, a: Any, data: Shape, gamma: Shape) -> Rule:
@@ -46,12 +50,6 @@ class SelfNorm(Op):
         data, affine = _affine_types(cls, *dtypes)
         return (data, *(affine for _ in cls.inputs[1:])), (data, *(affine for _ in cls.outputs[1:]))
 
-    @classmethod
-    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return cls.rule(a, inputs[0], inputs[1]).nbytes(dtype)
-
-    backward_workspace = workspace
-
 
 class SelfNormWithStatistics(SelfNorm):
     """Base: `mean` and `std` are outputs of gamma's dtype, visible with `output_mean_var`."""
@@ -59,6 +57,7 @@ class SelfNormWithStatistics(SelfNorm):
     abstract = True
     outputs = ("out", "mean", "std")
     hidden = 2
+    backward_reads = ("d_out", "d_mean", "d_std", "data", "gamma")
 
     @classmethod
     def num_visible_outputs(cls, a: Any) -> int:
@@ -67,31 +66,6 @@ class SelfNormWithStatistics(SelfNorm):
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         return frozenset() if a.output_mean_var else frozenset(["d_mean", "d_std"])
-
-    @classmethod
-    def forward(
-        cls, xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
-    ) -> None:
-        normalize(xp, cls.rule(a, data.shape, gamma.shape), data, gamma, beta, out, mean, std, work)
-
-    @classmethod
-    def backward(
-        cls,
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        d_mean: Any,
-        d_std: Any,
-        data: Any,
-        gamma: Any,
-        *,
-        d_data: Any,
-        d_gamma: Any,
-        d_beta: Any,
-        work: Any,
-    ) -> None:
-        rule = cls.rule(a, data.shape, gamma.shape)
-        normalize_gradient(xp, rule, d_out, data, gamma, d_data, d_gamma, d_beta, work, d_mean, d_std)
 
 
 def _affine_types(
