@@ -4,34 +4,22 @@ from __future__ import annotations
 
 from ...core.errors import ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import sum_to, sum_to_bytes
+from ..declared import Declared
 
 
-class _Stretch(Op):
+class _Stretch(Declared):
     """Base: one array stretched along axes of length 1; the gradient sums over them."""
 
     abstract = True
     inputs = ("data",)
     cheap = True
     backward_in_place = {"d_data": "d_out"}
+    backward_reads = ("d_out",)
 
     @classmethod
     def compute(cls, t, a, data):
         (out,) = cls.infer_shape(a, data.shape)[1]
         return {"out": _stretched(t, data, out)}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data, work):
-        sum_to(xp, d_out, d_data, work)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(outputs[0], inputs[0], dtype)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -91,7 +79,7 @@ class broadcast_axis(_Stretch):
         return (data,), (tuple(out),)
 
 
-class broadcast_like(Op):
+class broadcast_like(Declared):
     """`lhs` stretched to the shape of `rhs`.
 
     lhs: (...), axes of length 1 or as in `rhs`, aligned at the last one;  rhs: (...)  ->  out: as `rhs`.
@@ -103,6 +91,8 @@ class broadcast_like(Op):
     shape_only = ("rhs",)
     cheap = True
     backward_in_place = {"d_lhs": "d_out"}
+    backward_reads = ("d_out",)
+    gradients = ("lhs",)
     same_type = ("lhs",)
 
     @record
@@ -138,23 +128,11 @@ class broadcast_like(Op):
         return {"out": _stretched(t, lhs, out)}
 
     @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.copyto(out, lhs)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(outputs[0], inputs[0], dtype)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_lhs, work):
-        sum_to(xp, d_out, d_lhs, work)
-
-    @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"lhs": w._sum_like(heads["out"], ins["lhs"])}
 
 
-class _sum_like(Op):
+class _sum_like(Declared):
     """`data` summed over the axes along which `like` would be stretched to its shape.
 
     data: (...);  like: a shape that stretches to `data`'s  ->  out: `like`'s shape. Only the shape of `like`
@@ -164,6 +142,7 @@ class _sum_like(Op):
     inputs = ("data", "like")
     shape_only = ("like",)
     in_place = {"out": "data"}
+    backward_reads = ("d_out",)
     flops_per_input = 1
     same_type = ("data",)
 
@@ -173,20 +152,8 @@ class _sum_like(Op):
         return (data, like), (like,)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(inputs[0], outputs[0], dtype)
-
-    @staticmethod
     def compute(t, a, data, like):
         return {"out": t.reduced_to(data, data.shape, like.shape)}
-
-    @staticmethod
-    def forward(xp, a, data, like, *, out, work):
-        sum_to(xp, data, out, work)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.copyto(d_data, d_out)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
